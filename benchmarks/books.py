@@ -24,6 +24,7 @@ from sqlalchemy import create_engine
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.ours import Row, Site, lone_times, map_rate, start
 from federation import Client
+from federation.clocks import UtcS
 from gateway.ledger.db.jobs.records import JobEnded, JobOpened
 from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY
@@ -85,7 +86,7 @@ def books(repeats: int, quick: bool) -> None:
 
 
 def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
-    begin_s = float(MONTH_BEGINS_S)
+    begin_s = UtcS(MONTH_BEGINS_S)
     project = {Dimension.PROJECT: "project7"}
     questions: dict[str, Callable[[], Any]] = {
         "by project and day": lambda: store.usage.totals([Dimension.PROJECT, Dimension.DAY]),
@@ -314,7 +315,7 @@ def _children_s() -> float:
 
 
 def _record(job: str, number: int, bundle: int) -> UsageRecord:
-    ended_at_s = MONTH_BEGINS_S + number * 0.25
+    ended_at_s = UtcS(MONTH_BEGINS_S) + number * 0.25
     return UsageRecord(
         job=job,
         first=number * bundle,
@@ -339,9 +340,9 @@ def _record(job: str, number: int, bundle: int) -> UsageRecord:
 
 
 def _book(store: SqlStore, tasks: int, bundle: int, job: str = JOB) -> None:
-    opened = JobOpened(job, "var", "ada", "risk", False, b"", float(MONTH_BEGINS_S))
+    opened = JobOpened(job, "var", "ada", "risk", False, b"", UtcS(MONTH_BEGINS_S))
     records = [_record(job, number, bundle) for number in range(tasks // bundle)]
-    ended = JobEnded(job, "done", "", MONTH_BEGINS_S + 20.0 * DAY_S, tasks, 0, 0)
+    ended = JobEnded(job, "done", "", UtcS(MONTH_BEGINS_S) + 20.0 * DAY_S, tasks, 0, 0)
     _write(store, [opened])
     for at in range(0, len(records), 256):
         store.write(records[at : at + 256], False, lambda: None)
@@ -359,7 +360,7 @@ def _roll_up(store: SqlStore) -> tuple[float, int]:
     longest_s, pieces = 0.0, 0
     while True:
         began_s = time.perf_counter()
-        if not store.roll_up(MONTH_BEGINS_S + 200.0 * DAY_S, 90.0 * DAY_S):
+        if not store.roll_up(UtcS(MONTH_BEGINS_S) + 200.0 * DAY_S, 90.0 * DAY_S):
             return longest_s, pieces
         longest_s = max(longest_s, time.perf_counter() - began_s)
         pieces += 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.harness import Series, alternate, machine, save
+from federation.clocks import UtcS
 from federation.messages.adverts import PoolAdvert, SiteAdvert
 from policies.placement.asks import CHEAPEST, FASTEST, Ask, House
 from policies.placement.brokering import place
@@ -21,7 +22,7 @@ from policies.placement.ranking import lots
 
 Row = tuple[str, str, str, float]
 
-NOW_S = 1_000_000.0
+NOW_S = UtcS(1_000_000.0)
 POOLS = 4
 TASKS = 1_000_000
 CALLS = 9  # the median of them counts
@@ -107,10 +108,10 @@ def placing(sites: int) -> list[Row]:
     priced = [Priced(each.advert.price_nanos, 0.1) for each in market.candidates]
     kept = [make_terms(sites, "kept")] * CALLS
     new = [make_terms(sites, f"new {n}") for n in range(CALLS)]
-    limits = {"deadline_s": NOW_S + 100.0, "budget_nanos": 10**12}
+    limits: dict[str, object] = {"deadline_s": NOW_S + 100.0, "budget_nanos": 10**12}
     free: dict[str, float] = {}
 
-    def decide(terms: list[Terms], limits: Mapping[str, float]) -> Callable[[int], object]:
+    def decide(terms: list[Terms], limits: Mapping[str, object]) -> Callable[[int], object]:
         objective = FASTEST if limits else CHEAPEST
 
         def call(n: int) -> object:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from benchmarks.harness import Series, alternate, machine, save
+from federation.clocks import UtcS
 from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -22,7 +23,7 @@ from policies.tariffs import Tariff
 
 Row = tuple[str, str, str, float]
 
-NOW_S = 1_000_000_000.0
+NOW_S = UtcS(1_000_000_000.0)
 WORKERS, SLOTS = 32, 8
 GROUPS = 5
 NS = 10**9

@@ -32,6 +32,7 @@ import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.address import OTHERS_MAX, is_home
+from federation.clocks import MonoS, UtcS
 from federation.errors import GridError
 from federation.messages.messages import Ask
 from federation.messages.wire import Maps
@@ -42,6 +43,7 @@ from gateway.alerts.watch import Watch
 from gateway.api import federation_desk
 from gateway.api.budgets_desk import watch_credit
 from gateway.api.desk import Desk
+from gateway.base.clocks import mono_now
 from gateway.base.faults import describe_fault
 from gateway.base.recalling import T
 from gateway.carbon.meters import Meters
@@ -372,7 +374,7 @@ class Site:
 
     def _on_trouble(self, reason: str | None) -> None:
         def note() -> None:
-            self.broker.note_trouble(reason or "", self.surroundings.now_s())
+            self.broker.note_trouble(reason or "", self.surroundings.mono_s())
             self._say(f"store: {reason}" if reason else "store: works again")
 
         self._from_thread(note)
@@ -423,7 +425,7 @@ class Site:
 
         Raises StoreError or SQLAlchemyError after that.
         """
-        until_s = self.surroundings.now_s() + self.broker.limits.store_wait_s
+        until_s = self.surroundings.mono_s() + self.broker.limits.store_wait_s
         while True:
             await self._catch_up_store()  # queued writes count too
             try:
@@ -431,7 +433,7 @@ class Site:
                     found: T = await self.surroundings.read(find)
                     return found
             except (StoreError, SQLAlchemyError):
-                if self.surroundings.now_s() >= until_s:
+                if self.surroundings.mono_s() >= until_s:
                     raise
             await trio.sleep(STORE_AGAIN_S)
 
@@ -440,7 +442,7 @@ class Site:
         done = trio.Event()
         self.store.write((), False, lambda: self._from_thread(done.set))
         while not done.is_set():
-            if self.broker.is_stuck(self.surroundings.now_s()):
+            if self.broker.is_stuck(self.surroundings.mono_s()):
                 raise StoreError(self.broker.trouble)
             with trio.move_on_after(STORE_AGAIN_S):
                 await done.wait()
@@ -515,7 +517,7 @@ class Site:
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)
         # Now, so that local workers don't wait for the gateway to hear their own goodbye.
-        self.lobby.goodbye("the gateway is shutting down", trio.current_time())
+        self.lobby.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
 
     def _is_busy(self) -> bool:
         """Whether work is in flight, or connected guests have not received all messages."""
@@ -556,13 +558,13 @@ class Site:
         keeper = keep_door(
             [self._port], most=rules.strangers_max, most_of_host=rules.host_strangers_max
         )
-        lines, shut = Pace(1 / DOOR_LINE_S, trio.current_time()), 0
+        lines, shut = Pace(1 / DOOR_LINE_S, mono_now()), 0
         while keeper is not None:
             await trio.sleep(DOOR_LOOK_S)
             shut += await keeper.look()
-            now_s = trio.current_time()
-            if shut and lines.allows(now_s):
-                lines.note(now_s)
+            mono_s = mono_now()
+            if shut and lines.allows(mono_s):
+                lines.note(mono_s)
                 self._say(f"{count(shut, 'connection')} without a handshake were closed")
                 shut = 0
 
@@ -579,7 +581,7 @@ class Site:
                     self._set_others(self._dealings.circle.doors)
 
     async def _forget_old(self) -> None:
-        looked_s = 0.0  # jobs that ended before this have been forgotten
+        looked_s = UtcS(0.0)  # jobs that ended before this have been forgotten
         keep_s = self.config.results_s
         while True:
             old_s = self.surroundings.utc_s() - keep_s
@@ -619,7 +621,7 @@ class Site:
         """
         both = dict.fromkeys((*self.config.others, *doors))
         self.lobby.set_others(list(both)[:OTHERS_MAX])
-        self.lobby.flush(trio.current_time())
+        self.lobby.flush(mono_now())
 
     def tell_store_trouble(self, error: Exception) -> str:
         """Log that the store can't be read, and return the sentence."""
@@ -633,7 +635,7 @@ class Site:
 
     def uptime_s(self, guest: Guest) -> float:
         """Return how long a guest has been here."""
-        return round(trio.current_time() - guest.since_s, 1)
+        return round(mono_now() - guest.since_s, 1)
 
 
 def nearest(addresses: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from federation.clocks import MonoS, UtcS
 from federation.membership.gossip import Claim, State
 from federation.membership.membership import Membership
 from federation.messages.contracts import Phase
@@ -115,13 +116,13 @@ def no_epoch() -> Iterator[None]:
     delivered, fence = Deliveries.delivered, Deliveries.take
 
     def unfenced(
-        self: Deliveries, purchase: Purchase, message: Deliver, now_s: float, utc_s: float
+        self: Deliveries, purchase: Purchase, message: Deliver, mono_s: MonoS, utc_s: UtcS
     ) -> None:
         with (
             patch.object(Purchase, "is_live", True),
             patch.object(Deliveries, fence.__name__, lambda *_: True),
         ):
-            delivered(self, purchase, message, now_s, utc_s)
+            delivered(self, purchase, message, mono_s, utc_s)
 
     with patch.object(Deliveries, "delivered", unfenced):
         yield
@@ -135,7 +136,7 @@ def paid_after_failover() -> Iterator[None]:
     def pay(bill: Bill) -> Settle:
         return Settle(bill.contract, [[row[0], row[1], 1] for row in bill.deliveries])
 
-    def unread(self: Deliveries, purchase: Purchase, bill: Bill, utc_s: float) -> None:
+    def unread(self: Deliveries, purchase: Purchase, bill: Bill, utc_s: UtcS) -> None:
         billed(self, purchase, bill, utc_s)
         said = self._outcome.effects.pop()
         assert isinstance(said, Say)
@@ -156,11 +157,11 @@ def endless_hold() -> Iterator[None]:
     """Hold slots for a contract until it is committed, without a time limit."""
     tick = Sales.tick
 
-    def patient(self: Sales, now_s: float, utc_s: float) -> None:
+    def patient(self: Sales, mono_s: MonoS, utc_s: UtcS) -> None:
         for sale in self.sales.values():
             if sale.phase is Phase.HELD:
-                sale.until_s = max(sale.until_s, now_s + 1.0)
-        tick(self, now_s, utc_s)
+                sale.until_s = max(sale.until_s, mono_s + 1.0)
+        tick(self, mono_s, utc_s)
 
     with patch.object(Sales, "tick", patient):
         yield
@@ -210,8 +211,8 @@ def deep_pockets() -> Iterator[None]:
     """Forget a job's cost limit when it is opened."""
     opened = Broker._job_opened
 
-    def generous(self: Broker, event: JobOpened, now_s: float) -> None:
-        opened(self, replace(event, spec=replace(event.spec, max_cost_nanos=None)), now_s)
+    def generous(self: Broker, event: JobOpened, utc_s: UtcS) -> None:
+        opened(self, replace(event, spec=replace(event.spec, max_cost_nanos=None)), utc_s)
 
     with patch.object(Broker, "_job_opened", generous):
         yield
@@ -259,9 +260,9 @@ def lost_verdict() -> Iterator[None]:
     """Make a seller ignore the verdict on some deliveries, however often it is sent."""
     settle = Sales._settle
 
-    def deaf(self: Sales, buyer: str, message: Settle, *at: float) -> None:
+    def deaf(self: Sales, buyer: str, message: Settle, mono_s: MonoS, utc_s: UtcS) -> None:
         heard = [row for row in message.verdicts if row[1] % 7]
-        settle(self, buyer, replace(message, verdicts=heard), *at)
+        settle(self, buyer, replace(message, verdicts=heard), mono_s, utc_s)
 
     with patch.object(Sales, "_settle", deaf):
         yield
@@ -377,7 +378,7 @@ def overbooked_slots() -> Iterator[None]:
     """Make a site forget its reservations when it is asked for more."""
     free = Book.free
 
-    def forgetful(self: Book, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
+    def forgetful(self: Book, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> int:
         return free(replace(self, made=()), whose, from_s, until_s, utc_s)
 
     with patch.object(Book, "free", forgetful):
@@ -406,7 +407,7 @@ def unheld_contracts() -> Iterator[None]:
 def forgotten_slices() -> Iterator[None]:
     """Make a restarted gateway forget the slices that it gave out of its budgets."""
 
-    def forgetful(self: Lending, rows: object, utc_s: float) -> None:
+    def forgetful(self: Lending, rows: object, utc_s: UtcS) -> None:
         self.tick(utc_s)
 
     with patch.object(Lending, "recover", forgetful):
@@ -447,10 +448,10 @@ def forgotten_stops() -> Iterator[None]:
     """Ask a seller for tasks to stop without killing those that run."""
     ordered = Purchases.ordered
 
-    def mild(self: Purchases, handle: int, message: Any, now_s: float) -> None:
+    def mild(self: Purchases, handle: int, message: Any, mono_s: MonoS) -> None:
         if isinstance(message, Recall):
             message = replace(message, kill=False)
-        ordered(self, handle, message, now_s)
+        ordered(self, handle, message, mono_s)
 
     with patch.object(Purchases, "ordered", mild):
         yield
@@ -475,8 +476,8 @@ def hoarded_contracts() -> Iterator[None]:
     """Keep a contract for as long as its job lasts, though no tasks are out under it."""
     is_done = Purchases._is_done
 
-    def hoards(self: Purchases, purchase: Purchase, now_s: float) -> bool:
-        return is_done(self, purchase, now_s) and purchase.job not in self._broker.jobs
+    def hoards(self: Purchases, purchase: Purchase, mono_s: MonoS) -> bool:
+        return is_done(self, purchase, mono_s) and purchase.job not in self._broker.jobs
 
     with patch.object(Purchases, "_is_done", hoards):
         yield

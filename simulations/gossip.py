@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.membership.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
 from federation.membership.happenings import (
     Admitted,
@@ -169,7 +170,7 @@ class World:
         if number in self.down:
             return
         self.events += 1
-        for effect in self.cores[number].handle(event, self.now):
+        for effect in self.cores[number].handle(event, MonoS(self.now)):
             self._perform(number, effect)
 
     def _perform(self, number: int, effect: Effect) -> None:
@@ -177,8 +178,8 @@ class World:
             case Send(peer, message):
                 self._transmit(number, self.numbers[peer], message)
             case WakeAt(at_s):
-                self._wake[number] = at_s
-                self._push(at_s, number, TICK)
+                self._wake[number] = float(at_s)
+                self._push(float(at_s), number, TICK)
             case Changed():
                 self.on_changed(number, effect)
             case Learned():

@@ -12,6 +12,7 @@ import time
 from typing import Final
 
 from federation.address import AddressError, check_bearer
+from federation.clocks import MonoS
 from federation.engine.gateways import Dial, GiveUp, Itinerary, Loss
 from federation.sessions.handshake import Dialogue
 from federation.sessions.nng import NngLink
@@ -44,7 +45,7 @@ class Connection:
         self._tls = tls
         self.link: NngLink | None = None
         self._greeted = False
-        self._redial_s = 0.0
+        self._redial_s = MonoS(0.0)
         self._lost_address = ""  # of the gateway that was reported as gone
         self._waker = Waker()
 
@@ -59,7 +60,7 @@ class Connection:
         if self.link is not None:
             poll.register(self.link.fileno(), select.POLLIN)
         else:
-            at_most_s = min(at_most_s, max(0.0, self._redial_s - time.monotonic()))
+            at_most_s = min(at_most_s, max(0.0, self._redial_s - MonoS(time.monotonic())))
         wait_s = min(at_most_s, self._dialogue.acknowledge_s)
         lock.release()
         try:
@@ -79,9 +80,9 @@ class Connection:
         self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
         self._greeted = False
 
-    def redial(self, now_s: float) -> Loss | None:
+    def redial(self, mono_s: MonoS) -> Loss | None:
         """Dial when it is time to; return a Loss if the address can't be dialled."""
-        if now_s < self._redial_s:
+        if mono_s < self._redial_s:
             return None
         try:
             self.dial()
@@ -90,23 +91,23 @@ class Connection:
             return Loss.UNWILLING
         return None
 
-    def greet(self, link: NngLink, now_s: float) -> None:
+    def greet(self, link: NngLink, mono_s: MonoS) -> None:
         """Send the hello when the pipe has come up."""
         if link.is_up and not self._greeted:
             self._greeted = True
-            self._dialogue.connected(now_s)
+            self._dialogue.connected(mono_s)
 
-    def find_loss(self, link: NngLink, now_s: float) -> tuple[Loss, float] | None:
+    def find_loss(self, link: NngLink, mono_s: MonoS) -> tuple[Loss, MonoS] | None:
         """Return why the pipe must be given up, and since when the gateway is lost, or None."""
         if link.is_lost:
-            return (Loss.ABSENT if link.is_absent else Loss.GONE), now_s
-        if self.itinerary.is_overdue(now_s):
-            return Loss.GONE, now_s
-        if self._greeted and self._dialogue.is_silent(now_s):
-            return Loss.GONE, self._dialogue.heard_s
+            return (Loss.ABSENT if link.is_absent else Loss.GONE), mono_s
+        if self.itinerary.is_overdue(mono_s):
+            return Loss.GONE, mono_s
+        if self._greeted and self._dialogue.is_silent(mono_s):
+            return Loss.GONE, self._dialogue.heard_at_s
         return None
 
-    def hang_up(self, loss: Loss, now_s: float, since_s: float, *, is_missed: bool) -> str:
+    def hang_up(self, loss: Loss, mono_s: MonoS, since_s: MonoS, *, is_missed: bool) -> str:
         """Give up the pipe; return why no other will be dialled, or an empty text.
 
         `is_missed` tells whether work is waiting, so that the user must be told.
@@ -120,7 +121,7 @@ class Connection:
             self._lost_address = address
             what = "trying another" if self.itinerary.has_others else "reconnecting"
             _log.warning("the connection to the gateway at %s is lost; %s", address, what)
-        match self.itinerary.lost(loss, now_s, since_s):
+        match self.itinerary.lost(loss, mono_s, since_s):
             case Dial(to, at_s):
                 self._redial_s = at_s
                 if to != address:
@@ -149,7 +150,7 @@ class Connection:
 
     def stop(self) -> None:
         """Stop dialling."""
-        self._redial_s = math.inf
+        self._redial_s = MonoS(math.inf)
 
     def close(self) -> None:
         """Release all resources. Idempotent."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from federation.clocks import MonoS
 from federation.engine.connection import Connection
 from federation.engine.gateways import Itinerary, Loss
 from federation.engine.outcomes import resolve_all, screen, show
@@ -157,7 +158,7 @@ class Engine:
         self._feeders: dict[str, Feeder] = {}
         self._sending: dict[str, Stream] = {}
         self._filling = StreamShelf()
-        self._sweep_s = 0.0
+        self._sweep_s = MonoS(0.0)
         self._functions = FunctionShelf()
         self._sent_functions: set[bytes] = set()
         self._calls_out = 0
@@ -178,7 +179,7 @@ class Engine:
             random_bytes=secrets.token_bytes,
         )
         self._line = Connection(itinerary, self._dialogue, tls, bears_token=holder.bears_token)
-        itinerary.begin(time.monotonic(), connect_timeout_s)
+        itinerary.begin(MonoS(time.monotonic()), connect_timeout_s)
         try:
             self._line.dial()
             self._connect(origin, connect_timeout_s)
@@ -304,9 +305,9 @@ class Engine:
 
     # --- the connection ------------------------------------------------------------------------
 
-    def _hang_up(self, loss: Loss, now_s: float, since_s: float, *, by_us: bool = False) -> None:
+    def _hang_up(self, loss: Loss, mono_s: MonoS, since_s: MonoS, *, by_us: bool = False) -> None:
         is_missed = bool(self._streams) and not (by_us or self._leaving)
-        reason = self._line.hang_up(loss, now_s, since_s, is_missed=is_missed)
+        reason = self._line.hang_up(loss, mono_s, since_s, is_missed=is_missed)
         if reason:
             refusal = self._refusal if loss is Loss.UNWILLING else None
             self._fail(refusal or GatewayUnreachable(reason))
@@ -323,60 +324,60 @@ class Engine:
     def _drain(self) -> bool:
         """Take the frames that have arrived and send the messages that may go; True if any came."""
         try:
-            return self._exchange(time.monotonic())
+            return self._exchange(MonoS(time.monotonic()))
         except BaseException:
             # Ctrl-C half way: it is unknown how much was done. Connect as a new client, and send
             # the calls without an outcome again; calls that ran already are not charged again.
             self._dialogue.start_over()
-            now_s = time.monotonic()
-            self._hang_up(Loss.GONE, now_s, now_s, by_us=True)
+            mono_s = MonoS(time.monotonic())
+            self._hang_up(Loss.GONE, mono_s, mono_s, by_us=True)
             raise
 
-    def _exchange(self, now_s: float) -> bool:
+    def _exchange(self, mono_s: MonoS) -> bool:
         while self._abandoned:
             self._drop(*self._abandoned.popleft())
-        if now_s >= self._sweep_s:
-            self._sweep_s = now_s + IDLE_S
+        if mono_s >= self._sweep_s:
+            self._sweep_s = mono_s + IDLE_S
             for stream in self._filling.sweep():
                 self.close_stream(stream)
         line, link, arrived = self._line, self._line.link, False
         if link is None:
-            fault = None if self.closed else line.redial(now_s)
+            fault = None if self.closed else line.redial(mono_s)
             if fault is not None:
-                self._hang_up(fault, now_s, now_s)
+                self._hang_up(fault, mono_s, mono_s)
             return False
         try:
-            line.greet(link, now_s)
+            line.greet(link, mono_s)
             for frame in link.receive():
                 arrived = True
-                for message in self._dialogue.receive(frame, now_s):
+                for message in self._dialogue.receive(frame, mono_s):
                     self._hear(message)
                 if line.link is not link:
                     return True  # it said goodbye
         except SessionRefused as refusal:
-            self._refused(refusal, now_s)
+            self._refused(refusal, mono_s)
             return True
         except ProtocolError as error:
             _log.warning("protocol error of the gateway: %s", error)
-            self._hang_up(Loss.GONE, now_s, now_s)
+            self._hang_up(Loss.GONE, mono_s, mono_s)
             return True
-        lost = line.find_loss(link, now_s)
+        lost = line.find_loss(link, mono_s)
         if lost is not None:
             loss, since_s = lost
-            self._hang_up(loss, now_s, since_s)
+            self._hang_up(loss, mono_s, since_s)
             return True
         self.transmit()
         return arrived
 
-    def _refused(self, refusal: SessionRefused, now_s: float) -> None:
+    def _refused(self, refusal: SessionRefused, mono_s: MonoS) -> None:
         """Handle a refusal by the gateway. If it is not temporary, only another can help."""
         self._refusal = refusal
         if refusal.code in PASSING_REFUSALS:
-            self._hang_up(Loss.GONE, now_s, now_s)
+            self._hang_up(Loss.GONE, mono_s, mono_s)
             return
         if self._line.itinerary.has_others:
             _log.warning("the gateway at %s refuses this client: %s", self.address, refusal)
-        self._hang_up(Loss.UNWILLING, now_s, now_s)
+        self._hang_up(Loss.UNWILLING, mono_s, mono_s)
         if refusal.code == "expelled":
             self._fail(refusal)  # caused by this client: another gateway would expel it too
 
@@ -389,7 +390,7 @@ class Engine:
                     break
                 self._send_chunk(next(iter(self._sending.values())))
         if self._line.link is not None:
-            self._dialogue.flush(self._line.link.send, time.monotonic())
+            self._dialogue.flush(self._line.link.send, MonoS(time.monotonic()))
 
     def _send_chunk(self, stream: Stream) -> None:
         found = stream.next_to_send()
@@ -435,8 +436,8 @@ class Engine:
             case Gateways(others):
                 self._line.learn(others)
             case Bye():
-                now_s = time.monotonic()
-                self._hang_up(Loss.ABSENT, now_s, now_s)
+                mono_s = MonoS(time.monotonic())
+                self._hang_up(Loss.ABSENT, mono_s, mono_s)
             case _:
                 pass  # Unknown, of an older gateway: the important ones were refused by name
 
@@ -932,7 +933,7 @@ class Engine:
     def hurry(self) -> None:
         """From now on give up a lost gateway after the time allowed before a failover."""
         with self._lock:
-            self._line.itinerary.hurry(time.monotonic())
+            self._line.itinerary.hurry(MonoS(time.monotonic()))
 
     @property
     def streams(self) -> list[Stream]:

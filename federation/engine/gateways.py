@@ -17,6 +17,7 @@ from typing import Final
 
 from federation.address import OTHERS_MAX, AddressError, check_others, is_local, is_weak
 from federation.chance import Chance
+from federation.clocks import MonoS
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
@@ -39,7 +40,7 @@ class Dial:
     """Dial this gateway, not before that moment."""
 
     address: str
-    at_s: float
+    at_s: MonoS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class GiveUp:
 
 
 class Itinerary:
-    """A client's current gateway, and the gateways it may go to. `now_s` is any monotonic clock.
+    """A client's current gateway, and the gateways it may go to. `mono_s` is any monotonic clock.
 
     Args:
         own: the addresses that the user named, best first; at least one.
@@ -83,8 +84,8 @@ class Itinerary:
         self._rounds = 0
         self._pause_s = PAUSE_MIN_S
         self._has_session = False
-        self._away_s: float | None = None
-        self._deadline_s: float | None = None
+        self._away_s: MonoS | None = None
+        self._deadline_s: MonoS | None = None
         self._attempt_s = max(failover_s, ATTEMPT_MIN_S)
 
     @property
@@ -97,13 +98,13 @@ class Itinerary:
         """Whether there is another gateway to go to."""
         return any(address != self.address for address in self.known)
 
-    def begin(self, now_s: float, within_s: float) -> Dial:
+    def begin(self, mono_s: MonoS, within_s: float) -> Dial:
         """Return the first gateway to dial; each gets a share of the time to find one."""
         if self.has_others:
             share_s = within_s / len(self.own)
-            self._deadline_s = now_s + min(self._attempt_s, share_s)
+            self._deadline_s = mono_s + min(self._attempt_s, share_s)
             self._attempt_s = min(self._attempt_s, share_s)
-        return Dial(self.address, now_s)
+        return Dial(self.address, mono_s)
 
     def opened(self) -> None:
         """Note that a session is open: stay."""
@@ -115,7 +116,7 @@ class Itinerary:
         self._round.clear()
         self._barred.clear()
 
-    def hurry(self, now_s: float) -> None:
+    def hurry(self, mono_s: MonoS) -> None:
         """Give up when no gateway could be reached for `failover_s` from now, or from a later loss.
 
         For a process that ends: it would otherwise wait for ever.
@@ -124,18 +125,18 @@ class Itinerary:
         if self._give_up_s is None or self._give_up_s > patience_s:
             self._give_up_s = patience_s
         if self._away_s is not None:
-            self._away_s = now_s
-            over_s = now_s + self._give_up_s
+            self._away_s = mono_s
+            over_s = mono_s + self._give_up_s
             self._deadline_s = over_s if self._deadline_s is None else min(self._deadline_s, over_s)
 
-    def is_overdue(self, now_s: float) -> bool:
+    def is_overdue(self, mono_s: MonoS) -> bool:
         """Whether the time of the gateway that is dialled is up: call `lost`."""
-        return self._deadline_s is not None and now_s >= self._deadline_s
+        return self._deadline_s is not None and mono_s >= self._deadline_s
 
-    def lost(self, loss: Loss, now_s: float, since_s: float) -> Dial | GiveUp:
+    def lost(self, loss: Loss, mono_s: MonoS, since_s: MonoS) -> Dial | GiveUp:
         """Note that the gateway is lost, or was not reached; return the next step.
 
-        `since_s` is the time when it was last there: `now_s` if the loss was seen at once.
+        `since_s` is the time when it was last there: `mono_s` if the loss was seen at once.
         """
         if self._away_s is None:
             self._away_s = since_s
@@ -144,20 +145,20 @@ class Itinerary:
         left = [address for address in self.known if address not in self._barred]
         if not left:
             return GiveUp("every known gateway refuses this client")
-        if self._give_up_s is not None and now_s >= self._away_s + self._give_up_s:
+        if self._give_up_s is not None and mono_s >= self._away_s + self._give_up_s:
             return GiveUp(
                 f"no gateway was reached within {self._give_up_s:g} s: {', '.join(self.known)}"
             )
         patient = self._has_session and loss is Loss.GONE
         if left == [self.address]:
-            return self._dial(now_s + self._pause(), None)
-        if patient and now_s < self._away_s + self._failover_s:
-            return self._dial(now_s + self._pause(), self._away_s + self._failover_s)
-        return self._go_on(left, now_s)
+            return self._dial(mono_s + self._pause(), None)
+        if patient and mono_s < self._away_s + self._failover_s:
+            return self._dial(mono_s + self._pause(), self._away_s + self._failover_s)
+        return self._go_on(left, mono_s)
 
-    def _go_on(self, left: list[str], now_s: float) -> Dial:
+    def _go_on(self, left: list[str], mono_s: MonoS) -> Dial:
         self._has_session = False
-        at_s = now_s
+        at_s = mono_s
         while self._round and self._round[0] in self._barred:
             self._round.popleft()
         if not self._round:
@@ -174,7 +175,7 @@ class Itinerary:
         self._random.shuffle(learnt)
         return own + learnt + [address for address in left if address == self.address]
 
-    def _dial(self, at_s: float, deadline_s: float | None) -> Dial:
+    def _dial(self, at_s: MonoS, deadline_s: MonoS | None) -> Dial:
         if self._give_up_s is not None and self._away_s is not None:
             over_s = self._away_s + self._give_up_s
             deadline_s = over_s if deadline_s is None else min(deadline_s, over_s)

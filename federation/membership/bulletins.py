@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.membership.gossip import BULLETINS_MAX, Bulletin, Bulletins, Notice, Topic
 from federation.membership.happenings import Learned
 from federation.membership.probing import Knobs
@@ -26,7 +27,7 @@ class Fetch:
 
     notice: Notice
     asked: str
-    again_s: float
+    again_at_s: MonoS
     tellers: deque[str] = field(default_factory=lambda: deque(maxlen=TELLERS_MAX))
 
 
@@ -115,7 +116,7 @@ class Board:
 
     # --- fetching ------------------------------------------------------------------------------
 
-    def note(self, notice: Notice, teller: str, now: float) -> None:
+    def note(self, notice: Notice, teller: str, now: MonoS) -> None:
         """Note that a peer has a bulletin; fetch news from the first peer to announce it."""
         if not self.is_news(notice):
             self._spreading.notices.heard(teller, notice.topic)
@@ -135,33 +136,33 @@ class Board:
         self._spreading.ask(teller, notice.topic)
         self._set_timer(again_s)
 
-    def fetch_again(self, now: float) -> None:
+    def fetch_again(self, now: MonoS) -> None:
         """Handle the fetch timer: ask other peers for overdue bulletins."""
         self._is_fetch_set = False
         self._ask_others(now)
 
-    def miss(self, peer: str, now: float) -> None:
+    def miss(self, peer: str, now: MonoS) -> None:
         """Ask other peers for the bulletins requested from a peer without a connection."""
         asked = [fetch for fetch in self._fetches.values() if fetch.asked == peer]
         for fetch in asked:
-            fetch.again_s = min(fetch.again_s, now)
+            fetch.again_at_s = min(fetch.again_at_s, now)
         if asked:
             self._ask_others(now)
 
-    def _ask_others(self, now: float) -> None:
+    def _ask_others(self, now: MonoS) -> None:
         for topic, fetch in list(self._fetches.items()):
-            if fetch.again_s > now:
+            if fetch.again_at_s > now:
                 continue
             if not fetch.tellers:
                 del self._fetches[topic]  # the next full exchange brings it up again
                 continue
             fetch.asked = fetch.tellers.popleft()
-            fetch.again_s = now + self._knobs.fetch_s
+            fetch.again_at_s = now + self._knobs.fetch_s
             self._spreading.ask(fetch.asked, topic)
         if self._fetches:
-            self._set_timer(min(fetch.again_s for fetch in self._fetches.values()))
+            self._set_timer(min(fetch.again_at_s for fetch in self._fetches.values()))
 
-    def _set_timer(self, at_s: float) -> None:
+    def _set_timer(self, at_s: MonoS) -> None:
         if not self._is_fetch_set:
             self._is_fetch_set = True
             self._timetable.at(at_s, Timer.FETCH)

@@ -5,6 +5,7 @@ The caller feeds events and performs effects in their order; it does not interpr
 
 from dataclasses import dataclass
 
+from federation.clocks import MonoS
 from federation.membership.gossip import Bulletin, Claim, Message, State
 
 # --- events --------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class Overtaken:
 class WakeAt:
     """Send a Tick at this time, and not at the one named before."""
 
-    at_s: float
+    at_s: MonoS
 
 
 Effect = Send | Changed | Learned | Keep | Overtaken | WakeAt

@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from federation.chance import Chance
+from federation.clocks import MonoS
 from federation.membership.bulletins import Board
 from federation.membership.exchanging import answer_exchange, tell_everything
 from federation.membership.gossip import (
@@ -110,8 +111,8 @@ class Membership:
         self._prober = Prober(roster, spreading, timetable, knobs, rng)
         self._seeds: tuple[str, ...] = ()
         self._left = False
-        self._woken_s: float | None = None
-        self._due: Final[dict[Timer, Callable[[float, object], None]]] = {
+        self._woken_s: MonoS | None = None
+        self._due: Final[dict[Timer, Callable[[MonoS, object], None]]] = {
             Timer.PROBE: self._on_probe,
             Timer.ANSWER: lambda _, number: self._prober.seek_help(number),
             Timer.RELAY: lambda _, number: self._prober.give_up(number),
@@ -160,7 +161,7 @@ class Membership:
 
     # --- events --------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: MonoS) -> list[Effect]:
         """Take an event; `now` is seconds by a clock that never goes back."""
         if self._left:
             return []
@@ -189,7 +190,7 @@ class Membership:
         effects, self._spreading.effects = self._spreading.effects, []
         return effects
 
-    def _handle_peer(self, event: OfPeer, now: float) -> None:
+    def _handle_peer(self, event: OfPeer, now: MonoS) -> None:
         match event:
             case Heard(peer, message):
                 if peer in self._roster.admitted:
@@ -202,7 +203,7 @@ class Membership:
                 self._connected.discard(peer)
                 self._miss(peer, now)
 
-    def _come_or_go(self, event: Started | Join | Leave, now: float) -> None:
+    def _come_or_go(self, event: Started | Join | Leave, now: MonoS) -> None:
         match event:
             case Started(claims):
                 self._start(claims, now)
@@ -215,7 +216,7 @@ class Membership:
                     self._spreading.send(peer, gone)
                 self._left = True
 
-    def _start(self, claims: tuple[Claim, ...], now: float) -> None:
+    def _start(self, claims: tuple[Claim, ...], now: MonoS) -> None:
         self._roster.load(claims, now)
         for site, member in self._roster.members.items():
             self._spreading.effects.append(Changed(site, None, member.state))
@@ -233,14 +234,14 @@ class Membership:
         if was_known:
             self._spreading.effects.append(Changed(site, None, None))
 
-    def _wake(self, now: float) -> None:
+    def _wake(self, now: MonoS) -> None:
         if self._woken_s is not None and now - self._woken_s > self._knobs.late_s:
             self._excuse(now)
         self._woken_s = None
         for timer, key in self._timetable.due(now):
             self._due[timer](now, key)
 
-    def _excuse(self, now: float) -> None:
+    def _excuse(self, now: MonoS) -> None:
         """Reset timers after we were stopped or starved: silence in that time accuses no member."""
         self._prober.excuse()
         for site, suspicion in self._roster.suspicions.items():
@@ -249,7 +250,7 @@ class Membership:
 
     # --- messages of a peer --------------------------------------------------------------------
 
-    def _hear(self, peer: str, message: Message, now: float) -> None:
+    def _hear(self, peer: str, message: Message, now: MonoS) -> None:
         match message:
             case Ping(number, news):
                 self._take(peer, news, now)
@@ -277,13 +278,13 @@ class Membership:
             case _:
                 assert_never(message)
 
-    def _take(self, peer: str, news: News, now: float) -> None:
+    def _take(self, peer: str, news: News, now: MonoS) -> None:
         for claim in news.claims:
             self._merge(claim, peer, now)
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
-    def _merge(self, claim: Claim, source: str | None, now: float, *, quiet: bool = False) -> None:
+    def _merge(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool = False) -> None:
         """Take a claim into account, and pass it on if it is news.
 
         Args:
@@ -329,7 +330,7 @@ class Membership:
         boot = claim.incarnation >> BOOT_SHIFT
         return boot <= self._boot_max() or (member is not None and boot <= member.boot)
 
-    def _weigh(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
+    def _weigh(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool) -> None:
         """Compare a believable claim about another member with the one that we hold."""
         site = claim.site
         member = self._roster.members.get(site)
@@ -349,7 +350,7 @@ class Membership:
     def _may_accuse(self, claim: Claim) -> bool:
         return claim.by == self.me or (claim.by in self._roster.admitted and claim.by != claim.site)
 
-    def _apply(self, claim: Claim, source: str | None, now: float, *, quiet: bool) -> None:
+    def _apply(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool) -> None:
         site = claim.site
         if suspicion := self._roster.suspicions.get(site):
             for accuser in suspicion.accusers:
@@ -394,7 +395,7 @@ class Membership:
     def _everything(self) -> Exchange:
         return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
 
-    def _on_exchanged(self, peer: str, news: News, now: float, *, is_answer: bool) -> None:
+    def _on_exchanged(self, peer: str, news: News, now: MonoS, *, is_answer: bool) -> None:
         """Compare all. Claims in an answer about members new to us are not passed on.
 
         Other members know them.
@@ -412,7 +413,7 @@ class Membership:
 
     # --- timers --------------------------------------------------------------------------------
 
-    def _on_probe(self, now: float, _: object) -> None:
+    def _on_probe(self, now: MonoS, _: object) -> None:
         silent = self._prober.conclude()
         member = self._roster.members.get(silent) if silent else None
         if silent and member and member.state in PRESENT:
@@ -427,7 +428,7 @@ class Membership:
         until_s = self._roster.suspicions[site].until_s(self._knobs, self.members)
         self._timetable.at(until_s, Timer.SUSPICION, site)
 
-    def _on_suspicion(self, now: float, key: object) -> None:
+    def _on_suspicion(self, now: MonoS, key: object) -> None:
         site = str(key)
         suspicion = self._roster.suspicions.get(site)
         if suspicion is None:
@@ -444,13 +445,13 @@ class Membership:
             return
         self._merge(replace(claim, state=suspicion.verdict, by=self.me), None, now)
 
-    def _miss(self, peer: str, now: float) -> None:
+    def _miss(self, peer: str, now: MonoS) -> None:
         """Handle a missing connection with a peer: messages in flight to it count as lost."""
         self._spreading.lost(peer)
         self._prober.miss(peer)
         self._board.miss(peer, now)
 
-    def _on_exchange(self, now: float, _: object) -> None:
+    def _on_exchange(self, now: MonoS, _: object) -> None:
         every_s = exchange_every_s(self._knobs, self.members)
         self._timetable.at(now + every_s * self._jitter(), Timer.EXCHANGE)
         rings = self._roster.rings
@@ -458,19 +459,19 @@ class Membership:
         if site != self.me:
             self._spreading.send(site, self._everything())
 
-    def _on_reconnect(self, now: float, _: object) -> None:
+    def _on_reconnect(self, now: MonoS, _: object) -> None:
         """Contact a member that is thought dead: no other check detects the end of a partition."""
         self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), Timer.RECONNECT)
         if dead := self._roster.dead():
             self._spreading.send(self._rng.choice(dead), self._everything())
 
-    def _on_join(self, now: float, _: object) -> None:
+    def _on_join(self, now: MonoS, _: object) -> None:
         if self._seeds:
             for seed in self._rng.sample(self._seeds, min(SEEDS_ASKED, len(self._seeds))):
                 self._spreading.send(seed, self._everything())
             self._timetable.at(now + self._knobs.join_s, Timer.JOIN)
 
-    def _on_reap(self, now: float, _: object) -> None:
+    def _on_reap(self, now: MonoS, _: object) -> None:
         self._timetable.at(now + REAP_EVERY_S, Timer.REAP)
         for site in self._roster.past(now):
             self._roster.forget(site)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.chance import Chance
+from federation.clocks import MonoS
 from federation.membership.gossip import Ack, Nack, Ping, PingRequest, State
 from federation.membership.probing import Knobs, answer_within_s
 from federation.membership.roster import Roster
@@ -63,7 +64,7 @@ class Prober:
         if site in self._spreading.neighbours:
             self._first[site] = None
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: MonoS) -> None:
         """Probe the next neighbour, if there is one."""
         target = self._next()
         if target is None:
@@ -149,7 +150,7 @@ class Prober:
         if probe is not None and probe.number == number and peer in probe.helpers:
             probe.nacks += 1
 
-    def relay(self, asker: str, number: int, target: str, now: float) -> None:
+    def relay(self, asker: str, number: int, target: str, now: MonoS) -> None:
         """Probe a member on behalf of another."""
         if len(self._relays) >= self._knobs.relays_max or not self._roster.can_ask(target):
             self._spreading.send(asker, Nack(number, self._spreading.news(asker)))

@@ -10,6 +10,7 @@ suspicions. Dead and departed members are remembered for as long as old claims m
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from federation.clocks import MonoS
 from federation.membership.gossip import PRESENT, Claim, State
 from federation.membership.probing import Knobs, suspicion_s
 from federation.membership.rings import Rings
@@ -22,7 +23,7 @@ class Member:
     state: State
     incarnation: int
     accuser: str  # of a suspect or a dead member
-    since_s: float  # when the state began, here
+    since_s: MonoS  # when the state began, here
     boot: int = 0  # the latest run of which a bulletin is held
     topics: int = 0  # bulletins of that run that are held
 
@@ -39,12 +40,12 @@ class Suspicion:
     `is_ours` is whether we have probed the member ourselves in vain; all else is hearsay.
     """
 
-    since_s: float
+    since_s: MonoS
     accusers: list[str] = field(default_factory=list)
     verdict: State = State.DEAD  # or LEFT, when another member claims that it has left
     is_ours: bool = False
 
-    def until_s(self, knobs: Knobs, members: int) -> float:
+    def until_s(self, knobs: Knobs, members: int) -> MonoS:
         """Return the time until which the suspect may object."""
         return self.since_s + suspicion_s(knobs, members, len(self.accusers) - 1)
 
@@ -88,7 +89,7 @@ class Roster:
         self.present -= member is not None and member.state in PRESENT
         return member is not None
 
-    def load(self, claims: Iterable[Claim], now: float) -> None:
+    def load(self, claims: Iterable[Claim], now: MonoS) -> None:
         """Load earlier claims, many at once; only while no member is known."""
         for claim in claims:
             if claim.site in self.admitted and claim.site not in self.members:
@@ -100,7 +101,7 @@ class Roster:
         ]
         self.rings.reset([self.me, *direct])
 
-    def apply(self, claim: Claim, now: float) -> State | None:
+    def apply(self, claim: Claim, now: MonoS) -> State | None:
         """Apply a claim that is news; return the state before, None for an unknown member."""
         member = self.members.get(claim.site)
         old = member.state if member else None
@@ -149,7 +150,7 @@ class Roster:
             if member.state is State.DEAD and self.admitted[site]
         ]
 
-    def past(self, now: float) -> list[str]:
+    def past(self, now: MonoS) -> list[str]:
         """Return the members that died or left so long ago that they need not be remembered."""
         return [
             site

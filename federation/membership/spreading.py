@@ -6,6 +6,7 @@ A change is sent at once. While changes keep coming, a round to all neighbours g
 
 from collections import defaultdict
 
+from federation.clocks import MonoS
 from federation.membership.gossip import (
     NOTHING,
     TOPICS_ASKED_MAX,
@@ -38,7 +39,7 @@ class Spreading:
         self._timetable = timetable
         self._asks: defaultdict[str, list[Topic]] = defaultdict(list)
         self._steered = -1  # the change of the rings as of which our neighbours are computed
-        self._round_s = 0.0  # no round to all neighbours before this time
+        self._round_s = MonoS(0.0)  # no round to all neighbours before this time
         self._is_round_set = False
 
     def send(self, peer: str, message: Message) -> None:
@@ -85,7 +86,7 @@ class Spreading:
             self.notices.steer(found)
             self.effects.append(Keep(found))
 
-    def flush(self, now: float) -> None:
+    def flush(self, now: MonoS) -> None:
         """Send waiting news: at once, unless the last round to all neighbours was just now."""
         if self._asks:
             for peer, topics in self._asks.items():

@@ -4,6 +4,8 @@ import heapq
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from federation.clocks import MonoS
+
 
 class Timer(Enum):
     """The kinds of timers."""
@@ -24,21 +26,21 @@ class Timetable:
     """Timers, each with a key. None is cancelled: a timer that is no longer needed does nothing."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timer, object]] = []
+        self._heap: list[tuple[MonoS, int, Timer, object]] = []
         self._count = 0
 
-    def at(self, at_s: float, what: Timer, key: object = None) -> None:
+    def at(self, at_s: MonoS, what: Timer, key: object = None) -> None:
         """Set a timer, after all earlier ones for the same time."""
         self._count += 1
         heapq.heappush(self._heap, (at_s, self._count, what, key))
 
-    def due(self, now: float) -> Iterator[tuple[Timer, object]]:
+    def due(self, now: MonoS) -> Iterator[tuple[Timer, object]]:
         """Remove and return, in order, the timers due by now, with those set in the meantime."""
         while self._heap and self._heap[0][0] <= now:
             _, _, what, key = heapq.heappop(self._heap)
             yield what, key
 
     @property
-    def next_s(self) -> float | None:
+    def next_s(self) -> MonoS | None:
         """The time of the next timer."""
         return self._heap[0][0] if self._heap else None

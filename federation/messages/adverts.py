@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from federation.address import check_others
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.money import NANOS_LIMIT, check_currency
 
@@ -47,8 +48,8 @@ DG_PER_KWH_MAX: Final = 50_000  # more than any power station emits
 class Window:
     """A span of time in which a pool takes work: [from_s, until_s), UTC."""
 
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     slots: int
     price_nanos: int
 
@@ -58,7 +59,7 @@ class PriceChange:
     """The next price of a slot-hour, and the time (UTC) from which it applies."""
 
     price_nanos: int
-    at_s: float
+    at_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,12 @@ class Outlook:
     `from_s` the current intensity holds; after the last step nothing is known.
     """
 
-    from_s: float
+    from_s: UtcS
     step_s: float
     dg_per_kwh: tuple[int, ...]
 
     @property
-    def until_s(self) -> float:
+    def until_s(self) -> UtcS:
         """The end of the last step."""
         return self.from_s + self.step_s * len(self.dg_per_kwh)
 
@@ -167,7 +168,7 @@ class SiteAdvert:
 
     site: str
     version: int
-    issued_s: float  # UTC, by the site's clock
+    issued_s: UtcS  # UTC, by the site's clock
     valid_s: float  # how long after that it may be believed
     pools: tuple[PoolAdvert, ...]
     audience: str = ""  # the only site that may read it, and does not pass it on; empty: all

@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.errors import ProtocolError
 from federation.ranges import Range, RangeSet
 
@@ -81,7 +82,7 @@ def move(phase: Phase, what: Move) -> Phase:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-def holder_until_s(asked_s: float, lease_s: float) -> float:
+def holder_until_s(asked_s: MonoS, lease_s: float) -> MonoS:
     """Return the time until which the seller may run tasks, counted from when it *asked*.
 
     The time is by the seller's own clock.
@@ -89,7 +90,7 @@ def holder_until_s(asked_s: float, lease_s: float) -> float:
     return asked_s + lease_s
 
 
-def grantor_until_s(granted_s: float, lease_s: float) -> float:
+def grantor_until_s(granted_s: MonoS, lease_s: float) -> MonoS:
     """Return the time until which the buyer must wait before it places the tasks elsewhere.
 
     Counted from the buyer's answer, which is later than the seller's request, and extended by the
@@ -103,27 +104,27 @@ class Lease:
     """The seller's end of a lease. Once it has ended, no late answer revives it."""
 
     lease_s: float
-    until_s: float
+    until_s: MonoS
 
-    def renewed(self, asked_s: float, now_s: float) -> bool:
+    def renewed(self, asked_s: MonoS, mono_s: MonoS) -> bool:
         """Accept the buyer's grant of a request made at `asked_s`; False if it came too late."""
-        if self.is_over(now_s):
+        if self.is_over(mono_s):
             return False
         self.until_s = max(self.until_s, holder_until_s(asked_s, self.lease_s))
         return True
 
-    def is_over(self, now_s: float) -> bool:
+    def is_over(self, mono_s: MonoS) -> bool:
         """Whether the lease has ended, so that its tasks must not run any more."""
-        return now_s >= self.until_s
+        return mono_s >= self.until_s
 
-    def is_due(self, asked_s: float, now_s: float, grace_s: float) -> bool:
+    def is_due(self, asked_s: MonoS, mono_s: MonoS, grace_s: float) -> bool:
         """Whether to request a renewal, last requested at `asked_s`.
 
         It is requested four times before the last `grace_s` of the lease, in which the seller's
         agents must stop, so that three requests may be lost.
         """
         every_s = (self.lease_s - grace_s) / 4
-        return now_s >= self.until_s - self.lease_s + every_s and now_s - asked_s >= every_s
+        return mono_s >= self.until_s - self.lease_s + every_s and mono_s - asked_s >= every_s
 
 
 # --- tasks that are out --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol, runtime_checkable
 
+from federation.clocks import MonoS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import (
     HANDSHAKE,
@@ -200,7 +201,7 @@ class Dialogue:
     """The dialler's side of a session, over as many pipes as it takes. Pure.
 
     The shell dials, calls `connected`, passes frames to `receive`, and calls `flush` with a
-    function that sends. `now_s` is any monotonic clock. A message over `message_bytes_max` is
+    function that sends. `mono_s` is any monotonic clock. A message over `message_bytes_max` is
     refused, whatever limit the gateway announces.
     """
 
@@ -219,25 +220,25 @@ class Dialogue:
         self._challenge: Challenge | None = None
         self._bare: list[bytes] = []
         self._stuck: bytes | None = None
-        self._hearing = Hearing(0.0)
+        self._hearing = Hearing(MonoS(0.0))
         self._patience = Patience()
-        self._sent_s = 0.0
+        self._sent_s = MonoS(0.0)
         self._session_id = ""
-        self._greeted_s = 0.0
-        self._made: deque[tuple[int, float]] = deque()  # unacknowledged frames, with their times
+        self._greeted_s = MonoS(0.0)
+        self._made: deque[tuple[int, MonoS]] = deque()  # unacknowledged frames, with their times
         # The gateway has heard from us since then: leases count from here. A frame that *arrives*
         # proves less, for it may have been in flight while nothing of ours gets there.
-        self.granted_s = 0.0
+        self.granted_at_s = MonoS(0.0)
         self.session: Session | None = None
         self.welcome: Welcome | None = None
         self.is_open = False
 
-    def connected(self, now_s: float) -> None:
+    def connected(self, mono_s: MonoS) -> None:
         """Greet on a new pipe that is up."""
         self._challenge = None
         self._stuck = None
-        self._greeted_s = now_s
-        self._hearing.restarted(now_s)
+        self._greeted_s = mono_s
+        self._hearing.restarted(mono_s)
         self._hello = replace(
             self._hello,
             versions=[VERSION],
@@ -268,16 +269,16 @@ class Dialogue:
         if self.session is not None:
             self.session.post(message, urgent=urgent)
 
-    def receive(self, frame: bytes, now_s: float) -> list[Any]:
+    def receive(self, frame: bytes, mono_s: MonoS) -> list[Any]:
         """Take a frame; return the messages in it, with Opened where the session opens.
 
         Raises:
             SessionRefused: the gateway refused, or could not give the required proof.
             ProtocolError: the gateway broke the protocol.
         """
-        self._hearing.heard(now_s)
+        self._hearing.heard(mono_s)
         if not self.owes:
-            self._patience.owed(now_s)
+            self._patience.owed(mono_s)
         # A frame is an array, a bare message a map: a gateway that expels us sends it bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
@@ -311,7 +312,7 @@ class Dialogue:
                 message_bytes_max=min(welcome.message_bytes_max, self._message_bytes_max),
             )
             self._made.clear()
-        self.granted_s = self._greeted_s
+        self.granted_at_s = self._greeted_s
         self._session_id = welcome.session
         self.welcome = welcome
         self.is_open = True
@@ -319,7 +320,7 @@ class Dialogue:
 
     def _note_grants(self, session: Session) -> None:
         while self._made and self._made[0][0] <= session.acknowledged:
-            self.granted_s = max(self.granted_s, self._made.popleft()[1])
+            self.granted_at_s = max(self.granted_at_s, self._made.popleft()[1])
 
     def _decode(self, messages: list[bytes]) -> list[Any]:
         assert self.welcome is not None
@@ -342,41 +343,41 @@ class Dialogue:
         """The seconds until an acknowledgement goes without a message; inf with none owed."""
         return self._patience.wait_s if self.owes else math.inf
 
-    def flush(self, send: Callable[[bytes], bool], now_s: float) -> bool:
+    def flush(self, send: Callable[[bytes], bool], mono_s: MonoS) -> bool:
         """Send the frames that may go now; return False when the pipe would not take them all."""
         while True:
-            frame = self._stuck or self._next(now_s)
+            frame = self._stuck or self._next(mono_s)
             if frame is None:
                 return True
             self._stuck = frame
             if not send(frame):
                 return False
             self._stuck = None
-            self._sent_s = now_s
+            self._sent_s = mono_s
 
-    def _next(self, now_s: float) -> bytes | None:
+    def _next(self, mono_s: MonoS) -> bytes | None:
         if self._bare:
             return self._bare.pop(0)
         if not self.is_open or self.session is None or self.welcome is None:
             return None
-        owed = self.owes and self._patience.is_over(now_s)
-        beat = now_s - self._sent_s >= self.welcome.heartbeat_s
+        owed = self.owes and self._patience.is_over(mono_s)
+        beat = mono_s - self._sent_s >= self.welcome.heartbeat_s
         before = self.session.sent
         frame = self.session.next_frame(acknowledge=owed, beat=beat)
         is_numbered = self.session.sent > before
         if is_numbered:
-            self._made.append((self.session.sent, now_s))
+            self._made.append((self.session.sent, mono_s))
         if frame is not None:
-            self._patience.went(now_s, alone=not is_numbered)
+            self._patience.went(mono_s, alone=not is_numbered)
         return frame
 
     @property
-    def heard_s(self) -> float:
+    def heard_at_s(self) -> MonoS:
         """The time of the last frame."""
-        return self._hearing.heard_s
+        return self._hearing.heard_at_s
 
-    def is_silent(self, now_s: float) -> bool:
+    def is_silent(self, mono_s: MonoS) -> bool:
         """Whether the other end has been silent for so long that the pipe must be given up."""
         if self.welcome is None:
-            return self._hearing.is_silent(now_s, UNKNOWN_BEAT_S, 0.0)
-        return self._hearing.is_silent(now_s, self.welcome.heartbeat_s, self.welcome.grace_s)
+            return self._hearing.is_silent(mono_s, UNKNOWN_BEAT_S, 0.0)
+        return self._hearing.is_silent(mono_s, self.welcome.heartbeat_s, self.welcome.grace_s)

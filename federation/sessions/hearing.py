@@ -8,10 +8,12 @@ it more CPU. So, as in Lifeguard (Dadgar, Phillips, Currey, 2018), both are meas
 - The other end is run late. The longest of its recent pauses is remembered, and fades; a silence of
   twice that length is not unusual for it.
 
-`now_s` is any monotonic clock.
+`mono_s` is any monotonic clock.
 """
 
 from typing import Final
+
+from federation.clocks import MonoS
 
 SILENT_BEATS: Final = 4  # heartbeats without a frame, from an end that is on time
 USUAL_PAUSES: Final = 2.0  # and pauses, from an end that is late
@@ -24,47 +26,48 @@ class Hearing:
     """When the other end was heard, and how long its silence may last.
 
     Attributes:
-        heard_s: the time from which silence counts. A lost pipe moves it too, so it proves nothing.
-        word_s: the other end was there until then: its last frame came no sooner.
+        heard_at_s: the time from which silence counts. A lost pipe moves it too, so it proves
+            nothing.
+        word_at_s: the other end was there until then: its last frame came no sooner.
     """
 
-    def __init__(self, now_s: float) -> None:
-        self.heard_s = self.word_s = now_s
+    def __init__(self, mono_s: MonoS) -> None:
+        self.heard_at_s = self.word_at_s = mono_s
         self._pause_s = 0.0
-        self._looked_s = now_s
-        self._listening_s = now_s  # without a pause of our own since then
+        self._looked_s = mono_s
+        self._listening_s = mono_s  # without a pause of our own since then
 
-    def heard(self, now_s: float, came_s: float | None = None) -> None:
+    def heard(self, mono_s: MonoS, came_s: MonoS | None = None) -> None:
         """Note a frame; one that is read late counts from the time of its arrival.
 
         It may be called again for a frame that was noted before: the first call decides `word_s`.
 
         Args:
-            now_s: when it was read.
+            mono_s: when it was read.
             came_s: the earliest time at which it can have arrived; if None, the time of reading.
         """
-        if now_s > self.heard_s:
-            self.spoke(now_s if came_s is None else min(now_s, came_s))
-        now_s = max(now_s, self.heard_s)
-        self._pause_s = max(FADE * self._pause_s, now_s - self.heard_s)
-        self.heard_s = now_s
+        if mono_s > self.heard_at_s:
+            self.spoke(mono_s if came_s is None else min(mono_s, came_s))
+        mono_s = max(mono_s, self.heard_at_s)
+        self._pause_s = max(FADE * self._pause_s, mono_s - self.heard_at_s)
+        self.heard_at_s = mono_s
 
-    def spoke(self, came_s: float) -> None:
+    def spoke(self, came_s: MonoS) -> None:
         """Note that the other end was there at this time."""
-        self.word_s = max(self.word_s, came_s)
+        self.word_at_s = max(self.word_at_s, came_s)
 
-    def restarted(self, now_s: float) -> None:
+    def restarted(self, mono_s: MonoS) -> None:
         """Count silence from now on; the time before is no pause."""
-        self.heard_s = now_s
+        self.heard_at_s = mono_s
 
-    def silent_s(self, now_s: float, beat_s: float) -> float:
+    def silent_s(self, mono_s: MonoS, beat_s: float) -> float:
         """Return how long nothing came while this end listened; call it every second or more."""
-        if now_s - self._looked_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
-            self._listening_s = now_s
-        self._looked_s = now_s
-        return now_s - max(self.heard_s, self._listening_s)
+        if mono_s - self._looked_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
+            self._listening_s = mono_s
+        self._looked_s = mono_s
+        return mono_s - max(self.heard_at_s, self._listening_s)
 
-    def is_silent(self, now_s: float, beat_s: float, most_s: float) -> bool:
+    def is_silent(self, mono_s: MonoS, beat_s: float, most_s: float) -> bool:
         """Whether the other end has been silent for so long that the pipe must be given up.
 
         Args:
@@ -74,4 +77,4 @@ class Hearing:
         """
         usual_s = SILENT_BEATS * beat_s
         limit_s = max(usual_s, min(USUAL_PAUSES * self._pause_s, most_s))
-        return self.silent_s(now_s, beat_s) > limit_s
+        return self.silent_s(mono_s, beat_s) > limit_s

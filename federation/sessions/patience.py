@@ -11,6 +11,8 @@ mode").
 import math
 from typing import Final
 
+from federation.clocks import MonoS
+
 WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.006
 MARGIN: Final = 1.5
@@ -18,10 +20,10 @@ CLOCK_S: Final = 1e-6  # a thread that wakes after a wait may find that a little
 
 
 class Patience:
-    """When the owed acknowledgement goes alone. `now_s` is any monotonic clock."""
+    """When the owed acknowledgement goes alone. `mono_s` is any monotonic clock."""
 
     def __init__(self) -> None:
-        self._owed_s = -math.inf  # since when the last one was owed
+        self._owed_s = MonoS(-math.inf)  # since when the last one was owed
         self._wait_s = WAIT_MIN_S
 
     @property
@@ -29,21 +31,23 @@ class Patience:
         """How long an owed acknowledgement waits."""
         return self._wait_s
 
-    def owed(self, now_s: float) -> None:
+    def owed(self, mono_s: MonoS) -> None:
         """Note that a frame arrived, with all frames before it acknowledged."""
-        self._owed_s = now_s
+        self._owed_s = mono_s
 
-    def is_over(self, now_s: float) -> bool:
+    def is_over(self, mono_s: MonoS) -> bool:
         """Whether the owed acknowledgement must go now, alone."""
-        return now_s - self._owed_s >= self._wait_s - CLOCK_S
+        return mono_s - self._owed_s >= self._wait_s - CLOCK_S
 
-    def went(self, now_s: float, *, alone: bool) -> None:
+    def went(self, mono_s: MonoS, *, alone: bool) -> None:
         """Note that a frame went: a bare acknowledgement, or one with a message."""
-        took_s = now_s - self._owed_s
+        took_s = mono_s - self._owed_s
         if alone:
             self._wait_s = WAIT_MIN_S
         elif took_s < math.inf:
             # Even if the acknowledgement had gone alone by then: the next one should wait.
             is_soon = MARGIN * took_s <= WAIT_MAX_S
             self._wait_s = max(WAIT_MIN_S, MARGIN * took_s) if is_soon else WAIT_MIN_S
-            self._owed_s = -math.inf  # only the first frame that follows shows how long it takes
+            self._owed_s = MonoS(
+                -math.inf
+            )  # only the first frame that follows shows how long it takes

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
@@ -50,7 +51,7 @@ class Header:
     to: str
     boot: int
     sequence: int
-    issued_s: float
+    issued_s: UtcS
 
 
 def _destination(value: object) -> str:
@@ -113,11 +114,11 @@ class Sealer:
         """Continue the numbering of the messages that this run of the site has sent already."""
         self._sequences = other._sequences
 
-    def seal(self, kind: str, to: str, body: bytes, now_s: float) -> bytes:
+    def seal(self, kind: str, to: str, body: bytes, utc_s: UtcS) -> bytes:
         """Sign a body as this kind of message, for one site or for ALL."""
         sequence = self._sequences.get(to, 0) + 1
         header = _HEADER.encode(
-            Header(self._federation, kind, self._site, to, self._boot, sequence, now_s)
+            Header(self._federation, kind, self._site, to, self._boot, sequence, utc_s)
         )
         self._sequences[to] = sequence
         signature = self.key.sign(_DOMAIN, header, body)
@@ -183,7 +184,7 @@ class Verifier:
         self._limits = limits or EnvelopeLimits()
         self._sources: dict[str, _Source] = {}
 
-    def open(self, raw: bytes, now_s: float) -> Envelope:
+    def open(self, raw: bytes, utc_s: UtcS) -> Envelope:
         """Open an envelope and note its arrival; cheap checks come first.
 
         Raises:
@@ -194,7 +195,7 @@ class Verifier:
         """
         header_bytes, body, signature = self._split(raw)
         header = _HEADER.decode(header_bytes)
-        self._check_header(header, now_s)
+        self._check_header(header, utc_s)
         keys = self._trust.keys_of(header.source)
         if not keys:
             raise Untrusted(Refusal.UNKNOWN_SITE, f"no key of site {header.source!r} is known")
@@ -234,8 +235,8 @@ class Verifier:
             raise ProtocolError(f"the body has {len(body):,} bytes, over the limit")
         return header, body, signature
 
-    def _check_header(self, header: Header, now_s: float) -> None:
-        age_s = now_s - header.issued_s
+    def _check_header(self, header: Header, utc_s: UtcS) -> None:
+        age_s = utc_s - header.issued_s
         if header.federation != self._trust.federation:
             raise Untrusted(
                 Refusal.WRONG_FEDERATION, f"the envelope is for federation {header.federation!r}"

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
@@ -57,7 +58,7 @@ class Bounds:
     target: str
     contract: str
     max_cost_nanos: int
-    expires_s: float
+    expires_s: UtcS
     hops_left: int
     regions: frozenset[str] | None = None
     sites: frozenset[str] | None = None
@@ -164,14 +165,14 @@ def pass_on(grant: Grant, bounds: Bounds, key: SiteKey) -> bytes:
     return _pack([*blocks, _Block(about, encoded, key.sign(_HOP, about, encoded))])
 
 
-def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
+def check(raw: bytes, sender: str, trust: Trust, utc_s: UtcS) -> Grant:
     """Check a chain from its first block to its last, and return what it allows this site.
 
     Args:
         raw: the chain as it came.
         sender: the neighbour that presented it: the last block must be its own.
         trust: this site's identity, and the keys that it trusts.
-        now_s: UTC epoch seconds.
+        utc_s: now.
 
     Raises:
         ProtocolError: it is no chain.
@@ -203,7 +204,7 @@ def check(raw: bytes, sender: str, trust: Trust, now_s: float) -> Grant:
         raise Untrusted(
             Refusal.WRONG_SITE, f"site {sender!r} presents a grant of site {path[-1]!r}"
         )
-    if bounds.expires_s <= now_s:
+    if bounds.expires_s <= utc_s:
         raise Untrusted(Refusal.EXPIRED, f"the grant of job {purpose.job!r} has expired")
     return Grant(purpose, bounds, tuple(path), raw)
 

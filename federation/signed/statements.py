@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.signed import strict
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
@@ -63,7 +64,7 @@ class SiteCard:
     addresses: tuple[str, ...]
     contact: str
     serial: int
-    issued_s: float
+    issued_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Expulsion:
     stands: bool
     reason: str
     serial: int
-    issued_s: float
+    issued_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Farewell:
     federation: str
     site: str
     serial: int
-    issued_s: float
+    issued_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Revocations:
     site: str
     tokens: tuple[str, ...]
     serial: int
-    issued_s: float
+    issued_s: UtcS
 
 
 S = TypeVar("S", bound=SiteCard | Expulsion | Farewell | Revocations)
@@ -159,9 +160,9 @@ class Signed(Generic[S]):
         return bytes(msgpack.packb([self.body, self.signature], use_bin_type=True))
 
 
-def next_serial(last: int, now_s: float) -> int:
+def next_serial(last: int, utc_s: UtcS) -> int:
     """Return the serial of a site's next statement, after `last`."""
-    return max(last + 1, int(now_s))
+    return max(last + 1, int(utc_s))
 
 
 def sign(content: S, key: SiteKey) -> Signed[S]:
@@ -237,7 +238,7 @@ class Order(StrEnum):
     OLDER = "older"
 
 
-def order(old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
+def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> Order:
     """Compare a verified statement with the one of its site that we have, if any.
 
     A card follows another only if it is signed by a key that the other names: so keys rotate.
@@ -256,7 +257,7 @@ def order(old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
             Refusal.NOT_SUCCESSOR,
             f"the card of {site!r} is not signed by a key of its previous card",
         )
-    ahead_s = new.content.issued_s - now_s
+    ahead_s = new.content.issued_s - utc_s
     if ahead_s > CLOCK_AHEAD_MAX_S:
         raise Untrusted(Refusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
     if old is None or serial > old.content.serial:

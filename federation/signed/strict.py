@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 
 DEPTH_MAX: Final = 16
@@ -220,11 +221,11 @@ def upto(most: int) -> Check:
     return check
 
 
-def moment(value: object) -> float:
+def moment(value: object) -> UtcS:
     """Check a time: UTC epoch seconds, before the year 5138."""
     if type(value) not in (int, float) or not 0 <= value <= 1e11:  # type: ignore[operator]
         raise ValueError("must be a time in seconds since 1970")
-    return float(value)  # type: ignore[arg-type]
+    return UtcS(value)  # type: ignore[arg-type]
 
 
 def flag(value: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.signed import strict
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
@@ -69,8 +70,8 @@ class UserToken:
     projects: frozenset[str] | None
     scopes: frozenset[str]
     sites: frozenset[str]
-    issued_s: float
-    expires_s: float
+    issued_s: UtcS
+    expires_s: UtcS
 
     def allows(self, scope: Scope, project: str | None = None) -> bool:
         """Whether it covers this scope, and this project if one is named."""
@@ -129,7 +130,7 @@ def read_token(text: str) -> tuple[UserToken, bytes, bytes]:
     return _FORM.decode(body), body, signature
 
 
-def check_token(text: str, trust: Trust, now_s: float) -> UserToken:
+def check_token(text: str, trust: Trust, utc_s: UtcS) -> UserToken:
     """Read and verify a token: signed by its site, for us, unexpired, not revoked.
 
     Of another site's token only the GUEST_SCOPES are left.
@@ -156,9 +157,9 @@ def check_token(text: str, trust: Trust, now_s: float) -> UserToken:
         )
     if find_signer(keys, signature, _DOMAIN, body) is None:
         raise Untrusted(Refusal.BAD_SIGNATURE, f"the token is not signed by site {token.issuer!r}")
-    if token.issued_s > now_s + CLOCK_AHEAD_MAX_S:
+    if token.issued_s > utc_s + CLOCK_AHEAD_MAX_S:
         raise Untrusted(Refusal.AHEAD, f"token {token.id} is not valid yet")
-    if token.expires_s <= now_s:
+    if token.expires_s <= utc_s:
         raise Untrusted(Refusal.EXPIRED, f"token {token.id} has expired")
     if token.id in trust.revoked_by(token.issuer):
         raise Untrusted(Refusal.REVOKED, f"token {token.id} was revoked")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.contracts.records import Pending as Held
 from gateway.ledger.db.usage.records import Dimension
@@ -27,7 +28,7 @@ _DIMENSIONS: Final = {
     Whose.SITE: Dimension.SITE,
     Whose.ORIGIN: Dimension.ORIGIN,
 }
-_Key = tuple[str, float, float]
+_Key = tuple[str, UtcS, UtcS]
 
 
 class Books:
@@ -42,7 +43,7 @@ class Books:
         self._store = store
         self._past: dict[_Key, Counter[str]] = {}  # by rule and hours; in nano-units by currency
 
-    def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], now_s: float) -> Facts:
+    def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], utc_s: UtcS) -> Facts:
         """Return everything that these rules are judged by, at this moment."""
         spent: dict[str, Spending] = {}
         pending: dict[str, list[Pending]] = {}
@@ -50,23 +51,23 @@ class Books:
         for rule in rules:
             match rule:
                 case Budget():
-                    spent[rule.name] = self._spending(rule, now_s, before)
+                    spent[rule.name] = self._spending(rule, utc_s, before)
                 case Unacknowledged():
-                    pending[rule.name] = self._pending(rule, now_s)
+                    pending[rule.name] = self._pending(rule, utc_s)
                 case _:
                     pass
-        return Facts(now_s, spent, prices, pending)
+        return Facts(utc_s, spent, prices, pending)
 
-    def _spending(self, rule: Budget, now_s: float, before: dict[_Key, Counter[str]]) -> Spending:
-        period = rule.period_at(now_s)
-        cut_s = now_s // DAY_S * DAY_S - DAY_S
+    def _spending(self, rule: Budget, utc_s: UtcS, before: dict[_Key, Counter[str]]) -> Spending:
+        period = rule.period_at(utc_s)
+        cut_s = UtcS(utc_s // DAY_S * DAY_S - DAY_S)
         spent: Counter[str] = Counter()
         if period.start_s < cut_s:
             key = (rule.name, period.start_s, cut_s)
             past = before.get(key)
-            self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
+            self._past[key] = self._spent(rule, *key[1:], utc_s) if past is None else past
             spent += self._past[key]
-        spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
+        spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, utc_s)
         held_nanos = _sum(rule, self._store.contracts.pending(period.start_s, period.end_s))
         refunded_nanos = 0
         if rule.whose in (Whose.SITE, Whose.ORIGIN):  # users' charges stay: the site keeps refunds
@@ -77,7 +78,7 @@ class Books:
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
-    def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> Counter[str]:
+    def _spent(self, rule: Budget, start_s: UtcS, end_s: UtcS, utc_s: UtcS) -> Counter[str]:
         """Return the spending by currency; only the rule's currency counts, others are reported."""
         only: dict[Dimension, str | int] = {}
         if rule.whose in _DIMENSIONS:
@@ -86,14 +87,16 @@ class Books:
             only[Dimension.ORIGIN] = ""  # other sites have users and projects of these names, too
         spent: Counter[str] = Counter()
         for span in spans(start_s, end_s):
-            if span[0] <= now_s:
+            if span[0] <= utc_s:
                 for total in self._store.usage.totals([], *span, only):
                     spent[total.currency] += total.cost_nanos
         return spent
 
-    def _pending(self, rule: Unacknowledged, now_s: float) -> list[Pending]:
+    def _pending(self, rule: Unacknowledged, utc_s: UtcS) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
-        for each in self._store.contracts.pending(0.0, max(0.0, now_s - rule.after_s)):
+        for each in self._store.contracts.pending(
+            UtcS(0.0), max(UNIX_EPOCH_S, utc_s - rule.after_s)
+        ):
             if rule.side not in ("", each.side) or rule.site not in ("", each.site):
                 continue
             one = Pending(
@@ -108,12 +111,12 @@ class Books:
         return list(found.values())
 
 
-def spans(start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+def spans(start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
     """Cut [start_s, end_s) so that whole hours, which are quick to sum up, are together.
 
     A period of a zone that is off by half an hour begins and ends within one.
     """
-    first_s, last_s = -(-start_s // HOUR_S) * HOUR_S, end_s // HOUR_S * HOUR_S
+    first_s, last_s = UtcS(-(-start_s // HOUR_S) * HOUR_S), UtcS(end_s // HOUR_S * HOUR_S)
     if first_s >= last_s:
         yield start_s, end_s
         return

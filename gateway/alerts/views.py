@@ -29,7 +29,7 @@ def standing(rule: Rule, facts: Facts, told: Sequence[AlertRow]) -> dict[str, An
         "name": rule.name,
         "kind": rule.kind,
         "severity": rule.severity.value,
-        "as_of_s": facts.now_s,
+        "as_of_s": facts.utc_s,
         "last_fired_at_s": last_s,
         "overlooked": list(overlooked(rule, facts).values()),
     }
@@ -46,7 +46,7 @@ def _budget(rule: Budget, facts: Facts, own: Sequence[AlertRow]) -> dict[str, An
     spending = facts.spent[rule.name]
     fired = {(row.key, row.level) for row in own}
     levels = [level for level in rule.levels if rule.mark(spending.period, level)[1:] in fired]
-    estimate_nanos = spending.estimate_nanos(facts.now_s)
+    estimate_nanos = spending.estimate_nanos(facts.utc_s)
     return {
         "what": f"{whose(rule)}, {spending.period.key}",
         "limit": format_money(rule.amount_nanos, rule.currency),

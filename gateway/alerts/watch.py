@@ -11,6 +11,7 @@ from typing import Any, Final
 import trio
 from sqlalchemy.exc import SQLAlchemyError
 
+from federation.clocks import UtcS
 from gateway.alerts import views
 from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
 from gateway.alerts.books import Books
@@ -69,7 +70,7 @@ class Watch:
         record: Callable[..., Awaitable[None]],
         prices: Callable[[], Iterable[PoolPrice]],
         say: Callable[[str], None],
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
     ) -> None:
         self._config = config
         self._site = site
@@ -130,7 +131,7 @@ class Watch:
         over = [mark for mark in below if mark not in self._giving]
         for mark in over:
             self._say(f"alert: {mark.name}: {mark.key} has ended")
-            await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
+            await self._note(AlertEnded(*mark, ended_at_s=facts.utc_s))
         self._say_overlooked(facts)
         # Judged again: in the meantime alerts may have been given, and left `_giving`.
         due = judge(self._rules, facts, _raised(told) | self._giving)

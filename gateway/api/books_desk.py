@@ -6,6 +6,7 @@ from functools import cache
 from heapq import nsmallest
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.payments import Match
 from federation.messages.reconciliation import (
@@ -76,9 +77,7 @@ async def statement(site: SiteContext, details: Details) -> Any:
     }
 
 
-def _statement_rows(
-    store: Store, wanted: list[str], start_s: float, end_s: float
-) -> list[list[Any]]:
+def _statement_rows(store: Store, wanted: list[str], start_s: UtcS, end_s: UtcS) -> list[list[Any]]:
     names = owed.partners(store)
     for name in wanted:
         _check_named(name, names)
@@ -357,7 +356,7 @@ async def undo_payment(site: SiteContext, details: Details) -> Any:
 async def _book(
     site: SiteContext,
     details: Details,
-    make: Callable[[list[PaymentRow], Details, float], list[Record]],
+    make: Callable[[list[PaymentRow], Details, UtcS], list[Record]],
 ) -> Any:
     """Book payments, or their reversal, and tell the other site; return the new statement."""
     keeper, name = _keeper(site), _text(details, "site")
@@ -373,7 +372,7 @@ async def _book(
     return await statement(site, {"sites": [name]})
 
 
-def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record]:
+def _settle(paid: list[PaymentRow], details: Details, utc_s: UtcS) -> list[Record]:
     name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
     same = [each for each in paid if each.reference == reference]
     booked = next((each for each in same if each.stands), None)
@@ -388,7 +387,7 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
     through = _one_of({"through": "bank", **details}, "through", MEANS)
     nanos, currency = _amount(details, "amount_nanos", "currency")
     made: list[Record] = [
-        Payment(name, reference, currency, direction, through, nanos, note, now_s, attempt)
+        Payment(name, reference, currency, direction, through, nanos, note, utc_s, attempt)
     ]
     if through == "exchange":
         into_nanos, into = _amount(details, "into_nanos", "into_currency")
@@ -398,19 +397,19 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
             )
         other: PaymentDirection = "received" if direction == "paid" else "paid"
         made.append(
-            Payment(name, reference, into, other, through, into_nanos, note, now_s, attempt)
+            Payment(name, reference, into, other, through, into_nanos, note, utc_s, attempt)
         )
     return made
 
 
-def _undo(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record]:
+def _undo(paid: list[PaymentRow], details: Details, utc_s: UtcS) -> list[Record]:
     name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
     found = [each for each in paid if each.reference == reference and each.stands]
     if not found:
         raise BadBooksQuestion(
             f"no settlement with {name} under {reference!r} found: see `gridfed payments`"
         )
-    return [each.undone(note, max(now_s, each.paid_at_s)) for each in found]
+    return [each.undone(note, max(utc_s, each.paid_at_s)) for each in found]
 
 
 def _check_known(store: Store, name: str) -> None:
@@ -435,17 +434,17 @@ def _keeper(site: SiteContext) -> Bookkeeper:
     return site.bookkeeper
 
 
-def _span(details: Details, now_s: float) -> tuple[float, float]:
+def _span(details: Details, utc_s: UtcS) -> tuple[UtcS, UtcS]:
     start_s = details.get("start_s", 0.0)
-    end_s = details.get("end_s")
+    end_s: Any = details.get("end_s")
     if end_s is None:  # up to now, or all that is to come
-        end_s = max(now_s, start_s) + 1.0 if type(start_s) in (int, float) else now_s
+        end_s = max(utc_s, start_s) + 1.0 if type(start_s) in (int, float) else utc_s
     for at_s in (start_s, end_s):
         if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
             raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")
     if start_s >= end_s:
         raise BadBooksQuestion("the period ends before it begins")
-    return float(start_s), float(end_s)
+    return UtcS(start_s), UtcS(end_s)
 
 
 def _text(details: Details, key: str) -> str:

@@ -21,7 +21,7 @@ class BadBudgetQuestion(GridError):
 
 def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
     """Return the standing of every budget, quota and credit of a party that `is_shown`."""
-    exchange, now_s = site.exchange, site.surroundings.now_s()
+    exchange, mono_s = site.exchange, site.surroundings.mono_s()
     purses = site.broker.purses
     for purse in purses:
         purse.turn(site.surroundings.utc_s())
@@ -30,7 +30,7 @@ def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
         budget_views.standing(
             purse,
             () if purse.budget.is_credit else exchange.lending.of(purse.budget.name),
-            exchange.borrowing.lasts_s(purse, now_s),
+            exchange.borrowing.lasts_s(purse, mono_s),
         )
         for purse in purses
         if is_shown(purse.budget.party)

@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.signed.identity import site_id
 from federation.wishes import NAME_CHARS_MAX, USUAL_PROJECT
@@ -52,7 +53,7 @@ class Question:
     group: str | None
     site: str
     pool: str | None
-    at_s: float
+    at_s: UtcS
 
     def whose(self, groups: Mapping[str, str]) -> Whose:
         """The principal of the work in question."""
@@ -79,7 +80,7 @@ class Trust:
     path: Path
 
 
-def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
+def read_question(details: Mapping[str, Any], utc_s: UtcS) -> Question:
     """Read a question; raises BadQuestion."""
     at_s = details.get("at_s")
     if at_s is not None and (type(at_s) not in (int, float) or not 0 <= at_s < 1e11):
@@ -102,7 +103,7 @@ def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
         group,
         site,
         _name(details, "pool"),
-        utc_s if at_s is None else float(at_s),
+        utc_s if at_s is None else UtcS(at_s),
     )
 
 

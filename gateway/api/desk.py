@@ -11,6 +11,7 @@ from typing import Any, Final
 import trio
 from sqlalchemy.exc import SQLAlchemyError
 
+from federation.clocks import UtcS
 from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Answer, Ask
 from federation.messages.wire import unpack
@@ -164,7 +165,7 @@ class Desk:
                 self._site.lobby.post(guest, reply)
             except Exception as error:  # noqa: BLE001 - see _answer
                 self._site.lobby.post(guest, self._fault(ask, error))
-            self._site.lobby.flush(self._site.surroundings.now_s())
+            self._site.lobby.flush(self._site.surroundings.mono_s())
 
     async def _answer(self, guest: Guest, ask: Ask) -> Answer:
         try:
@@ -233,13 +234,13 @@ class Desk:
         rows = await self._site.read(self._stored_jobs, asker, limit)
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
-        now_s = self._site.surroundings.utc_s()
+        utc_s = self._site.surroundings.utc_s()
         # One client may have 50,000 jobs: show the latest alone.
         others = (job for name, job in live.items() if name not in seen and _sees(asker, job))
-        latest = nlargest(limit, others, key=lambda job: job.opened_s)
-        unseen = [self._live(job, now_s) for job in latest]
+        latest = nlargest(limit, others, key=lambda job: job.opened_at_s)
+        unseen = [self._live(job, utc_s) for job in latest]
         shown = [
-            self._live(live[row.job], now_s) if row.job in live else views.stored_job(row)
+            self._live(live[row.job], utc_s) if row.job in live else views.stored_job(row)
             for row in rows
         ]
         return views.latest(unseen + shown, limit)
@@ -250,21 +251,21 @@ class Desk:
         projects = [None] if asker.projects is None else sorted(asker.projects)
         return [row for each in projects for row in self._site.store.jobs.latest(limit, user, each)]
 
-    def _live(self, job: Job, now_s: float) -> dict[str, Any]:
+    def _live(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Show a job in a list, with the reason for waiting where it may wait for ever."""
-        view, broker = views.live_job(job, now_s), self._site.broker
+        view, broker = views.live_job(job, utc_s), self._site.broker
         if job.waiting and (job.unmet or broker.admission.unpayable(job.spec)):
-            view["why_waiting"] = views.why_waiting(broker, job, now_s)
+            view["why_waiting"] = views.why_waiting(broker, job, utc_s)
         return view
 
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
         job = self._site.broker.jobs.get(name)
         if job is not None and _may_see(asker, job):
-            now_s = self._site.surroundings.utc_s()
-            view = views.live_job(job, now_s) | {"notes": views.notes(job)}
+            utc_s = self._site.surroundings.utc_s()
+            view = views.live_job(job, utc_s) | {"notes": views.notes(job)}
             if job.waiting:
-                view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
+                view["why_waiting"] = views.why_waiting(self._site.broker, job, utc_s)
             return view
         row = await self._site.read(self._site.store.jobs.get, name)
         if job is not None or row is None or not asker.may_see(row.user, row.project):
@@ -278,7 +279,7 @@ class Desk:
         wait_s = details.get("wait_s", 0)
         if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
             raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-        until_s = self._site.surroundings.now_s() + wait_s
+        until_s = self._site.surroundings.mono_s() + wait_s
         store = self._site.store
         while True:
             # Registered before the store is read, so that results in between are not missed.
@@ -296,7 +297,7 @@ class Desk:
                 raise BadQuestion(f"the results of job {name!r} were deleted", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
             ended = not live and row.state != "open"
-            left_s = until_s - self._site.surroundings.now_s()
+            left_s = until_s - self._site.surroundings.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
             if is_next or ended or left_s <= 0 or asker.handle not in self._site.lobby.guests:
                 return {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
 from federation.wishes import USUAL_PROJECT
@@ -103,7 +104,7 @@ async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     return f"job {shown} has ended ({row.state}): only unfinished jobs are explained"
 
 
-def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: float) -> Any:
+def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: UtcS) -> Any:
     tasks, task_s = details.get("tasks", 1), details.get("task_s")
     if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
         raise BadFederationQuestion("tasks must be a whole number of at least 1")
@@ -144,5 +145,5 @@ def _states(site: SiteContext) -> dict[str, str]:
     return {each: circle.word(each) for each in circle.known}
 
 
-def _utc_s(site: SiteContext) -> float:
+def _utc_s(site: SiteContext) -> UtcS:
     return site.surroundings.utc_s()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
 from gateway.api.views import notes
@@ -24,7 +25,7 @@ WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
 PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
-def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: UtcS) -> list[Any]:
     """Every site: up, suspect or gone, its capacity, and the age of that information."""
     adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
     adverts[own.site] = own
@@ -41,13 +42,13 @@ def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                 "slots_total": sum(pool.slots_total for pool in pools),
                 "tasks_queued": sum(pool.tasks_queued for pool in pools),
                 "regions": sorted({pool.region for pool in pools if pool.region}),
-                "age_s": max(0.0, round(now_s - advert.issued_s, 1)) if advert else None,
+                "age_s": max(0.0, round(utc_s - advert.issued_s, 1)) if advert else None,
             }
         )
     return rows
 
 
-def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: UtcS) -> list[Any]:
     """Every pool of every site, from its advert."""
     rows = []
     for advert in (own, *(each for each in market.adverts if each.site != own.site)):
@@ -78,7 +79,7 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                     "jurisdiction": pool.jurisdiction,
                     "carbon_g_per_kwh": pool.carbon_g_per_kwh,
                     "carbon_ahead": _outlook(pool.carbon_ahead),
-                    "age_s": max(0.0, round(now_s - advert.issued_s, 1)),
+                    "age_s": max(0.0, round(utc_s - advert.issued_s, 1)),
                 }
             )
     return sorted(rows, key=lambda row: (row["site"], row["pool"]))
@@ -118,7 +119,7 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
     ]
 
 
-def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
+def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: UtcS) -> Any:
     """Where a job's tasks are and may go, and the verdict on every known pool."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     decision = exchange.decide_for(job, left, utc_s)
@@ -135,7 +136,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
 
 
 def _workers_of(
-    job: Job, broker: Broker, utc_s: float
+    job: Job, broker: Broker, utc_s: UtcS
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The first workers of each pool as a job sees them, and the number of further ones.
 
@@ -169,6 +170,6 @@ def _workers_of(
     return rows, left_off
 
 
-def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: float) -> str:
+def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: UtcS) -> str:
     found = broker.refusal(job, worker, utc_s)
     return found.text if found else ""

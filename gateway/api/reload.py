@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.api.budget_amendments import Told, amend, amend_credit
 from gateway.config.scale import Scale
@@ -110,7 +111,7 @@ class Change:
         }
 
 
-def read_again(config: SiteConfig, utc_s: float) -> Change:
+def read_again(config: SiteConfig, utc_s: UtcS) -> Change:
     """Read a configuration's file again, and compare.
 
     Raises:
@@ -127,7 +128,7 @@ def read_again(config: SiteConfig, utc_s: float) -> Change:
     return compare(config, check(read, utc_s), utc_s)
 
 
-def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
+def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
     """Return the changes from one configuration to another, and those that a reload applies."""
     others = {pool.name: pool for pool in new.pools}
     windows: dict[str, list[Difference]] = {}

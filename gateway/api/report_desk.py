@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.money import parse_money
 from gateway.api.context import SiteContext
 from gateway.api.estimates import claims
@@ -86,11 +87,11 @@ def _whose_notes(asker: Asker) -> list[str]:
 
 def present(site: SiteContext, static_price: tuple[int, str] | None = None) -> Present:
     """Return the present state of the site."""
-    now_s = site.surroundings.utc_s()
+    utc_s = site.surroundings.utc_s()
     return Present(
-        now_s,
+        utc_s,
         dict(site.broker.tariffs),
-        tuple(claims(site.broker.jobs.values(), now_s)),
+        tuple(claims(site.broker.jobs.values(), utc_s)),
         static_price,
         site.census.unwritten(),
     )
@@ -105,7 +106,7 @@ def _question(details: Mapping[str, Any], site: str) -> Question:
     bounds = [details.get("start_s"), details.get("end_s")]
     if not all(at is None or type(at) in (int, float) for at in bounds):
         raise ValueError("start_s and end_s must be seconds since 1970, UTC")
-    start_s, end_s = (None if at is None else float(at) for at in bounds)
+    start_s, end_s = (None if at is None else UtcS(at) for at in bounds)
     whose = details.get("whose")
     if whose is not None and not isinstance(whose, str):
         raise ValueError("whose must be text")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.api.context import SiteContext
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
@@ -44,7 +45,7 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     utc_s = site.surroundings.utc_s()
     slots = _number(details, "slots", None, SLOTS_MAX)
     lasts_s = _seconds(details, "lasts_s", None, LASTS_MAX_S)
-    from_s = _seconds(details, "from_s", utc_s, TIME_MAX_S)
+    from_s = UtcS(_seconds(details, "from_s", float(utc_s), TIME_MAX_S))
     pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
     who, by = _whose(site, asker, details)
     if site.broker.trouble:
@@ -75,18 +76,18 @@ async def _at_several(
     site: SiteContext,
     sites: set[str],
     slots: int,
-    span: tuple[float, float],
+    span: tuple[UtcS, UtcS],
     pool: str,
     who: Party,
     by: Whose,
 ) -> list[dict[str, Any]]:
     """Book at each of these sites, or at none."""
-    utc_s, now_s = site.surroundings.utc_s(), site.surroundings.now_s()
+    utc_s, mono_s = site.surroundings.utc_s(), site.surroundings.mono_s()
     check_span(ReservationRules(longest_s=LASTS_MAX_S), slots, *span, utc_s)
     buying, name = site.reception.buying, site.surroundings.random_bytes(ID_BYTES).hex()
     from_s, until_s = span
     wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
-    whole, effects = buying.begin(sites, wanted, now_s, utc_s)
+    whole, effects = buying.begin(sites, wanted, mono_s, utc_s)
     site.reception.perform(effects)
     while not whole.is_settled:
         await site.wait_for_progress(TICK_S)
@@ -113,14 +114,14 @@ async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not Phase.BOOKED:
             raise CantReserve(f"reservation {name} is being cancelled already")
-        now_s = site.surroundings.now_s()
-        site.reception.perform(site.reception.buying.cancel(whole, now_s, utc_s))
+        mono_s = site.surroundings.mono_s()
+        site.reception.perform(site.reception.buying.cancel(whole, mono_s, utc_s))
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
     if found is None or found.by.site or not _may_cancel(asker, found.by):
         raise CantReserve(f"no open reservation {name[:60]!r} of yours found here")
-    if found.left_s is not None:
+    if found.left_at_s is not None:
         raise CantReserve(f"reservation {name} is cancelled already")
     site.reception.perform([bookings.cancel(found, utc_s)])
     await site.harden()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from federation.clocks import UtcS
 from federation.messages.wire import Maps
 from federation.money import format_money
 from federation.reasons import Reason
@@ -24,7 +25,7 @@ from policies.placement.environments import SANDBOX_TAG, is_sandbox
 from policies.placement.placement import show_tag
 
 
-def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
+def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
     """Return a job that has not ended, from the broker, at a moment, UTC."""
     view = {
         "id": job.id,
@@ -34,7 +35,7 @@ def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
         "detached": job.spec.detached,
         "state": job.leaving or _state(job),
         "reason": job.reason,
-        "submitted_at_s": job.opened_s,
+        "submitted_at_s": job.opened_at_s,
         "ended_at_s": None,
         "total": job.total,
         "tasks": len(job.known),
@@ -95,7 +96,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
 
 
 def shares(
-    broker: Broker, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+    broker: Broker, shares: Shares, utc_s: UtcS, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
     """Return the tree of shares, as its owner wrote it, with the standing of each at a moment, UTC.
 
@@ -109,23 +110,23 @@ def shares(
     return {
         "half_life_s": rules.half_life_s,
         "max_wait_s": rules.max_wait_s,
-        "as_of_s": now_s,
+        "as_of_s": utc_s,
         "shares": [
             _share(each, waiting[each.node])
-            for each in shares.look(now_s)
+            for each in shares.look(utc_s)
             if _is_shown(each.node, is_shown)
         ],
     }
 
 
 def share_of(
-    job: Job, shares: Shares, now_s: float, is_shown: Callable[[Party], bool]
+    job: Job, shares: Shares, utc_s: UtcS, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
     """Return the standing of a job's share, its place in the queue, and the next share in turn.
 
     The next share is left out unless its party `is_shown`.
     """
-    standings = shares.look(now_s)
+    standings = shares.look(utc_s)
     (own,) = (each for each in standings if each.node is job.leaf)
     turns = sorted(
         ((each.place, each.node) for each in standings if each.place is not None),
@@ -193,7 +194,7 @@ def notes(job: Job) -> list[dict[str, Any]]:
     return [{"at_s": at_s, "text": text} for at_s, text in job.notes]
 
 
-def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
+def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
     """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason."""
     unpayable = broker.admission.unpayable(job.spec)
     if unpayable:
@@ -243,7 +244,7 @@ def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
     return {
         "name": worker.name,
         "grid_id": worker.grid_id,
-        "ends_s": worker.ends_s,
+        "ends_s": worker.ends_at_s,
         "pool": worker.offer.pool,
         "state": "draining" if worker.draining else "up",
         "slots": worker.slots,

@@ -1,8 +1,8 @@
 """Handlers of messages between gateways: each part of the gateway registers a method for each.
 
-    class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
+    class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         @handles(deals.Hold)
-        def _hold(self, buyer: str, message: deals.Hold, now_s: float, utc_s: float) -> None:
+        def _hold(self, buyer: str, message: deals.Hold, now_s: MonoS, utc_s: UtcS) -> None:
 
 Each handler takes the sender and the message; all handlers of a part take the same after these.
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.config.carbon import ForecastConfig, HttpConfig
 from policies.costs.carbon import mg_per_kwh
 
@@ -34,8 +35,8 @@ class Reading:
     """
 
     mg_per_kwh: int
-    as_of_s: float
-    checked_s: float
+    as_of_s: UtcS
+    checked_s: UtcS
     etag: str = ""
 
 
@@ -49,12 +50,12 @@ class Foreseen:
         etag: the source's mark of the answer; empty: it has none.
     """
 
-    steps: tuple[tuple[float, int], ...]
-    checked_s: float
+    steps: tuple[tuple[UtcS, int], ...]
+    checked_s: UtcS
     etag: str = ""
 
 
-def read_answer(config: HttpConfig, body: bytes, etag: str, utc_s: float) -> Reading:
+def read_answer(config: HttpConfig, body: bytes, etag: str, utc_s: UtcS) -> Reading:
     """Read an answer; BadAnswer."""
     document = _document(body)
     intensity = _intensity(_value(document, config.value), config.value)
@@ -62,13 +63,13 @@ def read_answer(config: HttpConfig, body: bytes, etag: str, utc_s: float) -> Rea
     return Reading(intensity, as_of_s, utc_s, _usable(etag))
 
 
-def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: float) -> Foreseen:
+def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: UtcS) -> Foreseen:
     """Read a forecast; BadAnswer. An unknown value of an hour may be null."""
     document = _document(body)
     entries = _at(document, config.entries) if config.entries else document
     if not isinstance(entries, list):
         raise BadAnswer(f"no list found at {config.entries[:200] or 'the top level'}")
-    steps: dict[float, int] = {}
+    steps: dict[UtcS, int] = {}
     for entry in entries[:ENTRIES_MAX]:
         value = _value(entry, config.value)
         from_s = _seconds(_at(entry, config.time))
@@ -118,14 +119,14 @@ def _at(document: Any, path: str) -> Any:
     return document
 
 
-def _time(value: Any, utc_s: float) -> float:
+def _time(value: Any, utc_s: UtcS) -> UtcS:
     seconds = _seconds(value)
     if seconds > utc_s + AHEAD_MAX_S:
         raise BadAnswer("its time is in the future, or before 1970")
     return min(seconds, utc_s)
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: Any) -> UtcS:
     try:
         at = datetime.fromisoformat(value)
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
@@ -133,7 +134,7 @@ def _seconds(value: Any) -> float:
         raise BadAnswer("its time is invalid") from None
     if seconds < 0:
         raise BadAnswer("its time is in the future, or before 1970")
-    return seconds
+    return UtcS(seconds)
 
 
 def _refuse(text: str) -> Any:

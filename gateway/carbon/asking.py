@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import httpx2
 import trio
 
+from federation.clocks import UtcS
 from gateway.carbon.answers import BadAnswer, Foreseen, Reading
 from gateway.carbon.cache import Cache
 from gateway.config.carbon import HttpConfig
@@ -27,16 +28,16 @@ T = TypeVar("T", bound=Reading | Foreseen)
 class Question(Protocol[T]):
     """A question, and the reading of its answer."""
 
-    def url(self, utc_s: float) -> str:
+    def url(self, utc_s: UtcS) -> str:
         """Return the URL for a request at a time."""
 
-    def read(self, body: bytes, etag: str, utc_s: float) -> T:
+    def read(self, body: bytes, etag: str, utc_s: UtcS) -> T:
         """Read an answer; BadAnswer."""
 
-    def confirmed(self, known: T, utc_s: float) -> T:
+    def confirmed(self, known: T, utc_s: UtcS) -> T:
         """Return the known answer, renewed because the source says that it has not changed."""
 
-    def instead(self, utc_s: float) -> str:
+    def instead(self, utc_s: UtcS) -> str:
         """Return the value in use while no answer comes, for people."""
 
 
@@ -61,7 +62,7 @@ class Asking(Generic[T]):
         config: HttpConfig,
         key: str,
         cache: Cache[T],
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
     ) -> None:
         self._question = question
@@ -72,7 +73,7 @@ class Asking(Generic[T]):
         self._say = say
         self.known: T | None = cache.read(utc_s())
         self._failures = 0
-        self._failed_s = -inf
+        self._failed_s = UtcS(-inf)
         self._trouble = ""
         self._url = question.url(utc_s())  # of the latest request
 
@@ -86,7 +87,7 @@ class Asking(Generic[T]):
                 await self.renew(client)
                 heard()
 
-    def wait_s(self, utc_s: float) -> float:
+    def wait_s(self, utc_s: UtcS) -> float:
         """Return how long until the next request."""
         every_s = self._config.every_s
         if self._failures:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from federation.clocks import UtcS
 from gateway.carbon.answers import (
     AHEAD_MAX_S,
     ENTRIES_MAX,
@@ -33,13 +34,13 @@ class Cache(Generic[T]):
     """
 
     def __init__(
-        self, folder: Path, what: Sequence[object], make: Callable[[dict[str, Any], float], T]
+        self, folder: Path, what: Sequence[object], make: Callable[[dict[str, Any], UtcS], T]
     ) -> None:
         digest = sha256(json.dumps(what).encode()).hexdigest()
         self._path = folder / f"{digest[:32]}.json"
         self._make = make
 
-    def read(self, utc_s: float) -> T | None:
+    def read(self, utc_s: UtcS) -> T | None:
         """Return the stored answer; None when there is none, or it can't be believed."""
         try:
             with self._path.open("rb") as file:
@@ -56,7 +57,7 @@ class Cache(Generic[T]):
         os.replace(draft, self._path)
 
 
-def reading_of(fields: dict[str, Any], utc_s: float) -> Reading:
+def reading_of(fields: dict[str, Any], utc_s: UtcS) -> Reading:
     """Return a stored reading; see Cache."""
     found = Reading(**fields)
     _check_mark(found, utc_s)
@@ -65,7 +66,7 @@ def reading_of(fields: dict[str, Any], utc_s: float) -> Reading:
     return found
 
 
-def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
+def foreseen_of(fields: dict[str, Any], utc_s: UtcS) -> Foreseen:
     """Return a stored forecast; see Cache."""
     found = Foreseen(**{**fields, "steps": tuple((at, mg) for at, mg in fields.get("steps", ()))})
     _check_mark(found, utc_s)
@@ -77,7 +78,7 @@ def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
     return found
 
 
-def _check_mark(found: Reading | Foreseen, utc_s: float) -> None:
+def _check_mark(found: Reading | Foreseen, utc_s: UtcS) -> None:
     # After a clock error it would be fresh for ever.
     _check_time(found.checked_s, utc_s + AHEAD_MAX_S)
     etag = found.etag
@@ -87,8 +88,8 @@ def _check_mark(found: Reading | Foreseen, utc_s: float) -> None:
         raise ValueError("the entity tag is not printable ASCII")
 
 
-def _check_time(seconds: object, most: float) -> None:
-    if type(seconds) not in (int, float) or not 0 <= seconds <= most:  # type: ignore[operator]
+def _check_time(seconds: object, most: UtcS) -> None:
+    if type(seconds) not in (int, float) or not 0 <= seconds <= float(most):  # type: ignore[operator]
         raise ValueError("the time is out of range")
 
 

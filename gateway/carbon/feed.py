@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import trio
 
+from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import Outlook
 from gateway.carbon.answers import Foreseen, Reading, read_answer, read_forecast
 from gateway.carbon.asking import Asking
@@ -37,7 +38,7 @@ class Feed:
         config: HttpConfig,
         key: str,
         folder: Path,
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -54,14 +55,14 @@ class Feed:
             self._later = Asking(
                 question, config, key, Cache(folder, what, foreseen_of), utc_s, say
             )
-        self._ahead: tuple[Foreseen | None, float, Outlook | None] = None, 0.0, None
+        self._ahead: tuple[Foreseen | None, UtcS, Outlook | None] = None, UtcS(0.0), None
 
     @property
     def config(self) -> HttpConfig:
         """The source, and how to ask it."""
         return self._config
 
-    def at(self, utc_s: float) -> Intensity | None:
+    def at(self, utc_s: UtcS) -> Intensity | None:
         """Return the present intensity; None: it is not known, or not recently enough."""
         reading, config = self._now.known, self._config
         if reading is None:
@@ -69,13 +70,13 @@ class Feed:
         age_s = max(0.0, utc_s - reading.as_of_s)
         if age_s > config.keep_s:
             return None
-        as_of = datetime.fromtimestamp(reading.as_of_s, UTC)
+        as_of = datetime.fromtimestamp(float(reading.as_of_s), UTC)
         source = f"http {config.host} as of {as_of:%Y-%m-%dT%H:%MZ}"
         if age_s > config.fresh_s:
             source += f", {age_s / 3600:.0f} h old" if age_s >= 3600 else f", {age_s:.0f} s old"
         return Intensity(reading.mg_per_kwh, source)
 
-    def ahead(self, utc_s: float) -> Outlook | None:
+    def ahead(self, utc_s: UtcS) -> Outlook | None:
         """Return the forecast after now; None: there is none, or none that is recent enough."""
         known = self._later.known if self._later is not None else None
         if known is None or utc_s - known.checked_s > self._config.keep_s:
@@ -83,7 +84,7 @@ class Feed:
         before, next_s, found = self._ahead
         if known is not before or utc_s >= next_s:
             found = outlook(known.steps, utc_s)
-            next_s = min((at for at, _ in known.steps if at > utc_s), default=float("inf"))
+            next_s = min((at for at, _ in known.steps if at > utc_s), default=NEVER_S)
             self._ahead = known, next_s, found
         return found
 
@@ -101,7 +102,7 @@ class Feed:
             headers[self._config.key_header] = self._key
         return httpx2.AsyncClient(headers=headers, timeout=None, follow_redirects=False)
 
-    def wait_s(self, utc_s: float) -> float:
+    def wait_s(self, utc_s: UtcS) -> float:
         """Return how long until the next request for the present intensity."""
         return self._now.wait_s(utc_s)
 
@@ -118,18 +119,18 @@ class _OfNow:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
-    def url(self, utc_s: float) -> str:
+    def url(self, utc_s: UtcS) -> str:
         return self._feed.config.url
 
-    def read(self, body: bytes, etag: str, utc_s: float) -> Reading:
+    def read(self, body: bytes, etag: str, utc_s: UtcS) -> Reading:
         return read_answer(self._feed.config, body, etag, utc_s)
 
-    def confirmed(self, known: Reading, utc_s: float) -> Reading:
+    def confirmed(self, known: Reading, utc_s: UtcS) -> Reading:
         # An answer without a time of its own holds as long as the source stands by it.
         as_of_s = known.as_of_s if self._feed.config.time else utc_s
         return replace(known, as_of_s=as_of_s, checked_s=utc_s)
 
-    def instead(self, utc_s: float) -> str:
+    def instead(self, utc_s: UtcS) -> str:
         now = self._feed.at(utc_s)
         return f"{now.mg_per_kwh / 1000:g} g/kWh, {now.source}" if now else "the static value"
 
@@ -140,16 +141,16 @@ class _OfLater:
     def __init__(self, config: ForecastConfig) -> None:
         self._config = config
 
-    def url(self, utc_s: float) -> str:
+    def url(self, utc_s: UtcS) -> str:
         return self._config.url.replace(
-            NOW, f"{datetime.fromtimestamp(utc_s, UTC):%Y-%m-%dT%H:%MZ}"
+            NOW, f"{datetime.fromtimestamp(float(utc_s), UTC):%Y-%m-%dT%H:%MZ}"
         )
 
-    def read(self, body: bytes, etag: str, utc_s: float) -> Foreseen:
+    def read(self, body: bytes, etag: str, utc_s: UtcS) -> Foreseen:
         return read_forecast(self._config, body, etag, utc_s)
 
-    def confirmed(self, known: Foreseen, utc_s: float) -> Foreseen:
+    def confirmed(self, known: Foreseen, utc_s: UtcS) -> Foreseen:
         return replace(known, checked_s=utc_s)
 
-    def instead(self, utc_s: float) -> str:
+    def instead(self, utc_s: UtcS) -> str:
         return "its last forecast, if any"

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.adverts import Outlook
 from gateway.carbon.series import HOUR_S, read_series
@@ -27,10 +28,10 @@ KEY_CHARS_MAX: Final = 4_096
 class Source(Protocol):
     """A source that may know the intensity."""
 
-    def at(self, utc_s: float) -> Intensity | None:
+    def at(self, utc_s: UtcS) -> Intensity | None:
         """Return the intensity known of a time; None: nothing."""
 
-    def ahead(self, utc_s: float) -> Outlook | None:
+    def ahead(self, utc_s: UtcS) -> Outlook | None:
         """Return the forecast for the time after that; None: nothing."""
 
 
@@ -58,7 +59,7 @@ class Meters:
         self,
         pools: tuple[PoolConfig, ...],
         folder: Path,
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
     ) -> None:
         self._pools = pools
@@ -108,7 +109,7 @@ class Meters:
 
 
 def _open_feed(
-    config: HttpConfig, folder: Path, utc_s: Callable[[], float], say: Callable[[str], None]
+    config: HttpConfig, folder: Path, utc_s: Callable[[], UtcS], say: Callable[[str], None]
 ) -> Follower:
     from gateway.carbon.feed import Feed  # loads an HTTP client, so only where a source is asked
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.adverts import Outlook
 from federation.words import clean
@@ -40,7 +41,7 @@ class Series:
             self._year[_of_year(hour)] = hours[hour]
         self._ahead: tuple[int, Outlook | None] = -1, None
 
-    def at(self, utc_s: float) -> Intensity | None:
+    def at(self, utc_s: UtcS) -> Intensity | None:
         """Return the intensity of an hour; None: it is not known."""
         hour = int(utc_s // HOUR_S)
         found = self._of(hour)
@@ -49,12 +50,14 @@ class Series:
         is_own = self._first <= hour <= self._last
         return Intensity(found, f"series {self.name}" + ("" if is_own else " repeated"))
 
-    def ahead(self, utc_s: float) -> Outlook | None:
+    def ahead(self, utc_s: UtcS) -> Outlook | None:
         """Return the intensities of the hours after this one, up to the first that is missing."""
         now = int(utc_s // HOUR_S)
         if self._ahead[0] != now:
             hours = range(now + 1, now + 1 + int(HORIZON_S // HOUR_S))
-            known = [(hour * HOUR_S, mg) for hour in hours if (mg := self._of(hour)) is not None]
+            known = [
+                (UtcS(hour * HOUR_S), mg) for hour in hours if (mg := self._of(hour)) is not None
+            ]
             self._ahead = now, outlook(known, utc_s, HOUR_S)
         return self._ahead[1]
 
@@ -121,7 +124,7 @@ def _hour(text: str) -> int:
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         raise ValueError(f"{text[:40]!r} is not a time, as in 2026-11-22T10:00Z") from None
-    if not 0 <= seconds < TIME_LIMIT_S:
+    if not 0 <= seconds < float(TIME_LIMIT_S):
         raise ValueError(f"{text[:40]} is before 1970 or after 9999, UTC")
     if seconds % HOUR_S:
         raise ValueError(f"{text} is not a full hour, UTC")

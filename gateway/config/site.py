@@ -127,6 +127,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from federation.address import check_address, check_others, default_address, expand, is_local
+from federation.clocks import UtcS
 from federation.errors import GridError
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places
@@ -309,7 +310,7 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
             )
 
 
-def check(config: SiteConfig, utc_s: float) -> SiteConfig:
+def check(config: SiteConfig, utc_s: UtcS) -> SiteConfig:
     """Check the rules that span tables; return the configuration, with a pool if it had none.
 
     `utc_s` is now: windows are examined for some time from then on.

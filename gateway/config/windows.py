@@ -45,6 +45,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.base.toml_lines import Passage, at_line
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, flag, guarded, number
@@ -122,7 +123,7 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
     return guarded(f"{at_line(places, place)}{where}", lambda: Plan(tuple(windows), base))
 
 
-def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
+def check_plan(pool: str, plan: Plan, utc_s: UtcS) -> None:
     """Refuse windows of one priority that overlap within a year, and too many; KnobError.
 
     All windows of the next two weeks are examined whenever one begins or ends, while work is
@@ -138,7 +139,7 @@ def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash
-        moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        moment = datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         raise KnobError(
             f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at "
             f"{moment}, as is {first.name!r} of the same priority {first.priority}: raise the "

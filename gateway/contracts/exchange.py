@@ -8,7 +8,7 @@
 `gateway.runtime.kernel` calls it, and passes the events to the broker and the effects to the
 runtime.
 
-`now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
+`mono_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +17,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from federation.clocks import MonoS, UtcS
 from federation.messages.adverts import SiteAdvert
 from federation.messages.registry import Receiver
 from federation.reasons import Reason
@@ -71,7 +72,7 @@ TICK_LOOKS: Final = 1_024
 class Planned(NamedTuple):
     """The time of a job's last plan, and of the next; monotonic."""
 
-    again_s: float = -inf
+    again_at_s: MonoS = MonoS(-inf)
     is_known: bool = False  # whether its tasks' duration was known then
 
 
@@ -126,7 +127,7 @@ class Exchange:
         self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)
-        self._parts: dict[Receiver, MessageHandler[[float, float], None]] = {
+        self._parts: dict[Receiver, MessageHandler[[MonoS, UtcS], None]] = {
             each.receiver: each
             for each in (self.sales, self.purchases, self.lending, self.borrowing)
         }
@@ -140,13 +141,13 @@ class Exchange:
 
     # --- between the broker and us -------------------------------------------------------------
 
-    def take(self, effect: Tell | Order | Expel, now_s: float, utc_s: float) -> list[Effect]:
+    def take(self, effect: Tell | Order | Expel, mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
         """Turn an effect for a contract into the effects for its other site and the books."""
         match effect:
             case Tell():
                 self.sales.told(effect.client, effect.message, effect.charge, utc_s)
             case Order():
-                self.purchases.ordered(effect.worker, effect.message, now_s)
+                self.purchases.ordered(effect.worker, effect.message, mono_s)
             case Expel():
                 self.sales.expelled(effect.guest, effect.reason)
         return self.take_effects()
@@ -171,29 +172,29 @@ class Exchange:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
+    def hear(self, site: str, side: Side, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a message of another site, which is our buyer or our seller here.
 
         Raises:
             ProtocolError: it broke the rules; the message had no effect.
         """
         side.check(message)
-        self._parts[message.row.to].hear(site, message, now_s, utc_s)
+        self._parts[message.row.to].hear(site, message, mono_s, utc_s)
 
-    def tick(self, now_s: float, utc_s: float) -> bool:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> bool:
         """Act on the passing of time: leases, quotes, bills. Return whether `act` is needed."""
-        self.sales.tick(now_s, utc_s)
-        self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.sales.tick(mono_s, utc_s)
+        self.sales.end_stuck(mono_s, lambda job: bool(self.purchases.live(job)))
         self.lending.tick(utc_s)
-        self.borrowing.tick(now_s, utc_s)
-        self.purchases.tick(now_s, utc_s)
-        self._move(now_s, utc_s)
+        self.borrowing.tick(mono_s, utc_s)
+        self.purchases.tick(mono_s, utc_s)
+        self._move(mono_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
             self.limits.tidy(self._broker.jobs)
-        found = (job for job in self._some_waiting(TICK_LOOKS) if self._is_due(job, now_s))
+        found = (job for job in self._some_waiting(TICK_LOOKS) if self._is_due(job, mono_s))
         self._due |= {job.id: job for job in found}
         return bool(self._due) or bool(self._outcome.events or self._outcome.effects)
 
@@ -201,7 +202,7 @@ class Exchange:
         self,
         contracts: Iterable[tuple[ContractRow, list[PostingRow]]],
         names: Iterable[tuple[str, str]],
-        now_s: float,
+        mono_s: MonoS,
         reserved: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Restore the contracts of an earlier run. The broker has its detached jobs by now.
@@ -212,9 +213,9 @@ class Exchange:
         self.sales.names.recover(names, reserved)
         for row, postings in contracts:
             if row.side == "sell":
-                self.sales.recover(row, postings, now_s)
+                self.sales.recover(row, postings, mono_s)
             else:
-                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
+                self.purchases.recover(row, postings, mono_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
         """Note a buyer's new session with us."""
@@ -235,7 +236,7 @@ class Exchange:
     def _settled(self, side: str) -> dict[str, int]:
         return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
-    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
+    def unreachable(self, site: str, utc_s: UtcS, reason: str = "") -> None:
         """Note that a seller can't be reached now, and why, if known."""
         self.purchases.unreachable(site, utc_s, reason)
 
@@ -256,7 +257,7 @@ class Exchange:
 
     def show(
         self,
-        utc_s: float,
+        utc_s: UtcS,
         without: Job | None = None,
         stock: Stock | None = None,
         whose: Whose = ANOTHER_SITE,
@@ -279,7 +280,7 @@ class Exchange:
             own=waiting(self._broker, [without]) if without is not None else EMPTY,
         )
 
-    def _stock(self, utc_s: float, *, for_others: bool = False) -> Stock:
+    def _stock(self, utc_s: UtcS, *, for_others: bool = False) -> Stock:
         offering = self.offering
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
@@ -298,13 +299,13 @@ class Exchange:
                     found.setdefault(site, Whose(who.name, site=site))
         return found
 
-    def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
+    def learn(self, advert: SiteAdvert, utc_s: UtcS) -> bool:
         """Take another site's advert; False when it is no news. ProtocolError: see Market."""
         return advert.site != self.site and self.market.learn(advert, utc_s)
 
     # --- placement -----------------------------------------------------------------------------
 
-    def plan(self, now_s: float, utc_s: float) -> None:
+    def plan(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Choose where the tasks of queued jobs may go, and ask for quotes."""
         self.came_back()
         served = self.purchases.take_served()  # a contract that opened is used at once
@@ -316,12 +317,12 @@ class Exchange:
         due = [
             job
             for job in some.values()
-            if job.id in ready and (job.id in served or self._is_due(job, now_s))
+            if job.id in ready and (job.id in served or self._is_due(job, mono_s))
         ]
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
-        self._looks.begin(now_s, len(self.market.candidates))
+        self._looks.begin(mono_s, len(self.market.candidates))
         stock = self._stock(utc_s)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
@@ -329,9 +330,9 @@ class Exchange:
                 self._outcome.happened(events.PlacesChosen(job.id, {}))
             elif self._looks.plans > 0:
                 self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
-                deferral = self._plan(job, stock, now_s, utc_s)
+                deferral = self._plan(job, stock, mono_s, utc_s)
                 again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
-                self._planned[job.id] = Planned(now_s + again_s, self._is_known(job))
+                self._planned[job.id] = Planned(mono_s + again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
 
@@ -346,7 +347,7 @@ class Exchange:
             some += islice(self._round, at_most - len(some))
         return some
 
-    def _is_due(self, job: Job, now_s: float) -> bool:
+    def _is_due(self, job: Job, mono_s: MonoS) -> bool:
         """Whether a job's places are to be chosen, for the first time or again."""
         if not self._has_choice(job):
             return job.places is not None
@@ -355,7 +356,7 @@ class Exchange:
         planned = self._planned.get(job.id)
         return (
             planned is None
-            or now_s >= planned.again_s
+            or mono_s >= planned.again_at_s
             or (self._is_known(job) and not planned.is_known)
         )
 
@@ -377,7 +378,7 @@ class Exchange:
         # A site without an advert may still be asked.
         return bool(self.reach.trusted(job.spec.project))
 
-    def _plan(self, job: Job, stock: Stock, now_s: float, utc_s: float) -> Deferral | None:
+    def _plan(self, job: Job, stock: Stock, mono_s: MonoS, utc_s: UtcS) -> Deferral | None:
         """Choose the places of one job; return its deferral, if it is deferred."""
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
@@ -390,7 +391,7 @@ class Exchange:
         if is_new and self._places.is_too_dear(job, decision):
             # It seems so by the duration of other jobs' tasks: its own first round will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
-        self.limits.planned(job, decision, now_s)
+        self.limits.planned(job, decision, mono_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
@@ -400,15 +401,15 @@ class Exchange:
             return None
         places = self._places.of(job, decision)
         if wanted:
-            asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
+            asked = self.purchases.enquiries.ask(job, decision, wanted, mono_s)
             self._places.note_sent(job.id, decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
         return decision.deferral
 
-    def _move(self, now_s: float, utc_s: float) -> None:
+    def _move(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Recall unstarted tasks of jobs that, by the latest estimates, cost less elsewhere."""
         away = (each.job for each in self.purchases.purchases.values() if each.is_live)
-        for job in self._moving.due(away, now_s):
+        for job in self._moving.due(away, mono_s):
             self.refresh(utc_s, job, job.whose)
             decision = self.decide_for(job, job.waiting + job.in_flight, utc_s)
             if decision.plan is None or decision.ask.objective != CHEAPEST:
@@ -417,9 +418,7 @@ class Exchange:
             if pools:
                 self._outcome.happened(events.PlacesLeft(job.id, pools))
 
-    def refresh(
-        self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
-    ) -> None:
+    def refresh(self, utc_s: UtcS, without: Job | None = None, whose: Whose = NOBODY_KNOWN) -> None:
         """Update the market with the current state of our own pools; see `show`."""
         self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
@@ -427,7 +426,7 @@ class Exchange:
         self,
         job: Job,
         tasks: int,
-        utc_s: float,
+        utc_s: UtcS,
         short: Short | None = None,
         *,
         is_measured: bool = True,
@@ -463,7 +462,7 @@ class Exchange:
         return decision
 
     def decide(
-        self, spec: JobSpec, tasks: int, utc_s: float, task_s: float | None = None
+        self, spec: JobSpec, tasks: int, utc_s: UtcS, task_s: float | None = None
     ) -> Decision:
         """Decide where tasks of this kind would go now, and why.
 
@@ -499,7 +498,7 @@ class Exchange:
         )
 
     def _spared(
-        self, spec: JobSpec, utc_s: float, short: Short | None = None, *, is_unfit: bool = False
+        self, spec: JobSpec, utc_s: UtcS, short: Short | None = None, *, is_unfit: bool = False
     ) -> Mapping[str, Rest]:
         """Sites and pools in back-off; ours too while a budget has no room for a task here.
 
@@ -518,15 +517,15 @@ class Exchange:
 
     # --- limits of jobs ------------------------------------------------------------------------
 
-    def _judge(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+    def _judge(self, spec: JobSpec, ask: Ask, utc_s: UtcS, chance: str) -> Unmet | None:
         spared = self._spared(spec, utc_s)
         return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
 
     def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
         self._looks.plans -= JUDGED_PLANS
-        return self._judge(job.spec, decision.ask, decision.made_s, job.id)
+        return self._judge(job.spec, decision.ask, decision.made_at_s, job.id)
 
-    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
         """Why a new job is refused for its limits: with alternative offers, or as hopeless.
 
         If very many arrive at once, the last ones are judged only when planned.
@@ -545,7 +544,7 @@ class Exchange:
         self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet
 
-    def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: float) -> Unmet | None:
+    def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: UtcS) -> Unmet | None:
         """Why no task of a job can ever be paid for, by its client's stated duration.
 
         Unknown as long as a site that it may go to has not shown its pools.
@@ -562,7 +561,7 @@ class Exchange:
         """The explanation of a plan that can't meet its job's limits; None if it can."""
         if spec.path or not falls_short(decision):
             return None
-        unmet = self._judge(spec, decision.ask, decision.made_s, chance)
+        unmet = self._judge(spec, decision.ask, decision.made_at_s, chance)
         return None if unmet is None else unmet.to_plain()
 
 

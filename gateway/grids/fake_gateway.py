@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import MonoS
 from federation.messages.messages import Assign, NeedFunction, PutFunction, Report
 from federation.sessions.nng import NngPort
+from gateway.base.clocks import mono_now
 from gateway.config.limits import HouseRules
 from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
@@ -71,7 +73,7 @@ class FakeGateway:
             while True:
                 with trio.move_on_after(TURN_S):
                     await trio.lowlevel.wait_readable(port.fileno())
-                self._turn(port, trio.current_time())
+                self._turn(port, mono_now())
         finally:
             port.close()
 
@@ -92,15 +94,15 @@ class FakeGateway:
         assert not report.failures, f"a task failed on pilot {name}: {report.failures}"
         return report.values[0]
 
-    def _turn(self, port: NngPort, now_s: float) -> None:
+    def _turn(self, port: NngPort, mono_s: MonoS) -> None:
         """Receive and answer messages."""
         lobby = self._lobby
-        self._hear(lobby.pipes_came(port.came(), now_s))
+        self._hear(lobby.pipes_came(port.came(), mono_s))
         for pipe, frame in port.receive():
-            self._hear(lobby.receive(pipe, frame, now_s))
-        lobby.pipes_gone(port.gone(), now_s)
-        self._hear(lobby.tick(now_s))
-        lobby.flush(now_s)
+            self._hear(lobby.receive(pipe, frame, mono_s))
+        lobby.pipes_gone(port.gone(), mono_s)
+        self._hear(lobby.tick(mono_s))
+        lobby.flush(mono_s)
 
     def _hear(self, happened: Any) -> None:
         news: News

@@ -13,6 +13,7 @@ import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.base.child import wait_for_exit
+from gateway.base.clocks import mono_now
 from gateway.base.interpreter import run_module
 from gateway.config.environments import OWN_USER
 from gateway.config.site import PoolConfig
@@ -53,9 +54,9 @@ class LocalGrid:
         """Run the agent, and restart it whenever it ends; until cancelled."""
         wait_s = RESTART_MIN_S
         while True:
-            started_s = trio.current_time()
+            started_s = mono_now()
             code = await self._run_once()
-            lived_s = trio.current_time() - started_s
+            lived_s = mono_now() - started_s
             wait_s = RESTART_MIN_S if lived_s > STEADY_S else min(2 * wait_s, RESTART_MAX_S)
             self._say(
                 f"pool {self._pool.name}: the worker ended with code {code}, restarting in "

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, is_weak
+from gateway.base.clocks import mono_now
 from gateway.grids.contract import (
     Blame,
     GridFault,
@@ -139,7 +140,7 @@ class Scene:
         return shown
 
     def _check_sighting(self, grid: Provisioning, each: Sighting) -> None:
-        now_s = time.time()
+        utc_s = time.time()
         at = _ORDER.index(each.stand)
         assert each.grid_id, f"{each.name} has no grid_id"
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
@@ -151,12 +152,12 @@ class Scene:
         is_paid = each.paid_s is not None
         assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, but paid for"
         if each.paid_s is not None:
-            assert now_s - DAY_S < each.paid_s < now_s + 60, (
+            assert utc_s - DAY_S < each.paid_s < utc_s + 60, (
                 f"{each.name} has the invalid paid_s {each.paid_s}"
             )
         for name in ("begins_s", "ends_s"):
             moment_s = getattr(each, name)
-            sane = moment_s is None or now_s - DAY_S < moment_s < math.inf
+            sane = moment_s is None or utc_s - DAY_S < moment_s < math.inf
             assert sane, f"{each.name}: {name} is not a time in UTC: {moment_s}"
         self.check_text(f"{each}", f"the sighting of {each.name}")
 
@@ -209,7 +210,7 @@ class Scene:
 
     async def until_nothing_is_left(self) -> None:
         """Wait until the grid itself has nothing left of ours."""
-        ends_s = trio.current_time() + self.bench.wait_s
+        ends_s = mono_now() + self.bench.wait_s
         while True:
             try:
                 left = await self.bench.left(self.launch.mark)
@@ -217,7 +218,7 @@ class Scene:
                 return
             if not left:
                 return
-            assert trio.current_time() < ends_s, f"left behind, and charged: {sorted(left)}"
+            assert mono_now() < ends_s, f"left behind, and charged: {sorted(left)}"
             await trio.sleep(self.bench.look_s)
 
     async def fault(self, call: Awaitable[object], blame: Blame, what: str) -> None:

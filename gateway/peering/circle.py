@@ -12,6 +12,7 @@ from math import inf
 from random import Random
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.errors import ProtocolError
 from federation.membership.gossip import (
     Bulletin,
@@ -109,13 +110,13 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._shows = shows
         self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
-        self._wake_s = 0.0
+        self._wake_s = MonoS(0.0)
         self.neighbours: tuple[str, ...] = ()  # the sites to stay connected to
         self._shown: SiteAdvert | None = None
-        self._shown_s = -inf
+        self._shown_s = MonoS(-inf)
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
-        self._looked_s = surroundings.now_s() - ADVERT_MIN_S
+        self._looked_s = surroundings.mono_s() - ADVERT_MIN_S
         self._knobs = Knobs()
         seed = int.from_bytes(surroundings.random_bytes(8), "big")
         self.membership = Membership(
@@ -123,7 +124,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
             registry.boot << BOOT_SHIFT,
             self._knobs,
             Random(seed),  # noqa: S311 - order and drawing, no secrets
-            lambda: surroundings.utc_s() + BOOT_AHEAD_S,
+            lambda: float(surroundings.utc_s()) + BOOT_AHEAD_S,
         )
         self._admit()
         self._handle(Started(()))
@@ -167,8 +168,8 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     def tick(self) -> None:
         """Act on the passing of time: probes, suspicions, our own advert."""
         self._admit()
-        if self._clock.now_s() >= self._wake_s:
-            self._wake_s = inf
+        if self._clock.mono_s() >= self._wake_s:
+            self._wake_s = MonoS(inf)
             self._handle(Tick())
         self._show()
 
@@ -271,8 +272,8 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     # --- effects -------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
-        now_s = self._clock.now_s()
-        for effect in self.membership.handle(event, now_s):
+        mono_s = self._clock.mono_s()
+        for effect in self.membership.handle(event, mono_s):
             match effect:
                 case Send(peer, message):
                     self._send(peer, message)
@@ -321,14 +322,16 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     # --- our own advert ------------------------------------------------------------------------
 
     def _show(self) -> None:
-        now_s = self._clock.now_s()
-        if now_s - self._looked_s < ADVERT_MIN_S:
+        mono_s = self._clock.mono_s()
+        if mono_s - self._looked_s < ADVERT_MIN_S:
             return
-        waited_s = now_s - self._shown_s
+        waited_s = mono_s - self._shown_s
         members = self.membership.members
         every_s = max(ADVERT_MIN_S, members * self._size / CHANGES_BYTES_S)
-        self._allowance = min(ADVERTS_AT_ONCE, self._allowance + (now_s - self._looked_s) / every_s)
-        self._looked_s = now_s
+        self._allowance = min(
+            ADVERTS_AT_ONCE, self._allowance + (mono_s - self._looked_s) / every_s
+        )
+        self._looked_s = mono_s
         if self._allowance < 1:
             return
         refresh_s = refresh_every_s(self._knobs, members, self._size)
@@ -341,7 +344,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         is_due = waited_s >= refresh_s
         if not is_due and self._shown is not None and not _differs(self._shown, whole):
             return
-        self._shown, self._shown_s = whole, now_s
+        self._shown, self._shown_s = whole, mono_s
         self._allowance -= 1
         registry = self._peers.registry
         advert = redact(whole, self._shows)

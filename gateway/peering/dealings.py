@@ -138,7 +138,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     def flush(self) -> None:
         """Send the queued messages."""
-        self._peers.flush(self._clock.now_s())
+        self._peers.flush(self._clock.mono_s())
 
     # --- receiving -----------------------------------------------------------------------------
 
@@ -225,8 +225,8 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             case Receiver.FUNCTIONS:
                 self.hear(site, message, sender)
             case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:
-                now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
-                self._reception.kernel.hear(site, side, message, now_s, utc_s)
+                mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+                self._reception.kernel.hear(site, side, message, mono_s, utc_s)
             case Receiver.RESERVED_HERE:
                 self._reception.hear_reserve(site, message)
             case Receiver.RESERVED_THERE:

@@ -11,10 +11,12 @@ from typing import Final
 
 import trio
 
+from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, GridError, ProtocolError
 from federation.sessions.nng import NngLink, NngPort
 from federation.signed.identity import NONCE_BYTES
 from federation.transport import TlsSettings
+from gateway.base.clocks import mono_now
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
 from gateway.sessions.lobby import LAST_WORD_S
 from gateway.sessions.pace import HostPaces
@@ -36,7 +38,7 @@ TICK_S: Final = 0.25
 class _Visit:
     reception: Reception
     book: TrustBook
-    until_s: float
+    until_s: MonoS
     is_over: bool = False
 
 
@@ -98,45 +100,45 @@ class Entrance:
             nursery.start_soon(self._receive)
             while True:
                 await trio.sleep(TICK_S)
-                self._look(trio.current_time())
+                self._look(mono_now())
 
     async def _receive(self) -> None:
         while True:
             await trio.lowlevel.wait_readable(self.port.fileno())
-            now_s = trio.current_time()
-            self._look(now_s)
+            mono_s = mono_now()
+            self._look(mono_s)
             for pipe, frame in self.port.receive():
-                visit = self._visits.get(pipe) or self._begin(pipe, now_s)
+                visit = self._visits.get(pipe) or self._begin(pipe, mono_s)
                 if visit is not None and not visit.is_over:
                     self._half_open.heard(pipe)
-                    self._answer(pipe, visit, frame, now_s)
+                    self._answer(pipe, visit, frame, mono_s)
 
-    def _look(self, now_s: float) -> None:
+    def _look(self, mono_s: MonoS) -> None:
         """Process new and closed connections, and close overdue ones."""
         for pipe in self.port.came():
             if pipe not in self._visits:
-                self._begin(pipe, now_s)
+                self._begin(pipe, mono_s)
         for pipe in self.port.gone():
             self._visits.pop(pipe, None)
             self._half_open.remove(pipe)
         for pipe, visit in list(self._visits.items()):
-            if now_s > visit.until_s:
+            if mono_s > visit.until_s:
                 self.port.drop(pipe)
 
-    def _begin(self, pipe: int, now_s: float) -> _Visit | None:
+    def _begin(self, pipe: int, mono_s: MonoS) -> _Visit | None:
         host = self.port.origin(pipe).host
-        if not self._paces.take(host, now_s):
+        if not self._paces.take(host, mono_s):
             self.port.drop(pipe)
             return None
-        for older in self._half_open.add(pipe, host, now_s):
+        for older in self._half_open.add(pipe, host, mono_s):
             self._visits[older].is_over = True  # `gone` removes it
             self.port.drop(older)
         registry = self._registry
         reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
-        visit = self._visits[pipe] = _Visit(reception, registry.book, now_s + GREETING_MAX_S)
+        visit = self._visits[pipe] = _Visit(reception, registry.book, mono_s + GREETING_MAX_S)
         return visit
 
-    def _answer(self, pipe: int, visit: _Visit, frame: bytes, now_s: float) -> None:
+    def _answer(self, pipe: int, visit: _Visit, frame: bytes, mono_s: MonoS) -> None:
         registry, reception = self._registry, visit.reception
         if visit.book is not registry.book:
             self.port.drop(pipe)  # we have moved to another federation meanwhile
@@ -155,7 +157,7 @@ class Entrance:
             self._say(f"site {site} has joined with an invitation of ours; its level is {level}")
             self._changed()
         if visit.is_over:
-            visit.until_s = now_s + LAST_WORD_S
+            visit.until_s = mono_s + LAST_WORD_S
         self.port.send(pipe, answer)
 
 
@@ -171,10 +173,10 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     Raises:
         GridError: the invitation is not valid, the inviter does not answer, or it refused us.
     """
-    now_s = registry.clock()
-    invitation = read_invitation(text, now_s)
+    utc_s = registry.clock()
+    invitation = read_invitation(text, utc_s)
     was = registry.book
-    book = enter(was, invitation, registry.ring.current.key, now_s)
+    book = enter(was, invitation, registry.ring.current.key, utc_s)
     applicant = Applicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
     host, _, port = invitation.address.removeprefix("tls+tcp://").rpartition(":")
     leaf = await _fetch_leaf(invitation.address, host.strip("[]"), int(port))
@@ -198,12 +200,12 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
 
 async def _fetch_leaf(address: str, host: str, port: int) -> bytes:
     """Fetch the leaf of a port; retry while the port may be reopening."""
-    until_s = trio.current_time() + REOPENED_S
+    until_s = mono_now() + REOPENED_S
     while True:
         try:
             return await trio.to_thread.run_sync(fetch_leaf, host, port, JOIN_MAX_S)
         except OSError as error:
-            if trio.current_time() >= until_s:
+            if mono_now() >= until_s:
                 raise GatewayUnreachable(f"no answer at {address}: {error}") from None
         await trio.sleep(AGAIN_S)
 
@@ -235,11 +237,11 @@ async def _talk(
 ) -> tuple[Joined | None, bool]:
     """Use one pipe; return its result, and whether the other side has answered at all."""
     is_begun = False
-    until_s = trio.current_time() + FIRST_WORD_S
+    until_s = mono_now() + FIRST_WORD_S
     with trio.move_on_after(FIRST_WORD_S):
         await changed.wait()
     link.send(applicant.apply())
-    while is_begun or trio.current_time() < until_s:
+    while is_begun or mono_now() < until_s:
         was_lost = link.is_lost
         with trio.move_on_after(TICK_S):
             await trio.lowlevel.wait_readable(link.fileno())

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import trio
 
+from federation.clocks import MonoS
 from federation.signed.envelopes import Sealer, Verifier
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.runtime.reception import Seat
@@ -83,7 +84,7 @@ class Neighbours(Protocol):
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these sites while they may be dialled."""
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as possible, in both directions."""
 
 

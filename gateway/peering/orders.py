@@ -192,7 +192,7 @@ def _is_scope(text: str) -> bool:
 
 async def _token(registry: Registry, details: Details) -> Any:
     """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
-    now_s = registry.clock()
+    utc_s = registry.clock()
     projects = details.get("projects")
     scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
     unknown = {each for each in scopes if not _is_scope(each)}
@@ -210,8 +210,8 @@ async def _token(registry: Registry, details: Details) -> Any:
         projects=None if projects is None else frozenset(_names(details, "projects")),
         scopes=frozenset(map(str, scopes)),
         sites=frozenset(_names(details, "sites") or [registry.site]),
-        issued_s=now_s,
-        expires_s=now_s + _span(details, "expires_s", TOKEN_VALID_S),
+        issued_s=utc_s,
+        expires_s=utc_s + _span(details, "expires_s", TOKEN_VALID_S),
     )
     try:
         text = write_token(token, registry.signing_key)
@@ -230,16 +230,16 @@ async def _token(registry: Registry, details: Details) -> Any:
 
 async def _revoke(registry: Registry, details: Details) -> Any:
     """Revoke a token of ours: {token} → {id, user}; by its id alone, {id, user: ""}."""
-    now_s = registry.clock()
+    utc_s = registry.clock()
     if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
-        until_s = now_s + VALID_MAX_S  # the token's own end is unknown
-        said = registry.book.revoke(text, until_s, registry.signing_key, now_s)
+        until_s = utc_s + VALID_MAX_S  # the token's own end is unknown
+        said = registry.book.revoke(text, until_s, registry.signing_key, utc_s)
         registry.save(("revocations", said.raw))
         return {"id": text, "user": ""}
-    token = check_token(text, registry.book, now_s)
+    token = check_token(text, registry.book, utc_s)
     if token.issuer != registry.site:
         raise BadOrder(f"site {token.issuer!r} issued this token: it can be revoked only there")
-    said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, now_s)
+    said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, utc_s)
     registry.save(("revocations", said.raw))
     return {"id": token.id, "user": token.user}
 

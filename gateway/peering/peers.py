@@ -21,12 +21,14 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import MonoS
 from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Statements
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.sessions.nng import NngPort
 from federation.signed.statements import Expulsion, parse
 from federation.transport import TlsSettings
+from gateway.base.clocks import mono_now, utc_now
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig, shown
 from gateway.config.site import SiteConfig
@@ -97,7 +99,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._say = say
         self.older_books = OlderBooks()
         self._reopening = Reopening()
-        self._said_farewell_s = -math.inf
+        self._said_farewell_s = MonoS(-math.inf)
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
         self._looked_at: set[str] = set()  # sites being probed
@@ -111,7 +113,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             GridError: folder, keys or trust book can't be used, or an address.
         """
         knobs = self._knobs
-        self._lines = Pace(LINES_PER_S, trio.current_time())
+        self._lines = Pace(LINES_PER_S, mono_now())
         with hold(self._config.trust_path):
             self.registry = Registry(
                 self._config.trust_path,
@@ -252,9 +254,9 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         registry = self.registry
         return Seat(
             registry.boot,
-            BookPermits(registry, trio.current_time, self.older_books),
+            BookPermits(registry, mono_now, self.older_books),
             self._handles,
-            Passes(lambda: registry.book, time.time),
+            Passes(lambda: registry.book, utc_now),
             SigningNotary(registry),
         )
 
@@ -267,9 +269,9 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._say_often(f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as possible, in both directions."""
-        self._sessions.flush(now_s)
+        self._sessions.flush(mono_s)
 
     def trust_changed(self, *, by_others: bool = False) -> None:
         """Act on changes of the trust book, and pass on the public ones to other sites.
@@ -282,14 +284,14 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             self.tell_all(news)
         if self.registry.write_tls():
             self._reopening.want(urgent=not by_others)
-        now_s = trio.current_time()
-        self.flush(now_s)
+        mono_s = mono_now()
+        self.flush(mono_s)
         if self.registry.has_left and news:
-            self._said_farewell_s = now_s
-        if now_s - self._said_farewell_s > FAREWELL_S:
+            self._said_farewell_s = mono_s
+        if mono_s - self._said_farewell_s > FAREWELL_S:
             self._part()
             self.links.keep(self._neighbours())
-        self.flush(now_s)
+        self.flush(mono_s)
 
     def _part(self) -> None:
         """End the sessions with sites that are no longer approved."""
@@ -426,9 +428,9 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     def _say_often(self, line: str) -> None:
         """Tell people of events that others can cause at will, within a rate limit."""
-        now_s = trio.current_time()
-        if self._lines.allows(now_s):
-            self._lines.note(now_s)
+        mono_s = mono_now()
+        if self._lines.allows(mono_s):
+            self._lines.note(mono_s)
             self._say(line)
 
     # --- periodic work -------------------------------------------------------------------------
@@ -448,7 +450,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
                     self._say_often(f"{shut} unauthenticated connections were closed")
-            if self._reopening.is_due(trio.current_time()):
+            if self._reopening.is_due(MonoS(trio.current_time())):
                 self._reopen()
 
     def _reopen(self) -> None:
@@ -461,7 +463,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         except GridError as error:
             self._say_often(f"reopening the port failed and is retried: {error}")
             return
-        self._reopening.opened(trio.current_time())
+        self._reopening.opened(mono_now())
 
 
 def open_society(

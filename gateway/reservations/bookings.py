@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from federation.clocks import UtcS
 from federation.messages.contracts import Delivery, Verdict
 from gateway.base.recalling import Recall
 from gateway.config.site import PoolConfig, SiteConfig
@@ -111,11 +112,11 @@ class Bookings:
     def ask(
         self,
         slots: int,
-        from_s: float,
-        until_s: float,
+        from_s: UtcS,
+        until_s: UtcS,
         who: str,
         by: Whose,
-        utc_s: float,
+        utc_s: UtcS,
         pool: str = "",
     ) -> Reservation:
         """Quote a reservation, with its price, in `pool` or in any of our pools.
@@ -158,8 +159,8 @@ class Bookings:
             price_nanos,
             currency,
             by,
-            made_s=utc_s,
-            lease_s=utc_s + self._owner.hold_s,
+            made_at_s=utc_s,
+            held_until_s=utc_s + self._owner.hold_s,
             unused_factor=self._owner.unused_factor,
             cancel_factor=self._owner.cancel_factor,
         )
@@ -168,7 +169,7 @@ class Bookings:
             raise CantReserve(objection)
         return made
 
-    def _check_entitled(self, pool: str, by: Whose, slots: int, span: tuple[float, float]) -> None:
+    def _check_entitled(self, pool: str, by: Whose, slots: int, span: tuple[UtcS, UtcS]) -> None:
         """Refuse a reservation that entitlements forbid its maker in any part of its time."""
         rules, work = self._broker.entitling.rules, Work(by)
         for each in self._pools[pool].plan.spans(*span):
@@ -191,7 +192,7 @@ class Bookings:
 
         return Book(self._pools[pool].plan, total, self.rules, made, entitled)
 
-    def _price(self, pool: str, from_s: float, until_s: float, site: str) -> tuple[int, str]:
+    def _price(self, pool: str, from_s: UtcS, until_s: UtcS, site: str) -> tuple[int, str]:
         prices = self._pools[pool].prices
         now = self._broker.prices.get(pool)
         level = now.level if now is not None else 0
@@ -213,7 +214,7 @@ class Bookings:
             self.reserved.hold(reservation)
             return
         if self.open.pop(name, None) is not None:
-            self.reserved.end(reservation, reservation.billed_s)
+            self.reserved.end(reservation, reservation.billed_at_s)
         self.over[name] = reservation
         while len(self.over) > OVER_MAX:
             # A buyer still asks for billed reservations, so keep them: repeated holds and releases
@@ -238,21 +239,23 @@ class Bookings:
 
         self._recall(partial(named, self._store, name), go_on)
 
-    def cancel(self, reservation: Reservation, utc_s: float) -> Effect:
+    def cancel(self, reservation: Reservation, utc_s: UtcS) -> Effect:
         """End a reservation before its time; its bill states the cancellation charge."""
-        return self.keep(replace(reservation, left_s=utc_s))
+        return self.keep(replace(reservation, left_at_s=utc_s))
 
     # --- as time passes ------------------------------------------------------------------------
 
-    def tick(self, utc_s: float) -> Iterator[Effect]:
+    def tick(self, utc_s: UtcS) -> Iterator[Effect]:
         """Release lapsed holds, and bill reservations that are over."""
         for each in list(self.open.values()):
             if each.has_lapsed(utc_s):
                 yield self.keep(replace(each, state=State.EXPIRED))
-            elif each.state is State.BOOKED and (each.left_s is not None or utc_s >= each.until_s):
+            elif each.state is State.BOOKED and (
+                each.left_at_s is not None or utc_s >= each.until_s
+            ):
                 self._look_at_end(each, utc_s)
 
-    def _look_at_end(self, reservation: Reservation, utc_s: float) -> None:
+    def _look_at_end(self, reservation: Reservation, utc_s: UtcS) -> None:
         is_used = any(
             assignment.tariff.reservation == reservation.id
             for worker in self._broker.workers.values()
@@ -267,20 +270,20 @@ class Bookings:
             partial(self._bill, reservation.id, utc_s),
         )
 
-    def _bill(self, name: str, utc_s: float, used: Used | str) -> None:
+    def _bill(self, name: str, utc_s: UtcS, used: Used | str) -> None:
         """End a reservation, and charge its unused part."""
         self._billing.discard(name)
         reservation = self.open.get(name)
         if reservation is None or isinstance(used, str):
             return  # the store can't be read now: the next tick tries again
         billed_nanos = reservation.bill_nanos(used)
-        over = State.ENDED if reservation.left_s is None else State.CANCELLED
+        over = State.ENDED if reservation.left_at_s is None else State.CANCELLED
         ended = replace(
             reservation,
             state=over,
             used_ns=used.ns,
             billed_nanos=billed_nanos,
-            billed_s=round(utc_s, 3),  # as rounded in messages
+            billed_at_s=round(utc_s, 3),  # as rounded in messages
         )
         effects: list[Effect] = [self.keep(ended)]
         if billed_nanos:
@@ -303,7 +306,7 @@ def named(store: Store, name: str) -> Named:
     return Named(store.reservations.get("sell", name), is_contract)
 
 
-def used_of(usage: UsageStore, reservation: Reservation, utc_s: float) -> Used:
+def used_of(usage: UsageStore, reservation: Reservation, utc_s: UtcS) -> Used:
     """Read the usage of a reservation from the books.
 
     It covers the tasks charged at its tariff and the repeats that ran for free; the rest is billed
@@ -315,7 +318,7 @@ def used_of(usage: UsageStore, reservation: Reservation, utc_s: float) -> Used:
     # Another site may use the same tariff name: count only the tasks of this pool.
     only = {Dimension.TARIFF: name, Dimension.POOL: reservation.pool}
     # Totals by whole hours are quick, and nothing has this tariff earlier.
-    found = usage.totals(by, start_s // 3600 * 3600, None, only)
+    found = usage.totals(by, UtcS(start_s // 3600 * 3600), None, only)
     states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
     counted = [
         each
@@ -344,8 +347,8 @@ def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:
         pool=f"{seller}/{pool}" if seller else pool,
         worker="",
         state="ok",
-        started_at_s=reservation.billed_s,
-        ended_at_s=reservation.billed_s,
+        started_at_s=reservation.billed_at_s,
+        ended_at_s=reservation.billed_at_s,
         wall_ns=0,
         cpu_ns=0,
         peak_memory_bytes=0,
@@ -373,23 +376,23 @@ def delivered(reservation: Reservation, side: ContractSide, seller: str = "") ->
         price_nanos=reservation.price_nanos,
         currency=reservation.currency,
         lease_s=0.0,
-        opened_at_s=reservation.made_s,
+        opened_at_s=reservation.made_at_s,
         tariff=reservation.tariff_name,
     )
     yield posted(name, side, site, _delivery(reservation), reservation.currency)
-    yield ContractEnded(name, side, "settled", reservation.billed_s)
+    yield ContractEnded(name, side, "settled", reservation.billed_at_s)
     if side == "buy":
-        yield paid(reservation, side, site, reservation.billed_s)
+        yield paid(reservation, side, site, reservation.billed_at_s)
 
 
-def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: float) -> Record:
+def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: UtcS) -> Record:
     """The record that such a delivery will be paid for."""
     delivery, currency = _delivery(reservation), reservation.currency
     return settled(reservation.id, side, site, delivery, Verdict.POST, currency, utc_s)
 
 
 def _delivery(reservation: Reservation) -> Delivery:
-    return Delivery(1, 0, 1, reservation.billed_nanos, 0, round(reservation.billed_s * 1000))
+    return Delivery(1, 0, 1, reservation.billed_nanos, 0, round(reservation.billed_at_s * 1000))
 
 
 # --- conversion to and from the store -----------------------------------------------------------
@@ -412,9 +415,6 @@ def kept_as(
         project=by.project,
         state=str(plain.pop("state")),
         who=str(reservation.who),
-        made_at_s=plain.pop("made_s"),
-        left_at_s=plain.pop("left_s"),
-        billed_at_s=plain.pop("billed_s"),
         **{key: each for key, each in plain.items() if key != "who"},
     )
 
@@ -432,20 +432,20 @@ def reservation_of(row: ReservationKept) -> Reservation:
         price_nanos=row.price_nanos,
         currency=row.currency,
         by=Whose(row.user, row.group, row.project, site),
-        made_s=row.made_at_s,
+        made_at_s=row.made_at_s,
         state=State(row.state),
-        lease_s=row.lease_s,
+        held_until_s=row.held_until_s,
         unused_factor=row.unused_factor,
         cancel_factor=row.cancel_factor,
-        left_s=row.left_at_s,
+        left_at_s=row.left_at_s,
         used_ns=row.used_ns,
         billed_nanos=row.billed_nanos,
-        billed_s=row.billed_at_s,
+        billed_at_s=row.billed_at_s,
         whole=row.whole,
     )
 
 
-def view(row: ReservationKept, here: str, utc_s: float, used: int | None = None) -> dict[str, Any]:
+def view(row: ReservationKept, here: str, utc_s: UtcS, used: int | None = None) -> dict[str, Any]:
     """Show a reservation to people and programs; `used` is its usage so far, if known."""
     each = reservation_of(row)
     used = each.used_ns if used is None else used
@@ -463,16 +463,16 @@ def view(row: ReservationKept, here: str, utc_s: float, used: int | None = None)
         "user": each.by.user,
         "project": each.by.project,
         "buyer": each.by.site,
-        "made_s": each.made_s,
+        "made_s": each.made_at_s,
         "price_nanos": each.price_nanos,
         "currency": each.currency,
         "total_nanos": each.total_nanos,
         "unused_factor": each.unused_factor / 10**6,
         "cancel_factor": each.cancel_factor / 10**6,
         "used_ns": used,
-        "unused_ns": max(0, each.slot_ns(min(utc_s, each.ends_s)) - used),
+        "unused_ns": max(0, each.slot_ns(min(utc_s, each.ends_at_s)) - used),
         "billed_nanos": each.billed_nanos if is_over else None,
-        "cancelled_s": each.left_s,
+        "cancelled_s": each.left_at_s,
     }
 
 

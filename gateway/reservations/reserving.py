@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.registry import Receiver
 from federation.messages.reserving import Reserve, Reserved, Step
@@ -75,7 +76,7 @@ class _LookUp:
     is_wanted: bool = True
 
 
-class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESERVED_HERE):
+class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERVED_HERE):
     """The reservations of other sites in this site's pools.
 
     Args:
@@ -90,7 +91,7 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         bookings: Bookings,
         permits: Permits,
         names: Names,
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
     ) -> None:
         self._site = site
         self._bookings = bookings
@@ -100,7 +101,7 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         self._look_ups: dict[tuple[str, str], _LookUp] = {}  # by buyer and name
 
     @handles(Reserve)
-    def _asked(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
+    def _asked(self, buyer: str, message: Reserve, utc_s: UtcS) -> Iterator[Effect]:
         """Take a step that a buyer asks for, and answer; ProtocolError when it may not ask."""
         _check(buyer, message)
         known = self._bookings.find(message.reservation)
@@ -121,7 +122,7 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         now = self._bookings.find(message.reservation)
         yield Say(buyer, Side.BUYER, _answer(now or known, utc_s))
 
-    def _look_up(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
+    def _look_up(self, buyer: str, message: Reserve, utc_s: UtcS) -> Iterator[Effect]:
         """Refuse an impossible hold; for any other, look up whether its name is new."""
         name = message.reservation
         if look_up := self._look_ups.get((buyer, name)):
@@ -162,13 +163,13 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
         for _ in range(look_up.said):
             yield Say(buyer, Side.BUYER, answer)
 
-    def advance(self, known: Reservation, step: str, utc_s: float) -> Iterator[Effect]:
+    def advance(self, known: Reservation, step: str, utc_s: UtcS) -> Iterator[Effect]:
         """Take a step with a part that is known here; do nothing if the step does not apply."""
         now = advanced(known, step, utc_s)
         if now != known and known.id in self._bookings.open:
             yield self._bookings.keep(now)
 
-    def _hold(self, buyer: str, message: Reserve, utc_s: float) -> Reservation:
+    def _hold(self, buyer: str, message: Reserve, utc_s: UtcS) -> Reservation:
         """Return the reservation to hold, without holding it yet. Raises CantReserve."""
         open_ = [each for each in self._bookings.open.values() if each.by.site == buyer]
         if len(open_) + sum(of == buyer for of, _ in self._look_ups) >= OPEN_MAX:
@@ -180,13 +181,13 @@ class Selling(MessageHandler[[float], Iterator[Effect]], receiver=Receiver.RESER
             raise CantReserve(f"the user's name is too long, {len(user)} characters: {user[:60]}…")
         who = Party(Kind.USER, user) if user else Party(Kind.SITE, buyer)
         by = Whose(user or buyer, "", message.project, buyer)
-        from_s, until_s = message.from_ms / 1000, message.until_ms / 1000
+        from_s, until_s = UtcS(message.from_ms / 1000), UtcS(message.until_ms / 1000)
         asked = message.slots, from_s, until_s, str(who), by, utc_s, message.pool
         found = self._bookings.ask(*asked)
         had = sum(
             each.slots
             for each in open_
-            if each.pool == found.pool and each.from_s < until_s and from_s < each.ends_s
+            if each.pool == found.pool and each.from_s < until_s and from_s < each.ends_at_s
         )
         slots, project = had + found.slots, message.project
         if self._permits.may_send(buyer, buyer, found.pool, project, slots, found.tariff):
@@ -214,7 +215,7 @@ class Whole:
     own: str = ""
     steps: dict[str, int] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    asked_bill_s: float = 0.0
+    ask_bills_at_s: MonoS = MonoS(0.0)
     bills_asked: int = 0  # how often, since a part of it was over
 
     @property
@@ -228,7 +229,7 @@ class Whole:
         return self.machine.phase in (Phase.BOOKED, Phase.RELEASING, Phase.RELEASED)
 
 
-class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver.RESERVED_THERE):
+class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.RESERVED_THERE):
     """The bookings of this site over several sites, itself among them or not.
 
     Args:
@@ -245,7 +246,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
         self.wholes: dict[str, Whole] = {}
         self._of_part: dict[str, str] = {}
 
-    def recover(self, kept: Iterable[ReservationKept], now_s: float) -> Iterator[Effect]:
+    def recover(self, kept: Iterable[ReservationKept], mono_s: MonoS) -> Iterator[Effect]:
         """Take up the decisions of the last run of the gateway, and carry them on."""
         rows: dict[str, list[ReservationKept]] = {}
         for row in kept:
@@ -266,14 +267,14 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             whole.machine = Coallocation(tuple(whole.parts))
             self.wholes[name] = whole
             # All parts of a decision are written together.
-            yield from self._do(whole, whole.machine.resume(min(phases), now_s), now_s, 0.0)
+            yield from self._do(whole, whole.machine.resume(min(phases), mono_s), mono_s, UtcS(0.0))
 
     def begin(
         self,
         sites: Iterable[str],
         wanted: Reservation,
-        now_s: float,
-        utc_s: float,
+        mono_s: MonoS,
+        utc_s: UtcS,
     ) -> tuple[Whole, list[Effect]]:
         """Begin to book slots at each of these sites; the id of `wanted` is that of the whole."""
         if len(self.wholes) >= WHOLES_MAX:
@@ -293,8 +294,8 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
         for site, part in parts.items():
             if site != self._site:
                 self._of_part[part.id] = whole.id
-        acts = whole.machine.begin(now_s)
-        return whole, list(self._do(whole, acts, now_s, utc_s))
+        acts = whole.machine.begin(mono_s)
+        return whole, list(self._do(whole, acts, mono_s, utc_s))
 
     def find(self, name: str) -> Whole | None:
         """Return a booking by its name, or by that of a part."""
@@ -303,14 +304,14 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             (each for each, part in parts if part.id == name), None
         )
 
-    def cancel(self, whole: Whole, now_s: float, utc_s: float) -> list[Effect]:
+    def cancel(self, whole: Whole, mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
         """Release all parts; each site bills by its rules."""
-        acts = whole.machine.release("it was cancelled", now_s)
-        return list(self._do(whole, acts, now_s, utc_s))
+        acts = whole.machine.release("it was cancelled", mono_s)
+        return list(self._do(whole, acts, mono_s, utc_s))
 
     @handles(Reserved)
     def _answered(
-        self, seller: str, message: Reserved, now_s: float, utc_s: float
+        self, seller: str, message: Reserved, mono_s: MonoS, utc_s: UtcS
     ) -> Iterator[Effect]:
         """Handle a seller's report of the state of a part; ProtocolError if it is invalid."""
         _check_answer(message)
@@ -343,23 +344,23 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             return
         elif message.state in OVER and message.state != coallocation.REFUSED:
             yield from self._over(whole, seller, message, utc_s)
-        lease_s = now_s + message.lease_ms / 1000
+        until_s = mono_s + message.lease_ms / 1000
         state = message.state
         before = whole.machine.phase
-        acts = whole.machine.heard(seller, state, now_s, lease_s)
+        acts = whole.machine.heard(seller, state, mono_s, until_s)
         if whole.machine.phase is not before and state == coallocation.REFUSED:
             whole.machine.reason = f"{seller}: {shown(message.reason, REASON_CHARS_MAX)}"
-        yield from self._do(whole, acts, now_s, utc_s)
+        yield from self._do(whole, acts, mono_s, utc_s)
 
-    def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> Iterator[Effect]:
         """Handle the passing of time: repeat unanswered messages, and ask for bills."""
         for whole in list(self.wholes.values()):
-            if now_s >= whole.asked_bill_s:
-                yield from self._ask_bills(whole, now_s, utc_s)
-            yield from self._do(whole, whole.machine.tick(now_s), now_s, utc_s)
+            if mono_s >= whole.ask_bills_at_s:
+                yield from self._ask_bills(whole, mono_s, utc_s)
+            yield from self._do(whole, whole.machine.tick(mono_s), mono_s, utc_s)
             self._forget(whole)
 
-    def _ask_bills(self, whole: Whole, now_s: float, utc_s: float) -> Iterator[Effect]:
+    def _ask_bills(self, whole: Whole, mono_s: MonoS, utc_s: UtcS) -> Iterator[Effect]:
         """Ask for the bills of parts whose time is over, or that were released."""
         awaited = [
             (site, part)
@@ -371,11 +372,11 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             return
         # The seller may be about to bill: the last task has to end first.
         wait_s = min(ASK_BILL_MAX_S, ASK_BILL_S * 2.0 ** min(whole.bills_asked, 10))
-        whole.bills_asked, whole.asked_bill_s = whole.bills_asked + 1, now_s + wait_s
+        whole.bills_asked, whole.ask_bills_at_s = whole.bills_asked + 1, mono_s + wait_s
         for site, part in awaited:
             yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
 
-    def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: float) -> Iterator[Effect]:
+    def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: UtcS) -> Iterator[Effect]:
         """Book and settle a seller's bill for a part that is over, if it keeps to the agreed terms.
 
         The bill is booked and settled at both sites; repeating that changes nothing.
@@ -386,7 +387,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             return
         if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
             yield Remark(f"{seller} released reservation {part.id}: it received no confirmation")
-        billed_s = message.at_ms / 1000
+        billed_s = UtcS(message.at_ms / 1000)
         is_back = whole.machine.phase in (Phase.RELEASING, Phase.RELEASED)
         most_nanos = _most_nanos(part) if is_back or utc_s >= part.until_s else 0
         if message.billed_nanos > most_nanos or billed_s > utc_s + AHEAD_MAX_S:
@@ -402,7 +403,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             state=state,
             used_ns=message.used_ns,
             billed_nanos=message.billed_nanos,
-            billed_s=billed_s,
+            billed_at_s=billed_s,
         )
         self._bookings.reserved.end(part, utc_s, seller)
         if not part.billed_nanos:
@@ -429,11 +430,11 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             del self.wholes[whole.id]
             for site in others:
                 part = replace(whole.parts[site], billed_nanos=0)
-                self._bookings.reserved.end(part, 0.0, site)
+                self._bookings.reserved.end(part, UtcS(0.0), site)
                 self._of_part.pop(whole.parts[site].id, None)
 
     def _do(
-        self, whole: Whole, acts: Iterable[coallocation.Act], now_s: float, utc_s: float
+        self, whole: Whole, acts: Iterable[coallocation.Act], mono_s: MonoS, utc_s: UtcS
     ) -> Iterator[Effect]:
         """Carry out decisions; this site's own part answers at once."""
         left = list(acts)
@@ -449,7 +450,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
                         yield self._write(whole, site, whole.parts[site])
             elif act.site == self._site:
                 answered: list[coallocation.Act] = []
-                yield from self._own(whole, act.step, now_s, utc_s, answered)
+                yield from self._own(whole, act.step, mono_s, utc_s, answered)
                 left += answered
             else:
                 part = whole.parts[act.site]
@@ -459,8 +460,8 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
         self,
         whole: Whole,
         step: str,
-        now_s: float,
-        utc_s: float,
+        mono_s: MonoS,
+        utc_s: UtcS,
         answered: list[coallocation.Act],
     ) -> Iterator[Effect]:
         """Take a step with this site's own part, as any seller would."""
@@ -471,20 +472,20 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
             try:
                 found = bookings.ask(*asked, utc_s, part.pool)
             except CantReserve as error:
-                answered += whole.machine.heard(self._site, coallocation.REFUSED, now_s)
+                answered += whole.machine.heard(self._site, coallocation.REFUSED, mono_s)
                 whole.machine.reason = f"{self._site}: {error}"
                 return
             known = replace(found, id=part.id, whole=whole.id)
             yield bookings.keep(known)
-        state, lease_s = State.EXPIRED, now_s
+        state, held_until_s = State.EXPIRED, mono_s
         if known is not None:
             yield from self._selling.advance(known, step, utc_s)
             known = bookings.find(part.id) or known
             whole.parts[self._site] = known
             # A part that its user has released waits for its bill, which concerns no other site.
-            state = State.CANCELLED if known.left_s is not None else known.state
-            lease_s = now_s + known.lease_s - utc_s
-        answered += whole.machine.heard(self._site, state, now_s, lease_s)
+            state = State.CANCELLED if known.left_at_s is not None else known.state
+            held_until_s = mono_s + (known.held_until_s - utc_s)
+        answered += whole.machine.heard(self._site, state, mono_s, held_until_s)
 
     def _write(self, whole: Whole, site: str, part: Reservation) -> Effect:
         step = whole.steps.get(site, -1) + 1
@@ -494,7 +495,7 @@ class Buying(MessageHandler[[float, float], Iterator[Effect]], receiver=Receiver
 
 def _most_nanos(part: Reservation) -> int:
     """Return the most that a part may be billed: all of it unused, or all of it released."""
-    return max(part.bill_nanos(Used()), replace(part, left_s=part.from_s).bill_nanos(Used()))
+    return max(part.bill_nanos(Used()), replace(part, left_at_s=part.from_s).bill_nanos(Used()))
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -509,7 +510,7 @@ def _wish(name: str, part: Reservation | None, step: str) -> Reserve:
     return Reserve(name, step, part.pool, part.slots, from_ms, until_ms, user, by.project)
 
 
-def _answer(known: Reservation, utc_s: float) -> Reserved:
+def _answer(known: Reservation, utc_s: UtcS) -> Reserved:
     return Reserved(
         known.id,
         State.EXPIRED if known.has_lapsed(utc_s) else known.state,
@@ -519,10 +520,10 @@ def _answer(known: Reservation, utc_s: float) -> Reserved:
         known.currency,
         known.unused_factor,
         known.cancel_factor,
-        max(0, round((known.lease_s - utc_s) * 1000)),
+        max(0, round((known.held_until_s - utc_s) * 1000)),
         known.used_ns,
         known.billed_nanos,
-        round(known.billed_s * 1000),
+        round(known.billed_at_s * 1000),
     )
 
 

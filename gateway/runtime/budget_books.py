@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.alerts.books import spans
 from gateway.contracts.slices.borrowing import former_budget
 from gateway.ledger.db.budgets.records import SliceHeld
@@ -30,10 +31,10 @@ class Known:
     owed: Mapping[Debtor, int]
 
 
-def read_known(store: Store, purses: Purses, now_s: float) -> Known:
+def read_known(store: Store, purses: Purses, utc_s: UtcS) -> Known:
     """Return everything that purses begin with."""
     held = {
-        each: _spent_of(store.usage, former_budget(each), each, now_s)
+        each: _spent_of(store.usage, former_budget(each), each, utc_s)
         for each in store.budgets.held()
     }
     ours = {(each.owner, each.budget): spent for each, spent in held.items()}
@@ -43,21 +44,21 @@ def read_known(store: Store, purses: Purses, now_s: float) -> Known:
         if owner:
             spent[name] = ours.get((owner, name), Spent(0, 0))
         else:
-            spent[name] = _spent_of(store.usage, purse.budget, None, now_s)
+            spent[name] = _spent_of(store.usage, purse.budget, None, utc_s)
     return Known(spent, held, owed_by(store.journal.balances()) if purses.has_credit else {})
 
 
-def _spent_of(usage: UsageStore, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
+def _spent_of(usage: UsageStore, budget: Budget, account: SliceHeld | None, utc_s: UtcS) -> Spent:
     """Return the spending of a budget, in all and in its period; since an account was opened."""
-    opened_s = account.account / 1000 if account is not None else 0.0
-    period = budget.period_at(now_s)
-    start_s = max(opened_s, period.start_s if period is not None else 0.0)
-    now = spent_between(usage, budget, start_s, now_s)
+    opened_s = UtcS(account.account / 1000 if account is not None else 0.0)
+    period = budget.period_at(utc_s)
+    start_s = max(opened_s, period.start_s if period is not None else UNIX_EPOCH_S)
+    now = spent_between(usage, budget, start_s, utc_s)
     before = spent_between(usage, budget, opened_s, start_s) if account is not None else 0
     return Spent(before + now, now)
 
 
-def spent_between(usage: UsageStore, budget: Budget, start_s: float, end_s: float) -> int:
+def spent_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS) -> int:
     """Return the spending of a budget in [start_s, end_s) by the books, in nano-units."""
     by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
     found = 0
@@ -75,7 +76,7 @@ def spent_between(usage: UsageStore, budget: Budget, start_s: float, end_s: floa
     return found if budget.is_money else found - _free_between(usage, budget, start_s, end_s)
 
 
-def _free_between(usage: UsageStore, budget: Budget, start_s: float, end_s: float) -> int:
+def _free_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS) -> int:
     """Slot time of [start_s, end_s) that tasks had paid for before, with runs that were lost.
 
     A loss longer before than LOOK_BACK_S is not looked for.
@@ -83,10 +84,10 @@ def _free_between(usage: UsageStore, budget: Budget, start_s: float, end_s: floa
     if budget.party.kind in (Kind.SITE, Kind.OTHERS):
         return 0  # of their work nothing is wasted: it is delivered with the next run
     only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
-    since_s = max(0.0, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S
+    since_s = UtcS(max(UNIX_EPOCH_S, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S)
     # By the hour first, which is quick: by job every record of a time is read.
     lost = usage.totals((Dimension.HOUR,), since_s, None, only)
-    starts_s = {float(each.key[0]) * HOUR_S for each in lost}
+    starts_s = {UtcS(float(each.key[0]) * HOUR_S) for each in lost}
     jobs = {
         str(each.key[0])
         for hour_s in starts_s

@@ -14,6 +14,7 @@ of events it plans the places of waiting jobs.
 from collections.abc import Callable, Iterable, Set
 from typing import Any
 
+from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from gateway.contracts.exchange import Exchange
 from gateway.scheduler.broker import Broker
@@ -43,63 +44,63 @@ class Kernel:
         self.exchange = make_exchange(self.broker)
         self._effects: list[Effect] = []  # decided since the last `act`
 
-    def act(self, happened: Iterable[Event], now_s: float, utc_s: float) -> list[Effect]:
+    def act(self, happened: Iterable[Event], mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
         """Process events and all their consequences here; return the effects, in order."""
         broker, exchange = self.broker, self.exchange
-        broker.monotonic_s = now_s
+        broker.monotonic_s = mono_s
         effects, self._effects = self._effects + exchange.take_effects(), []
         pending = [*exchange.take_events(), *happened]
         while True:
             decided: list[Effect] = []
             for event in pending:
                 decided += broker.handle(event, utc_s)
-            exchange.plan(now_s, utc_s)
+            exchange.plan(mono_s, utc_s)
             for event in exchange.take_events():
                 decided += broker.handle(event, utc_s)
             decided += broker.settle(utc_s)
-            effects += self._routed(decided, now_s, utc_s)
+            effects += self._routed(decided, mono_s, utc_s)
             effects += exchange.take_effects()
             pending = exchange.take_events()
             if not pending:
                 return effects
 
-    def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
+    def hear(self, site: str, side: Side, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a message of another site, which is our buyer or our seller here.
 
         Raises:
             ProtocolError: it broke the rules; the message had no effect.
         """
-        self.exchange.hear(site, side, message, now_s, utc_s)
+        self.exchange.hear(site, side, message, mono_s, utc_s)
         if side is Side.SELLER and isinstance(message, deals.Holding):
             # Its seller's next delivery, in the same frame, counts for the tasks that this puts in
             # flight.
-            self._tell_broker(now_s, utc_s)
+            self._tell_broker(mono_s, utc_s)
 
-    def tick(self, now_s: float, utc_s: float) -> bool:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> bool:
         """Let the exchange act on the passing of time. Return whether `act` is needed."""
-        return self.exchange.tick(now_s, utc_s) or bool(self._effects)
+        return self.exchange.tick(mono_s, utc_s) or bool(self._effects)
 
-    def _tell_broker(self, now_s: float, utc_s: float) -> None:
+    def _tell_broker(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Pass the events of contracts to the broker; leave planning and settling to `act`.
 
         A seller may report its held tasks thousands of times: planning for each takes too long.
         """
         broker, exchange = self.broker, self.exchange
-        broker.monotonic_s = now_s
+        broker.monotonic_s = mono_s
         self._effects += exchange.take_effects()
         try:
             while (event := exchange.next_event()) is not None:
-                self._effects += self._routed(broker.handle(event, utc_s), now_s, utc_s)
+                self._effects += self._routed(broker.handle(event, utc_s), mono_s, utc_s)
             exchange.came_back()
         finally:  # a fault of ours over one message must not lose other messages
             self._effects += exchange.take_effects()
 
-    def _routed(self, decided: list[Effect], now_s: float, utc_s: float) -> list[Effect]:
+    def _routed(self, decided: list[Effect], mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
         """Return the broker's effects; those for contracts, as the exchange turns them."""
         routed: list[Effect] = []
         for effect in decided:
             if isinstance(effect, (Tell, Order, Expel)) and effect.port is PortKind.PEER:
-                routed += self.exchange.take(effect, now_s, utc_s)
+                routed += self.exchange.take(effect, mono_s, utc_s)
             else:
                 routed.append(effect)
         return routed
@@ -120,11 +121,11 @@ class _Queries(PeerQueries):
     def why_nowhere(self, spec: JobSpec) -> str:
         return self._kernel.exchange.reach.why_nowhere(spec)
 
-    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
         return self._kernel.exchange.unmet(job, spec, tasks, utc_s)
 
     def currencies(self) -> Set[str]:
         return self._kernel.exchange.reach.currencies()
 
-    def tariffs(self, spec: JobSpec, utc_s: float) -> Iterable[Tariff]:
+    def tariffs(self, spec: JobSpec, utc_s: UtcS) -> Iterable[Tariff]:
         return self._kernel.exchange.reach.tariffs(spec, utc_s)

@@ -7,6 +7,7 @@ at every tick and rarely reports any: for a list without bands and without a spo
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from federation.clocks import UtcS
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension, UsageTotal, earns_volume
 from gateway.scheduler.broker import Broker
@@ -22,7 +23,7 @@ AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
 class Books(Protocol):
     """What is asked of the books, which a UsageStore answers."""
 
-    def totals(self, by: Sequence[Dimension], start_s: float, /) -> list[UsageTotal]:
+    def totals(self, by: Sequence[Dimension], start_s: UtcS, /) -> list[UsageTotal]:
         """The usage that ended from then on, summed up by dimensions."""
 
 
@@ -34,17 +35,17 @@ class Prices:
         utc_s: now.
     """
 
-    def __init__(self, pools: Iterable[PoolConfig], utc_s: float) -> None:
+    def __init__(self, pools: Iterable[PoolConfig], utc_s: UtcS) -> None:
         self._lists: dict[str, PriceList] = {pool.name: pool.prices for pool in pools}
         self._spots: dict[str, SpotState] = {}
-        self._looked_s: float | None = None
+        self._looked_s: UtcS | None = None
         self.now: dict[str, PriceNow] = {
             name: prices.at(utc_s) for name, prices in self._lists.items()
         }
         self._asked_s = utc_s
         self._due_s = self._next_s(utc_s)
 
-    def renew(self, broker: Broker, utc_s: float) -> PricesChanged | None:
+    def renew(self, broker: Broker, utc_s: UtcS) -> PricesChanged | None:
         """Return the price changes that the broker must know, if any."""
         levels = self._levels(broker, utc_s)
         # A clock that was set back is before the last change, or before several.
@@ -64,14 +65,14 @@ class Prices:
     def replace(self, pools: Iterable[PoolConfig]) -> None:
         """Use new price lists for the same pools; the next `renew` reports them."""
         self._lists = {pool.name: pool.prices for pool in pools}
-        self._due_s = 0.0
+        self._due_s = UtcS(0.0)
 
     def reprice(self, pool: PoolConfig) -> None:
         """Use a new price list for one pool; the next `renew` reports it."""
         self._lists[pool.name] = pool.prices
-        self._due_s = 0.0
+        self._due_s = UtcS(0.0)
 
-    def had_ns(self, books: Books, utc_s: float) -> Mapping[Buyer, int]:
+    def had_ns(self, books: Books, utc_s: UtcS) -> Mapping[Buyer, int]:
         """Return this month's paid slot time by buyer, for pools with volume prices."""
         pools = {name for name, prices in self._lists.items() if prices.volume}
         if not pools:
@@ -88,7 +89,7 @@ class Prices:
                 found[buyer] = found.get(buyer, 0) + total.wall_ns
         return found
 
-    def _levels(self, broker: Broker, utc_s: float) -> set[str]:
+    def _levels(self, broker: Broker, utc_s: UtcS) -> set[str]:
         """Follow utilisation; return the pools whose spot price has changed its level."""
         since_s = None if self._looked_s is None else utc_s - self._looked_s
         if since_s is not None and 0 <= since_s < LOOK_S:
@@ -109,7 +110,7 @@ class Prices:
     def _level(self, name: str) -> int:
         return self._spots.get(name, SpotState()).level
 
-    def _next_s(self, utc_s: float) -> float:
+    def _next_s(self, utc_s: UtcS) -> UtcS:
         """Return when to check the calendar again."""
         found = [prices.next_change_s(utc_s) for prices in self._lists.values()]
         return min((at_s for at_s in found if at_s is not None), default=utc_s + AHEAD_S)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError, SessionRefused
 from federation.ids import id_time_ms
 from federation.messages.messages import (
@@ -149,8 +150,8 @@ class Reception:
         self._ask = ask
         self._say = say
         self._on_unfinished = on_unfinished
-        now_s = surroundings.now_s()
-        self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, now_s)
+        mono_s = surroundings.mono_s()
+        self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
@@ -266,22 +267,22 @@ class Reception:
 
     def recover(self) -> None:
         """Restore the state that the last run of the gateway left in the store."""
-        now_s = self._clock.utc_s()
-        self.store.mark_lost(now_s)
+        utc_s = self._clock.utc_s()
+        self.store.mark_lost(utc_s)
         effects: list[Effect] = self.broker.handle(
-            events.VolumesKnown(self._prices.had_ns(self.store.usage, now_s)), now_s
+            events.VolumesKnown(self._prices.had_ns(self.store.usage, utc_s)), utc_s
         )
-        spending = read_known(self.store, self.broker.purses, now_s)
-        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
-        self.exchange.lending.recover(self.store.budgets.lent(), now_s)
-        self.exchange.borrowing.recover(spending.accounts, now_s)
+        spending = read_known(self.store, self.broker.purses, utc_s)
+        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), utc_s)
+        self.exchange.lending.recover(self.store.budgets.lent(), utc_s)
+        self.exchange.borrowing.recover(spending.accounts, utc_s)
         if self.config.fair_share is not None:
-            used_ns = used_before(self.store.usage, self.config.fair_share, now_s)
+            used_ns = used_before(self.store.usage, self.config.fair_share, utc_s)
             known = events.SharesKnown(self.config.fair_share, used_ns)
-            effects += self.broker.handle(known, now_s)
-        effects += self.broker.handle(self._entitlements, now_s)
+            effects += self.broker.handle(known, utc_s)
+        effects += self.broker.handle(self._entitlements, utc_s)
         for event in recovered(self.store):
-            effects += self.broker.handle(event, now_s)
+            effects += self.broker.handle(event, utc_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
                 body = self.store.jobs.function(event.spec.function)
                 if body is not None:
@@ -292,7 +293,7 @@ class Reception:
         self.bookings.recover(each for each in kept if each.state not in OPEN)
         kept = self.store.reservations.latest(0, is_open=True)
         self.bookings.recover(kept)
-        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
+        self.outbox.perform(self.buying.recover(kept, self._clock.mono_s()))
         contracts = [
             (row, self.store.contracts.postings(row.side, row.contract))
             for row in self.store.contracts.open()
@@ -300,14 +301,14 @@ class Reception:
         self.exchange.recover(
             contracts,
             self.store.contracts.newest("sell"),
-            self._clock.now_s(),
+            self._clock.mono_s(),
             self.store.reservations.names("sell"),
         )
         self.act(self._news_of_the_calendar())  # before any task is dispatched
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take the frames that have arrived at the port."""
-        self._inbox.add_frames(frames, self._clock.now_s())
+        self._inbox.add_frames(frames, self._clock.mono_s())
         self.go_on()
 
     def go_on(self) -> None:
@@ -338,12 +339,12 @@ class Reception:
     def pipes_came(self, pipes: list[int]) -> None:
         """Take newly connected pipes."""
         happened: list[Event] = []
-        self._take(self.lobby.pipes_came(pipes, self._clock.now_s()), happened)
+        self._take(self.lobby.pipes_came(pipes, self._clock.mono_s()), happened)
         self.act(happened)
 
     def pipes_gone(self, pipes: list[int]) -> None:
         """Take closed pipes; frames that came by them earlier are processed first."""
-        self._inbox.pipes_gone(pipes, self._clock.now_s())
+        self._inbox.pipes_gone(pipes, self._clock.mono_s())
 
     def tick(self) -> bool:
         """Handle the passing of time: heartbeats, expired sessions, jobs without an owner.
@@ -353,7 +354,7 @@ class Reception:
         self._ticks += 1
         self.catch_up()
         happened: list[Event] = []
-        ended = list(self.lobby.tick(self._clock.now_s()))
+        ended = list(self.lobby.tick(self._clock.mono_s()))
         if ended:
             self._inbox.add_news(ended)
         self._take_turn(happened)
@@ -361,16 +362,16 @@ class Reception:
         if self._ticks % SLOW_TICKS == 0:
             is_behind = any(each in self.broker.workers for each in self._held)
             happened.append(events.Ticked(is_behind))
-            self._comings.tick(self._clock.now_s())
+            self._comings.tick(self._clock.mono_s())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
             for line in self.broker.spending.news():
                 self._say(f"budget: {line}")
         utc_s = self._clock.utc_s()
         self.outbox.perform(self.bookings.tick(utc_s))
-        self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
+        self.outbox.perform(self.buying.tick(self._clock.mono_s(), utc_s))
         happened += self._news_of_the_calendar()
-        is_due = self.kernel.tick(self._clock.now_s(), self._clock.utc_s())
+        is_due = self.kernel.tick(self._clock.mono_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
         self.act(happened)
@@ -410,8 +411,8 @@ class Reception:
 
     def hear_reserved(self, seller: str, message: GatewayMessage) -> None:
         """Handle a seller's message about a reservation of this site."""
-        now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
-        self.perform(self.buying.hear(seller, message, now_s, utc_s))
+        mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+        self.perform(self.buying.hear(seller, message, mono_s, utc_s))
 
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()
@@ -448,13 +449,13 @@ class Reception:
 
     def flush(self) -> None:
         """Send all posted messages."""
-        self.lobby.flush(self._clock.now_s())
+        self.lobby.flush(self._clock.mono_s())
         if self.outbox.carrier is not None:
             self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
         """Tell all guests that the gateway stops."""
-        self.lobby.goodbye(reason, self._clock.now_s())
+        self.lobby.goodbye(reason, self._clock.mono_s())
 
     def _watch_readers(self, happened: list[Event]) -> None:
         """Hold back the work of clients that leave their results unread."""
@@ -481,14 +482,14 @@ class Reception:
                 self._turn_out(guest, end, happened)
 
     def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
-        self._take(self.lobby.expel(guest, str(end), self._clock.now_s(), end.code), happened)
+        self._take(self.lobby.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
 
     def _expel(self, guest: Guest, reason: str, happened: list[Event]) -> None:
-        self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
+        self._take(self.lobby.expel(guest, reason, self._clock.mono_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
         """Let the kernel decide about events, and carry out its effects."""
-        effects = self.kernel.act(happened, self._clock.now_s(), self._clock.utc_s())
+        effects = self.kernel.act(happened, self._clock.mono_s(), self._clock.utc_s())
         expels = self.outbox.perform(effects)
         if expels:
             gone: list[Event] = []
@@ -544,7 +545,7 @@ class Reception:
             return
         happened.append(joined)
         slots = count(guest.about["slots"], "slot")
-        self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.now_s())
+        self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.mono_s())
 
     def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
         """Record the worker of a pilot; refuse a second one of that name in the pool.
@@ -576,7 +577,7 @@ class Reception:
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            silent_s = self._clock.now_s() - guest.hearing.word_s
+            silent_s = self._clock.mono_s() - guest.hearing.word_at_s
             happened.append(
                 events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
             )
@@ -585,7 +586,7 @@ class Reception:
             pilot = self._pilot_of.pop(guest.handle, None)
             if pilot is not None:
                 self._pilots.pop(pilot)
-            self._comings.say(f"worker {guest.name} left: {reason}", self._clock.now_s())
+            self._comings.say(f"worker {guest.name} left: {reason}", self._clock.mono_s())
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         if self._is_behind and guest.handle not in self._held:
@@ -757,7 +758,7 @@ class Reception:
         client has not opened before, could only be of a job that ended in this very run.
         """
         made_ms = id_time_ms(message.job)
-        is_new = made_ms is not None and made_ms / 1000 > self._started_s
+        is_new = made_ms is not None and UtcS(made_ms / 1000) > self._started_s
         return is_new and not message.again and not self.broker.has_ended(message.job)
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.messages.wire import unpack
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.checks import HOUR_S
@@ -110,19 +111,19 @@ def _count_failures(jobs: JobStore, job: str) -> tuple[int, int]:
     return failed, cancelled
 
 
-def used_before(usage: UsageStore, rules: FairShare, now_s: float) -> dict[Whose, int]:
+def used_before(usage: UsageStore, rules: FairShare, utc_s: UtcS) -> dict[Whose, int]:
     """Return the slot time that each party has used here, decayed to now, by the hourly books.
 
     Usage is taken as spread evenly over its hour.
     """
-    read_s = now_s - HALF_LIVES_READ * rules.half_life_s
+    read_s = utc_s - HALF_LIVES_READ * rules.half_life_s
     by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)
     found: dict[Whose, int] = {}
-    for total in usage.totals(by, read_s // HOUR_S * HOUR_S, None, {Dimension.SITE: ""}):
+    for total in usage.totals(by, UtcS(read_s // HOUR_S * HOUR_S), None, {Dimension.SITE: ""}):
         *names, state, hour = total.key
         if state in UNCOUNTED:
             continue
-        whose, start_s = Whose(*map(str, names)), int(hour) * HOUR_S
-        used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, now_s, rules.half_life_s)
+        whose, start_s = Whose(*map(str, names)), UtcS(int(hour) * HOUR_S)
+        used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, utc_s, rules.half_life_s)
         found[whose] = found.get(whose, 0) + used_ns
     return found

@@ -1,16 +1,17 @@
 """A site's environment in one place, so that a simulation can replace it."""
 
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
+from federation.clocks import MonoS, UtcS
 from federation.sessions.nng import NngPort
 from federation.transport import Port, TlsSettings
 from gateway.base.callers import Callers
+from gateway.base.clocks import mono_now, utc_now
 from gateway.config.site import SiteConfig, make_folder
 from gateway.ledger.store.store import SqlStore, Store
 
@@ -32,13 +33,13 @@ def open_nng_port(
 class Surroundings:
     """The clock, randomness, the network and the disk.
 
-    `now_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
+    `mono_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
     `open_store(config, on_trouble=…, on_fatal=…)` are as NngPort and SqlStore. `read(query, *args)`
     runs a query on the store that takes time.
     """
 
-    now_s: Callable[[], float] = trio.current_time
-    utc_s: Callable[[], float] = time.time
+    mono_s: Callable[[], MonoS] = mono_now
+    utc_s: Callable[[], UtcS] = utc_now
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
     open_port: Callable[..., Port] = open_nng_port
     open_store: Callable[..., Store] = open_sql_store

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.events import RulesTurned
 from policies.access.windows import AHEAD_S, NO_WINDOWS, Plan, Rules, rules_at
 from policies.reservations.reservations import Reservation, ReservationRules, overlay
@@ -19,8 +20,8 @@ AGAIN_S: Final = 86_400.0  # so that the known future never gets short
 class _Told:
     """When the broker was told of a pool, and until when that is enough."""
 
-    at_s: float
-    until_s: float
+    at_s: UtcS
+    until_s: UtcS
 
 
 class Timetable:
@@ -60,7 +61,7 @@ class Timetable:
             if self._told.pop(name, None) is not None:
                 self._gone.add(name)
 
-    def renew(self, utc_s: float) -> RulesTurned | None:
+    def renew(self, utc_s: UtcS) -> RulesTurned | None:
         """Return the rules that the broker does not know yet, if any.
 
         Only of pools whose rules have changed: a preemption announced in one pool, and its time, do
@@ -79,7 +80,7 @@ class Timetable:
                 continue
             rules = rules_at(plan, utc_s, AHEAD_S)
             rules = found[name] = overlay(rules, made, self._owner, utc_s)
-            lapses_s = [each.lapses_s for each in made]
+            lapses_s = [each.lapses_at_s for each in made]
             until_s = min([utc_s + AGAIN_S, rules.now.until_s, *lapses_s])
             self._told[name] = _Told(utc_s, until_s)
         found |= dict.fromkeys(self._gone - found.keys())

@@ -7,7 +7,7 @@ It opens and ends jobs, processes the reports of workers, and guarantees:
 - work that no known offer can ever run is refused at once; waiting work never blocks other work;
 - a worker's report counts only for tasks that the worker still holds.
 
-`settle` is called once after each batch of events and hands out work. `now_s` is UTC.
+`settle` is called once after each batch of events and hands out work.
 
 Its parts: Handout (assigns tasks), Endings (ends tasks or queues them again), Roster (the workers
 and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the unfinished work of
@@ -21,6 +21,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, assert_never
 
+from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Drain, Kept, RejectJob
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
@@ -86,14 +87,14 @@ class Broker:
         self.charging = Charging(tariffs)
         self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
         self.emissions = self.charging.emissions
-        self._now_s = 0.0
+        self._utc_s = UtcS(0.0)
         self.limits = limits or Limits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
         self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
-        self._trouble_since_s = 0.0  # monotonic
-        self.monotonic_s = 0.0  # the time of this turn, by the monotonic clock
+        self._trouble_since_s = MonoS(0.0)
+        self.monotonic_s = MonoS(0.0)  # the time of this turn, by the monotonic clock
         self._effects: list[Effect] = []  # never replaced: the parts append to the same list
         self._accounts = Accounts()
         self.clients = self._accounts.clients
@@ -145,7 +146,7 @@ class Broker:
             *(self.purses, self.reserved, self.jobs),
             self._own_tariffs,
             self.durations.of,
-            lambda spec: self.peers.tariffs(spec, self._now_s),
+            lambda spec: self.peers.tariffs(spec, self._utc_s),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._arrived: dict[bytes, None] = {}  # those of these functions that have arrived
@@ -155,17 +156,17 @@ class Broker:
 
     # --- events --------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now_s: float) -> list[Effect]:  # noqa: C901 - one match
+    def handle(self, event: Event, utc_s: UtcS) -> list[Effect]:  # noqa: C901 - one match
         """Take an event; return the effects to carry out, in order."""
-        self._now_s = now_s
+        self._utc_s = utc_s
         self._handout.changes += 1
         match event:
             case events.Reported():
-                self._reported(event, now_s)
+                self._reported(event, utc_s)
             case events.TasksArrived():
                 self._tasks_arrived(event)
             case events.HandedBack():
-                self._handed_back(event, now_s)
+                self._handed_back(event, utc_s)
             case events.EnvironmentsPrepared():
                 if event.worker in self.workers:
                     self.workers[event.worker].preparing = event.functions
@@ -175,64 +176,64 @@ class Broker:
                     self._endings.ask_again(self.jobs[event.job])
                     self._handout.refile(self.jobs[event.job])
             case events.PlacesLeft():
-                self._places_left(event, now_s)
+                self._places_left(event, utc_s)
             case events.MoneySpent():
                 if event.job in self.jobs:
                     self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
-                    self._finish(self.jobs[event.job], now_s)
+                    self._finish(self.jobs[event.job], utc_s)
             case events.LimitsUnmet():
                 if event.job in self.jobs:
-                    self._limits_unmet(self.jobs[event.job], event, now_s)
+                    self._limits_unmet(self.jobs[event.job], event, utc_s)
             case events.JobHeld():
                 self._handout.hold_back(event, self.jobs.get(event.job))
             case events.Resumed():
-                self._resumed(event, now_s)
+                self._resumed(event, utc_s)
             case events.JobOpened():
-                self._job_opened(event, now_s)
+                self._job_opened(event, utc_s)
             case events.FunctionArrived():
                 self._function_arrived(event.function)
             case events.JobClosed():
-                self._job_closed(event, now_s)
+                self._job_closed(event, utc_s)
             case events.CancelAsked():
-                self._cancel_asked(event, now_s)
+                self._cancel_asked(event, utc_s)
             case events.ClientJoined():
                 self._accounts.join(event)
             case events.ClientGone():
-                self._client_gone(event, now_s)
+                self._client_gone(event, utc_s)
             case events.ClientReading():
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
             case events.TasksBegun():
-                self._begun(event, now_s)
+                self._begun(event, utc_s)
             case events.WorkerJoined():
                 self.roster.joined(event)
                 if not event.job:
-                    self._probation.joined(self.workers[event.worker], now_s)
+                    self._probation.joined(self.workers[event.worker], utc_s)
                 self._handout.crew.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
-                self._worker_gone(event, now_s)
+                self._worker_gone(event, utc_s)
                 self._handout.crew.note(event.worker)
                 self.occupancy.resize()
             case events.JobRecovered():
-                self._job_recovered(event, now_s)
+                self._job_recovered(event, utc_s)
             case events.DrainAsked():
                 self._drain_asked(event)
                 self.occupancy.resize()
             case events.Ticked():
-                self._ticked(event, now_s)
+                self._ticked(event, utc_s)
             case events.JobNoted():
                 if event.job in self.jobs:
-                    self.jobs[event.job].note(now_s, event.text)
+                    self.jobs[event.job].note(utc_s, event.text)
             case _:
-                self._learn(event, now_s)
+                self._learn(event, utc_s)
         accounts = self._accounts
         if accounts.owing and accounts.kept.held_bytes <= self.limits.kept_bytes_max:
             for job in list(accounts.owing.values()):
                 self._acknowledge(job, job.owed_tasks)
         return self._take_effects()
 
-    def _learn(self, event: events.AboutSite, now_s: float) -> None:
+    def _learn(self, event: events.AboutSite, utc_s: UtcS) -> None:
         """Apply an event about the state of our own site."""
         match event:
             case events.PoolGrows():
@@ -250,31 +251,31 @@ class Broker:
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
                 self.entitling.turned()
-                self._preemption.turned(event.rules, now_s)
+                self._preemption.turned(event.rules, utc_s)
             case events.VolumesKnown():
-                self.charging.volumes.take_up(event.had_ns, now_s)
+                self.charging.volumes.take_up(event.had_ns, utc_s)
             case events.SpendingKnown():
-                self.purses.take_up(event.spent, event.owed, now_s)
+                self.purses.take_up(event.spent, event.owed, utc_s)
             case events.SharesKnown():
-                self._share_out(event, now_s)
+                self._share_out(event, utc_s)
             case events.EntitlementsKnown():
                 self.entitling.take_in(event)
             case _:
                 assert_never(event)
 
-    def settle(self, now_s: float) -> list[Effect]:
+    def settle(self, utc_s: UtcS) -> list[Effect]:
         """Hand out waiting tasks to workers with room, and move work to workers that ran dry."""
-        self._now_s = now_s
-        self._end_left(now_s)
+        self._utc_s = utc_s
+        self._end_left(utc_s)
         self._end_lacking()
-        self._keep_deadlines(now_s)
-        woken = self._probation.wake(now_s)
+        self._keep_deadlines(utc_s)
+        woken = self._probation.wake(utc_s)
         for handle in woken:
             self._handout.crew.note(handle)
         if woken:
             self.occupancy.resize()
-        self._handout.settle(now_s)
-        self._preemption.settle(now_s)
+        self._handout.settle(utc_s)
+        self._preemption.settle(utc_s)
         return self._take_effects()
 
     @property
@@ -357,10 +358,10 @@ class Broker:
         pool = worker.offer.pool
         if pool in self.occupancy.pools:  # without rules there are no reservations
             task_s = self.durations.of(job.spec.function)
-            seats = self.occupancy.seats(pool, job, task_s, self._now_s)
+            seats = self.occupancy.seats(pool, job, task_s, self._utc_s)
             if seats is not None:
                 return self.charging.tariff_in(pool, seats, job.spec)
-        return self.charging.tariff_for(pool, job.spec, "", self._now_s)
+        return self.charging.tariff_for(pool, job.spec, "", self._utc_s)
 
     def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
         """The current tariffs of those of our own pools that may be able to run a job of our users.
@@ -368,31 +369,31 @@ class Broker:
         All pools count as long as it is not known which of them can.
         """
         able = self.admission.pools(spec)
-        is_known = bool(able) and not self._provisional.is_early(self._now_s)
+        is_known = bool(able) and not self._provisional.is_early(self._utc_s)
         pools = [each for each in self.tariffs if not is_known or each in able]
-        return self.charging.own_tariffs(spec, pools, self._now_s)
+        return self.charging.own_tariffs(spec, pools, self._utc_s)
 
-    def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
+    def _share_out(self, event: events.SharesKnown, utc_s: UtcS) -> None:
         self.shares = None if event.rules is None else Shares(event.rules)
         if self.shares is not None:
-            self.shares.take_up(event.used_ns, now_s)
+            self.shares.take_up(event.used_ns, utc_s)
             for job in self.jobs.values():
                 self.shares.opened(job)
         self._handout.share_out(self.shares)
 
     # --- jobs ----------------------------------------------------------------------------------
 
-    def _job_opened(self, event: events.JobOpened, now_s: float) -> None:
+    def _job_opened(self, event: events.JobOpened, utc_s: UtcS) -> None:
         spec = self.spending.denominated(event.spec)
         known = self.jobs.get(event.job)
         if known is not None:
-            self._job_taken_over(known, event, now_s)
+            self._job_taken_over(known, event, utc_s)
             return
         objection = self._history.objection(event)
         if objection is not None:
             self._tell(event.client, objection)
             return
-        is_early = self._is_early(event, spec, now_s)
+        is_early = self._is_early(event, spec, utc_s)
         refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec, is_early)
         refusal = refusal or self.spending.refusal(spec)
         before = self._history.charged(event.job)
@@ -402,20 +403,20 @@ class Broker:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
         # A reopened job is partly done, and it was judged when it was new.
-        unmet = None if event.again else self.peers.unmet(event.job, spec, spec.tasks or 1, now_s)
+        unmet = None if event.again else self.peers.unmet(event.job, spec, spec.tasks or 1, utc_s)
         if unmet is not None:
             self._tell(event.client, _rejection(event.job, unmet))
             return
-        job = self._new_job(event.job, spec, event.client, now_s)
+        job = self._new_job(event.job, spec, event.client, utc_s)
         self._history.take_up(job)
         if self.admission.is_provisional(spec):
-            self._provisional.take(job, now_s)
+            self._provisional.take(job, utc_s)
         if not event.has_function:
-            job.lacks_function_since_s = now_s
+            job.lacks_function_since_s = utc_s
             self._lacking.setdefault(spec.function, set()).add(job.id)
         self._write(opened_record(job), durable=spec.detached)
 
-    def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
+    def _job_taken_over(self, job: Job, event: events.JobOpened, utc_s: UtcS) -> None:
         """Handle a client that reopens a known job in a new session."""
         ours = (job.spec.user, job.spec.project, job.spec.function)
         if ours != (event.spec.user, event.spec.project, event.spec.function):
@@ -434,9 +435,9 @@ class Broker:
         self._accounts.hand_over(job, event.client)
         self._handout.refile(job)
         if job.lacks_function_since_s is not None:
-            job.lacks_function_since_s = now_s  # its client has been asked again
+            job.lacks_function_since_s = utc_s  # its client has been asked again
 
-    def _places_left(self, event: events.PlacesLeft, now_s: float) -> None:
+    def _places_left(self, event: events.PlacesLeft, utc_s: UtcS) -> None:
         job = self.jobs.get(event.job)
         if job is None:
             return
@@ -446,7 +447,7 @@ class Broker:
                 self._handout.recall_all(assignment, kill=False)
         where = ", ".join(sorted(event.pools))
         job.note(
-            now_s,
+            utc_s,
             f"recalled unstarted tasks from {where}: by their measured duration, other "
             "pools cost less",
         )
@@ -471,48 +472,48 @@ class Broker:
                 self._lacking.pop(function, None)
                 del self._arrived[function]
 
-    def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
+    def _reject(self, job: Job, rejection: RejectJob, utc_s: UtcS) -> None:
         """End a job of which no task has run."""
         self._tell(job.client, rejection)
         for first, stop in job.withdraw():
             self._accounts.credit(job, stop - first)
         job.leaving, job.reason = "rejected", rejection.reason
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
-    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, now_s: float) -> None:
+    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, utc_s: UtcS) -> None:
         if job.given_up:
             return  # the remaining tasks may all be done
         job.unmet = event.text
-        job.note(now_s, event.text or "all of it can be done within its limits again")
+        job.note(utc_s, event.text or "all of it can be done within its limits again")
         if event.failure:
             job.given_up = event.failure
             self._handout.recall_unstarted(job)
         self._endings.end_given_up(job)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
-    def _is_early(self, event: events.JobOpened, spec: JobSpec, now_s: float) -> bool:
+    def _is_early(self, event: events.JobOpened, spec: JobSpec, utc_s: UtcS) -> bool:
         """Whether to accept a job before it is known which pool can run it, and judge it later.
 
         This holds just after a start: for a reopened job, which was accepted before, and for a job
         that a pool may run whose workers have not joined yet. Another site's job was judged at its
         quote.
         """
-        if spec.price is not None or not self._provisional.is_early(now_s):
+        if spec.price is not None or not self._provisional.is_early(utc_s):
             return False
         return event.again or self.admission.awaits_workers(spec)
 
-    def note_trouble(self, trouble: str, now_s: float) -> None:
+    def note_trouble(self, trouble: str, mono_s: MonoS) -> None:
         """Note why the store accepts no writes; an empty `trouble` means that it works again.
 
-        `now_s` is monotonic here and in `is_stuck`, since the system clock may be set meanwhile.
+        The time is monotonic here and in `is_stuck`: the system clock may be set meanwhile.
         """
         if not self.trouble:
-            self._trouble_since_s = now_s
+            self._trouble_since_s = mono_s
         self.trouble = trouble
 
-    def is_stuck(self, now_s: float) -> bool:
+    def is_stuck(self, mono_s: MonoS) -> bool:
         """Whether the store has accepted no writes for so long that jobs are refused."""
-        stuck_s = now_s - self._trouble_since_s
+        stuck_s = mono_s - self._trouble_since_s
         return bool(self.trouble) and stuck_s >= self.limits.store_wait_s
 
     def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
@@ -523,7 +524,7 @@ class Broker:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
         return self.admission.refusal(spec, is_early=is_early)
 
-    def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
+    def refusal(self, job: Job, worker: Worker, utc_s: UtcS) -> Refusal | None:
         """Why a worker can't take a task of a job now, apart from its room, or None."""
         task_s = self.durations.of(job.spec.function)
         return (
@@ -533,21 +534,21 @@ class Broker:
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )
 
-    def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
+    def _new_job(self, name: str, spec: JobSpec, client: int, utc_s: UtcS) -> Job:
         self._numbers += 1
         purses = self.purses.of(spec.whose)
-        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags), purses)
+        job = Job(name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), purses)
         self.jobs[name] = job
         self._accounts.begin(job)
         if self.shares is not None:
             self.shares.opened(job)
         return job
 
-    def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
+    def _job_recovered(self, event: events.JobRecovered, utc_s: UtcS) -> None:
         if event.spec is None:
             self._history.remember(event)
             return
-        job = self._new_job(event.job, event.spec, 0, event.submitted_at_s or now_s)
+        job = self._new_job(event.job, event.spec, 0, event.submitted_at_s or utc_s)
         job.take_up(event)
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
@@ -556,9 +557,9 @@ class Broker:
         job.done = len(job.ended) - event.failed - event.cancelled
         job.total = event.total
         if event.total is None:
-            job.orphan_since_s = now_s
+            job.orphan_since_s = utc_s
             self._orphans.add(job.id)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
     def _tasks_arrived(self, event: events.TasksArrived) -> None:
         job = self.jobs.get(event.job)
@@ -591,7 +592,7 @@ class Broker:
         self.entitling.note_queue(job)
         if refused:
             self._endings.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
-            self._finish(job, self._now_s)
+            self._finish(job, self._utc_s)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -607,7 +608,7 @@ class Broker:
         self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
         self._accounts.forgive(job)
 
-    def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
+    def _job_closed(self, event: events.JobClosed, utc_s: UtcS) -> None:
         job = self.jobs.get(event.job)
         if job is None:
             # It was cancelled meanwhile, and its submitter waits for the acknowledgement.
@@ -618,9 +619,9 @@ class Broker:
         if job.client != event.client:
             return
         if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
-            unmet = self.peers.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            unmet = self.peers.unmet(job.id, job.spec, event.total, utc_s) if event.total else None
             if unmet is not None:
-                self._reject(job, _rejection(job.id, unmet), now_s)
+                self._reject(job, _rejection(job.id, unmet), utc_s)
                 return
         job.total = event.total
         for first, stop in event.elsewhere:
@@ -632,14 +633,14 @@ class Broker:
             self._tell(event.client, Kept(job.id, event.total, True))
             self._accounts.disown(job)
             self._handout.refile(job)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
-    def _finish(self, job: Job, now_s: float) -> None:
+    def _finish(self, job: Job, utc_s: UtcS) -> None:
         """End the job if no task of it is left."""
         self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
-        self._losses.settle(job, now_s)
+        self._losses.settle(job, utc_s)
         del self.jobs[job.id]
         self._handout.forget(job)
         if self.shares is not None:
@@ -654,19 +655,19 @@ class Broker:
         job.hold_bytes(-job.held_bytes)
         self._accounts.disown(job)
         counts = (job.done, job.failed, job.cancelled + job.interrupted)
-        self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
+        self._write(records.JobEnded(job.id, state, job.reason, utc_s, *counts))
 
-    def _cancel_asked(self, event: events.CancelAsked, now_s: float) -> None:
+    def _cancel_asked(self, event: events.CancelAsked, utc_s: UtcS) -> None:
         job = self._withdrawals.ask(event, self.jobs.get(event.job))
         if job is not None:
-            self._finish(job, now_s)
+            self._finish(job, utc_s)
 
     def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
         self._endings.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
 
     # --- reports of workers --------------------------------------------------------------------
 
-    def _reported(self, event: events.Reported, now_s: float) -> None:
+    def _reported(self, event: events.Reported, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
         assignment = worker.assignments.get(event.assignment) if worker else None
         if worker is None or assignment is None:
@@ -681,25 +682,25 @@ class Broker:
             self._withdrawals.closed(assignment.id)
         worker.tasks_done += stop - first
         self._probation.finished(worker, stop - first)
-        self._taken(assignment, within_bounds(assignment, event, now_s))
+        self._taken(assignment, within_bounds(assignment, event, utc_s))
 
     def _taken(self, assignment: Assignment, event: events.Reported) -> None:
         """Book a report on released tasks, and end those tasks or queue them again."""
-        job, worker, now_s = assignment.job, assignment.worker, self._now_s
+        job, worker, utc_s = assignment.job, assignment.worker, self._utc_s
         tasks, wall_ns = len(event.values), event.wall_ns
         if worker.job:  # reported by another site: limited to the time that has passed
-            passed_s = max(0.0, now_s - assignment.given_s)
+            passed_s = max(0.0, utc_s - assignment.given_at_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
         preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
         if preempted:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
-            job.note(now_s, text)
+            job.note(utc_s, text)
         if all(kind != "lost" for _, kind, *_ in event.failures):  # a loss is the worker's alone
             failed = len(event.failures)
             self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
-        event = self._losses.with_owed(assignment, event, now_s)
-        used = self.charging.used(assignment, event, now_s)
+        event = self._losses.with_owed(assignment, event, utc_s)
+        used = self.charging.used(assignment, event, utc_s)
         self._book(job, assignment, used)
         cost_nanos = sum(record.charged_nanos for record in used)
         charge = Charge(
@@ -709,33 +710,33 @@ class Broker:
         for low, high in charged_for(used, [] if assignment.is_stopped else again):
             job.charged.add(low, high)
         self._endings.check_cost(job)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
     def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
         """Write usage records, and charge them to fair shares and budgets."""
         for record in used:
             if self.shares is not None:
-                self.shares.charge(assignment, record, self._now_s)
+                self.shares.charge(assignment, record, self._utc_s)
             self._write(record)
         if job.purses or self.reserved:
-            self.spending.charge(job, assignment.tariff, used, self._now_s)
+            self.spending.charge(job, assignment.tariff, used, self._utc_s)
 
-    def _begun(self, event: events.TasksBegun, now_s: float) -> None:
+    def _begun(self, event: events.TasksBegun, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
         for number, task, ran_s in event.tasks if worker else ():
             assignment = worker.assignments.get(number) if worker else None
             if assignment is not None and task in assignment.left:
-                begun_s = max(assignment.given_s, now_s - ran_s)
+                begun_s = max(assignment.given_at_s, utc_s - ran_s)
                 assignment.begun.setdefault(task, begun_s)
                 self._overruns.begun(assignment.job)
 
-    def _keep_deadlines(self, now_s: float) -> None:
+    def _keep_deadlines(self, utc_s: UtcS) -> None:
         """End queued tasks whose deadline has passed."""
-        for job in islice(self._handout.overdue(now_s), LEFT_TURN_MAX):
+        for job in islice(self._handout.overdue(utc_s), LEFT_TURN_MAX):
             self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
-            self._finish(job, now_s)
+            self._finish(job, utc_s)
 
-    def _handed_back(self, event: events.HandedBack, now_s: float) -> None:
+    def _handed_back(self, event: events.HandedBack, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
         assignment = worker.assignments.get(event.assignment) if worker else None
         if worker is None or assignment is None:
@@ -749,7 +750,7 @@ class Broker:
             returned.append((first, stop))
         if returned and worker.job and not assignment.recalls:
             tasks = sum(stop - first for first, stop in returned)
-            assignment.job.note(now_s, f"{worker.offer.pool} returned {tasks} of its tasks")
+            assignment.job.note(utc_s, f"{worker.offer.pool} returned {tasks} of its tasks")
         assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
         # Nothing to take: do not ask again until it reports.
         assignment.recalled = not returned or assignment.recalls > 0
@@ -758,20 +759,20 @@ class Broker:
             self._handout.release(assignment, first, stop)
         for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
             self._endings.requeue(job, assignment.run.cut(first, stop))
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
-    def _resumed(self, event: events.Resumed, now_s: float) -> None:
+    def _resumed(self, event: events.Resumed, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
         job = self.jobs.get(worker.job) if worker else None
         if worker is not None and job is not None:
-            self._handout.resume(event, worker, job, now_s)
+            self._handout.resume(event, worker, job, utc_s)
 
     # --- workers and clients that leave --------------------------------------------------------
 
     def _worker_gone(
         self,
         event: events.WorkerGone,
-        now_s: float,
+        utc_s: UtcS,
         overdue: Iterable[tuple[Assignment, int]] = (),
     ) -> None:
         """Take back the tasks of a worker; those in `overdue` fail at their time limit."""
@@ -781,35 +782,35 @@ class Broker:
         held = {each.job.id: each.job for each in worker.assignments.values()}
         has_begun = any(each.begun for each in worker.assignments.values())
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
-        for handle in self._probation.left(worker, now_s, is_lost=is_lost):
+        for handle in self._probation.left(worker, utc_s, is_lost=is_lost):
             self._handout.crew.note(handle)
         for assignment, task in overdue:
-            self._losses.time_out(assignment, task, now_s)
-        self._losses.take_back(worker, event, now_s)
+            self._losses.time_out(assignment, task, utc_s)
+        self._losses.take_back(worker, event, utc_s)
         for job in held.values():
             self._endings.check_cost(job)
-            self._finish(job, now_s)
+            self._finish(job, utc_s)
 
-    def _turn_out(self, fault: Fault, now_s: float) -> None:
+    def _turn_out(self, fault: Fault, utc_s: UtcS) -> None:
         """End the session of a worker that does not end its tasks: it is lost from now on.
 
         The site reports it gone once more when the session has ended; that changes nothing.
         """
         handle = fault.worker.handle
-        self._worker_gone(events.WorkerGone(handle, fault.reason), now_s, fault.tasks)
+        self._worker_gone(events.WorkerGone(handle, fault.reason), utc_s, fault.tasks)
         self._handout.crew.note(handle)
         self.occupancy.resize()
         self._expel(fault.worker, fault.reason)
 
-    def _client_gone(self, event: events.ClientGone, now_s: float) -> None:
+    def _client_gone(self, event: events.ClientGone, utc_s: UtcS) -> None:
         client = self._accounts.leave(event.client)
         if client is None:
             return
         self._withdrawals.forget(event.client)
         self._left.extend((event.client, name) for name in client.jobs)
-        self._end_left(now_s)
+        self._end_left(utc_s)
 
-    def _end_left(self, now_s: float) -> None:
+    def _end_left(self, utc_s: UtcS) -> None:
         """Go on with some of the jobs whose client has left, unless it is back meanwhile."""
         for _ in range(min(LEFT_TURN_MAX, len(self._left))):
             client, name = self._left.popleft()
@@ -819,13 +820,13 @@ class Broker:
             if job.spec.detached:
                 self._accounts.forgive(job)
                 job.client = 0
-                job.orphan_since_s = now_s if job.total is None else None
+                job.orphan_since_s = utc_s if job.total is None else None
                 self._orphans.add(job.id)
                 self._handout.refile(job)
             else:
-                self._abandon(job, now_s)
+                self._abandon(job, utc_s)
 
-    def _abandon(self, job: Job, now_s: float, reason: str = "the client disconnected") -> None:
+    def _abandon(self, job: Job, now_s: UtcS, reason: str = "the client disconnected") -> None:
         """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
@@ -856,7 +857,7 @@ class Broker:
         for assignment in worker.assignments.values() if event.on else ():
             self._handout.recall_all(assignment, kill=False)
 
-    def _end_for_money(self, ending: Ending, now_s: float) -> None:
+    def _end_for_money(self, ending: Ending, utc_s: UtcS) -> None:
         """End the tasks that a budget no longer pays for."""
         job = ending.job
         for assignment in ending.assignments:
@@ -866,32 +867,32 @@ class Broker:
                 self._handout.recall_all(assignment, kill=True)
         if ending.is_waiting:
             self._endings.drop_waiting(job, "budget", ending.reason)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
-    def _ticked(self, event: events.Ticked, now_s: float) -> None:
+    def _ticked(self, event: events.Ticked, utc_s: UtcS) -> None:
         is_behind = event.is_behind or bool(self.trouble)
-        for fault in self._overdue.look(now_s, is_behind=is_behind):
-            self._turn_out(fault, now_s)
-        for ending in (*self.spending.ticked(now_s), *self._overruns.look(now_s)):
-            self._end_for_money(ending, now_s)
+        for fault in self._overdue.look(utc_s, is_behind=is_behind):
+            self._turn_out(fault, utc_s)
+        for ending in (*self.spending.ticked(utc_s), *self._overruns.look(utc_s)):
+            self._end_for_money(ending, utc_s)
         if self.shares is not None:
-            self.shares.note_overdue(self.workers.values(), now_s)
+            self.shares.note_overdue(self.workers.values(), utc_s)
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
-            if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
+            if utc_s - (job.lacks_function_since_s or UtcS(0.0)) > limit_s:
                 reason = f"the function did not arrive within {limit_s:g} s"
-                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
-        for job, (code, reason) in self._provisional.look(self.jobs, now_s):
-            self._reject(job, RejectJob(job.id, code, reason), now_s)
+                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
+        for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
+            self._reject(job, RejectJob(job.id, code, reason), utc_s)
         for name in list(self._orphans):
             orphan = self.jobs.get(name)
             since_s = orphan.orphan_since_s if orphan is not None else None
             if orphan is None or since_s is None:
                 self._orphans.discard(name)
-            elif now_s - since_s > ORPHAN_S and not orphan.leaving:
+            elif utc_s - since_s > ORPHAN_S and not orphan.leaving:
                 orphan.orphan_since_s = None
                 self._abandon(
-                    orphan, now_s, "the client disconnected before all tasks were submitted"
+                    orphan, utc_s, "the client disconnected before all tasks were submitted"
                 )
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from federation.clocks import MonoS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import Bye, Hello
 from federation.sessions.handshake import MESSAGE_BYTES_MAX, Credentials, Dialogue
@@ -115,14 +116,14 @@ class Conversation:
         self._frames: deque[bytes] = deque()  # taken from the pipe, and not opened yet
         self._messages: list[Any] = []  # of the last frame, not handled yet
         self._says_bye = False  # one of them ends the session
-        self._heard_s: float | None = None  # the last frame; the first step before any
+        self._heard_s: MonoS | None = None  # the last frame; the first step before any
         self._was_refused = False
         self._dial_s = DIAL_MIN_S
-        self._until_s = 0.0  # a pipe that is not up by then is given up
+        self._until_s = MonoS(0.0)  # a pipe that is not up by then is given up
         self._wait_s = REDIAL_MIN_S
-        self._redial_s = -math.inf
-        self._not_before_s = -math.inf
-        self._leaves_s = math.inf
+        self._redial_s = MonoS(-math.inf)
+        self._not_before_s = MonoS(-math.inf)
+        self._leaves_s = MonoS(math.inf)
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(
@@ -163,7 +164,7 @@ class Conversation:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as the session accepts now."""
         dialogue, link = self._dialogue, self.link
         if link is None or link.is_lost:
@@ -171,17 +172,17 @@ class Conversation:
         session = dialogue.session
         if dialogue.is_open and session is not None and not session.backlog_bytes:
             self._correspondent.fill(dialogue)
-        dialogue.flush(link.send, now_s)
+        dialogue.flush(link.send, mono_s)
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, mono_s: MonoS) -> None:
         """Check the lease, and send heartbeats."""
-        self._check_lease(now_s)
-        self.flush(now_s)
+        self._check_lease(mono_s)
+        self.flush(mono_s)
 
-    def _check_lease(self, now_s: float) -> bool:
+    def _check_lease(self, mono_s: MonoS) -> bool:
         """Whether the session's lease holds; otherwise drop the session."""
         welcome = self._dialogue.welcome
-        if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
+        if welcome is None or mono_s - self._dialogue.granted_at_s <= welcome.grace_s:
             return True
         self.lapse(f"no acknowledgement from the gateway for {welcome.grace_s:g} s")
         return False
@@ -207,19 +208,19 @@ class Conversation:
             self._is_hurried = True
             self.wake()
 
-    def put_off(self, until_s: float) -> None:
+    def put_off(self, until_s: MonoS) -> None:
         """Do not dial before that time, not even in a hurry."""
         self._not_before_s = until_s
 
-    def leave(self, now_s: float) -> None:
+    def leave(self, mono_s: MonoS) -> None:
         """Stop when the gateway has acknowledged everything, after SETTLE_MAX_S at the latest."""
-        self._leaves_s = min(self._leaves_s, now_s + SETTLE_MAX_S)
-        self.flush(now_s)
+        self._leaves_s = min(self._leaves_s, mono_s + SETTLE_MAX_S)
+        self.flush(mono_s)
         self.wake()
 
     def stop(self) -> None:
         """Stop at the next step."""
-        self._leaves_s = -math.inf
+        self._leaves_s = MonoS(-math.inf)
         self.wake()
 
     def close(self) -> None:
@@ -229,86 +230,86 @@ class Conversation:
 
     # --- steps ---------------------------------------------------------------------------------
 
-    def step(self, now_s: float) -> float:
+    def step(self, mono_s: MonoS) -> MonoS:
         """Do what is due; return when the next step is due at the latest, inf for never.
 
         Raises the correspondent's exceptions, which end the conversation.
         """
         if self._heard_s is None:
-            self._heard_s = now_s
+            self._heard_s = mono_s
         try:
-            self._advance(now_s)
+            self._advance(mono_s)
         except (SessionRefused, ProtocolError) as error:
             self._was_refused = True
             self._correspondent.refused(error)
-            self._hang_up(now_s)
-        if self._is_leaving(now_s):
+            self._hang_up(mono_s)
+        if self._is_leaving(mono_s):
             self.close()
-        return self._due_s(now_s)
+        return self._due_s(mono_s)
 
-    def _advance(self, now_s: float) -> None:
-        if self._is_leaving(now_s):
+    def _advance(self, mono_s: MonoS) -> None:
+        if self._is_leaving(mono_s):
             return
         if self._is_stale or self._is_hurried:
-            self._hang_up(now_s)
+            self._hang_up(mono_s)
         if self._is_hurried:
             self._is_hurried = False
-            self._redial_s = now_s
+            self._redial_s = mono_s
         if self.link is None:
-            self._dial(now_s)
+            self._dial(mono_s)
         link = self.link
-        if link is None or not (self._is_greeted or self._greet(link, now_s)):
+        if link is None or not (self._is_greeted or self._greet(link, mono_s)):
             return
-        self._receive(link, now_s)
+        self._receive(link, mono_s)
         if self._has_unheard:
             return  # the rest is handled by the next step, after other tasks had their turn
-        self.flush(now_s)
-        if self._is_stale or link.is_lost or self._dialogue.is_silent(now_s):
-            self._hang_up(now_s)
+        self.flush(mono_s)
+        if self._is_stale or link.is_lost or self._dialogue.is_silent(mono_s):
+            self._hang_up(mono_s)
 
-    def _is_leaving(self, now_s: float) -> bool:
-        return now_s >= self._leaves_s or (self._leaves_s < math.inf and self.is_settled)
+    def _is_leaving(self, mono_s: MonoS) -> bool:
+        return mono_s >= self._leaves_s or (self._leaves_s < MonoS(math.inf) and self.is_settled)
 
     @property
     def _has_unheard(self) -> bool:
         return bool(self._messages or self._frames)
 
-    def _due_s(self, now_s: float) -> float:
+    def _due_s(self, mono_s: MonoS) -> MonoS:
         if self.is_over:
-            return math.inf
+            return MonoS(math.inf)
         if self._has_unheard or self._is_stale:
-            return now_s
+            return mono_s
         if self.link is None:
             return min(max(self._redial_s, self._not_before_s), self._leaves_s)
         # An acknowledgement waits briefly for a message to carry it, then is sent alone.
-        return min(now_s + min(CHECK_S, self._dialogue.acknowledge_s), self._leaves_s)
+        return min(mono_s + min(CHECK_S, self._dialogue.acknowledge_s), self._leaves_s)
 
     # --- pipes ---------------------------------------------------------------------------------
 
-    def _dial(self, now_s: float) -> None:
-        if now_s < max(self._redial_s, self._not_before_s):
+    def _dial(self, mono_s: MonoS) -> None:
+        if mono_s < max(self._redial_s, self._not_before_s):
             return
         if self._was_refused:  # it has answered: do not count the back-off as silence
             self._was_refused = False
-            self._heard_s = now_s
+            self._heard_s = mono_s
         self.link = self._correspondent.dial(lambda: self.wake())
-        self._until_s = now_s + self._dial_s
+        self._until_s = mono_s + self._dial_s
         self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
 
-    def _greet(self, link: Link, now_s: float) -> bool:
+    def _greet(self, link: Link, mono_s: MonoS) -> bool:
         """Greet on a pipe that is up; False if it is not, and give it up after a while."""
         if link.is_up:
             self._is_greeted = True
             self._dial_s = DIAL_MIN_S
-            self._dialogue.connected(now_s)
+            self._dialogue.connected(mono_s)
             return True
-        if link.is_lost or now_s > self._until_s:
-            self._hang_up(now_s)
+        if link.is_lost or mono_s > self._until_s:
+            self._hang_up(mono_s)
         else:
-            self._correspondent.unanswered(now_s - (self._heard_s or 0.0))
+            self._correspondent.unanswered(mono_s - (self._heard_s or MonoS(0.0)))
         return False
 
-    def _receive(self, link: Link, now_s: float) -> None:
+    def _receive(self, link: Link, mono_s: MonoS) -> None:
         """Handle the messages that have arrived, as many as one step may.
 
         Messages that were received are handled even if the pipe is lost meanwhile, but not if the
@@ -316,16 +317,16 @@ class Conversation:
         """
         arrived = link.receive()
         if arrived:
-            if not self._check_lease(now_s):
+            if not self._check_lease(mono_s):
                 return
-            self._heard_s = now_s
+            self._heard_s = mono_s
             self._frames.extend(arrived)
         if not self._has_unheard:
             return
         room = PART_MAX
         while room > 0 and self._has_unheard:
             if not self._messages:
-                self._messages = self._dialogue.receive(self._frames.popleft(), now_s)
+                self._messages = self._dialogue.receive(self._frames.popleft(), mono_s)
                 self._says_bye = any(isinstance(message, Bye) for message in self._messages)
             part, self._messages = self._messages[:room], self._messages[room:]
             room -= len(part)
@@ -336,13 +337,13 @@ class Conversation:
                 self.start_over()
         self._correspondent.heard_all()
 
-    def _hang_up(self, now_s: float) -> None:
+    def _hang_up(self, mono_s: MonoS) -> None:
         """Give up the pipe, and dial again later."""
         is_fresh = self._dialogue.is_open
         self._close_link()
         self._wait_s = REDIAL_MIN_S if is_fresh else min(2 * self._wait_s, REDIAL_MAX_S)
         jitter = 0.5 + int.from_bytes(self._random_bytes(4)) / (1 << 32)
-        self._redial_s = now_s + self._wait_s * jitter
+        self._redial_s = mono_s + self._wait_s * jitter
 
     def _close_link(self) -> None:
         self._is_greeted = self._is_stale = False

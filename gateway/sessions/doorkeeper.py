@@ -18,7 +18,9 @@ from typing import Final
 import trio
 
 from federation.address import host_and_port, is_tcp, plain_ip
+from federation.clocks import MonoS
 from federation.transport import Port
+from gateway.base.clocks import mono_now
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
 
 TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
@@ -59,7 +61,7 @@ class Doorkeeper:
     async def look(self) -> int:
         """Shut down overdue connections; return their number."""
         connections = await trio.to_thread.run_sync(self.read)
-        return self.judge(connections, trio.current_time())
+        return self.judge(connections, mono_now())
 
     def read(self) -> dict[str, str]:
         """The established connections to our ports: the peer in hexadecimal, by inode."""
@@ -70,15 +72,15 @@ class Doorkeeper:
                 found |= {inode: remote for remote, inode in self._line.findall(text)}
         return found
 
-    def judge(self, connections: dict[str, str], now_s: float) -> int:
+    def judge(self, connections: dict[str, str], mono_s: MonoS) -> int:
         """Shut down the overdue ones of these connections; return their number."""
         waiting = self._waiting(connections)
         for inode in [each for each in self._half_open if each not in waiting]:
             self._half_open.remove(inode)
-        shut = set(self._half_open.older_than(self._patience_s, now_s))
+        shut = set(self._half_open.older_than(self._patience_s, mono_s))
         for inode in [each for each in waiting if each not in self._half_open]:
             host, _ = waiting[inode]
-            shut.update(self._half_open.add(inode, host, now_s))
+            shut.update(self._half_open.add(inode, host, mono_s))
         return _shut({inode: waiting[inode] for inode in shut}) if shut else 0
 
     def _waiting(self, connections: dict[str, str]) -> dict[str, Remote]:

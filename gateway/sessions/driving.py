@@ -13,6 +13,8 @@ from typing import Final
 
 import trio
 
+from federation.clocks import MonoS
+from gateway.base.clocks import mono_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
 from gateway.sessions.links import TICK_S, Directory, LinkLimits, LinkNews, Links
 
@@ -36,11 +38,11 @@ async def drive(conversation: Conversation) -> None:
     conversation.wake = wake  # links call it in threads of nng's, too
     try:
         while True:
-            due_s = conversation.step(trio.current_time())
+            due_s = conversation.step(MonoS(trio.current_time()))
             if conversation.is_over:
                 return
             link = conversation.link
-            with trio.CancelScope(deadline=due_s) as waiting:
+            with trio.CancelScope(deadline=float(due_s)) as waiting:
                 if link is not None and link.is_up:
                     await trio.lowlevel.wait_readable(link.fileno())
                 else:
@@ -53,7 +55,7 @@ async def settle(conversation: Conversation, at_most_s: float = SETTLE_MAX_S) ->
     """Wait, for a limited time, until the gateway has acknowledged everything."""
     with trio.move_on_after(at_most_s):
         while not conversation.is_settled:
-            conversation.flush(trio.current_time())
+            conversation.flush(MonoS(trio.current_time()))
             await trio.sleep(_SETTLE_CHECK_S)
 
 
@@ -78,9 +80,9 @@ class TrioLinks:
         self._nursery: trio.Nursery | None = None
         self._early: list[Conversation] = []  # those that began before `run`
 
-    def now_s(self) -> float:
+    def mono_s(self) -> MonoS:
         """Return trio's time."""
-        return trio.current_time()
+        return mono_now()
 
     def start(self, conversation: Conversation) -> None:
         """See gateway.sessions.links.Driver."""
@@ -98,7 +100,7 @@ class TrioLinks:
             task_status.started()
             while True:
                 await trio.sleep(TICK_S)
-                self.links.tick(trio.current_time())
+                self.links.tick(MonoS(trio.current_time()))
 
     async def goodbye(self, reason: str) -> None:
         """Announce to all open sessions that they end, and wait briefly for delivery."""

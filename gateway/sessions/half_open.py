@@ -12,6 +12,7 @@ from ipaddress import IPv6Address, ip_network
 from typing import Final, Generic, TypeVar
 
 from federation.address import plain_ip
+from federation.clocks import MonoS
 
 GREETING_MAX_S: Final = 10.0  # a connection that is half-open for longer is closed
 # A client greets at once. A connection that is silent for this long is closed before others are.
@@ -46,7 +47,7 @@ class HalfOpen(Generic[K]):
         self._most = most
         self._most_of_host = most_of_host
         # By source, in order of arrival; the value is the time of arrival.
-        self._since_s: dict[str, dict[K, float]] = {}
+        self._since_s: dict[str, dict[K, MonoS]] = {}
         self._source: dict[K, str] = {}
         self._silent: set[K] = set()
 
@@ -62,18 +63,18 @@ class HalfOpen(Generic[K]):
         """Iterate over the keys of all half-open connections."""
         return iter(self._source)
 
-    def add(self, key: K, host: str, now_s: float) -> list[K]:
+    def add(self, key: K, host: str, mono_s: MonoS) -> list[K]:
         """Add a connection; return the connections to close for it, which are removed."""
         source = source_of(host)
         self._source[key] = source
         self._silent.add(key)
-        self._since_s.setdefault(source, {})[key] = now_s
+        self._since_s.setdefault(source, {})[key] = mono_s
         gone = []
         if source and len(self._since_s[source]) > self._most_of_host:
-            gone.append(self._give_way(source, now_s))
+            gone.append(self._give_way(source, mono_s))
         if len(self._source) > self._most:
             largest = max(self._since_s, key=lambda each: len(self._since_s[each]))
-            gone.append(self._give_way(largest, now_s))
+            gone.append(self._give_way(largest, mono_s))
         return gone
 
     def heard(self, key: K) -> None:
@@ -91,21 +92,21 @@ class HalfOpen(Generic[K]):
         if not of_source:
             del self._since_s[source]
 
-    def older_than(self, seconds: float, now_s: float) -> list[K]:
+    def older_than(self, seconds: float, mono_s: MonoS) -> list[K]:
         """Return the connections that have been half-open for longer than `seconds`."""
         return [
             key
             for of_source in self._since_s.values()
             for key, since_s in of_source.items()
-            if now_s - since_s > seconds
+            if mono_s - since_s > seconds
         ]
 
-    def _give_way(self, source: str, now_s: float) -> K:
+    def _give_way(self, source: str, mono_s: MonoS) -> K:
         """Remove and return a source's oldest silent connection; its oldest if none is silent."""
         of_source = self._since_s[source]
         chosen = next(iter(of_source))
         for key, since_s in of_source.items():
-            if now_s - since_s < SILENT_S:
+            if mono_s - since_s < SILENT_S:
                 break  # the remaining connections are younger still
             if key in self._silent:
                 chosen = key

@@ -7,6 +7,7 @@ however much one guest sends at once.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from federation.clocks import MonoS
 from federation.sessions.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.sessions.lanes import Lanes
 from gateway.sessions.lobby import Guest, Lobby, News, Said
@@ -49,7 +50,7 @@ class Inbox:
         """Whether any news waits."""
         return bool(self._lanes)
 
-    def add_frames(self, frames: Iterable[tuple[int, bytes]], now_s: float) -> None:
+    def add_frames(self, frames: Iterable[tuple[int, bytes]], mono_s: MonoS) -> None:
         """Queue frames received on pipes, and note that their guests were heard from.
 
         A sender that does not wait for acknowledgements is disconnected at once: its session would
@@ -60,15 +61,15 @@ class Inbox:
                 continue
             waiting = self._waiting.get(pipe, 0) + len(frame) + FRAME_BYTES
             if waiting > WAITING_BYTES_MAX:
-                self.add_news(list(self._lobby.send_away(pipe, OVERRUN, now_s)))
+                self.add_news(list(self._lobby.send_away(pipe, OVERRUN, mono_s)))
                 continue
             self._waiting[pipe] = waiting
-            guest = self._lobby.note_heard(pipe, now_s)
+            guest = self._lobby.note_heard(pipe, mono_s)
             handle = guest.handle if guest is not None else None
-            self._lanes.add(pipe, handle, self._receive(pipe, frame, now_s))
+            self._lanes.add(pipe, handle, self._receive(pipe, frame, mono_s))
 
-    def _receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
-        yield from self._lobby.receive(pipe, frame, now_s)
+    def _receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
+        yield from self._lobby.receive(pipe, frame, mono_s)
         self._waiting[pipe] -= len(frame) + FRAME_BYTES
         if not self._waiting[pipe]:
             del self._waiting[pipe]
@@ -88,19 +89,19 @@ class Inbox:
                 return
             yield Said(guest, message)
 
-    def pipes_gone(self, pipes: Iterable[int], now_s: float) -> None:
+    def pipes_gone(self, pipes: Iterable[int], mono_s: MonoS) -> None:
         """Note that pipes were closed; the frames that arrived on them are processed first."""
         for pipe in pipes:
             guest = self._lobby.guest_on(pipe)
             handle = guest.handle if guest is not None else None
             if self._lanes.has(pipe, handle):
-                self._lanes.add(pipe, handle, self._pipe_gone(pipe, now_s))
+                self._lanes.add(pipe, handle, self._pipe_gone(pipe, mono_s))
             else:
-                self._lobby.pipes_gone([pipe], now_s)
+                self._lobby.pipes_gone([pipe], mono_s)
 
-    def _pipe_gone(self, pipe: int, now_s: float) -> Iterator[News]:
+    def _pipe_gone(self, pipe: int, mono_s: MonoS) -> Iterator[News]:
         yield from ()  # all frames of this pipe have been processed by now
-        self._lobby.pipes_gone([pipe], now_s)
+        self._lobby.pipes_gone([pipe], mono_s)
 
     def take(self) -> Iterator[News]:
         """Take the news of the next turn."""

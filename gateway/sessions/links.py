@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from federation.clocks import MonoS
 from federation.errors import GridError, ProtocolError, SessionRefused
 from federation.messages.messages import MESSAGES, Bye, Hello, Unknown
 from federation.sessions.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
@@ -98,7 +99,7 @@ class Directory(Protocol):
 class Driver(Protocol):
     """What links need of the world outside: time, chance, and steps of their conversations."""
 
-    def now_s(self) -> float:
+    def mono_s(self) -> MonoS:
         """Return the time of a monotonic clock."""
 
     def random_bytes(self, count: int) -> bytes:
@@ -145,22 +146,22 @@ class Links:
         self._line(site).add(MESSAGES.encode(message), urgent=urgent)
         self._dirty[site] = None
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as possible of the messages posted since the last flush."""
         dirty, self._dirty = self._dirty, {}
         for site in dirty:
             line = self._lines.get(site)
             if line is not None:
-                line.used_s = now_s
-                line.flush(now_s)
+                line.used_s = mono_s
+                line.flush(mono_s)
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, mono_s: MonoS) -> None:
         """Send heartbeats, and end the links that are idle, overfull or no longer allowed.
 
         Call it every TICK_S.
         """
         for line in list(self._lines.values()):
-            line.tick(now_s)
+            line.tick(mono_s)
 
     def keep(self, sites: Collection[str]) -> None:
         """Stay connected to these sites; other links are closed when idle."""
@@ -173,11 +174,11 @@ class Links:
         self.kept -= {site}
         line = self._lines.get(site)
         if line is not None:
-            line.end(reason, self.driver.now_s())
+            line.end(reason, self.driver.mono_s())
 
     def punish(self, site: str, reason: str) -> None:
         """End the link to a site that broke the protocol, and start its back-off."""
-        wait_s = self.penalties.note(site, reason, self.driver.now_s())
+        wait_s = self.penalties.note(site, reason, self.driver.mono_s())
         self.drop(site, f"{reason}; in back-off for {wait_s:g} s")
 
     def hurry(self, site: str) -> None:
@@ -227,8 +228,8 @@ class _Line:
         self.is_up = False
         self.is_over = False
         self._told = ""  # the reason for being down that was reported last
-        self._now_s = links.driver.now_s
-        self.used_s = self._trouble_s = self._now_s()
+        self._mono_s = links.driver.mono_s
+        self.used_s = self._trouble_s = self._mono_s()
         self.conversation = Conversation(
             self,
             links.directory.hello(),
@@ -250,45 +251,45 @@ class _Line:
         self._lanes[not urgent].append(message)
         self._queued_bytes += len(message)
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as the session accepts."""
         session = self.conversation.session
         if session is not None and self.is_up:
             for message in self._take(0):  # these overtake the session's unsent messages
                 session.post(message, urgent=True)
-        self.conversation.flush(now_s)
+        self.conversation.flush(mono_s)
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, mono_s: MonoS) -> None:
         """Send heartbeats; end the line when it is idle, overfull or no longer allowed."""
-        self.conversation.tick(now_s)
+        self.conversation.tick(mono_s)
         session = self.conversation.session
         backlog = self._queued_bytes + (session.backlog_bytes if session else 0)
         limits = self._links.limits
         if not self._links.directory.may_dial(self.site):
-            self.end("the site is no longer one to dial", now_s)
+            self.end("the site is no longer one to dial", mono_s)
         elif backlog > limits.queue_bytes:
             self.conversation.lapse(
                 f"{backlog:,} bytes are queued for it, over the limit of {limits.queue_bytes:,}"
             )
-        elif self._is_idle(now_s):
-            self.end("idle", now_s, is_idle=True)
-        elif now_s < self._penalty_until_s:
-            self._wait_on(now_s)
+        elif self._is_idle(mono_s):
+            self.end("idle", mono_s, is_idle=True)
+        elif mono_s < self._penalty_until_s:
+            self._wait_on(mono_s)
 
-    def _is_idle(self, now_s: float) -> bool:
+    def _is_idle(self, mono_s: MonoS) -> bool:
         session = self.conversation.session
         is_quiet = self.is_up and self.is_empty and session is not None and session.is_idle
-        return is_quiet and not self.is_kept and now_s - self.used_s > self._links.limits.idle_s
+        return is_quiet and not self.is_kept and mono_s - self.used_s > self._links.limits.idle_s
 
-    def _wait_on(self, now_s: float) -> None:
+    def _wait_on(self, mono_s: MonoS) -> None:
         """Give up messages that wait for a site in back-off, as if it were out of reach."""
-        if not self.is_empty and now_s - self._trouble_s > self._links.limits.give_up_s:
-            self._trouble_s = now_s
-            wait_s = self._penalty_until_s - now_s
+        if not self.is_empty and mono_s - self._trouble_s > self._links.limits.give_up_s:
+            self._trouble_s = mono_s
+            wait_s = self._penalty_until_s - mono_s
             reason = self._links.penalties.reason(self.site)
             self._fail(f"in back-off for {wait_s:.0f} s: {reason}")
 
-    def end(self, reason: str, now_s: float, *, is_idle: bool = False) -> None:
+    def end(self, reason: str, mono_s: MonoS, *, is_idle: bool = False) -> None:
         """End the line, even if its site is kept."""
         if self.is_over:
             return
@@ -298,7 +299,7 @@ class _Line:
             session.post(MESSAGES.encode(Bye(reason)))
         self._links.forget(self)
         self._down(reason, is_idle=is_idle)
-        self.conversation.leave(now_s)
+        self.conversation.leave(mono_s)
 
     def _fail(self, reason: str) -> None:
         """Handle a failure to connect: unless the site is kept, the line is over."""
@@ -356,7 +357,7 @@ class _Line:
         """Convert messages to news."""
         if self.is_over:
             return
-        self.used_s = self._now_s()
+        self.used_s = self._mono_s()
         for message in messages:
             match message:
                 case Opened(resumed):
@@ -386,23 +387,23 @@ class _Line:
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Handle a refusal: it is final unless it is transient or the site is kept."""
-        now_s = self._now_s()
+        mono_s = self._mono_s()
         passing = isinstance(error, SessionRefused) and error.code in PASSING_REFUSALS
-        if self.is_over or (passing and now_s - self._trouble_s < self._links.limits.give_up_s):
+        if self.is_over or (passing and mono_s - self._trouble_s < self._links.limits.give_up_s):
             return
         self.conversation.start_over()
         if isinstance(error, SessionRefused):
             self._fail(str(error))
             return
-        wait_s = self._links.penalties.note(self.site, str(error), now_s)
+        wait_s = self._links.penalties.note(self.site, str(error), mono_s)
         self._stop()
         self._down(f"protocol error: {error}; in back-off for {wait_s:g} s")
         self._links.keep(self._links.kept)
 
     def unanswered(self, _for_s: float) -> None:
         """Give up in time without a pipe. A session that was open lapses by itself."""
-        now_s = self._now_s()
-        if not self.is_up and now_s - self._trouble_s > self._links.limits.give_up_s:
-            self._trouble_s = now_s
+        mono_s = self._mono_s()
+        if not self.is_up and mono_s - self._trouble_s > self._links.limits.give_up_s:
+            self._trouble_s = mono_s
             self._links.tell(LinkSilent(self.site))
             self._fail(f"no answer for {self._links.limits.give_up_s:g} s")

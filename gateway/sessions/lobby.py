@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.address import check_others
+from federation.clocks import MonoS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.contracts import grantor_until_s
 from federation.messages.messages import (
@@ -69,8 +70,8 @@ class Guest:
     session: Session
     pipe: int | None
     hearing: Hearing
-    sent_s: float
-    since_s: float
+    sent_at_s: MonoS
+    since_s: MonoS
     pace: Pace
     is_local: bool = False
 
@@ -113,7 +114,7 @@ News = CameIn | Left | Said | TurnedAway
 
 
 class Lobby:
-    """The sessions behind one port. `now_s` is any monotonic clock.
+    """The sessions behind one port. `mono_s` is any monotonic clock.
 
     Args:
         port: the port that accepts pipes.
@@ -152,33 +153,33 @@ class Lobby:
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
         self._strangers: dict[int, Greeting] = {}  # half-open ones, by pipe
-        self._closing: dict[int, float] = {}  # refused pipes, and the times when they are closed
+        self._closing: dict[int, MonoS] = {}  # refused pipes, and the times when they are closed
         self._dirty: dict[int, Guest] = {}
         self._owed: dict[int, Guest] = {}  # guests with unacknowledged frames, in order
         self._round: deque[int] = deque()  # guests that `tick` has not checked in this round
-        self._ticked_s = self._ticked_before_s = -math.inf
+        self._ticked_s = self._ticked_before_s = MonoS(-math.inf)
 
     # --- incoming ------------------------------------------------------------------------------
 
-    def receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+    def receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
         """Process a frame from a pipe. A protocol error costs the peer its pipe or session."""
         guest = self._by_pipe.get(pipe)
         if pipe in self._closing:
             return  # it has been refused already
         try:
             if guest is None:
-                yield from self._greet(pipe, frame, now_s)
+                yield from self._greet(pipe, frame, mono_s)
             else:
-                guest.hearing.heard(now_s, self._ticked_before_s)
-                guest.pace.note(now_s)
+                guest.hearing.heard(mono_s, self._ticked_before_s)
+                guest.pace.note(mono_s)
                 self._dirty[guest.handle] = self._owed[guest.handle] = guest
                 yield from self._listen(guest, frame)
         except SessionRefused as refusal:
-            yield self._turn_away(pipe, refusal, now_s)
+            yield self._turn_away(pipe, refusal, mono_s)
         except ProtocolError as error:
-            yield from self.send_away(pipe, str(error), now_s)
+            yield from self.send_away(pipe, str(error), mono_s)
 
-    def note_heard(self, pipe: int, now_s: float) -> Guest | None:
+    def note_heard(self, pipe: int, mono_s: MonoS) -> Guest | None:
         """Note that a frame arrived that is processed later; return the pipe's guest, if any.
 
         The guest counts as heard from now on, however long the frame waits. Its presence is proved
@@ -187,7 +188,7 @@ class Lobby:
         """
         guest = self.guest_on(pipe)
         if guest is not None:
-            guest.hearing.heard(now_s, self._ticked_before_s)
+            guest.hearing.heard(mono_s, self._ticked_before_s)
         return guest
 
     def guest_on(self, pipe: int) -> Guest | None:
@@ -198,34 +199,34 @@ class Lobby:
         """Whether a pipe was refused: its frames are ignored from then on."""
         return pipe in self._closing
 
-    def send_away(self, pipe: int, reason: str, now_s: float) -> Iterator[News]:
+    def send_away(self, pipe: int, reason: str, mono_s: MonoS) -> Iterator[News]:
         """End the session of a pipe that breaks the protocol, or its attempt to open one."""
         guest = self._by_pipe.get(pipe)
         if guest is not None:
-            yield from self.expel(guest, f"protocol error: {reason}", now_s)
+            yield from self.expel(guest, f"protocol error: {reason}", mono_s)
         elif pipe not in self._closing:
-            yield self._turn_away(pipe, SessionRefused(reason, "protocol"), now_s)
+            yield self._turn_away(pipe, SessionRefused(reason, "protocol"), mono_s)
 
-    def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
+    def pipes_came(self, pipes: list[int], mono_s: MonoS) -> Iterator[News]:
         """Start the handshakes of new pipes, which have GREETING_MAX_S to complete them."""
         for pipe in pipes:
             if pipe in self._by_pipe or pipe in self._strangers or pipe in self._closing:
                 continue  # one of its frames arrived first
             try:
-                yield from self._expect(pipe, now_s)
+                yield from self._expect(pipe, mono_s)
             except SessionRefused as refusal:
-                yield self._turn_away(pipe, refusal, now_s)
+                yield self._turn_away(pipe, refusal, mono_s)
 
-    def _expect(self, pipe: int, now_s: float) -> Iterator[News]:
+    def _expect(self, pipe: int, mono_s: MonoS) -> Iterator[News]:
         rules, host = self.rules, self._port.origin(pipe).host
-        if not self._handshakes.take(host, now_s):
+        if not self._handshakes.take(host, mono_s):
             raise SessionRefused("too many connections from your host in a short time", "busy")
         nonce = self._random_bytes(NONCE_BYTES)
         greeting = Greeting(rules.site, rules.boot, self._credentials_for(pipe), nonce)
         self._strangers[pipe] = greeting
-        for older in self._half_open.add(pipe, host, now_s):
+        for older in self._half_open.add(pipe, host, mono_s):
             refusal = SessionRefused("too many unfinished handshakes", "busy")
-            yield self._turn_away(older, refusal, now_s)
+            yield self._turn_away(older, refusal, mono_s)
 
     def _credentials_for(self, pipe: int) -> Credentials:
         if self._port.is_local(pipe):
@@ -235,9 +236,9 @@ class Lobby:
         origin = self._port.origin(pipe)
         return self._credentials if origin.is_private else self._in_the_clear(origin)
 
-    def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+    def _greet(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
         if pipe not in self._strangers:
-            yield from self._expect(pipe, now_s)
+            yield from self._expect(pipe, mono_s)
         greeting = self._strangers.get(pipe)
         if greeting is None:
             return  # it was closed meanwhile, possibly in favour of another pipe
@@ -247,13 +248,13 @@ class Lobby:
             self._port.send(pipe, answer)
             return
         self._forget_stranger(pipe)
-        yield from self._let_in(pipe, answer, greeting, now_s)
+        yield from self._let_in(pipe, answer, greeting, mono_s)
 
     def _forget_stranger(self, pipe: int) -> Greeting | None:
         self._half_open.remove(pipe)
         return self._strangers.pop(pipe, None)
 
-    def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
+    def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, mono_s: MonoS) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
         is_local = self._port.is_local(pipe)
         resumed = (
@@ -264,13 +265,13 @@ class Lobby:
         if guest is None or not resumed:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
-            guest = self._new_guest(hello, now_s, is_local=is_local)
+            guest = self._new_guest(hello, mono_s, is_local=is_local)
         else:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
             guest.session.rewind(hello.received)
-            guest.hearing.restarted(now_s)
-            guest.hearing.spoke(min(now_s, self._ticked_before_s))
+            guest.hearing.restarted(mono_s)
+            guest.hearing.spoke(min(mono_s, self._ticked_before_s))
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
         if not resumed:
@@ -297,7 +298,7 @@ class Lobby:
         self._port.send(pipe, HANDSHAKE.encode(welcome))
         self._dirty[guest.handle] = guest
 
-    def _new_guest(self, hello: Hello, now_s: float, *, is_local: bool) -> Guest:
+    def _new_guest(self, hello: Hello, mono_s: MonoS, *, is_local: bool) -> Guest:
         session = Session(
             window=1,
             peer_window=DIALLER_WINDOW,
@@ -313,10 +314,10 @@ class Lobby:
             session_id=self._random_bytes(16).hex(),
             session=session,
             pipe=None,
-            hearing=Hearing(now_s),
-            sent_s=now_s,
-            since_s=now_s,
-            pace=Pace(self.rules.frames_per_s, now_s),
+            hearing=Hearing(mono_s),
+            sent_at_s=mono_s,
+            since_s=mono_s,
+            pace=Pace(self.rules.frames_per_s, mono_s),
             is_local=is_local,
         )
         self.guests[guest.handle] = guest
@@ -337,11 +338,11 @@ class Lobby:
             if guest.handle not in self.guests:
                 return  # expelled because of the message
 
-    def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> TurnedAway:
+    def _turn_away(self, pipe: int, refusal: SessionRefused, mono_s: MonoS) -> TurnedAway:
         greeting = self._forget_stranger(pipe)
         if len(self._closing) < self.rules.strangers_max:
             self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
-            self._closing[pipe] = now_s + LAST_WORD_S
+            self._closing[pipe] = mono_s + LAST_WORD_S
         else:  # they arrive faster than they can be refused politely
             self._port.drop(pipe)
         claim = greeting.claim if greeting else None
@@ -350,7 +351,7 @@ class Lobby:
 
     # --- sessions ------------------------------------------------------------------------------
 
-    def pipes_gone(self, pipes: list[int], now_s: float) -> None:
+    def pipes_gone(self, pipes: list[int], mono_s: MonoS) -> None:
         """Note that pipes were closed; their guests may resume within the grace."""
         for pipe in pipes:
             self._forget_stranger(pipe)
@@ -358,37 +359,37 @@ class Lobby:
             guest = self._by_pipe.pop(pipe, None)
             if guest is not None and guest.pipe == pipe:
                 guest.pipe = None
-                guest.hearing.restarted(now_s)
+                guest.hearing.restarted(mono_s)
 
-    def tick(self, now_s: float) -> Iterator[News]:
+    def tick(self, mono_s: MonoS) -> Iterator[News]:
         """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
         rules = self.rules
-        for pipe in self._half_open.older_than(GREETING_MAX_S, now_s):
+        for pipe in self._half_open.older_than(GREETING_MAX_S, mono_s):
             late = SessionRefused("the handshake timed out", "late")
-            yield self._turn_away(pipe, late, now_s)
+            yield self._turn_away(pipe, late, mono_s)
         for pipe, until_s in list(self._closing.items()):
-            if now_s > until_s:
+            if mono_s > until_s:
                 del self._closing[pipe]
                 self._port.drop(pipe)
-        for guest in self._next_of_round(now_s):
+        for guest in self._next_of_round(mono_s):
             hearing, beat_s = guest.hearing, rules.heartbeat_s
             # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
             # on.
-            if guest.pipe is None and now_s > grantor_until_s(hearing.heard_s, rules.grace_s):
+            if guest.pipe is None and mono_s > grantor_until_s(hearing.heard_at_s, rules.grace_s):
                 yield from self._leave(guest, f"did not reconnect within {rules.grace_s:g} s")
-            elif guest.pipe is not None and hearing.is_silent(now_s, beat_s, rules.grace_s):
+            elif guest.pipe is not None and hearing.is_silent(mono_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
-            elif now_s - guest.sent_s >= rules.heartbeat_s:
-                self._flush(guest, now_s, acknowledge=True)
-        self._acknowledge_quiet(now_s)
+            elif mono_s - guest.sent_at_s >= rules.heartbeat_s:
+                self._flush(guest, mono_s, acknowledge=True)
+        self._acknowledge_quiet(mono_s)
 
-    def _next_of_round(self, now_s: float) -> Iterator[Guest]:
+    def _next_of_round(self, mono_s: MonoS) -> Iterator[Guest]:
         """Yield the guests to check now: all within a round, however far apart the ticks are."""
         if not self._round:
             self._round.extend(self.guests)
         round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
-        share = min(1.0, (now_s - self._ticked_s) / round_s)
-        self._ticked_before_s, self._ticked_s = self._ticked_s, now_s
+        share = min(1.0, (mono_s - self._ticked_s) / round_s)
+        self._ticked_before_s, self._ticked_s = self._ticked_s, mono_s
         for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.guests) * share))):
             if not self._round:
                 return
@@ -396,17 +397,17 @@ class Lobby:
             if guest is not None:
                 yield guest
 
-    def _acknowledge_quiet(self, now_s: float) -> None:
+    def _acknowledge_quiet(self, mono_s: MonoS) -> None:
         """Acknowledge the frames of guests that have become quiet."""
         for handle in [*itertools.islice(self._owed, OWED_LOOKS_MAX)]:
             guest = self._owed.pop(handle)
-            if guest.session.owes and now_s - guest.hearing.heard_s >= QUIET_S:
-                self._flush(guest, now_s, acknowledge=True)
+            if guest.session.owes and mono_s - guest.hearing.heard_at_s >= QUIET_S:
+                self._flush(guest, mono_s, acknowledge=True)
             if guest.session.owes and handle in self.guests:
                 self._owed[handle] = guest
 
     def expel(
-        self, guest: Guest, reason: str, now_s: float, code: str = "expelled"
+        self, guest: Guest, reason: str, mono_s: MonoS, code: str = "expelled"
     ) -> Iterator[News]:
         """End a session now; the peer is told if its pipe takes one more frame."""
         if guest.handle not in self.guests:
@@ -415,14 +416,14 @@ class Lobby:
         if pipe is not None:
             self._by_pipe.pop(pipe, None)
             guest.pipe = None
-            self._turn_away(pipe, SessionRefused(reason, code), now_s)
+            self._turn_away(pipe, SessionRefused(reason, code), mono_s)
         yield from self._leave(guest, reason)
 
-    def expel_older(self, guest: Guest, now_s: float) -> Iterator[News]:
+    def expel_older(self, guest: Guest, mono_s: MonoS) -> Iterator[News]:
         """End other sessions of the same name: the guest has begun a new one."""
         for other in list(self.guests.values()):
             if other.name == guest.name and other is not guest:
-                yield from self.expel(other, "it opened a new session", now_s)
+                yield from self.expel(other, "it opened a new session", mono_s)
 
     def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
@@ -471,35 +472,35 @@ class Lobby:
             if guest.role == "client":
                 self.post(guest, Gateways(others))
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send as much as possible to guests with new messages or frames since the last flush."""
         dirty, self._dirty = self._dirty, {}
         for guest in dirty.values():
             # A bare acknowledgement is sent before the guest's window is full; earlier than that,
             # an answer usually carries it.
             due = guest.session.owes * 2 >= DIALLER_WINDOW
-            self._flush(guest, now_s, acknowledge=due)
+            self._flush(guest, mono_s, acknowledge=due)
 
-    def _flush(self, guest: Guest, now_s: float, *, acknowledge: bool) -> None:
+    def _flush(self, guest: Guest, mono_s: MonoS, *, acknowledge: bool) -> None:
         if guest.pipe is None:
             return
-        if not guest.pace.allows(now_s):
+        if not guest.pace.allows(mono_s):
             self._dirty[guest.handle] = guest  # it is answered once it is within its rate again
             return
         frame = guest.session.next_frame(acknowledge=acknowledge)
         if frame is None:
             return
-        guest.sent_s = now_s
+        guest.sent_at_s = mono_s
         if not self._port.send(guest.pipe, frame):
             # The pipe is closing or stuck: the session sends the frame again on the next one.
             self._forget_pipe(guest)
-            guest.hearing.restarted(now_s)
+            guest.hearing.restarted(mono_s)
 
-    def goodbye(self, reason: str, now_s: float) -> None:
+    def goodbye(self, reason: str, mono_s: MonoS) -> None:
         """Tell all guests that the gateway stops."""
         for guest in self.guests.values():
             self.post(guest, Bye(reason))
-        self.flush(now_s)
+        self.flush(mono_s)
 
 
 def _identity(who: Guest | Hello) -> tuple[object, ...]:

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import MonoS
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.transport import Port
+from gateway.base.clocks import mono_now
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.inbox import Inbox
 from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
@@ -95,7 +97,7 @@ class Sessions:
             try:
                 await trio.sleep_forever()
             finally:
-                self.lobby.goodbye("the gateway is shutting down", trio.current_time())
+                self.lobby.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
                 with trio.CancelScope(shield=True):  # it times out by itself
                     await self._dialled.goodbye("the gateway is shutting down")
 
@@ -108,12 +110,12 @@ class Sessions:
 
     def expel(self, guest: Guest, reason: str) -> None:
         """End a session that another site dialled."""
-        self._take(self.lobby.expel(guest, reason, trio.current_time()))
+        self._take(self.lobby.expel(guest, reason, mono_now()))
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send all messages that may go now, both ways."""
-        self.lobby.flush(now_s)
-        self.links.flush(now_s)
+        self.lobby.flush(mono_s)
+        self.links.flush(mono_s)
 
     # --- news ----------------------------------------------------------------------------------
 
@@ -129,7 +131,7 @@ class Sessions:
                     self._say(f"{who} was refused: {code}: {reason}")
                     continue
                 case CameIn(guest):
-                    rest += self.lobby.expel_older(guest, trio.current_time())
+                    rest += self.lobby.expel_older(guest, mono_now())
                     self._came_in(guest)
                 case Left(guest, reason):
                     self._say(f"site {guest.name} disconnected: {reason}")
@@ -142,7 +144,7 @@ class Sessions:
     async def _receive(self) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._port.fileno())
-            self._inbox.add_frames(self._port.receive(), trio.current_time())
+            self._inbox.add_frames(self._port.receive(), mono_now())
             self._take_turn()
 
     async def _go_on(self) -> None:
@@ -155,20 +157,20 @@ class Sessions:
 
     def _take_turn(self) -> None:
         self._take(self._inbox.take())
-        self.flush(trio.current_time())
+        self.flush(mono_now())
         if self._inbox:
             self._unfinished.set()
 
     async def _watch_pipes(self) -> None:
         while True:
             await self._watch.wait()
-            now_s = trio.current_time()
-            self._take(self.lobby.pipes_came(self._port.came(), now_s))
-            self._inbox.pipes_gone(self._port.gone(), now_s)
+            mono_s = mono_now()
+            self._take(self.lobby.pipes_came(self._port.came(), mono_s))
+            self._inbox.pipes_gone(self._port.gone(), mono_s)
             self._take_turn()
 
     async def _tick(self) -> None:
         while True:
             await trio.sleep(TICK_S)
-            self._inbox.add_news(list(self.lobby.tick(trio.current_time())))
+            self._inbox.add_news(list(self.lobby.tick(mono_now())))
             self._take_turn()

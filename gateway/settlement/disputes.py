@@ -8,6 +8,7 @@ booked entry is changed.
 from collections import defaultdict
 from collections.abc import Iterable
 
+from federation.clocks import UtcS
 from federation.messages.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Dispute, DisputeAnswer
 from gateway.contracts.model.purchase import shown
 from gateway.ledger.db.contracts.records import PostingRow
@@ -73,10 +74,10 @@ class Disputes:
                 f"these deliveries of contract {contract} are disputed already, and their "
                 "reason stays: see `gridfed disputes`"
             )
-        now_s = self._office.utc_s()
+        utc_s = self._office.utc_s()
         await self._office.write(
             *(
-                Disputed("buy", contract, each.epoch, each.first, row.site, reason, now_s)
+                Disputed("buy", contract, each.epoch, each.first, row.site, reason, utc_s)
                 for each in new
             )
         )
@@ -106,7 +107,7 @@ class Disputes:
         known = {
             (each.epoch, each.first): each for each in await self.rows("sell", contract, buyer)
         }
-        now_s, days = self._office.utc_s(), self._office.rules.dispute_days
+        utc_s, days = self._office.utc_s(), self._office.rules.dispute_days
         new: list[Record] = []
         answers: dict[str, list[list[int]]] = defaultdict(list)
         for epoch, first in message.deliveries:
@@ -119,10 +120,10 @@ class Disputes:
                 continue  # it waits for an answer
             elif posting is not None and posting.state == "pending":
                 continue  # the verdict is in flight, and the dispute is repeated
-            elif (why := _why_not(posting, now_s, days)) is not None:
+            elif (why := _why_not(posting, utc_s, days)) is not None:
                 answers[why].append([epoch, first, self._office.now_ms, 0])
             else:
-                new.append(Disputed("sell", contract, epoch, first, buyer, reason, now_s))
+                new.append(Disputed("sell", contract, epoch, first, buyer, reason, utc_s))
         await self._office.write(*new)
         if new:
             what = f"{len(new)} deliveries of contract {contract}"
@@ -194,11 +195,11 @@ class Disputes:
             )
 
 
-def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | None:
+def _why_not(posting: PostingRow | None, utc_s: UtcS, days: float) -> str | None:
     """Why a delivery can't be disputed, or None."""
     if posting is None or posting.state != "post":
         return "no such delivery was paid for"
-    if posting.records > 1 or posting.posted_at_s < now_s - days * 86_400:
+    if posting.records > 1 or posting.posted_at_s < utc_s - days * 86_400:
         return f"the delivery is older than {days:g} days, and counts as accepted"
     return None
 
@@ -212,7 +213,7 @@ def _settlement(row: DisputeRow, is_accepted: bool, reason: str, at_ms: int) -> 
         site=row.site,
         state="accepted" if is_accepted else "rejected",
         answer=reason[:REASON_CHARS_MAX],
-        settled_at_s=at_ms / 1000,
+        settled_at_s=UtcS(at_ms / 1000),
         cost_nanos=row.cost_nanos,
         currency=row.currency,
     )

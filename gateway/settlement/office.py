@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.deals import Sealed
 from gateway.config.books import BookRules
@@ -60,7 +61,7 @@ class Office:
     is_partner: Callable[[str], bool]
     note_settled: Callable[[str, str, int], None]
     settled_ms: Callable[[str, str], int]
-    utc_s: Callable[[], float]
+    utc_s: Callable[[], UtcS]
     say: Callable[[str], None]
     older: OlderBooks = field(default_factory=OlderBooks)
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.signed.identity import Refusal, SiteKey, Untrusted, same_fingerprint
 from federation.signed.statements import (
@@ -71,7 +72,7 @@ class TrustBook:
         self.hearsay = Hearsay()
         self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
         self.rules: frozenset[Rule] = frozenset()  # for every approved site
-        self.revoked: dict[str, float] = {}  # tokens of this site, and when each expires
+        self.revoked: dict[str, UtcS] = {}  # tokens of this site, and when each expires
 
     # --- answers -------------------------------------------------------------------------------
 
@@ -167,7 +168,7 @@ class TrustBook:
 
     # --- signed statements of other sites ------------------------------------------------------
 
-    def note(self, kind: str, raw: bytes, now_s: float, source: str = "") -> Order:
+    def note(self, kind: str, raw: bytes, utc_s: UtcS, source: str = "") -> Order:
         """Take a statement that `source` passed on; any result but NEWER changed nothing.
 
         Raises:
@@ -176,24 +177,24 @@ class TrustBook:
         """
         match kind:
             case "card":
-                return self._note_card(raw, now_s, source)
+                return self._note_card(raw, utc_s, source)
             case "expulsion":
-                return self._note_expulsion(raw, now_s)
+                return self._note_expulsion(raw, utc_s)
             case "farewell":
-                return self._note_farewell(raw, now_s)
+                return self._note_farewell(raw, utc_s)
             case "revocations":
-                return self._note_revocations(raw, now_s)
+                return self._note_revocations(raw, utc_s)
             case _:
                 raise Untrusted(Refusal.ALTERED, f"unknown kind of signed notice: {kind[:40]!r}")
 
-    def _note_card(self, raw: bytes, now_s: float, source: str) -> Order:
+    def _note_card(self, raw: bytes, utc_s: UtcS, source: str) -> Order:
         site = parse(SiteCard, raw).content.site
         member = self.own if site == self.site else self.members.get(site)
         if member is None:
             self.hearsay.check_room(source, site)  # before the work of checking it
-            return self.hearsay.note(source, self._checked(read_card(raw)), now_s)
+            return self.hearsay.note(source, self._checked(read_card(raw)), utc_s)
         card = self._checked(read_card(raw))
-        found = self._order(member, member.card, card, now_s)
+        found = self._order(member, member.card, card, utc_s)
         if found is Order.NEWER and member is self.own:
             raise Untrusted(
                 Refusal.EQUIVOCATION,
@@ -206,34 +207,34 @@ class TrustBook:
             member.follow(card)
         return found
 
-    def _note_farewell(self, raw: bytes, now_s: float) -> Order:
+    def _note_farewell(self, raw: bytes, utc_s: UtcS) -> Order:
         member, farewell = self._read(Farewell, raw)
         if farewell.content.site in self.hearsay:
             if member.last_serial <= farewell.content.serial:
                 self.hearsay.drop_signed(farewell.content.site, member.card.content.keys[0])
             return Order.OLDER
-        found = self._order(member, member.farewell, farewell, now_s)
+        found = self._order(member, member.farewell, farewell, utc_s)
         if found is Order.NEWER:
             member.farewell = farewell
             if member is not self.own:  # should it come back, it is trusted with nothing
                 member.rules, member.pickles, member.users = frozenset(), False, False
         return found
 
-    def _note_revocations(self, raw: bytes, now_s: float) -> Order:
+    def _note_revocations(self, raw: bytes, utc_s: UtcS) -> Order:
         member, revocations = self._read(Revocations, raw)
         if revocations.content.site in self.hearsay:
             return Order.OLDER  # no user comes here with its tokens
-        found = self._order(member, member.revocations, revocations, now_s)
+        found = self._order(member, member.revocations, revocations, utc_s)
         if found is Order.NEWER:
             member.revocations = revocations
         return found
 
-    def _note_expulsion(self, raw: bytes, now_s: float) -> Order:
+    def _note_expulsion(self, raw: bytes, utc_s: UtcS) -> Order:
         member, word = self._read(Expulsion, raw)
         by, of = word.content.by, word.content.site
         if not self.expulsions.is_heard(by):
             raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r} is not approved here, but expels {of!r}")
-        found = self._order(member, self.expulsions.word(by, of), word, now_s)
+        found = self._order(member, self.expulsions.word(by, of), word, utc_s)
         if found is Order.NEWER:
             self.expulsions.put(word)
         return found
@@ -263,9 +264,9 @@ class TrustBook:
         keys = self._card_keys(site)
         return (*keys, *self._member(site).card.content.past) if keys else ()
 
-    def _order(self, member: Member, old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
+    def _order(self, member: Member, old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> Order:
         try:
-            return order(old, new, now_s)
+            return order(old, new, utc_s)
         except Untrusted as error:
             if error.refusal is Refusal.EQUIVOCATION and old is not None:
                 member.accuse(old, new)
@@ -273,7 +274,7 @@ class TrustBook:
 
     # --- orders of the operator ----------------------------------------------------------------
 
-    def admit(self, card: Signed[SiteCard], now_s: float, *, approve: bool) -> Level:
+    def admit(self, card: Signed[SiteCard], utc_s: UtcS, *, approve: bool) -> Level:
         """Take a site that came by an invitation: pending, or approved if the invitation says so.
 
         It takes the place of a site of its name that is only known by hearsay, or that has left.
@@ -289,12 +290,12 @@ class TrustBook:
         member = self.members.get(site)
         hearsay = member is not None and member.standing in (Level.KNOWN, Level.LEFT)
         if member is None or (hearsay and not follows(member.card, card)):
-            order(None, card, now_s)
+            order(None, card, utc_s)
             if member is None:
                 self._make_room()
             member = self.members[site] = Member(card)
             self.hearsay.drop(site)
-        elif self._order(member, member.card, card, now_s) is Order.NEWER:
+        elif self._order(member, member.card, card, utc_s) is Order.NEWER:
             member.follow(card)
         if member.standing is Level.LEFT:
             raise Untrusted(
@@ -337,7 +338,7 @@ class TrustBook:
         """Set whether users may come here with a token of that site."""
         self._entered(site).users = users
 
-    def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+    def expel(self, site: str, reason: str, key: SiteKey, utc_s: UtcS) -> Signed[Expulsion]:
         """Expel a site, void its rules, and return the statement for others.
 
         The statements of other sites about it do not change that.
@@ -349,14 +350,14 @@ class TrustBook:
         if member is not None:
             member.decide(Level.KNOWN)
             member.rules, member.pickles, member.users = frozenset(), False, False
-        return self.expulsions.say(site, reason, key, now_s, stands=True)
+        return self.expulsions.say(site, reason, key, utc_s, stands=True)
 
-    def keep(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+    def keep(self, site: str, reason: str, key: SiteKey, utc_s: UtcS) -> Signed[Expulsion]:
         """Revoke an expulsion, or overrule those of others; return the statement for others.
 
         A site that this one had expelled is known again, no more: approve it anew.
         """
-        return self.expulsions.say(site, reason, key, now_s, stands=False)
+        return self.expulsions.say(site, reason, key, utc_s, stands=False)
 
     def forget(self, site: str) -> None:
         """Drop a site with all that is held of it; it may come again as a stranger."""
@@ -364,14 +365,12 @@ class TrustBook:
         self.members.pop(site, None)
         self.hearsay.drop(site)
 
-    def revoke(
-        self, token: str, expires_s: float, key: SiteKey, now_s: float
-    ) -> Signed[Revocations]:
+    def revoke(self, token: str, expires_s: UtcS, key: SiteKey, utc_s: UtcS) -> Signed[Revocations]:
         """Revoke a token of this site; return the statement for others, without expired tokens."""
         self.revoked = {
             each: until_s
             for each, until_s in (*self.revoked.items(), (token, expires_s))
-            if until_s > now_s
+            if until_s > utc_s
         }
         if len(self.revoked) > REVOKED_MAX:
             raise BookError(
@@ -382,8 +381,8 @@ class TrustBook:
             self.federation,
             self.site,
             tuple(sorted(self.revoked)),
-            next_serial(last, now_s),
-            now_s,
+            next_serial(last, utc_s),
+            utc_s,
         )
         self.own.revocations = sign(content, key)
         return self.own.revocations
@@ -406,10 +405,10 @@ class TrustBook:
         self.own.follow(signed)
         return True
 
-    def leave(self, key: SiteKey, now_s: float) -> Signed[Farewell]:
+    def leave(self, key: SiteKey, utc_s: UtcS) -> Signed[Farewell]:
         """Say farewell; return the statement for every site. Coming back takes an invitation."""
-        serial = next_serial(self.own.last_serial, now_s)
-        self.own.farewell = sign(Farewell(self.federation, self.site, serial, now_s), key)
+        serial = next_serial(self.own.last_serial, utc_s)
+        self.own.farewell = sign(Farewell(self.federation, self.site, serial, utc_s), key)
         return self.own.farewell
 
     # --- internals -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import GridError, ProtocolError
 from federation.signed.statements import Expulsion, Farewell, Revocations, Signed, parse, read_card
 from gateway.config.federation import Follow
@@ -113,7 +114,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     book = TrustBook(own.card, follow)
     book.own = own
     book.rules = _read_rules(plain["rules"])
-    book.revoked = {str(each): float(until_s) for each, until_s in plain["revoked"].items()}
+    book.revoked = {str(each): UtcS(until_s) for each, until_s in plain["revoked"].items()}
     for site, each in plain["sites"].items():
         if _is_hearsay(each):  # of an earlier version, which kept it here
             if len(book.hearsay) < PER_SOURCE_MAX:
@@ -129,7 +130,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     for name, each in plain["invitations"].items():
         invitations.issued[name] = Issued(
             secret=_bytes(each["secret"]),
-            expires_s=float(each["expires_s"]),
+            expires_s=UtcS(each["expires_s"]),
             approve=bool(each["approve"]),
             used_by=str(each["used_by"]),
             used_key=_bytes(each["used_key"]),

@@ -7,6 +7,7 @@ new leaf, the pipes of all sites are lost. So other sites may cause that only se
 
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from gateway.base.fading import FadingAmounts
 
 # A rotation takes two cards; a site's own succession of cards, at most LINEAGE_MAX + 1 at once.
@@ -27,22 +28,22 @@ class CardPaces:
         self._taken = FadingAmounts(1 / CARD_EVERY_S)  # by site: cards that count
         self._waiting: dict[tuple[str, str], bytes] = {}  # by site and source: the newest
 
-    def allows(self, site: str, now_s: float) -> bool:
+    def allows(self, site: str, utc_s: UtcS) -> bool:
         """Whether one more card of this site may be taken now."""
-        return self._taken.at(site, now_s) <= CARDS_MAX - 1
+        return self._taken.at(site, utc_s) <= CARDS_MAX - 1
 
-    def note(self, site: str, now_s: float) -> None:
+    def note(self, site: str, utc_s: UtcS) -> None:
         """Count a card of this site that was new."""
-        self._taken.add(site, 1, now_s)
+        self._taken.add(site, 1, utc_s)
 
     def put_off(self, site: str, source: str, card: bytes) -> None:
         """Keep the last card of this site that a source has passed on, until it may be taken."""
         if (site, source) in self._waiting or len(self._waiting) < WAITING_MAX:
             self._waiting[site, source] = card
 
-    def due(self, now_s: float) -> list[tuple[str, bytes]]:
+    def due(self, utc_s: UtcS) -> list[tuple[str, bytes]]:
         """Take the cards that may be taken now, each with its source."""
-        found = [key for key in self._waiting if self.allows(key[0], now_s)]
+        found = [key for key in self._waiting if self.allows(key[0], utc_s)]
         return [(source, self._waiting.pop((site, source))) for site, source in found]
 
 
@@ -58,23 +59,23 @@ class Reopening:
         self._is_wanted = False
         self._is_urgent = False
         self._wait_s = 0.0
-        self._opened_s = 0.0
+        self._opened_s = MonoS(0.0)
 
     def want(self, *, urgent: bool) -> None:
         """Note that the ports show or trust outdated certificates."""
         self._is_wanted = True
         self._is_urgent |= urgent
 
-    def is_due(self, now_s: float) -> bool:
+    def is_due(self, mono_s: MonoS) -> bool:
         """Whether to open the ports anew now."""
-        is_time = self._is_urgent or now_s - self._opened_s >= self._wait_s
+        is_time = self._is_urgent or mono_s - self._opened_s >= self._wait_s
         return self._is_wanted and is_time
 
-    def opened(self, now_s: float) -> None:
+    def opened(self, mono_s: MonoS) -> None:
         """Note that the ports have been opened anew."""
         if not self._is_urgent:
-            is_quiet = now_s - self._opened_s >= 2 * self._wait_s
+            is_quiet = mono_s - self._opened_s >= 2 * self._wait_s
             doubled = REOPEN_MIN_S if is_quiet else 2 * self._wait_s
             self._wait_s = min(REOPEN_MAX_S, doubled)
-            self._opened_s = now_s
+            self._opened_s = mono_s
         self._is_wanted = self._is_urgent = False

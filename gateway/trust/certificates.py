@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from federation.clocks import UtcS
 from federation.signed.identity import Refusal, Untrusted
 
 # Long, as a leaf is replaced by rotation; short enough that a forgotten leaf expires.
@@ -52,17 +53,17 @@ class LeafFacts:
 
     site: str
     hosts: tuple[str, ...]
-    starts_s: float
-    ends_s: float
+    starts_s: UtcS
+    ends_s: UtcS
 
 
-def make_leaf(site: str, hosts: Sequence[str], now_s: float, valid_s: float = VALID_S) -> OwnLeaf:
+def make_leaf(site: str, hosts: Sequence[str], utc_s: UtcS, valid_s: float = VALID_S) -> OwnLeaf:
     """Make a P-256 key and a leaf for it.
 
     Args:
         site: the site's id: the subject, and a name of the certificate.
         hosts: further names and IP addresses under which the gateway is reached.
-        now_s: UTC epoch seconds.
+        utc_s: now.
         valid_s: the period of validity.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -72,8 +73,8 @@ def make_leaf(site: str, hosts: Sequence[str], now_s: float, valid_s: float = VA
         .issuer_name(_subject(site))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_utc(now_s - EARLY_S))
-        .not_valid_after(_utc(now_s + valid_s))
+        .not_valid_before(_utc(utc_s - EARLY_S))
+        .not_valid_after(_utc(utc_s + valid_s))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(_names(site, hosts)), critical=False)
         .add_extension(
@@ -128,8 +129,8 @@ def _check_leaf(der: bytes, site: str) -> LeafFacts:
     return LeafFacts(
         site=site,
         hosts=tuple(hosts),
-        starts_s=leaf.not_valid_before_utc.timestamp(),
-        ends_s=leaf.not_valid_after_utc.timestamp(),
+        starts_s=UtcS(leaf.not_valid_before_utc.timestamp()),
+        ends_s=UtcS(leaf.not_valid_after_utc.timestamp()),
     )
 
 
@@ -190,5 +191,5 @@ def _names(site: str, hosts: Sequence[str]) -> list[x509.GeneralName]:
     return list(dict.fromkeys(names))
 
 
-def _utc(epoch_s: float) -> datetime.datetime:
+def _utc(epoch_s: UtcS) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(int(epoch_s), datetime.UTC)

@@ -8,6 +8,7 @@ their arrival: of two sites that expel each other, the first gains nothing.
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.signed.identity import Refusal, SiteKey, Untrusted
 from federation.signed.statements import Expulsion, Signed, next_serial, sign
 from gateway.config.federation import Follow
@@ -76,11 +77,11 @@ class Expulsions:
         self._words.setdefault(of, {})[by] = word
 
     def say(
-        self, of: str, reason: str, key: SiteKey, now_s: float, *, stands: bool
+        self, of: str, reason: str, key: SiteKey, utc_s: UtcS, *, stands: bool
     ) -> Signed[Expulsion]:
         """Make a statement of our own; return it for other sites."""
         last = self.word(self._site, of)
-        serial = next_serial(last.content.serial if last else 0, now_s)
-        word = sign(Expulsion(self._federation, self._site, of, stands, reason, serial, now_s), key)
+        serial = next_serial(last.content.serial if last else 0, utc_s)
+        word = sign(Expulsion(self._federation, self._site, of, stands, reason, serial, utc_s), key)
         self.put(word)
         return word

@@ -11,6 +11,7 @@ among equals, the one that arrived first. An operator who has compared fingerpri
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.signed.identity import Refusal, Untrusted, same_fingerprint
 from federation.signed.statements import Order, Signed, SiteCard, order
 from gateway.trust.standing import Member
@@ -111,14 +112,14 @@ class Hearsay:
         if len(self) >= TOLD_MAX:
             raise Untrusted(Refusal.FULL, f"{TOLD_MAX} sites are known by hearsay already")
 
-    def note(self, source: str, card: Signed[SiteCard], now_s: float) -> Order:
+    def note(self, source: str, card: Signed[SiteCard], utc_s: UtcS) -> Order:
         """Store a card, whole and checked, from a member; Untrusted: FULL, AHEAD.
 
         It need not follow the previous card: both are only that member's word.
         """
         site = card.content.site
         self.check_room(source, site)
-        order(None, card, now_s)
+        order(None, card, utc_s)
         held = self._told.get(source, {}).get(site)
         serial = held.card.content.serial if held else -1
         if card.content.serial < serial:

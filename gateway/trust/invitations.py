@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
@@ -44,7 +45,7 @@ class Invitation:
     address: str
     key: bytes
     leaf: bytes
-    expires_s: float
+    expires_s: UtcS
     secret: bytes = field(repr=False)
 
     @property
@@ -74,7 +75,7 @@ def write_invitation(invitation: Invitation) -> str:
     return to_text(PREFIX, _INVITATION.encode(invitation))
 
 
-def read_invitation(text: str, now_s: float) -> Invitation:
+def read_invitation(text: str, utc_s: UtcS) -> Invitation:
     """Read the text of an invitation.
 
     Raises:
@@ -85,7 +86,7 @@ def read_invitation(text: str, now_s: float) -> Invitation:
         invitation = _INVITATION.decode(payload)
     except ProtocolError as error:
         raise Untrusted(Refusal.ALTERED, f"the invitation is of another version: {error}") from None
-    if invitation.expires_s <= now_s:
+    if invitation.expires_s <= utc_s:
         raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
     return invitation
 
@@ -98,7 +99,7 @@ class Issued:
     """An invitation that this site made, and its use."""
 
     secret: bytes = field(repr=False)
-    expires_s: float
+    expires_s: UtcS
     approve: bool  # whether a joiner with it is approved at once
     used_by: str = ""
     used_key: bytes = b""
@@ -119,7 +120,7 @@ class Invitations:
         leaf: bytes,
         address: str,
         secret: bytes,
-        now_s: float,
+        utc_s: UtcS,
         *,
         valid_s: float = VALID_S,
         approve: bool = False,
@@ -131,7 +132,7 @@ class Invitations:
             leaf: our leaf that is shown at that address, DER.
             address: the address that the joiner dials.
             secret: fresh random bytes.
-            now_s: UTC epoch seconds.
+            utc_s: now.
             valid_s: how long the invitation is valid.
             approve: whether the joiner is approved at once, without a look at its fingerprint.
         """
@@ -141,11 +142,11 @@ class Invitations:
             address=address,
             key=card.keys[0],
             leaf=leaf_hash(leaf),
-            expires_s=now_s + valid_s,
+            expires_s=utc_s + valid_s,
             secret=secret,
         )
         for each, old in list(self.issued.items()):
-            if now_s - old.expires_s > REMEMBERED_S:
+            if utc_s - old.expires_s > REMEMBERED_S:
                 del self.issued[each]
         if len(self.issued) >= INVITATIONS_MAX:
             raise BookError(f"{INVITATIONS_MAX} invitations are open already: withdraw some")
@@ -157,7 +158,7 @@ class Invitations:
         if self.issued.pop(invitation, None) is None:
             raise BookError(f"invitation {invitation!r} not found")
 
-    def find(self, invitation: str, key: bytes, now_s: float) -> Issued:
+    def find(self, invitation: str, key: bytes, utc_s: UtcS) -> Issued:
         """Return the invitation if it is valid for a joiner with this key.
 
         A joiner that used it before may use it again until it expires: the answer may have been
@@ -169,7 +170,7 @@ class Invitations:
         found = self.issued.get(invitation)
         if found is None:
             raise Untrusted(Refusal.UNKNOWN_INVITATION, "invitation not found")
-        if found.expires_s <= now_s:
+        if found.expires_s <= utc_s:
             raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
         if found.used_key not in (b"", key):
             raise Untrusted(

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgpack
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import NONCE_BYTES, Refusal, SiteKey, Untrusted, statement
@@ -150,7 +151,7 @@ class Reception:
         self._card: Signed[SiteCard] | None = None
         self.admitted: str | None = None
 
-    def receive(self, frame: bytes, now_s: float) -> bytes:
+    def receive(self, frame: bytes, utc_s: UtcS) -> bytes:
         """Process a frame and return the answer.
 
         Raises:
@@ -161,28 +162,28 @@ class Reception:
         message = _decode(frame)
         match message:
             case Application() if self._transcript is None:
-                return self._present(message, now_s)
+                return self._present(message, utc_s)
             case Proof() if self._transcript is not None and self.admitted is None:
-                return self._accept(message, self._transcript, now_s)
+                return self._accept(message, self._transcript, utc_s)
             case _:
                 raise ProtocolError(f"{type(message).__name__} out of turn")
 
-    def _present(self, message: Application, now_s: float) -> bytes:
+    def _present(self, message: Application, utc_s: UtcS) -> bytes:
         self._card = read_card(message.card)
-        self._invitations.find(message.invitation, self._card.content.keys[0], now_s)
+        self._invitations.find(message.invitation, self._card.content.keys[0], utc_s)
         own = self._book.own.card.raw
         self._transcript = _Transcript(
             message.invitation, self._card.raw, own, message.nonce, self._nonce
         )
         return _encode(Presentation(own, self._nonce))
 
-    def _accept(self, message: Proof, said: _Transcript, now_s: float) -> bytes:
+    def _accept(self, message: Proof, said: _Transcript, utc_s: UtcS) -> bytes:
         assert self._card is not None
         key = self._card.content.keys[0]
-        issued = self._invitations.find(said.invitation, key, now_s)
+        issued = self._invitations.find(said.invitation, key, utc_s)
         if not hmac.compare_digest(said.mac(issued.secret, "joiner"), message.mac):
             raise Untrusted(Refusal.WRONG_SECRET, "the secret does not match the invitation")
-        level = self._book.admit(self._card, now_s, approve=issued.approve)
+        level = self._book.admit(self._card, utc_s, approve=issued.approve)
         issued.used_by, issued.used_key = self._card.content.site, key
         self.admitted = self._card.content.site
         return _encode(Acceptance(said.mac(issued.secret, "inviter"), level.value))
@@ -199,7 +200,7 @@ def reject(error: ProtocolError) -> bytes:
 # --- joiner's side -------------------------------------------------------------------------------
 
 
-def enter(book: TrustBook, invitation: Invitation, key: SiteKey, now_s: float) -> TrustBook:
+def enter(book: TrustBook, invitation: Invitation, key: SiteKey, utc_s: UtcS) -> TrustBook:
     """Return our book, with a card for the invitation's federation.
 
     A site that knows no other members, or that has left, moves to that federation with an empty
@@ -212,8 +213,8 @@ def enter(book: TrustBook, invitation: Invitation, key: SiteKey, now_s: float) -
             f"this site is in federation {book.federation!r} with others: leave it first"
         )
     was = book.own.card.content
-    serial = next_serial(book.own.last_serial, now_s)
-    card = replace(was, federation=invitation.federation, serial=serial, issued_s=now_s)
+    serial = next_serial(book.own.last_serial, utc_s)
+    card = replace(was, federation=invitation.federation, serial=serial, issued_s=utc_s)
     return TrustBook(sign(card, key), book.expulsions.follow)
 
 

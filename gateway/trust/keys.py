@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.signed.identity import SiteKey
 from federation.signed.statements import SiteCard, next_serial
@@ -147,7 +148,7 @@ def hold(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def next_boot(folder: Path, now_s: float, seen: int = 0) -> int:
+def next_boot(folder: Path, utc_s: UtcS, seen: int = 0) -> int:
     """Count this start of the site: higher than any before, on disk before it is returned.
 
     The result is at least the epoch second, so that a disk restored from a backup does not repeat
@@ -160,7 +161,7 @@ def next_boot(folder: Path, now_s: float, seen: int = 0) -> int:
         if not text.isdigit() or len(text) > 18:
             raise KeyFileError(f"{path} does not hold a number")
         last = int(text)
-    boot = max(last + 1, int(now_s), seen + 1)
+    boot = max(last + 1, int(utc_s), seen + 1)
     write_private(path, b"%d\n" % boot)
     return boot
 
@@ -219,7 +220,7 @@ class KeyRing:
         return (*matching, active) if matching else (active, *others)
 
     def card(
-        self, federation: str, site: str, addresses: Sequence[str], contact: str, now_s: float
+        self, federation: str, site: str, addresses: Sequence[str], contact: str, utc_s: UtcS
     ) -> SiteCard:
         """Return a card that names these keys: to sign for a new site, or for TrustBook.renew.
 
@@ -233,8 +234,8 @@ class KeyRing:
             leaves=tuple(each.leaf.certificate for each in self.generations),
             addresses=tuple(addresses),
             contact=contact,
-            serial=next_serial(0, now_s),
-            issued_s=now_s,
+            serial=next_serial(0, utc_s),
+            issued_s=utc_s,
         )
 
 
@@ -248,26 +249,26 @@ class Rotation(StrEnum):
 
 
 def rotation(
-    card: SiteCard, switched_s: float | None, now_s: float, overlap_s: float = OVERLAP_S
+    card: SiteCard, switched_s: UtcS | None, utc_s: UtcS, overlap_s: float = OVERLAP_S
 ) -> Rotation:
     """Return the state of our rotation.
 
     Args:
         card: our newest card.
         switched_s: since when the next keys are used, UTC; None while they are not.
-        now_s: UTC.
+        utc_s: now.
         overlap_s: how long both are trusted from then on.
     """
     if len(card.keys) == 1:
         return Rotation.NONE
     if switched_s is None:
         return Rotation.SPREADING
-    return Rotation.SWITCHED if now_s - switched_s < overlap_s else Rotation.DUE
+    return Rotation.SWITCHED if utc_s - switched_s < overlap_s else Rotation.DUE
 
 
-def make_generation(site: str, hosts: Sequence[str], now_s: float) -> Generation:
+def make_generation(site: str, hosts: Sequence[str], utc_s: UtcS) -> Generation:
     """Make fresh keys from the system's randomness."""
-    return Generation(secrets.token_bytes(32), make_leaf(site, hosts, now_s))
+    return Generation(secrets.token_bytes(32), make_leaf(site, hosts, utc_s))
 
 
 def create_keys(folder: Path, generation: Generation) -> None:
@@ -301,7 +302,7 @@ def add_next(folder: Path, generation: Generation) -> None:
     write_private(folder / "next.pem", _to_pem(generation))
 
 
-def switched_s(folder: Path) -> float | None:
+def switched_s(folder: Path) -> UtcS | None:
     """Return since when the next keys are used, UTC; None if they are unused or missing."""
     path = folder / "switched"
     if not path.exists() or not (folder / "next.pem").exists():
@@ -309,12 +310,12 @@ def switched_s(folder: Path) -> float | None:
     text = read_private(path).strip()
     if not text.isdigit() or len(text) > 18:
         raise KeyFileError(f"{path} does not hold a number")
-    return float(text)
+    return UtcS(int(text))
 
 
-def switch(folder: Path, now_s: float) -> None:
+def switch(folder: Path, utc_s: UtcS) -> None:
     """Use the next keys from now on."""
-    write_private(folder / "switched", b"%d\n" % int(now_s))
+    write_private(folder / "switched", b"%d\n" % int(utc_s))
 
 
 def promote_next(folder: Path, *, retire: bool = True) -> None:

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import Final, Protocol
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import grants
 from federation.signed.grants import Bounds, Grant, Purpose
@@ -32,7 +33,7 @@ class SigningNotary:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._shown: OrderedDict[bytes, float] = OrderedDict()  # hash of a chain → its end, UTC
+        self._shown: OrderedDict[bytes, UtcS] = OrderedDict()  # hash of a chain → its end, UTC
 
     def issue(self, errand: Errand) -> bytes:
         """See Notary."""
@@ -51,7 +52,7 @@ class SigningNotary:
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+    def narrow(self, given: Allowance, errand: Errand, utc_s: UtcS) -> bytes:
         """See Notary."""
         try:
             found = grants.check(given.raw, given.path[-1], self._keeper.book, utc_s)
@@ -60,7 +61,7 @@ class SigningNotary:
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> Allowance:
         """See Notary. A grant shown before is refused, until it has expired or we restart."""
         try:
             found = grants.check(raw, buyer, self._keeper.book, utc_s)
@@ -69,7 +70,7 @@ class SigningNotary:
         self._note(sha256(raw).digest(), found.bounds.expires_s, utc_s)
         return _allowance(found)
 
-    def _note(self, shown: bytes, expires_s: float, utc_s: float) -> None:
+    def _note(self, shown: bytes, expires_s: UtcS, utc_s: UtcS) -> None:
         if shown in self._shown:
             raise NotGranted(Refusal.REPLAYED, "the grant was used before")
         self._shown[shown] = expires_s

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import (
     Ask,
@@ -98,7 +99,7 @@ class Passes:
         utc_s: the time of day.
     """
 
-    def __init__(self, trust: Callable[[], Trust], utc_s: Callable[[], float]) -> None:
+    def __init__(self, trust: Callable[[], Trust], utc_s: Callable[[], UtcS]) -> None:
         self._trust = trust
         self._utc_s = utc_s
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Set
 from typing import Final, Generic, TypeVar
 
+from federation.clocks import MonoS, UtcS
 from federation.signed.identity import Refusal
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
@@ -23,24 +24,24 @@ class Kept(Generic[K, V]):
 
     Args:
         find: computes an answer.
-        now_s: monotonic.
+        mono_s: now.
     """
 
-    def __init__(self, find: Callable[[K], V], now_s: Callable[[], float]) -> None:
+    def __init__(self, find: Callable[[K], V], mono_s: Callable[[], MonoS]) -> None:
         self._find = find
-        self._now_s = now_s
-        self._answers: dict[K, tuple[float, V]] = {}  # with the time of each
+        self._mono_s = mono_s
+        self._answers: dict[K, tuple[MonoS, V]] = {}  # with the time of each
 
     def __call__(self, key: K) -> V:
         """Return the answer for a key."""
-        now_s = self._now_s()
+        mono_s = self._mono_s()
         kept = self._answers.get(key)
-        if kept is not None and now_s - kept[0] < KEPT_S:
+        if kept is not None and mono_s - kept[0] < KEPT_S:
             return kept[1]
         if len(self._answers) >= KEPT_MAX:
             self._answers.clear()
         found = self._find(key)
-        self._answers[key] = now_s, found
+        self._answers[key] = mono_s, found
         return found
 
 
@@ -51,11 +52,11 @@ class Nobody:
         """Refuse: there is no federation."""
         raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
-    def narrow(self, _given: Allowance, errand: Errand, _utc_s: float) -> bytes:
+    def narrow(self, _given: Allowance, errand: Errand, _utc_s: UtcS) -> bytes:
         """Refuse: there is no federation."""
         return self.issue(errand)
 
-    def check(self, _buyer: str, _raw: bytes, _utc_s: float) -> Allowance:
+    def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> Allowance:
         """Refuse: there is no federation."""
         raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
@@ -87,21 +88,21 @@ class BookPermits:
 
     Args:
         registry: the registry whose trust book decides.
-        now_s: monotonic.
+        mono_s: now.
         older: the sites without new contracts, because our books are an older copy.
     """
 
     def __init__(
         self,
         registry: Registry,
-        now_s: Callable[[], float],
+        mono_s: Callable[[], MonoS],
         older: OlderBooks | None = None,
     ) -> None:
         self._registry = registry
         self._older = older or OlderBooks()
-        self._judged = Kept(self._judge, now_s)
-        self._reach = Kept(self._find_reach, now_s)
-        self._readable = Kept(self._find_readable, now_s)
+        self._judged = Kept(self._judge, mono_s)
+        self._reach = Kept(self._find_reach, mono_s)
+        self._readable = Kept(self._find_readable, mono_s)
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""

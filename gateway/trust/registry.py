@@ -6,18 +6,19 @@ that a command asks for. A decision is on disk before anyone is told.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.messages import Statements
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import Sealer, Verifier
 from federation.signed.identity import Refusal, SiteKey, Untrusted
 from federation.signed.statements import Order, SiteCard, parse
+from gateway.base.clocks import utc_now
 from gateway.config.federation import AWAIT_S, OVERLAP_S, SPREAD_S, Follow
 from gateway.trust import book_file
 from gateway.trust.book import BookError, TrustBook
@@ -82,7 +83,7 @@ class Registry:
         spread_s: float = SPREAD_S,
         overlap_s: float = OVERLAP_S,
         await_s: float = AWAIT_S,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], UtcS] = utc_now,
     ) -> None:
         self.folder = folder
         self._spread_s = spread_s
@@ -256,7 +257,7 @@ class Registry:
         succession; those beyond the site's rate wait for `take_due`. The statements are on disk
         after the next `save`, or after a call of the result of `take_noted`.
         """
-        now_s = self.clock()
+        utc_s = self.clock()
         refused: list[ProtocolError] = []
         for kind, raw in words:
             if kind == "card" and source and raw == self.book.own.card.raw:
@@ -265,12 +266,12 @@ class Registry:
                 continue
             try:
                 member = self._renewed(raw) if kind == "card" else ""
-                if member and not self._card_paces.allows(member, now_s):
+                if member and not self._card_paces.allows(member, utc_s):
                     self._card_paces.put_off(member, source, raw)
                     continue
-                if self.book.note(kind, raw, now_s, source) is Order.NEWER:
+                if self.book.note(kind, raw, utc_s, source) is Order.NEWER:
                     if member:
-                        self._card_paces.note(member, now_s)
+                        self._card_paces.note(member, utc_s)
                     self._is_noted = True
                     self._held().add((kind, raw))
                     self.news += [(kind, raw)] if self._is_for_others(kind) else []
@@ -333,8 +334,8 @@ class Registry:
         """Reissue this site's card if addresses, contact or keys changed; return whether it did."""
         if self.has_left:
             return False
-        now_s = self.clock()
-        card = self.ring.card(self.federation, self.site, self.addresses, self.contact, now_s)
+        utc_s = self.clock()
+        card = self.ring.card(self.federation, self.site, self.addresses, self.contact, utc_s)
         is_new = self.book.renew(card, self.ring.current.key, compromised=compromised)
         if is_new:
             self.save(("card", self.book.own.card.raw))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import SessionRefused
 from federation.messages.messages import Ask, Challenge, Hello, OpenJob
 from federation.reasons import Reason
@@ -99,7 +100,7 @@ class TaskPasses:
         jobs: Mapping[str, Job],
         welcomes: Callable[[str], bool],
         is_revoked: Callable[[str, str], bool],
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         pools: Set[str] = frozenset(),
     ) -> None:
         self._pools = pools if secret else frozenset()
@@ -148,8 +149,8 @@ class TaskPasses:
         token = UserToken(
             *("", self._site, "", spec.user),  # of another site's job it names that site: ada@paris
             *(frozenset({spec.project}), scopes, frozenset({self._site})),
-            issued_s=0.0,
-            expires_s=0.0,
+            issued_s=UtcS(0.0),
+            expires_s=UtcS(0.0),
         )
         warrant = _warrant_of(spec)
         return JobPass("", token, spec.project, self._site if warrant.stays else "", warrant)
@@ -181,7 +182,7 @@ def _warrant_of(spec: JobSpec) -> Warrant:
     """Return a job's warrant: of another site's job, that of its grant, and to stay here."""
     if not spec.path:
         return spec.warrant
-    expires_s = inf if spec.given is None else spec.given.errand.expires_s
+    expires_s = UtcS(inf) if spec.given is None else spec.given.errand.expires_s
     return Warrant(expires_s=expires_s, stays=True)
 
 

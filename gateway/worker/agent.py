@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, GridError, ProtocolError, SessionRefused
 from federation.messages.environments import unwrap
 from federation.messages.messages import (
@@ -41,6 +42,7 @@ from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
 from federation.words import clean, count
 from gateway.base.child import collect_seldom, first_of
+from gateway.base.clocks import utc_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.environments import Environments
@@ -476,13 +478,13 @@ class Agent:
     # --- timers --------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        pulse_s = 0.0
+        pulse_s = MonoS(0.0)
         reaper = Reaper()
         while True:
             await trio.sleep(WATCH_S)
-            now_ns, now_s = time.monotonic_ns(), time.monotonic()
+            now_ns, mono_s = time.monotonic_ns(), MonoS(time.monotonic())
             moment = self._attention.at(now_ns)
-            reaper.look([each.leader for each in self._processes], now_s)
+            reaper.look([each.leader for each in self._processes], mono_s)
             self._oversee()
             if not self._is_stopping:
                 self._relieve()
@@ -490,8 +492,8 @@ class Agent:
             if begun:
                 self._gateway.post(Begun(begun))
             is_heard = self._gateway.is_open and not self._said_bye
-            if is_heard and now_s - pulse_s > self._gateway.pulse_s:
-                pulse_s = now_s
+            if is_heard and mono_s - pulse_s > self._gateway.pulse_s:
+                pulse_s = mono_s
                 self._gateway.post(Pulse(pulse_of(self._roster, self._processes, moment)))
             self._gateway.tick()
 
@@ -521,14 +523,14 @@ class Agent:
             settings.interruptions,
             self._interrupted,
             self._say,
-            time.time,
+            utc_now,
             poll_s=settings.interruptions_s,
             rebalances=settings.heeds_rebalance,
         )
 
     def _interrupted(self, notice: Interruption) -> None:
         """Wind up before the host is taken away: as on a first signal, but until that moment."""
-        in_s = notice.stop_in_s(time.time())
+        in_s = notice.stop_in_s(utc_now())
         self._say(notice.text if in_s is None else f"{notice.text}: its tasks stop in {in_s:.1f} s")
         if in_s is not None:
             at_ns = _moment_ns(in_s)

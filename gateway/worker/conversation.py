@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-import trio
-
 from federation.address import check_bearer
+from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.messages.messages import Hello, Report
 from federation.sessions.handshake import Credentials, Dialogue
 from federation.sessions.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
+from gateway.base.clocks import mono_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
 from gateway.sessions.driving import drive, settle
 from gateway.worker.outbox import Outbox
@@ -73,8 +73,8 @@ class WorkerConversation:
         self._conversation = Conversation(self, hello, credentials, secrets.token_bytes)
         self.hear = hear
         self._last_refusal = ""
-        self._refused_s: float | None = None  # start of the current run of refusals
-        self._closed_s = 0.0  # the last time without a session
+        self._refused_s: MonoS | None = None  # start of the current run of refusals
+        self._closed_s = MonoS(0.0)  # the last time without a session
 
     async def run(self) -> None:
         """Talk to the gateway for ever; raise the reason for giving up."""
@@ -86,16 +86,16 @@ class WorkerConversation:
 
     def flush(self) -> None:
         """Send as much as the session accepts now."""
-        self._conversation.flush(trio.current_time())
+        self._conversation.flush(mono_now())
 
     def tick(self) -> None:
         """Keep the lease, and send heartbeats."""
-        now_s = trio.current_time()
+        mono_s = mono_now()
         if not self.is_open:
-            self._closed_s = now_s
-        elif now_s - self._closed_s > STAYS_S:
+            self._closed_s = mono_s
+        elif mono_s - self._closed_s > STAYS_S:
             self._refused_s = None
-        self._conversation.tick(now_s)
+        self._conversation.tick(mono_s)
 
     @property
     def is_open(self) -> bool:
@@ -153,10 +153,10 @@ class WorkerConversation:
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Tell the user; raise a permanent refusal, or one that has lasted too long."""
-        now_s = trio.current_time()
+        mono_s = mono_now()
         if self._refused_s is None:
-            self._refused_s = now_s
-        if self._give_up_s and now_s - self._refused_s > self._give_up_s:
+            self._refused_s = mono_s
+        if self._give_up_s and mono_s - self._refused_s > self._give_up_s:
             raise error
         if isinstance(error, ProtocolError):
             self._say(f"closed the connection: {error}")

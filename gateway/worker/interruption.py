@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from gateway.worker.metadata import MetadataError, source
 
 ACTION: Final = "spot/instance-action"
@@ -23,16 +24,16 @@ LEAD_S: Final = 5.0  # kept for reports and the goodbye, out of the remaining ti
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A notice. `ends_s`: when the host goes, UTC; None: it may go at some time."""
+    """A notice. `ends_at_s`: when the host goes, UTC; None: it may go at some time."""
 
     text: str
-    ends_s: float | None = None
+    ends_at_s: UtcS | None = None
 
-    def stop_in_s(self, utc_s: float) -> float | None:
+    def stop_in_s(self, utc_s: UtcS) -> float | None:
         """Return the seconds until the last task must stop, leaving time for a goodbye."""
-        if self.ends_s is None:
+        if self.ends_at_s is None:
             return None
-        left_s = max(0.0, self.ends_s - utc_s)
+        left_s = max(0.0, self.ends_at_s - utc_s)
         return left_s - min(LEAD_S, left_s / 4)
 
 
@@ -40,7 +41,7 @@ class Interruption:
 RISK: Final = Interruption("the cloud may reclaim this instance soon")
 
 
-def read_action(text: str, utc_s: float) -> Interruption:
+def read_action(text: str, utc_s: UtcS) -> Interruption:
     """Parse `spot/instance-action`: `{"action": "terminate", "time": "2026-11-22T21:00:00Z"}`.
 
     An unreadable one is a notice too: of an end at once.
@@ -59,21 +60,21 @@ def _object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _moment_s(value: object) -> float | None:
+def _moment_s(value: object) -> UtcS | None:
     if not isinstance(value, str):
         return None
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return UtcS((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
 
 async def watch(
     address: str,
     heed: Callable[[Interruption], None],
     say: Callable[[str], None],
-    utc_s: Callable[[], float],
+    utc_s: Callable[[], UtcS],
     *,
     poll_s: float = POLL_S,
     rebalances: bool = True,

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.parties import ALL, Party, Whose
 from policies.tariffs import Tariff
 
@@ -94,7 +95,7 @@ class Seats:
     who: Party
     slots: int
     tariff: Tariff
-    until_s: float = 0.0
+    until_s: UtcS = UtcS(0.0)
     is_booked: bool = True
 
     @property

@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.access.windows import Plan, Span
 from policies.parties import ANOTHER_SITE, Kind, Party, Whose
 from policies.tariffs import PriceClass
@@ -266,7 +267,7 @@ def _left(rule: Rule, user: str, used: Callable[[Rule, str], int], of_queue: boo
 
 
 def next_change(
-    entitlements: Entitlements, work: Work, pool: str, plan: Plan, from_s: float, until_s: float
+    entitlements: Entitlements, work: Work, pool: str, plan: Plan, from_s: UtcS, until_s: UtcS
 ) -> tuple[Span, Verdict] | None:
     """Return the next change of the verdict on work in a pool, and its time; None: none by then."""
     spans = plan.spans(from_s, until_s)

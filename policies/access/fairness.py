@@ -22,7 +22,7 @@ or one that fills a slot), and its wait starts again. So a child waits at most `
 turn of each sibling, of the turns that its parent gets; and the parent gets some for the same
 reason. Until then ageing changes nothing, and usage converges to shares.
 
-The caller passes in the time (`now_s`, UTC). If its clock is set back, time goes on here from where
+The caller passes in the time (`utc_s`, UTC). If its clock is set back, time goes on here from where
 it was.
 """
 
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from math import expm1, log
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.access.shares import REST, FairShare, Share
 from policies.parties import Kind, Party, Whose
 
@@ -113,8 +114,8 @@ class Tree:
         self._waiting: dict[Node, None] = {}
         self._queues: dict[Node, list[Node]] = {}  # by parent: its waiting children in order
         self._walked: list[Node] = []  # the leaves in that order, once all were visited
-        self._seen_s: float | None = None
-        self._origin_s = 0.0  # the moment whose weight is that of UNIT_BITS
+        self._seen_s: UtcS | None = None
+        self._origin_s = UtcS(0.0)  # the moment whose weight is that of UNIT_BITS
         self._clock_s = 0.0  # seconds since then
         self._weight = 1 << UNIT_BITS
         below: dict[str, list[Share]] = {}
@@ -124,16 +125,16 @@ class Tree:
 
     # --- time ----------------------------------------------------------------------------------
 
-    def move_on(self, now_s: float) -> None:
+    def move_on(self, utc_s: UtcS) -> None:
         """Set the current time."""
-        if now_s == self._seen_s:
+        if utc_s == self._seen_s:
             return
         if self._seen_s is None:
-            self._origin_s = now_s
-        elif now_s < self._seen_s:
-            self._origin_s -= self._seen_s - now_s
-        self._seen_s = now_s
-        self._clock_s = now_s - self._origin_s
+            self._origin_s = utc_s
+        elif utc_s < self._seen_s:
+            self._origin_s -= self._seen_s - utc_s
+        self._seen_s = utc_s
+        self._clock_s = utc_s - self._origin_s
         half_lives = self._clock_s / self.rules.half_life_s
         if half_lives > HALF_LIVES_MAX:
             self._halve(int(half_lives))
@@ -393,14 +394,14 @@ def _name_of(each: Kind, whose: Whose) -> str:
     return f"{each}:{own[each]}" if own[each] else REST
 
 
-def spread_ns(wall_ns: int, start_s: float, end_s: float, now_s: float, half_life_s: float) -> int:
+def spread_ns(wall_ns: int, start_s: UtcS, end_s: UtcS, utc_s: UtcS, half_life_s: float) -> int:
     """Return the decayed value of slot time that was used evenly over [start_s, end_s), before now.
 
     The mean of 0.5^((now - t) / half-life) over t: (β(now - end) - β(now - start)) / (λ·(end -
     start)), λ = ln 2 / half-life.
     """
-    end_s = min(end_s, max(start_s, now_s))  # of the current hour, only the part that has passed
+    end_s = min(end_s, max(start_s, utc_s))  # of the current hour, only the part that has passed
     spent = (end_s - start_s) / half_life_s
     mean = -expm1(-spent * log(2)) / (spent * log(2)) if spent > 1e-9 else 1.0
-    past: float = 0.5 ** (max(0.0, now_s - end_s) / half_life_s)
+    past: float = 0.5 ** (max(0.0, utc_s - end_s) / half_life_s)
     return round(wall_ns * mean * past)

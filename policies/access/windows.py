@@ -8,10 +8,10 @@ half-open, so that no time has two windows, and there is no gap between two adja
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from math import inf
 from operator import itemgetter
 from typing import Final
 
+from federation.clocks import NEVER_S, UtcS
 from policies.access.claims import Claims
 from policies.calendar.crons import Cron
 from policies.calendar.hours import Hours, open_spans
@@ -65,8 +65,8 @@ class Span:
         named: the calendar window, as rules name it, without overlays; empty: none.
     """
 
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     window: Window | None
     claims: Claims
     named: str = ""
@@ -108,16 +108,16 @@ class Plan:
         """Whether all slots are always open to all, at one price."""
         return not self.windows and self.base.is_trivial
 
-    def open_at(self, utc_s: float) -> list[Window]:
+    def open_at(self, utc_s: UtcS) -> list[Window]:
         """Return the windows that are open at a time, the one in force first."""
         found = [each for each in self.windows if each.when.is_open(utc_s)]
         return sorted(found, key=lambda each: -each.priority)  # stable: of equal ones the first
 
-    def at(self, utc_s: float) -> Window | None:
+    def at(self, utc_s: UtcS) -> Window | None:
         """Return the window in force at a time."""
         return next(iter(self.open_at(utc_s)), None)
 
-    def spans(self, start_s: float, end_s: float) -> Iterator[Span]:
+    def spans(self, start_s: UtcS, end_s: UtcS) -> Iterator[Span]:
         """Yield the window in force over [start_s, end_s): no gaps, each change in a new span."""
         from_s, holds = start_s, None
         for at_s, open_now in self._turns(start_s, end_s):
@@ -128,14 +128,14 @@ class Plan:
                 from_s, holds = at_s, window
         yield self._span(from_s, end_s, holds)
 
-    def _turns(self, start_s: float, end_s: float) -> Iterator[tuple[float, list[Window]]]:
+    def _turns(self, start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, list[Window]]]:
         """Yield the times in [start_s, end_s) when a window opens or closes, with the open ones.
 
         The one in force comes first. Each window is asked only for its own times: asking all of
         them at each time took seconds for many.
         """
         order = sorted(range(len(self.windows)), key=lambda at: (-self.windows[at].priority, at))
-        turns: list[tuple[float, bool, int]] = []
+        turns: list[tuple[UtcS, bool, int]] = []
         for place, at in enumerate(order):
             for from_s, until_s in open_spans(self.windows[at].when, start_s, end_s):
                 turns += [(from_s, True, place), (until_s, False, place)]
@@ -147,16 +147,16 @@ class Plan:
                 (is_open.add if opens else is_open.discard)(place)
             yield at_s, [self.windows[order[place]] for place in sorted(is_open)]
 
-    def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
+    def _span(self, from_s: UtcS, until_s: UtcS, window: Window | None) -> Span:
         if window is None:
             return Span(from_s, until_s, None, self.base)
         return Span(from_s, until_s, window, window.claims, window.name)
 
-    def edges(self, start_s: float, end_s: float) -> list[float]:
+    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
         """Return all times in (start_s, end_s) at which a window may open or close, sorted, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
 
-    def busiest(self, start_s: float, end_s: float) -> Window | None:
+    def busiest(self, start_s: UtcS, end_s: UtcS) -> Window | None:
         """Return the window that exceeds the limit of edges in some AHEAD_S of [start_s, end_s)."""
         while start_s < end_s:
             left = EDGES_AHEAD_MAX
@@ -167,7 +167,7 @@ class Plan:
             start_s += AHEAD_S
         return None
 
-    def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
+    def clash(self, start_s: UtcS, end_s: UtcS) -> tuple[Window, Window, UtcS] | None:
         """Return two windows of one priority that are open at once, and the first time of that.
 
         The search goes week by week, and stops after EDGES_MAX edges.
@@ -193,13 +193,13 @@ NO_WINDOWS: Final = Plan()
 class Difference:
     """A difference between two plans in [from_s, until_s)."""
 
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     before: Span
     after: Span
 
 
-def differences(before: Plan, after: Plan, start_s: float, end_s: float) -> Iterator[Difference]:
+def differences(before: Plan, after: Plan, start_s: UtcS, end_s: UtcS) -> Iterator[Difference]:
     """Yield where two plans differ in windows or in their rules, in [start_s, end_s)."""
     old, new = before.spans(start_s, end_s), after.spans(start_s, end_s)
     one, other = next(old, None), next(new, None)
@@ -234,23 +234,23 @@ class Rules:
     Attributes:
         spans: the present one first, from the time of the query; the last ends at the limit of
             knowledge.
-        begun_s: when the present window began, at most its `spill_s` ago.
+        begun_at_s: when the present window began, at most its `spill_s` ago.
     """
 
     spans: tuple[Span, ...]
-    begun_s: float
+    begun_at_s: UtcS
 
     @property
     def now(self) -> Span:
         """The present span."""
         return self.spans[0]
 
-    def span_at(self, utc_s: float) -> Span:
+    def span_at(self, utc_s: UtcS) -> Span:
         """Return the span of a time; the last for later ones."""
         return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
 
 
-def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
+def rules_at(plan: Plan, utc_s: UtcS, ahead_s: float = AHEAD_S) -> Rules:
     """Return the rules at a time, and after it."""
     spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
     window, begun_s = spans[0].window, utc_s
@@ -264,8 +264,8 @@ def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
 class Allowed:
     """The slots and the price factor of an owner's work in a pool in [from_s, until_s)."""
 
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     slots: int
     price_factor: int
 
@@ -313,19 +313,19 @@ class Closing:
 
     Attributes:
         at_s: UTC.
-        ends_s: until when work may be planned to run, `spill_s` after that.
-        told_s: when the notice begins; from then on no work of unknown duration begins.
-        stops_s: when it is stopped; inf when it is not.
+        ends_at_s: until when work may be planned to run, `spill_s` after that.
+        told_at_s: when the notice begins; from then on no work of unknown duration begins.
+        stops_at_s: when it is stopped; inf when it is not.
         slots: its slots then, shared with all else of the same claim.
         window: the one that begins; empty where none does: a window that gave it more has ended.
         claim: the index of its claim among those in force then.
         room: the slots then for all work outside reservations.
     """
 
-    at_s: float
-    ends_s: float
-    told_s: float
-    stops_s: float
+    at_s: UtcS
+    ends_at_s: UtcS
+    told_at_s: UtcS
+    stops_at_s: UtcS
     slots: int
     window: str
     claim: int
@@ -352,8 +352,8 @@ def closing_at(span: Span, slots: int, whose: Whose, room: int) -> Closing:
     """Return the effect of the beginning of a span on owners with so many slots in it."""
     at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
     if window is None:  # claims without a window stop nothing, but new work must end in time
-        return Closing(at_s, at_s, at_s, inf, slots, "", claim, room)
+        return Closing(at_s, at_s, at_s, NEVER_S, slots, "", claim, room)
     ends_s = at_s + window.spill_s
-    stops_s = ends_s + window.grace_s if window.preempts else inf
+    stops_s = ends_s + window.grace_s if window.preempts else NEVER_S
     told_s = at_s - window.drain_lead_s
     return Closing(at_s, ends_s, told_s, stops_s, slots, window.name, claim, room)

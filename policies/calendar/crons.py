@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
+from federation.clocks import UtcS
 from policies.calendar.hours import latest_shown, reached_s
 from policies.calendar.periods import UTC_ZONE
 from policies.calendar.weeks import DAY_S
@@ -63,15 +64,15 @@ class Cron:
     def _trigger(self) -> CronTrigger:
         return CronTrigger.from_crontab(self.fields, timezone=UTC)
 
-    def is_open(self, at_s: float) -> bool:
+    def is_open(self, at_s: UtcS) -> bool:
         """Whether it is open at a time, UTC."""
         shown = self._shown(at_s)
         begins = self._begin(shown - timedelta(seconds=self.lasts_s) + _MOMENT)
         return begins is not None and begins <= shown
 
-    def edges(self, start_s: float, end_s: float) -> list[float]:
+    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
         """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
-        found: set[float] = set()
+        found: set[UtcS] = set()
         # An extra day at both ends: a wall clock can show less than elapses, or more.
         first = self._shown(start_s) - timedelta(seconds=self.lasts_s + DAY_S)
         last = self._shown(end_s) + timedelta(days=1)
@@ -81,7 +82,7 @@ class Cron:
                 found.add(reached_s(shown.date(), second, self.zone))
         return sorted(at_s for at_s in found if start_s < at_s < end_s)
 
-    def _shown(self, at_s: float) -> datetime:
+    def _shown(self, at_s: UtcS) -> datetime:
         """Return the latest wall clock time shown, as if in UTC: a calendar without jumps."""
         return latest_shown(at_s, self.zone).replace(tzinfo=UTC)
 

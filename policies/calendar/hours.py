@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Protocol, assert_never
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
 from policies.calendar.calendars import Calendar
 from policies.calendar.periods import UTC_ZONE
 from policies.calendar.weeks import DAY_S, DAYS, EVERY_DAY, jumps, read_weekdays
@@ -155,7 +156,7 @@ class Hours:
             return self.from_s
         return min(self.from_s, work_ends.hour * 3600 + work_ends.minute * 60)
 
-    def is_open(self, at_s: float) -> bool:
+    def is_open(self, at_s: UtcS) -> bool:
         """Whether it is open at a time, UTC."""
         local = latest_shown(at_s, self.zone)
         second = local.hour * 3600 + local.minute * 60 + local.second
@@ -174,11 +175,11 @@ class Hours:
     def _is_over_night(self) -> bool:
         return self.to_s <= self.from_s
 
-    def edges(self, start_s: float, end_s: float) -> list[float]:
+    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
         """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
-        day = datetime.fromtimestamp(start_s, self.zone).date() - timedelta(days=1)
-        last = datetime.fromtimestamp(end_s, self.zone).date()
-        found: set[float] = set()
+        day = datetime.fromtimestamp(float(start_s), self.zone).date() - timedelta(days=1)
+        last = datetime.fromtimestamp(float(end_s), self.zone).date()
+        found: set[UtcS] = set()
         while day <= last:
             begins_s = self.begins_s(day)
             if begins_s is not None:
@@ -189,43 +190,43 @@ class Hours:
         return sorted(at_s for at_s in found if start_s < at_s < end_s)
 
 
-def latest_shown(at_s: float, zone: ZoneInfo) -> datetime:
+def latest_shown(at_s: UtcS, zone: ZoneInfo) -> datetime:
     """Return the latest time that a wall clock has shown up to a moment, without its zone.
 
     That is what the clock shows, except in the hour that is repeated.
     """
-    local = datetime.fromtimestamp(at_s, zone)
+    local = datetime.fromtimestamp(float(at_s), zone)
     if local.fold:
         back_s = max(each for each in _jumps_near(at_s, zone) if each <= at_s)
-        local = datetime.fromtimestamp(back_s - 1, zone) + _TO_THE_NEXT_SECOND
+        local = datetime.fromtimestamp(float(back_s) - 1, zone) + _TO_THE_NEXT_SECOND
     return local.replace(tzinfo=None, fold=0)
 
 
-def reached_s(day: date, second: int, zone: ZoneInfo) -> float:
+def reached_s(day: date, second: int, zone: ZoneInfo) -> UtcS:
     """Return when a wall clock first shows or skips a second of a day; UTC."""
     shown = datetime.combine(day, time(second // 3600, second // 60 % 60, second % 60))
-    at_s = shown.replace(tzinfo=zone).timestamp()
-    if datetime.fromtimestamp(at_s, zone).replace(tzinfo=None) == shown:
+    at_s = UtcS(shown.replace(tzinfo=zone).timestamp())
+    if datetime.fromtimestamp(float(at_s), zone).replace(tzinfo=None) == shown:
         return at_s
     return min(_jumps_near(at_s, zone), key=lambda jump_s: abs(jump_s - at_s))
 
 
-def _jumps_near(at_s: float, zone: ZoneInfo) -> set[float]:
-    day = datetime.fromtimestamp(at_s, UTC).date()
+def _jumps_near(at_s: UtcS, zone: ZoneInfo) -> set[UtcS]:
+    day = datetime.fromtimestamp(float(at_s), UTC).date()
     return set().union(*(jumps(day + timedelta(days=each), zone) for each in (-1, 0, 1)))
 
 
 class Opens(Protocol):
     """Something that is open at some times only: Hours, or policies.calendar.crons."""
 
-    def is_open(self, at_s: float) -> bool:
+    def is_open(self, at_s: UtcS) -> bool:
         """Whether it is open at a time, UTC."""
 
-    def edges(self, start_s: float, end_s: float) -> list[float]:
+    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
         """Return all times in (start_s, end_s) at which that may change, in order, UTC."""
 
 
-def open_spans(when: Opens, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+def open_spans(when: Opens, start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
     """Yield the spans within [start_s, end_s) when it is open: half-open, in order, disjoint.
 
     Raise ValueError for more than SPAN_MAX_S.

@@ -11,6 +11,8 @@ from math import floor
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
+
 UTC_ZONE: Final = ZoneInfo("UTC")
 
 
@@ -29,8 +31,8 @@ class Period:
     """The period [start_s, end_s), in seconds since 1970; `key` names it, as in "2026-11"."""
 
     key: str
-    start_s: float
-    end_s: float
+    start_s: UtcS
+    end_s: UtcS
 
 
 def read_zone(name: str) -> ZoneInfo:
@@ -42,7 +44,7 @@ def read_zone(name: str) -> ZoneInfo:
         raise ValueError(f"{name!r} is not a time zone: {example}") from None
 
 
-def period_at(span: Span, zone: ZoneInfo, at_s: float) -> Period:
+def period_at(span: Span, zone: ZoneInfo, at_s: UtcS) -> Period:
     """Return the period that contains a time: start_s <= at_s < end_s."""
     # Use whole seconds, as days begin with one: a fraction would be rounded into the next day.
     first = _first_day(span, datetime.fromtimestamp(floor(at_s), zone).date())
@@ -74,8 +76,8 @@ def _next_first_day(span: Span, first: date) -> date:
     return _first_day(span, first + timedelta(days=longest))
 
 
-def _midnight_s(day: date, zone: ZoneInfo) -> float:
-    return datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()
+def _midnight_s(day: date, zone: ZoneInfo) -> UtcS:
+    return UtcS(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
 
 
 def _key(span: Span, first: date) -> str:

@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
+
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY: Final = frozenset(range(7))
 DAY_S: Final = 86_400
@@ -89,20 +91,20 @@ def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
             raise ValueError(f"{what} on {DAYS[first // DAY_S]} at {_clock(first % DAY_S)}")
 
 
-def week_second(utc_s: float, zone: ZoneInfo) -> int:
+def week_second(utc_s: UtcS, zone: ZoneInfo) -> int:
     """Return the second of the week, from Monday 00:00, that the wall clock of a zone shows."""
-    local = datetime.fromtimestamp(utc_s, zone)
+    local = datetime.fromtimestamp(float(utc_s), zone)
     return local.weekday() * DAY_S + local.hour * 3600 + local.minute * 60 + local.second
 
 
-def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[float]:
+def changes(utc_s: UtcS, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[UtcS]:
     """Yield the times in eight days from `utc_s` at which a span may begin or end, in order, UTC.
 
     Clock changes are among them: they may move the clock into a band, or out of one.
     """
     edges = {(day, at) for span in spans for day, at in _edges(span)}
-    start = datetime.fromtimestamp(utc_s, zone).date()
-    found: set[float] = set()
+    start = datetime.fromtimestamp(float(utc_s), zone).date()
+    found: set[UtcS] = set()
     for ahead in range(-1, HORIZON_DAYS):
         day = start + timedelta(days=ahead)
         for weekday, at_s in edges:
@@ -120,13 +122,13 @@ def _edges(span: Span) -> Iterator[tuple[int, int]]:
         yield stop // DAY_S % 7, stop % DAY_S
 
 
-def moments(day: date, at_s: int, zone: ZoneInfo) -> set[float]:
+def moments(day: date, at_s: int, zone: ZoneInfo) -> set[UtcS]:
     """Return when a wall clock shows this: once, or twice in a night with an extra hour."""
     local = datetime.combine(day, time(at_s // 3600, at_s // 60 % 60, at_s % 60), zone)
-    return {local.replace(fold=fold).timestamp() for fold in (0, 1)}
+    return {UtcS(local.replace(fold=fold).timestamp()) for fold in (0, 1)}
 
 
-def jumps(day: date, zone: ZoneInfo) -> set[float]:
+def jumps(day: date, zone: ZoneInfo) -> set[UtcS]:
     """Return when, on a day of UTC, the clock of a zone changes; to the second."""
     low = int(datetime.combine(day, time(), UTC).timestamp())
     high = low + DAY_S
@@ -136,11 +138,11 @@ def jumps(day: date, zone: ZoneInfo) -> set[float]:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if _offset(middle, zone) == before else (low, middle)
-    return {float(high)}
+    return {UtcS(high)}
 
 
-def _offset(utc_s: float, zone: ZoneInfo) -> timedelta | None:
-    return datetime.fromtimestamp(utc_s, zone).utcoffset()
+def _offset(second: int, zone: ZoneInfo) -> timedelta | None:
+    return datetime.fromtimestamp(second, zone).utcoffset()
 
 
 def _clock(at_s: int) -> str:

@@ -15,6 +15,7 @@ from math import floor
 from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from federation.words import clean
 from policies.calendar.periods import Period, Span, period_at
@@ -74,9 +75,9 @@ class Budget:
     severity: Severity = Severity.WARNING
     kind: Kind = "budget"
 
-    def period_at(self, now_s: float) -> Period:
+    def period_at(self, utc_s: UtcS) -> Period:
         """The current period."""
-        return period_at(self.span, self.zone, now_s)
+        return period_at(self.span, self.zone, utc_s)
 
     def mark(self, period: Period, level: int) -> Mark:
         """Return the mark of the alert for this level of a period."""
@@ -159,10 +160,10 @@ class Spending:
         """The part that is settled."""
         return self.spent_nanos - self.held_nanos
 
-    def estimate_nanos(self, now_s: float) -> int | None:
+    def estimate_nanos(self, utc_s: UtcS) -> int | None:
         """Extrapolate the spending to the end of the period; None while it is too early."""
         whole_s = self.period.end_s - self.period.start_s
-        passed_s = now_s - self.period.start_s
+        passed_s = utc_s - self.period.start_s
         if passed_s < whole_s * ESTIMATE_FROM:
             return None
         return max(self.spent_nanos, round(self.spent_nanos * whole_s / passed_s))
@@ -194,7 +195,7 @@ class Pending:
     site: str
     records: int
     costs_nanos: Mapping[str, int]
-    oldest_s: float
+    oldest_s: UtcS
 
     @property
     def key(self) -> str:
@@ -206,7 +207,7 @@ class Pending:
 class Facts:
     """The input to the rules at one moment; `spent` and `pending` are by the name of the rule."""
 
-    now_s: float
+    utc_s: UtcS
     spent: Mapping[str, Spending] = field(default_factory=dict)
     prices: Collection[PoolPrice] = ()
     pending: Mapping[str, Collection[Pending]] = field(default_factory=dict)
@@ -219,7 +220,7 @@ class Alert:
     mark: Mark
     kind: Kind
     severity: Severity
-    at_s: float
+    at_s: UtcS
     text: str
     facts: Mapping[str, Any]
 
@@ -289,10 +290,10 @@ def _unpriced(rule: PriceLimit, facts: Facts) -> dict[str, str]:
     }
 
 
-def sample(rule: Rule, now_s: float) -> Alert:
+def sample(rule: Rule, utc_s: UtcS) -> Alert:
     """Return an alert of a rule whose text says that it is a test."""
     text = f"test of the alert {rule.name}: nothing has happened"
-    return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, now_s, text, {})
+    return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, utc_s, text, {})
 
 
 def printable(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
@@ -301,21 +302,21 @@ def printable(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
     return shown if len(name) <= chars_max else f"{shown}…"
 
 
-def moment(at_s: float) -> str:
+def moment(at_s: UtcS) -> str:
     """Format a time in ISO form, UTC."""
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(float(at_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _alerts(rule: Rule, facts: Facts) -> Iterator[Alert]:
     def alert(mark: Mark, text: str, told: dict[str, Any]) -> Alert:
-        return Alert(mark, rule.kind, rule.severity, facts.now_s, f"{rule.name}: {text}", told)
+        return Alert(mark, rule.kind, rule.severity, facts.utc_s, f"{rule.name}: {text}", told)
 
     match rule:
         case Budget() if rule.name in facts.spent:
             spending = facts.spent[rule.name]
             for level in rule.levels:
                 if spending.spent_nanos * 100 >= rule.amount_nanos * level:
-                    text, told = _budget_text(rule, spending, level, facts.now_s)
+                    text, told = _budget_text(rule, spending, level, facts.utc_s)
                     yield alert(rule.mark(spending.period, level), text, told)
         case PriceLimit():
             for price in facts.prices:
@@ -343,13 +344,13 @@ def whose(rule: Budget) -> str:
 
 
 def _budget_text(
-    rule: Budget, spending: Spending, level: int, now_s: float
+    rule: Budget, spending: Spending, level: int, utc_s: UtcS
 ) -> tuple[str, dict[str, Any]]:
     def money(nanos: int) -> str:
         return format_money(nanos, rule.currency)
 
     share = 100 * spending.spent_nanos / rule.amount_nanos
-    estimate_nanos = spending.estimate_nanos(now_s)
+    estimate_nanos = spending.estimate_nanos(utc_s)
     text = (
         f"{whose(rule)}, {spending.period.key}: {level} % of {money(rule.amount_nanos)} is reached"
         f" ({share:.1f} %): {money(spending.settled_nanos)} settled, "

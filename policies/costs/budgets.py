@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_amount
 from federation.reasons import Reason
 from policies.calendar.periods import UTC_ZONE, Period, Span, period_at
@@ -107,9 +108,9 @@ class Budget:
             return False
         return self.party.includes(whose)
 
-    def period_at(self, now_s: float) -> Period | None:
+    def period_at(self, utc_s: UtcS) -> Period | None:
         """The period at a time; None for a budget that is not periodic."""
-        return None if self.span is None else period_at(self.span, self.zone, now_s)
+        return None if self.span is None else period_at(self.span, self.zone, utc_s)
 
     def bound_nanos(
         self, tariff: Tariff, limit_s: float | None, task_s: float | None
@@ -169,9 +170,9 @@ class Purse:
         *("short_nanos", "spent_nanos", "total_nanos", "was_told"),
     )
 
-    def __init__(self, budget: Budget, now_s: float) -> None:
+    def __init__(self, budget: Budget, utc_s: UtcS) -> None:
         self.budget = budget
-        self.period = budget.period_at(now_s)
+        self.period = budget.period_at(utc_s)
         self.spent_nanos = self.held_nanos = self.total_nanos = self.short_nanos = 0
         self.elsewhere_nanos = self.lent_nanos = self.reserved_nanos = self.allotted_nanos = 0
         self.is_open = not budget.owner
@@ -226,17 +227,17 @@ class Purse:
             return False
         return not self.budget.owner or (bool(self.refused) and one_nanos >= self.refused_nanos)
 
-    def spend(self, nanos: int, now_s: float) -> None:
+    def spend(self, nanos: int, utc_s: UtcS) -> None:
         """Count an amount that was reported at a time."""
-        self.turn(now_s)
+        self.turn(utc_s)
         self.spent_nanos += nanos
         self.total_nanos += nanos
 
-    def turn(self, now_s: float) -> bool:
+    def turn(self, utc_s: UtcS) -> bool:
         """Begin a new period if the last one is over; a clock that is set back begins none."""
-        if self.period is None or now_s < self.period.end_s:
+        if self.period is None or utc_s < self.period.end_s:
             return False
-        self.period = self.budget.period_at(now_s)
+        self.period = self.budget.period_at(utc_s)
         self.spent_nanos = 0
         self.was_told = False
         return True
@@ -359,6 +360,6 @@ def named(budget: Budget) -> str:
     return f"the {kind} {budget.name!r} ({budget.party})"
 
 
-def when_shown(at_s: float, zone: ZoneInfo) -> str:
+def when_shown(at_s: UtcS, zone: ZoneInfo) -> str:
     """Format a time by the clock of a zone, for people."""
-    return f"{datetime.fromtimestamp(at_s, zone):%Y-%m-%d %H:%M} {zone.key}"
+    return f"{datetime.fromtimestamp(float(at_s), zone):%Y-%m-%d %H:%M} {zone.key}"

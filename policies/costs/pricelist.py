@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
 from federation.messages.adverts import PriceChange
 from federation.money import check_currency
 from policies.access.windows import NO_WINDOWS, Plan, Window
@@ -113,7 +114,7 @@ class PriceList:
         if self.extras.minimum_nanos > dearest:
             raise ValueError("the minimum charge of a task exceeds the price of a slot-hour")
 
-    def at(self, utc_s: float, level: int = 0) -> "PriceNow":
+    def at(self, utc_s: UtcS, level: int = 0) -> "PriceNow":
         """Return the list at a time, at this level of the spot price, if it has one."""
         holds = self._holds(utc_s)
         public_nanos = self._public_nanos(*holds, level)
@@ -128,32 +129,32 @@ class PriceList:
         )
         return PriceNow(self, tariff, self._next(utc_s, level, public_nanos), level)
 
-    def public_nanos(self, utc_s: float, level: int = 0) -> int:
+    def public_nanos(self, utc_s: UtcS, level: int = 0) -> int:
         """Return the public price of a slot-hour at a time, at this level of the spot price."""
         return self._public_nanos(*self._holds(utc_s), level)
 
-    def next_change_s(self, utc_s: float) -> float | None:
+    def next_change_s(self, utc_s: UtcS) -> UtcS | None:
         """Return when band or window will change, UTC; None if not within eight days."""
         now = self._holds(utc_s)
         return next((at_s for at_s, *holds in self._ahead(utc_s) if tuple(holds) != now), None)
 
-    def band_changes(self, utc_s: float) -> list[float]:
+    def band_changes(self, utc_s: UtcS) -> list[UtcS]:
         """Return the times at which the band may change, in the coming eight days, in order."""
         if not self.bands:
             return []
         return list(changes(utc_s, self.zone, (band.span for band in self.bands)))
 
-    def _ahead(self, utc_s: float) -> Iterator[tuple[float, Band | None, Window | None]]:
+    def _ahead(self, utc_s: UtcS) -> Iterator[tuple[UtcS, Band | None, Window | None]]:
         """Yield the times at which band or window may change in the next eight days, with both."""
         spans = list(self.plan.spans(utc_s, utc_s + HORIZON_DAYS * DAY_S))
         begin_s = [span.from_s for span in spans]
         for at_s in sorted({*self.band_changes(utc_s), *begin_s[1:]}):
             yield at_s, self._band(at_s), spans[bisect_right(begin_s, at_s) - 1].window
 
-    def _holds(self, utc_s: float) -> tuple[Band | None, Window | None]:
+    def _holds(self, utc_s: UtcS) -> tuple[Band | None, Window | None]:
         return self._band(utc_s), self.plan.at(utc_s)
 
-    def _band(self, utc_s: float) -> Band | None:
+    def _band(self, utc_s: UtcS) -> Band | None:
         if not self.bands:
             return None
         week_s = week_second(utc_s, self.zone)
@@ -167,7 +168,7 @@ class PriceList:
             price_nanos = Adjustment(factor=window.price_factor).of(price_nanos)
         return price_nanos if self.spot is None else self.spot.within(price_nanos)
 
-    def _next(self, utc_s: float, level: int, public_nanos: int) -> PriceChange | None:
+    def _next(self, utc_s: UtcS, level: int, public_nanos: int) -> PriceChange | None:
         for at_s, band, window in self._ahead(utc_s):
             price_nanos = self._public_nanos(band, window, level)
             if price_nanos != public_nanos:

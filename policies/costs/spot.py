@@ -15,6 +15,7 @@ from fractions import Fraction
 from math import exp
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.tariffs import round_half_up
 
 # In widths of a level: half a width from the middle is its edge, and half as much again leaves it.
@@ -60,10 +61,10 @@ class SpotState:
 
     level: int = 0
     damped: float = 0.0
-    at_s: float | None = None
+    at_s: UtcS | None = None
 
 
-def follow(spot: Spot, state: SpotState, utilisation: float, utc_s: float) -> SpotState:
+def follow(spot: Spot, state: SpotState, utilisation: float, utc_s: UtcS) -> SpotState:
     """Return the state after a measurement of utilisation; the first is taken undamped.
 
     A clock that was set back counts as no time.

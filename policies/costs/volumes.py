@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.calendar.periods import UTC_ZONE, Span, period_at
 
 BUYERS_MAX: Final = 100_000
@@ -22,13 +23,13 @@ class Buyer:
     user: str = ""  # of this site; empty for a site
 
 
-def month_of(utc_s: float) -> int:
+def month_of(utc_s: UtcS) -> int:
     """Return the calendar month, counted from the year 0."""
-    at = datetime.fromtimestamp(utc_s, UTC)
+    at = datetime.fromtimestamp(float(utc_s), UTC)
     return at.year * 12 + at.month - 1
 
 
-def month_start_s(utc_s: float) -> float:
+def month_start_s(utc_s: UtcS) -> UtcS:
     """Return when the month began, UTC."""
     return period_at(Span.MONTH, UTC_ZONE, utc_s).start_s
 
@@ -44,12 +45,12 @@ class Volumes:
         self._month = 0
         self._had_ns: dict[Buyer, int] = {}
 
-    def take_up(self, had_ns: Mapping[Buyer, int], utc_s: float) -> None:
+    def take_up(self, had_ns: Mapping[Buyer, int], utc_s: UtcS) -> None:
         """Begin with the month's figures from the books."""
         self._month = month_of(utc_s)
         self._had_ns = dict(had_ns)
 
-    def add(self, buyer: Buyer, wall_ns: int, utc_s: float) -> None:
+    def add(self, buyer: Buyer, wall_ns: int, utc_s: UtcS) -> None:
         """Count slot time that was charged."""
         month = month_of(utc_s)
         if month > self._month:  # a clock that was set back continues the same month
@@ -59,6 +60,6 @@ class Volumes:
         while len(self._had_ns) > BUYERS_MAX:
             del self._had_ns[next(iter(self._had_ns))]
 
-    def had_ns(self, buyer: Buyer, utc_s: float) -> int:
+    def had_ns(self, buyer: Buyer, utc_s: UtcS) -> int:
         """Return the slot time that a buyer has had of a pool in the month."""
         return 0 if month_of(utc_s) > self._month else self._had_ns.get(buyer, 0)

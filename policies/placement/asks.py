@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from federation.clocks import UtcS
 from policies.placement.feasibility import Terms
 from policies.tariffs import PriceClass
 
@@ -65,7 +66,7 @@ class Wishes:
     """A user's constraints and preferences for the placement of a job; unset ones do not limit."""
 
     objective: Objective | None = None  # None: the site's default
-    deadline_s: float | None = None  # UTC; the job must be done by then
+    deadline_s: UtcS | None = None  # UTC; the job must be done by then
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # its data may go only there
@@ -88,7 +89,7 @@ class Ask:
     task_s_at: Mapping[str, float] = field(default_factory=dict)  # by site, where it differs
     function_bytes: int = 0
     task_bytes: int = 0  # of one task's arguments and result
-    deadline_s: float | None = None  # UTC
+    deadline_s: UtcS | None = None  # UTC
     budget_nanos: int | None = None  # the remaining budget, in the currency of the terms
     price_class: PriceClass = "guaranteed"
     when_closed: WhenClosed | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from federation.clocks import UtcS
 from federation.reasons import Reason
 from policies.placement.asks import Ask, House, WhenClosed
 from policies.placement.decisions import Decision, Why
@@ -31,8 +32,8 @@ class Quote:
     key: Key
     tasks: int  # that it accepts
     price_nanos: int  # of a slot-hour, fixed
-    begin_s: float  # UTC, when the first task would start
-    finish_s: float  # UTC, when the last of them would be done
+    begin_s: UtcS  # UTC, when the first task would start
+    finish_s: UtcS  # UTC, when the last of them would be done
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Rest:
     `is_no` marks a refusal of such work that only the site's operator can change.
     """
 
-    until_s: float
+    until_s: UtcS
     why: str = "did not answer"
     is_no: bool = False
 
@@ -51,7 +52,7 @@ def place(
     ask: Ask,
     market: Market,
     house: House,
-    now_s: float,
+    utc_s: UtcS,
     chance: Chance,
     resting: Mapping[str, Rest] | None = None,
 ) -> Decision:
@@ -61,38 +62,38 @@ def place(
         ask: the tasks and their limits.
         market: the knowledge of all pools.
         house: this site's preferences.
-        now_s: UTC.
+        utc_s: now.
         chance: for the draw among near-equals; see ranking.lots.
         resting: sites, and single pools as "site/pool", that are in back-off after a refusal or a
             timeout.
     """
-    candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
+    candidates, estimates, refused = consider(ask, market, house, utc_s, resting or {})
     if not candidates:
-        return Decision(ask, house, now_s, Why.NOBODY, None, refused, 0, (), None)
-    ranking = Ranking(candidates, estimates, ask.objective, house, now_s)
+        return Decision(ask, house, utc_s, Why.NOBODY, None, refused, 0, (), None)
+    ranking = Ranking(candidates, estimates, ask.objective, house, utc_s)
     near = _near_equals(ask, ranking, house)
     own = ranking.own() if house.prefer_own_s else []
-    home = [one for one in own if _starts_at_home(one, house, now_s)]
+    home = [one for one in own if _starts_at_home(one, house, utc_s)]
     if ask.when_closed is WhenClosed.WAIT and not home:
-        ranking, given_up = _worth_the_wait(ask, ranking, house, now_s)
+        ranking, given_up = _worth_the_wait(ask, ranking, house, utc_s)
         refused += given_up
         near = _near_equals(ask, ranking, house)
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
     # With the best candidate among them, no plan is worse than the best possible by more than the
     # band.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
-    preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    preferred, plan = _plan(ask, liked, ranking, house, utc_s)
     deferral = None
     if ask.deferrable:
         shares = {lane.key for lane, _ in plan.shares}
         used = [one for one in preferred if one.key in shares]
         over_time = _distinct(used, ranking.promising(house.sites_max))
         over_time = over_time[: max(len(used), house.sites_max)]
-        deferral = defer(ask, over_time, plan, ranking.scale, house, now_s)
+        deferral = defer(ask, over_time, plan, ranking.scale, house, utc_s)
         if deferral.runs:
-            preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
+            preferred, plan = over_time, _begun(ask, over_time, deferral, house, utc_s)
     why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
-    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
+    return Decision(ask, house, utc_s, why, ranking, refused, len(near), preferred, plan, deferral)
 
 
 def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
@@ -102,7 +103,7 @@ def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
 
 
 def consider(
-    ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, Rest]
+    ask: Ask, market: Market, house: House, utc_s: UtcS, resting: Mapping[str, Rest]
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
     """Pass every candidate through the filters, cheapest first; estimate those that remain."""
     verdicts = market.verdicts(ask.terms)
@@ -113,13 +114,13 @@ def consider(
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = _rest_of(candidate.key, resting) if resting else None
-        if waits and rest is not None and candidate.is_closed(now_s):
+        if waits and rest is not None and candidate.is_closed(utc_s):
             rest = None  # it is asked only when it opens, and may have recovered by then
-        if verdict is None and rest is not None and rest.until_s > now_s:
+        if verdict is None and rest is not None and rest.until_s > utc_s:
             words = "{}; in back-off for {:.0f} s"
-            verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
+            verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - utc_s))
         if verdict is None:
-            verdict = estimate(ask, candidate, now_s, house)
+            verdict = estimate(ask, candidate, utc_s, house)
         if isinstance(verdict, Refusal):
             refused.append((candidate, verdict))
         else:
@@ -134,14 +135,14 @@ def _rest_of(key: Key, resting: Mapping[str, Rest]) -> Rest | None:
 
 
 def _worth_the_wait(
-    ask: Ask, ranking: Ranking, house: House, now_s: float
+    ask: Ask, ranking: Ranking, house: House, utc_s: UtcS
 ) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
     """Rank, for a job that waits for windows, the near-equals of the best as if all were open.
 
     If the best one is open now, return the whole ranking, as for any other job.
     """
     rows = ranking[:]
-    closed_s = [one.candidate.opens_s(now_s) - now_s for one in rows]
+    closed_s = [one.candidate.opens_at_s(utc_s) - utc_s for one in rows]
     if not any(closed_s):
         return ranking, []
     candidates = [one.candidate for one in rows]
@@ -149,8 +150,8 @@ def _worth_the_wait(
         one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
         for one, wait_s in zip(rows, closed_s, strict=True)
     ]
-    near = Ranking(candidates, as_open, ask.objective, house, now_s).near_equals(house.band)
-    if near[0].candidate.opens_s(now_s) <= now_s:
+    near = Ranking(candidates, as_open, ask.objective, house, utc_s).near_equals(house.band)
+    if near[0].candidate.opens_at_s(utc_s) <= utc_s:
         return ranking, []
     liked = {one.key for one in near}
     kept = [one for one in rows if one.key in liked]
@@ -162,10 +163,10 @@ def _worth_the_wait(
         if one.key not in liked
     ]
     candidates, estimates = [one.candidate for one in kept], [one.estimate for one in kept]
-    return Ranking(candidates, estimates, ask.objective, house, now_s), given_up
+    return Ranking(candidates, estimates, ask.objective, house, utc_s), given_up
 
 
-def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
+def choose_quote(decision: Decision, quotes: Sequence[Quote], utc_s: UtcS) -> Quote | None:
     """Return the best of the quotes for the same work, on the decision's own scale, or None.
 
     A quote that breaks the deadline or the budget does not count, nor does one that is worse than
@@ -191,7 +192,7 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Q
             continue
         rate = house.rate(one.candidate.advert.currency) or 0.0
         money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
-        utility = scale.utility(money, quote.finish_s - now_s, one.carbon)
+        utility = scale.utility(money, quote.finish_s - utc_s, one.carbon)
         if utility > limit:
             continue
         rated = ((takes < wanted, utility, quote.key), quote)
@@ -209,7 +210,7 @@ def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
     return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
 
 
-def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
+def lane_of(one: Ranked, ask: Ask, house: House, utc_s: UtcS) -> Lane:
     """Convert a candidate to a lane for the splitter.
 
     Its rate is that of its slots, or that of its link when that is lower. While the duration of a
@@ -224,8 +225,8 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
         key=candidate.key,
         rate=rate,
         task_s=found.task_s,
-        start_s=found.begin_s + found.late_s - now_s,
-        closes_s=found.closes_s - now_s if is_known else inf,
+        start_s=found.begin_s + found.late_s - utc_s,
+        closes_s=found.closes_at_s - utc_s if is_known else inf,
         tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
         price_nanos=found.price_nanos,
         currency=candidate.advert.currency,
@@ -235,7 +236,7 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
 
 
 def _plan(
-    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, utc_s: UtcS
 ) -> tuple[list[Ranked], Split]:
     """Split over the preferred places; if they are too few, over others as well."""
     most = house.sites_max
@@ -243,13 +244,13 @@ def _plan(
         # The cost of a task is unknown: measure it at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
-    plan = _split(ask, preferred, house, now_s)
+    plan = _split(ask, preferred, house, utc_s)
     if ask.task_s is None:
         return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
     for others, taste in _others(ask, liked, ranking, house):
         if not plan.short:
             break
-        other = _split(ask, others, taste, now_s)
+        other = _split(ask, others, taste, utc_s)
         if other.short < plan.short:
             preferred, plan = others, other
     return preferred, plan
@@ -274,25 +275,25 @@ def _others(
 
 
 def _begun(
-    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
+    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, utc_s: UtcS
 ) -> Split:
     """Return the part of a plan over time that begins at once; the rest waits."""
-    lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
+    lanes = tuple(lane_of(one, ask, house, utc_s) for one in preferred)
     tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
     reason = Reason.BETTER_LATER if deferral.waits else None
     return Split(lanes, tasks, deferral.waits, reason)
 
 
-def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:
+def _split(ask: Ask, preferred: Sequence[Ranked], house: House, utc_s: UtcS) -> Split:
     limits = Limits()
     if ask.task_s is not None:
-        deadline_s = inf if ask.deadline_s is None else ask.deadline_s - now_s
+        deadline_s = inf if ask.deadline_s is None else ask.deadline_s - utc_s
         limits = Limits(deadline_s, ask.budget_nanos)
     lanes = []
     tasks, left_nanos = ask.tasks, limits.budget_nanos
     for one in preferred:
-        lane = lane_of(one, ask, house, now_s)
-        if _starts_at_home(one, house, now_s):
+        lane = lane_of(one, ask, house, utc_s)
+        if _starts_at_home(one, house, utc_s):
             at_home = _home_tasks(_as_is(one, lane), house.prefer_own_s)
             home = min(tasks, at_home, lane.tasks_by(limits.deadline_s))
             if left_nanos is not None:
@@ -325,9 +326,9 @@ def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
     return list({one.key: one for group in groups for one in group}.values())
 
 
-def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:
+def _starts_at_home(one: Ranked, house: House, utc_s: UtcS) -> bool:
     if not house.prefer_own_s or not one.candidate.is_own:
         return False
     if one.candidate.is_cold and house.prefer_own_s < inf:
         return False  # idle owned slots come before peers, and peers before rented slots
-    return one.estimate.begin_s - now_s <= house.prefer_own_s
+    return one.estimate.begin_s - utc_s <= house.prefer_own_s

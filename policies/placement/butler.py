@@ -36,6 +36,7 @@ from enum import StrEnum
 from math import ceil, inf
 from typing import Final, NamedTuple
 
+from federation.clocks import UtcS
 from federation.words import count
 from policies.placement.asks import Objective
 from policies.tariffs import HOUR_NS, cost_nanos
@@ -89,22 +90,22 @@ class Pilot:
 
     Attributes:
         since_s: when this stage began; for a ready pilot without work, when it became idle.
-        paid_s: since when it is paid for; None: it is not.
+        paid_since_s: since when it is paid for; None: it is not.
         busy: its busy slots.
         lost_s: the work that is lost if it is stopped now: the total run time of its tasks.
         can_return: it drains by this site's choice alone, and can be given work again.
-        ends_s: when its grid will stop it; None: never.
+        ends_at_s: when its grid will stop it; None: never.
     """
 
     name: str
     stage: Stage
     slots: int
-    since_s: float
-    paid_s: float | None = None
+    since_s: UtcS
+    paid_since_s: UtcS | None = None
     busy: int = 0
     lost_s: float = 0.0
     can_return: bool = False
-    ends_s: float | None = None
+    ends_at_s: UtcS | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -137,7 +138,7 @@ class Work:
     tasks: int = 0
     slot_s: float = 0.0
     running_s: float = 0.0
-    due: tuple[tuple[float, int, float], ...] = ()
+    due: tuple[tuple[UtcS, int, float], ...] = ()
     haste: float = 1.0
     owed: int = 0
     spread: int = 0
@@ -160,7 +161,7 @@ class Past:
     Attributes:
         starts, stops: the moments of the last minute, one for each pilot.
         failures: failed starts since the last success.
-        failed_s: the time of the last failure.
+        failed_at_s: the time of the last failure.
         start_s: the duration of a start, as measured, or as its owner expects.
         price_nanos: the cost of a slot-hour to this site, as far as is known.
         attainable: slots that the grid could give beyond those ready or starting; None: unknown.
@@ -168,10 +169,10 @@ class Past:
     """
 
     start_s: float
-    starts: Sequence[float] = ()
-    stops: Sequence[float] = ()
+    starts: Sequence[UtcS] = ()
+    stops: Sequence[UtcS] = ()
     failures: int = 0
-    failed_s: float = -inf
+    failed_at_s: UtcS = UtcS(-inf)
     price_nanos: int = 0
     attainable: int | None = None
     barred: str = ""
@@ -252,7 +253,7 @@ def _whole(slots: int, pilot_slots: int) -> int:
     return -(-slots // pilot_slots) * pilot_slots
 
 
-def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> Growth:
+def growth(rules: Rules, past: Past, there: int, coming: int, utc_s: UtcS) -> Growth:
     """Return the capacity that a pool could add.
 
     Args:
@@ -260,7 +261,7 @@ def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> G
         coming: slots that are starting.
     """
     slots, attainable = slots_max(rules, past) - there, past.attainable
-    if past.barred or _rest_s(past, now_s) > 0:
+    if past.barred or _rest_s(past, utc_s) > 0:
         attainable = 0
     if attainable is not None:
         slots = min(slots, coming + attainable)
@@ -268,7 +269,7 @@ def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> G
     return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste, rules.pilot_slots)
 
 
-def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s: float) -> Orders:
+def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, utc_s: UtcS) -> Orders:
     """Decide the actions for a pool now.
 
     Args:
@@ -278,11 +279,11 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     spent: list[str] = []
     active: list[Pilot] = []
     for each in known:
-        if _is_spent(rules, each, work, past, now_s):
+        if _is_spent(rules, each, work, past, utc_s):
             spent.append(each.name)
         elif each.stage is not Stage.DRAINING:
             active.append(each)
-    wanted, why = _wanted(rules, active, work, past, now_s)
+    wanted, why = _wanted(rules, active, work, past, utc_s)
     said = [why]
     if spent:
         said.append(f"{len(spent)} end before any queued task could: draining")
@@ -290,17 +291,17 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
         tasks = count(work.stranded, "task")
         said.append(f"no slots are started or kept for {tasks} more: {work.stranded_why}")
     there = sum(each.slots for each in active)
-    stops = _left_of(rules.stops_max, past.stops, now_s)
+    stops = _left_of(rules.stops_max, past.stops, utc_s)
     if there < wanted:
         room = slots_max(rules, past) - sum(each.slots for each in known)
         undrain, back = _taken_back(known, wanted - there)
         said += [f"{len(undrain)} drains are cancelled: their slots are needed again"] * bool(
             undrain
         )
-        start, limit = _starts(rules, wanted - there - back, room, past, now_s)
+        start, limit = _starts(rules, wanted - there - back, room, past, utc_s)
         let_go, why_all = tuple(spent[:stops]), (*said, *limit)
         return Orders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
-    cancel, drain = _released(rules, active, wanted, work, past, now_s)
+    cancel, drain = _released(rules, active, wanted, work, past, utc_s)
     drain = [*spent, *drain]
     limited = len(cancel) + len(drain) > stops
     cancel = cancel[:stops]
@@ -321,7 +322,7 @@ def _idle_s(rules: Rules, start_s: float) -> float:
 
 
 def _wanted(
-    rules: Rules, active: Sequence[Pilot], work: Work, past: Past, now_s: float
+    rules: Rules, active: Sequence[Pilot], work: Work, past: Past, utc_s: UtcS
 ) -> tuple[int, str]:
     """Return how many slots there should be, and why."""
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
@@ -340,10 +341,10 @@ def _wanted(
         slots, why = _worth(rules, work, left_s, past.start_s)
     if work.owed > slots:
         slots, why = work.owed, f"{count(work.owed, 'slot')}: sold to other sites"
-    for due_s, slots_due in _by_deadline(active, work, past, now_s):
+    for due_s, slots_due in _by_deadline(active, work, past, utc_s):
         if slots_due > slots:
             slots = slots_due
-            in_s = due_s - now_s
+            in_s = due_s - utc_s
             why = f"{count(slots, 'slot')}: needed for the work that is due in {in_s:,.0f} s"
     if work.kept:
         slots = max(slots, sum(each.busy for each in active)) + work.kept
@@ -397,21 +398,21 @@ def slots_max(rules: Rules, past: Past) -> int:
 
 
 def _by_deadline(
-    active: Sequence[Pilot], work: Work, past: Past, now_s: float
-) -> Iterable[tuple[float, int]]:
+    active: Sequence[Pilot], work: Work, past: Past, utc_s: UtcS
+) -> Iterable[tuple[UtcS, int]]:
     """Yield for each due time the slots that are needed for all the work due by then.
 
     Slots that are ready, or come soonest, are used before new ones.
     """
     if not work.due:
         return
-    coming = sorted((_ready_in_s(each, past, now_s), each.slots) for each in active)
+    coming = sorted((_ready_in_s(each, past, utc_s), each.slots) for each in active)
     total_s = work.running_s  # the tasks at workers are done first
     for due_s, tasks, task_s in sorted(work.due):
         total_s += tasks * task_s
         needed, left_s = 0, total_s
         for wait_s, slots in (*coming, (past.start_s, work.at_once)):
-            time_s = due_s - now_s - wait_s
+            time_s = due_s - utc_s - wait_s
             time_s -= time_s % task_s
             if left_s <= 0 or time_s <= 0:
                 break
@@ -421,15 +422,15 @@ def _by_deadline(
         yield due_s, min(work.at_once, needed)
 
 
-def _ready_in_s(pilot: Pilot, past: Past, now_s: float) -> float:
+def _ready_in_s(pilot: Pilot, past: Past, utc_s: UtcS) -> float:
     """Return how long it takes until a pilot is ready, as an estimate."""
     if pilot.stage is Stage.READY:
         return 0.0
-    return max(0.0, past.start_s - (now_s - pilot.since_s))
+    return max(0.0, past.start_s - (utc_s - pilot.since_s))
 
 
 def _starts(
-    rules: Rules, slots: int, room: int, past: Past, now_s: float
+    rules: Rules, slots: int, room: int, past: Past, utc_s: UtcS
 ) -> tuple[int, tuple[str, ...]]:
     """Return how many pilots to start for these slots, and the limit that applies.
 
@@ -442,12 +443,12 @@ def _starts(
         return 0, ()
     if past.barred:
         return 0, ("no pilots are started until the fault is fixed",)
-    rest_s = _rest_s(past, now_s)
+    rest_s = _rest_s(past, utc_s)
     if rest_s > 0:
         return 0, (f"{past.failures} starts failed: in back-off for {rest_s:,.0f} s",)
     limits = [
         (
-            _left_of(rules.starts_max, past.starts, now_s),
+            _left_of(rules.starts_max, past.starts, utc_s),
             f"the limit of {rules.starts_max} starts a minute is reached",
         ),
         (
@@ -475,16 +476,16 @@ def _taken_back(known: Iterable[Pilot], slots: int) -> tuple[list[str], int]:
     return names, back
 
 
-def _rest_s(past: Past, now_s: float) -> float:
+def _rest_s(past: Past, utc_s: UtcS) -> float:
     """Return the remaining back-off after failed starts."""
     if not past.failures:
         return 0.0
     pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(past.failures - 1, 16))
-    return past.failed_s + pause_s - now_s
+    return past.failed_at_s + pause_s - utc_s
 
 
 def _released(
-    rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, now_s: float
+    rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, utc_s: UtcS
 ) -> tuple[list[str], list[str]]:
     """Return the pilots to cancel, and those to drain."""
     there = sum(each.slots for each in active)
@@ -494,7 +495,7 @@ def _released(
     drain: list[str] = []
     for each in sorted(active, key=_dispensable):
         unneeded = each.stage is Stage.QUEUED and there - each.slots >= wanted
-        rests = spare >= each.slots and _has_rested(rules, each, past.start_s, now_s)
+        rests = spare >= each.slots and _has_rested(rules, each, past.start_s, utc_s)
         if not (over > 0 or unneeded or rests):
             continue
         (drain if each.stage is Stage.READY else cancel).append(each.name)
@@ -512,30 +513,30 @@ def _dispensable(pilot: Pilot) -> tuple[int, float, float]:
         case Stage.STARTING:
             return 1, -pilot.since_s, 0.0
         case _ if pilot.is_idle:
-            return 2, pilot.since_s, 0.0
+            return 2, float(pilot.since_s), 0.0
         case _:
-            return 3, pilot.lost_s, pilot.since_s
+            return 3, pilot.lost_s, float(pilot.since_s)
 
 
-def _has_rested(rules: Rules, pilot: Pilot, start_s: float, now_s: float) -> bool:
+def _has_rested(rules: Rules, pilot: Pilot, start_s: float, utc_s: UtcS) -> bool:
     """Whether a pilot has been idle for long enough, and its paid step ends."""
-    if not pilot.is_idle or now_s - pilot.since_s < _idle_s(rules, start_s):
+    if not pilot.is_idle or utc_s - pilot.since_s < _idle_s(rules, start_s):
         return False
-    if not rules.step_s or pilot.paid_s is None:
+    if not rules.step_s or pilot.paid_since_s is None:
         return True
-    return rules.step_s - (now_s - pilot.paid_s) % rules.step_s <= STEP_LEAD_S
+    return rules.step_s - (utc_s - pilot.paid_since_s) % rules.step_s <= STEP_LEAD_S
 
 
-def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, now_s: float) -> bool:
+def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, utc_s: UtcS) -> bool:
     """Whether an idle pilot will end before any queued task could finish, so that it only costs.
 
     It must have been idle for the usual time first: possibly all pilots end this soon.
     """
-    if pilot.ends_s is None or not work.least_s or now_s + work.least_s < pilot.ends_s:
+    if pilot.ends_at_s is None or not work.least_s or utc_s + work.least_s < pilot.ends_at_s:
         return False
-    return pilot.is_idle and now_s - pilot.since_s >= _idle_s(rules, past.start_s)
+    return pilot.is_idle and utc_s - pilot.since_s >= _idle_s(rules, past.start_s)
 
 
-def _left_of(most: int, moments: Iterable[float], now_s: float) -> int:
+def _left_of(most: int, moments: Iterable[UtcS], utc_s: UtcS) -> int:
     """Return how many of `most` in a minute are left."""
-    return max(0, most - sum(now_s - MINUTE_S < each <= now_s for each in moments))
+    return max(0, most - sum(utc_s - MINUTE_S < each <= utc_s for each in moments))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from federation.reasons import NEVER, Reason
 from policies.placement.asks import Ask, House, WhenClosed
@@ -38,7 +39,7 @@ class Decision:
 
     ask: Ask
     house: House
-    made_s: float
+    made_at_s: UtcS
     why: Why
     ranking: Ranking | None  # of the accepted; None when all were refused
     refused: Sequence[tuple[Candidate, Refusal]]
@@ -78,7 +79,7 @@ class Decision:
 
     def _awaits(self, candidate: Candidate) -> bool:
         """Whether the job waits for this pool's window."""
-        return self.ask.when_closed is WhenClosed.WAIT and candidate.is_closed(self.made_s)
+        return self.ask.when_closed is WhenClosed.WAIT and candidate.is_closed(self.made_at_s)
 
     def verdict(self, key: Key) -> Ranked | Refusal | None:
         """Return the verdict on one candidate; None when it was not known."""
@@ -89,14 +90,14 @@ class Decision:
         """Convert to plain data for people and scripts, bounded for any number of candidates."""
         plan = self.plan
         return {
-            "made_s": self.made_s,
+            "made_s": self.made_at_s,
             "why": self.why.value,
             "text": self._text(),
             "objective": asdict(self.ask.objective),
             "tasks": self.ask.tasks,
             "task_s": self.ask.task_s,
             "when_closed": str(self.ask.when_closed or ""),
-            "finish_s": self.made_s + plan.finish_s if plan and plan.shares else None,
+            "finish_s": self.made_at_s + plan.finish_s if plan and plan.shares else None,
             "cost": _costs(plan.shares) if plan else {},
             "carbon_g": plan.carbon_g if plan else None,
             "short": plan.short if plan else 0,
@@ -138,14 +139,14 @@ class Decision:
     def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
         one = next(one for one in self.preferred if one.key == lane.key)
         currency = one.candidate.advert.currency
-        opens_s = one.candidate.opens_s(self.made_s)
+        opens_s = one.candidate.opens_at_s(self.made_at_s)
         return {
             "site": lane.key[0],
             "pool": lane.key[1],
             "tasks": tasks,
-            "opens_s": opens_s if opens_s > self.made_s else None,
-            "begin_s": self.made_s + lane.start_s,
-            "finish_s": self.made_s + lane.finish_s(tasks),
+            "opens_s": opens_s if opens_s > self.made_at_s else None,
+            "begin_s": self.made_at_s + lane.start_s,
+            "finish_s": self.made_at_s + lane.finish_s(tasks),
             "cost_nanos": lane.cost_nanos(tasks),
             "cost": format_money(lane.cost_nanos(tasks), currency),
         }
@@ -177,7 +178,7 @@ def _rows(decision: Decision, shown: int) -> list[dict[str, Any]]:
                 "carbon_g": found.carbon_g,
                 "fits": fits(decision.ask, found),
                 "slots": found.slots,
-                "age_s": max(0.0, decision.made_s - one.candidate.as_of_s),
+                "age_s": max(0.0, decision.made_at_s - one.candidate.as_of_s),
             }
         )
     return rows

@@ -21,6 +21,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, Final, NamedTuple
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from policies.placement.asks import Ask, House, WhenClosed
 from policies.placement.estimates import ROUNDING, price_over
@@ -53,14 +54,14 @@ class Berth:
     slots: int
     task_s: float
     counted_s: float
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     lead_s: float
     is_open: bool
     worth: Curve
     grams: Curve
     money: Curve
-    starts: Sequence[tuple[float, float]]
+    starts: Sequence[tuple[UtcS, float]]
 
     def runs(self, limit: float) -> "Iterator[Run]":
         """Yield all the runs that it can do where w(t) is within a limit, in order."""
@@ -82,7 +83,7 @@ class Run(NamedTuple):
     """Tasks that a pool's slots run one after the other, without a break."""
 
     berth: Berth
-    begin_s: float
+    begin_s: UtcS
     tasks: int
 
     @property
@@ -91,7 +92,7 @@ class Run(NamedTuple):
         return -(-self.tasks // self.berth.slots)
 
     @property
-    def end_s(self) -> float:
+    def end_s(self) -> UtcS:
         """When it is done, by the planned duration of a task."""
         return self.begin_s + self.rounds * self.berth.counted_s
 
@@ -123,7 +124,7 @@ class Deferral:
         now: tasks that begin at once, by pool, where that is better than the original plan.
         runs: the whole plan, by when the runs begin; empty when it is no better.
         waits: tasks that wait.
-        until_s: UTC, when the first of them begin; `look_s`: when these are to be sent.
+        until_s: UTC, when the first of them begin; `look_at_s`: when these are to be sent.
         finish_s: UTC, when all is done, by the planned duration of a task.
         carbon_g, money: the emissions and cost of all of it; `at_once_g`, `at_once_money`: the same
             if it began now. Money is in nano-units of the house's currency.
@@ -133,9 +134,9 @@ class Deferral:
     now: Mapping[Key, int] = field(default_factory=dict)
     runs: Sequence[Run] = ()
     waits: int = 0
-    until_s: float = 0.0
-    look_s: float = 0.0
-    finish_s: float = 0.0
+    until_s: UtcS = UtcS(0.0)
+    look_at_s: UtcS = UtcS(0.0)
+    finish_s: UtcS = UtcS(0.0)
     carbon_g: float = 0.0
     at_once_g: float = 0.0
     money: float = 0.0
@@ -172,7 +173,7 @@ class Deferral:
 
 
 def defer(
-    ask: Ask, places: Sequence[Ranked], plan: Split, scale: Scale, house: House, now_s: float
+    ask: Ask, places: Sequence[Ranked], plan: Split, scale: Scale, house: House, utc_s: UtcS
 ) -> Deferral:
     """Decide which part of an ask waits.
 
@@ -182,7 +183,7 @@ def defer(
         plan: where it would go at once.
         scale: the objective's weights of grams and money.
         house: the minimum gain, and the margins.
-        now_s: UTC.
+        utc_s: now.
     """
     assert ask.deadline_s is not None, "a deferrable ask needs a deadline"
     if ask.objective.time:
@@ -197,7 +198,7 @@ def defer(
     for late_s in (0.0, min(LATE_S, house.defer_margin_s / 2)):
         until_s = ask.deadline_s - house.defer_margin_s + late_s
         berths = [
-            each for one in places for each in _berths(ask, one, scale, house, now_s, until_s)
+            each for one in places for each in _berths(ask, one, scale, house, utc_s, until_s)
         ]
         if not late_s and not any(map(_changes, berths)):
             return Deferral(
@@ -224,8 +225,8 @@ def defer(
         now=now,
         runs=sorted(runs, key=lambda run: (run.begin_s, run.berth.key)),
         waits=sum(run.tasks for run in later),
-        until_s=min((run.begin_s for run in later), default=now_s),
-        look_s=min((run.begin_s - run.berth.lead_s for run in later), default=now_s),
+        until_s=min((run.begin_s for run in later), default=utc_s),
+        look_at_s=min((run.begin_s - run.berth.lead_s for run in later), default=utc_s),
         finish_s=max(run.end_s for run in runs),
         carbon_g=_total(runs, "grams"),
         at_once_g=_total(at_once, "grams"),
@@ -238,16 +239,16 @@ def defer(
 
 
 def _berths(
-    ask: Ask, one: Ranked, scale: Scale, house: House, now_s: float, until_s: float
+    ask: Ask, one: Ranked, scale: Scale, house: House, utc_s: UtcS, until_s: UtcS
 ) -> Iterator[Berth]:
     """Yield a pool's slots over time for an ask: berths for each of its windows."""
     candidate, task_s = one.candidate, one.estimate.task_s
     counted_s = task_s * (1 + house.defer_margin)
     grams = candidate.carbon_ahead or flat(one.carbon / one.estimate.slot_s)
     for span in candidate.spans:
-        end_s, is_open = min(until_s, span.until_s), span.from_s <= now_s
+        end_s, is_open = min(until_s, span.until_s), span.from_s <= utc_s
         is_spurned = ask.when_closed is WhenClosed.ELSEWHERE and not is_open
-        if span.until_s <= now_s or not span.slots or is_spurned:
+        if span.until_s <= utc_s or not span.slots or is_spurned:
             continue
         money = _money_over(ask, one, span, house)
         parts = [money.times(scale.money)] if scale.money else []
@@ -255,7 +256,7 @@ def _berths(
         worth = added(parts)
         link = candidate.link
         lead_s = link.rtt_s + ask.function_bytes / link.bytes_s
-        for slots, free_s in _free_from(ask, candidate, span, now_s, task_s):
+        for slots, free_s in _free_from(ask, candidate, span, utc_s, task_s):
             begin_s = free_s + lead_s
             starts = list(_starts(worth, task_s, begin_s, end_s - counted_s))
             yield Berth(
@@ -265,19 +266,19 @@ def _berths(
 
 
 def _free_from(
-    ask: Ask, candidate: Candidate, span: Span, now_s: float, task_s: float
-) -> Iterator[tuple[int, float]]:
+    ask: Ask, candidate: Candidate, span: Span, utc_s: UtcS, task_s: float
+) -> Iterator[tuple[int, UtcS]]:
     """Yield how many slots of a window an ask can have, and from when."""
     link, slots = candidate.link, span.slots
     if ask.task_bytes:
         slots = max(1, min(slots, int(link.bytes_s / ask.task_bytes * task_s)))
-    begin_s = max(now_s, span.from_s)
-    free = min(candidate.slots_free, slots) if span.from_s <= now_s else 0
+    begin_s = max(utc_s, span.from_s)
+    free = min(candidate.slots_free, slots) if span.from_s <= utc_s else 0
     if free:
         yield free, begin_s
     if slots > free:
         serving = slots - free if free else candidate.serving or slots
-        yield slots - free, begin_s + candidate.backlog_slot_s(now_s) / serving
+        yield slots - free, begin_s + candidate.backlog_slot_s(utc_s) / serving
 
 
 def _money_over(ask: Ask, one: Ranked, span: Span, house: House) -> Curve:
@@ -287,8 +288,8 @@ def _money_over(ask: Ask, one: Ranked, span: Span, house: House) -> Curve:
 
 
 def _starts(
-    worth: Curve, task_s: float, first_s: float, last_s: float
-) -> Iterator[tuple[float, float]]:
+    worth: Curve, task_s: float, first_s: UtcS, last_s: UtcS
+) -> Iterator[tuple[UtcS, float]]:
     """Yield the times between which w(t) is linear: where the run begins or ends at a change."""
     if last_s < first_s - SAME_S:
         return
@@ -299,8 +300,8 @@ def _starts(
 
 
 def _below(
-    before: tuple[float, float], after: tuple[float, float], limit: float
-) -> tuple[float, float] | None:
+    before: tuple[UtcS, float], after: tuple[UtcS, float], limit: float
+) -> tuple[UtcS, UtcS] | None:
     """Return from when to when a line is at or below a limit."""
     (x0, y0), (x1, y1) = before, after
     if y0 <= limit and y1 <= limit:
@@ -352,7 +353,7 @@ def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
     spare = sum(run.tasks for run in runs) - tasks
     most = max((run.mean("worth") for run in runs), default=0.0) or 1.0
 
-    def badness(run: Run) -> tuple[float, float, float]:
+    def badness(run: Run) -> tuple[float, float, UtcS]:
         return round(run.mean("worth") / most, DIGITS), run.mean("money"), run.begin_s
 
     kept = []
@@ -386,7 +387,7 @@ def _settled(runs: Iterable[Run]) -> Iterator[Run]:
             free_s = found.end_s
 
 
-def _best_start(run: Run, first_s: float, last_s: float, *, is_late: bool) -> float:
+def _best_start(run: Run, first_s: UtcS, last_s: UtcS, *, is_late: bool) -> UtcS:
     """Return the best start of a run within a time; of equals the earliest, or the latest."""
     last_s = max(first_s, last_s)  # rounding can make the previous run end after this one begins
     edges, run_s = run.berth.worth.edges, run.rounds * run.berth.task_s

@@ -8,6 +8,7 @@ thousands of estimates, hence the plain tuple, and costs that are computed on de
 from math import inf
 from typing import Final, NamedTuple
 
+from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
@@ -28,12 +29,12 @@ class Estimate(NamedTuple):
     """An ask at a candidate, as if all of it went there."""
 
     wait_s: float  # until a slot is free
-    begin_s: float  # UTC, when the first task could start
-    finish_s: float  # UTC
+    begin_s: UtcS  # UTC, when the first task could start
+    finish_s: UtcS  # UTC
     task_s: float
     slot_s: float  # slot-seconds of all its tasks
     slots: int
-    closes_s: float  # UTC, when it must be done
+    closes_at_s: UtcS  # UTC, when it must be done
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
     carbon_g: float | None  # by the mean intensity over its run
     late_s: float = 0.0  # the mean delay of its slots after the first: some must be started
@@ -44,14 +45,14 @@ class Estimate(NamedTuple):
         return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
 
 
-def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Estimate | Refusal:
+def estimate(ask: Ask, candidate: Candidate, utc_s: UtcS, house: House) -> Estimate | Refusal:
     """Estimate an ask at a candidate; a refusal names the limit that not even one task can keep.
 
     Of several windows, the one that serves the objective best counts.
     """
-    if now_s > candidate.expires_s:
+    if utc_s > candidate.expires_s:
         words = "was last heard from {:.0f} s ago, and its advert was valid for {:.0f} s"
-        ages = (now_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
+        ages = (utc_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
         return Refusal(Reason.ADVERT_STALE, words, ages)
     advert = candidate.advert
     if advert.currency != house.currency and house.rate(advert.currency) is None:
@@ -62,17 +63,17 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
         if refusal is not None:
             return refusal
     if not advert.windows:
-        return _in_span(ask, candidate, candidate.spans[0], now_s, house)
-    spans = [span for span in candidate.spans if span.until_s > now_s]
+        return _in_span(ask, candidate, candidate.spans[0], utc_s, house)
+    spans = [span for span in candidate.spans if span.until_s > utc_s]
     if ask.when_closed is WhenClosed.ELSEWHERE:
-        spans = [span for span in spans if span.from_s <= now_s]
-        if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
+        spans = [span for span in spans if span.from_s <= utc_s]
+        if not spans and (opens_s := candidate.opens_at_s(utc_s)) < NEVER_S:
             words = 'opens in {:.0f} s, and the job does not wait (when_closed = "elsewhere")'
-            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
-    found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
+            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - utc_s,))
+    found = [_in_span(ask, candidate, span, utc_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
-        return _best(fitting, ask, now_s)
+        return _best(fitting, ask, utc_s)
     return found[0] if found else Refusal(Reason.WINDOW_CLOSED, "advertises no open window")
 
 
@@ -99,9 +100,11 @@ def fits(ask: Ask, found: Estimate) -> int:
     """
     if ask.task_s is None:
         return ask.tasks
-    limit_s = found.closes_s if ask.deadline_s is None else min(found.closes_s, ask.deadline_s)
+    limit_s = (
+        found.closes_at_s if ask.deadline_s is None else min(found.closes_at_s, ask.deadline_s)
+    )
     tasks = ask.tasks
-    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_s:
+    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_at_s:
         tasks = min(tasks, found.slots)  # one for each slot: more would begin when it is closed
     elif found.finish_s > limit_s:
         tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
@@ -112,7 +115,7 @@ def fits(ask: Ask, found: Estimate) -> int:
 
 
 def _in_span(
-    ask: Ask, candidate: Candidate, span: Span, now_s: float, house: House
+    ask: Ask, candidate: Candidate, span: Span, utc_s: UtcS, house: House
 ) -> Estimate | Refusal:
     advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
     if not candidate.profile.pythons:
@@ -125,18 +128,18 @@ def _in_span(
     elif task_s < TASK_MIN_S:
         task_s = TASK_MIN_S
     wait_s = late_s = 0.0
-    if tasks > candidate.slots_free or span.from_s > now_s:
+    if tasks > candidate.slots_free or span.from_s > utc_s:
         slots_cold = advert.slots_cold
         if slots_cold:
             slots, slots_cold = _with_started(ask, candidate, slots, task_s)
         # All slots serve the backlog; when none is free, those that are working.
-        front_s = candidate.backlog_slot_s(now_s)
+        front_s = candidate.backlog_slot_s(utc_s)
         warm = slots - slots_cold
         wait_s = front_s / (candidate.serving or warm) if warm else inf
         if slots_cold:
             wait_s = min(wait_s, advert.start_s + front_s / slots)
             late_s = max(0.0, advert.start_s - wait_s) * slots_cold / slots
-    begin_s = now_s if now_s > span.from_s else span.from_s
+    begin_s = utc_s if utc_s > span.from_s else span.from_s
     begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
     run_s = -(-tasks // slots) * task_s + late_s
     # The last task starts when its arguments have arrived.
@@ -164,7 +167,7 @@ def _in_span(
         None if grams is None else grams * slot_s,
         late_s,
     )
-    return _check_limits(ask, candidate, found, now_s) or found
+    return _check_limits(ask, candidate, found, utc_s) or found
 
 
 def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
@@ -187,17 +190,17 @@ def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Cur
     return Curve(() if change is None else (change.at_s,), prices)
 
 
-def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
+def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, utc_s: UtcS) -> Refusal | None:
     """Check one task against the limits. Only known figures refuse, not a guessed duration."""
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
-    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
+    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_at_s:
         words = "closes in {:.0f} s, and a task that starts in {:.0f} s would not end before that"
-        figures = (found.closes_s - now_s, found.begin_s - now_s)
+        figures = (found.closes_at_s - utc_s, found.begin_s - utc_s)
         return Refusal(Reason.WINDOW_CLOSED, words, figures)
     if ask.deadline_s is not None and ends_s > ask.deadline_s:
         words = "would end its first task in {:.1f} s, after the deadline in {:.1f} s"
-        return Refusal(Reason.DEADLINE, words, (ends_s - now_s, ask.deadline_s - now_s))
+        return Refusal(Reason.DEADLINE, words, (ends_s - utc_s, ask.deadline_s - utc_s))
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
         task_ns = round(task_s * 1e9)
@@ -262,7 +265,7 @@ def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
     return None
 
 
-def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: float) -> int:
+def _mean_price(now_nanos: int, change: PriceChange, begin_s: UtcS, finish_s: UtcS) -> int:
     """Return the mean price of a slot-hour over a run that sees it change."""
     if change.at_s <= begin_s:
         return change.price_nanos
@@ -270,7 +273,7 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: f
     return (now_nanos * (1_000_000 - after) + change.price_nanos * after) // 1_000_000
 
 
-def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
+def _best(fitting: list[Estimate], ask: Ask, utc_s: UtcS) -> Estimate:
     """Return the pool's window that serves the objective best; the first among equals.
 
     With both a deadline and a budget, a window that can do more within them is preferred.
@@ -279,7 +282,7 @@ def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
 
     def value(one: Estimate) -> float:
         money = one.price_nanos / (first.price_nanos or 1)
-        time = (one.finish_s - now_s) / max(first.finish_s - now_s, TASK_MIN_S)
+        time = (one.finish_s - utc_s) / max(first.finish_s - utc_s, TASK_MIN_S)
         carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
         return objective.money * money + objective.time * time + objective.carbon * carbon
 

@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Final
 
+from federation.clocks import NEVER_S, UtcS
 from federation.errors import ProtocolError
 from federation.messages.adverts import PoolAdvert, PriceChange, SiteAdvert
 from policies.placement.feasibility import Profile, Terms, filters_for, judge_terms
@@ -51,8 +51,8 @@ HERE: Final = Link(0.0, float("inf"))
 class Span:
     """A time with its own slots and price; `until_s` closes it."""
 
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     slots: int
     price_nanos: int
 
@@ -61,7 +61,7 @@ class Span:
 class Sent:
     """Work that was sent to a pool at a time: tasks, their slot-seconds, and the job."""
 
-    at_s: float
+    at_s: UtcS
     tasks: int
     slot_s: float
     job: str = ""
@@ -74,8 +74,8 @@ class Candidate:
     key: Key
     number: int  # of its profile: while that stays the same, so do all verdicts on it
     is_own: bool
-    as_of_s: float
-    expires_s: float
+    as_of_s: UtcS
+    expires_s: UtcS
     advert: PoolAdvert
     profile: Profile
     spans: tuple[Span, ...]
@@ -89,16 +89,17 @@ class Candidate:
     slots_free: int  # less those taken by this site's work
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
-    empty_since_s: float | None = None  # since when it lacks workers or slots; None: it has both
+    empty_since_s: UtcS | None = None  # since when it lacks workers or slots; None: it has both
 
-    def is_deserted(self, now_s: float) -> bool:
+    def is_deserted(self, utc_s: UtcS) -> bool:
         """Whether it has shown no slot for so long that none is expected."""
-        return self.empty_since_s is not None and now_s - self.empty_since_s >= EMPTY_S
+        return self.empty_since_s is not None and utc_s - self.empty_since_s >= EMPTY_S
 
-    def opens_s(self, now_s: float) -> float:
+    def opens_at_s(self, utc_s: UtcS) -> UtcS:
         """Return when its windows have slots: now, if open; inf when no window is known."""
         return min(
-            (max(now_s, each.from_s) for each in self.spans if each.until_s > now_s), default=inf
+            (max(utc_s, each.from_s) for each in self.spans if each.until_s > utc_s),
+            default=NEVER_S,
         )
 
     @property
@@ -110,17 +111,17 @@ class Candidate:
         """Whether some of its slots may be started for so many tasks."""
         return self.advert.slots_cold > 0 and tasks > self.slots_free
 
-    def is_closed(self, now_s: float) -> bool:
+    def is_closed(self, utc_s: UtcS) -> bool:
         """Whether it has no slots now, or has them only within the tolerance of clock skew."""
-        return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S
+        return self.opens_at_s(utc_s - SKEW_MAX_S) > utc_s - SKEW_MAX_S
 
-    def backlog_slot_s(self, now_s: float) -> float:
+    def backlog_slot_s(self, utc_s: UtcS) -> float:
         """Return the slot-seconds of work queued before new work now, estimated from the advert.
 
         L̂ = max(0, L + sent + (λ̂ - μ̂)·τ): the load L at `as_of_s`, the work sent since then, and
         the arrivals and completions in the τ seconds since (Dahlin's load interpretation).
         """
-        return max(0.0, self.load_slot_s + self.drift * (now_s - self.as_of_s))
+        return max(0.0, self.load_slot_s + self.drift * (utc_s - self.as_of_s))
 
 
 class Market:
@@ -142,7 +143,7 @@ class Market:
         self._numbers = 0
         self._verdicts: OrderedDict[Terms, dict[int, Refusal | None]] = OrderedDict()
 
-    def learn(self, advert: SiteAdvert, now_s: float) -> bool:
+    def learn(self, advert: SiteAdvert, utc_s: UtcS) -> bool:
         """Take an advert, a peer's or this site's own; return False when the known one is as new.
 
         This site's own is never out of date: pass it again whenever it changed.
@@ -150,8 +151,8 @@ class Market:
         Raises:
             ProtocolError: it comes from the future, or there are too many sites.
         """
-        if advert.issued_s > now_s + SKEW_MAX_S:
-            ahead_s = advert.issued_s - now_s
+        if advert.issued_s > utc_s + SKEW_MAX_S:
+            ahead_s = advert.issued_s - utc_s
             raise ProtocolError(
                 f"advert of {advert.site}: its time is {ahead_s:.1f} s ahead of the local clock"
             )
@@ -165,7 +166,7 @@ class Market:
             return False
         before = self._sites.get(advert.site, {})
         found = {
-            pool.pool: self._candidate(advert, pool, before.get(pool.pool), now_s)
+            pool.pool: self._candidate(advert, pool, before.get(pool.pool), utc_s)
             for pool in sorted(advert.pools, key=lambda pool: pool.pool)
         }
         if known is None:
@@ -191,12 +192,12 @@ class Market:
             self._sites[site][pool] = replace(candidate, link=link)
         self._all = None
 
-    def sent(self, key: Key, tasks: int, slot_s: float, now_s: float, job: str = "") -> None:
+    def sent(self, key: Key, tasks: int, slot_s: float, utc_s: UtcS, job: str = "") -> None:
         """Count work placed at a pool; negative figures take back work that it returned unrun."""
         site, pool = key
         candidate = self._sites.get(site, {}).get(pool)
         if candidate is not None:
-            sent = (*candidate.sent, Sent(now_s, tasks, slot_s, job))
+            sent = (*candidate.sent, Sent(utc_s, tasks, slot_s, job))
             if len(sent) > SENT_MAX:
                 first, second, *rest = sent
                 both = first.tasks + second.tasks, first.slot_s + second.slot_s
@@ -262,10 +263,10 @@ class Market:
         return known
 
     def _candidate(
-        self, advert: SiteAdvert, pool: PoolAdvert, before: Candidate | None, now_s: float
+        self, advert: SiteAdvert, pool: PoolAdvert, before: Candidate | None, utc_s: UtcS
     ) -> Candidate:
         is_own = advert.site == self.site
-        as_of_s = min(advert.issued_s, now_s)
+        as_of_s = min(advert.issued_s, utc_s)
         profile = _profile(advert.site, is_own, pool, self.site)
         if before is not None and before.profile == profile:
             number = before.number
@@ -276,13 +277,13 @@ class Market:
         empty_since_s = None
         if not pool.pythons or not any(span.slots for span in spans):
             known_s = before.empty_since_s if before is not None else None
-            empty_since_s = now_s if known_s is None else known_s
+            empty_since_s = utc_s if known_s is None else known_s
         candidate = Candidate(
             key=(advert.site, pool.pool),
             number=number,
             is_own=is_own,
             as_of_s=as_of_s,
-            expires_s=float("inf") if is_own else as_of_s + advert.valid_s,
+            expires_s=NEVER_S if is_own else as_of_s + advert.valid_s,
             advert=pool,
             profile=profile,
             spans=spans,
@@ -355,7 +356,7 @@ def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
 
 def _spans(pool: PoolAdvert) -> tuple[Span, ...]:
     if not pool.windows:
-        return (Span(0.0, float("inf"), pool.slots_total, pool.price_nanos),)
+        return (Span(UtcS(0.0), NEVER_S, pool.slots_total, pool.price_nanos),)
     return tuple(
         Span(window.from_s, window.until_s, window.slots, window.price_nanos)
         for window in pool.windows

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final, Literal
 
+from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_money
 from federation.offers import PLACES_MAX, Offer, show_time
 from federation.reasons import NEVER, Reason
@@ -55,7 +56,7 @@ class Unmet:
         """A text that says what can't be done, how much of it could, and what can."""
         ask, limits = self.ask, []
         if ask.deadline_s is not None:
-            limits.append(f"by {show_time(ask.deadline_s)}")
+            limits.append(f"by {show_time(float(ask.deadline_s))}")
         if ask.budget_nanos is not None:
             limits.append(f"for {format_money(ask.budget_nanos, ask.terms.need.currency or '')}")
         length_s = ask.task_s or 0.0
@@ -87,7 +88,7 @@ def judge(
     ask: Ask,
     market: Market,
     house: House,
-    now_s: float,
+    utc_s: UtcS,
     chance: Chance,
     resting: Mapping[str, Rest] | None = None,
 ) -> Unmet | None:
@@ -99,7 +100,7 @@ def judge(
         return None
     # Deferral is an option within the time that it has, and no limit.
     question = _Question(
-        replace(ask, deferrable=False), market, house, now_s, chance, resting or {}
+        replace(ask, deferrable=False), market, house, utc_s, chance, resting or {}
     )
     found = question.plan()
     if _is_whole(found):
@@ -146,7 +147,7 @@ class _Question:
     ask: Ask
     market: Market
     house: House
-    now_s: float
+    utc_s: UtcS
     chance: Chance
     resting: Mapping[str, Rest]
 
@@ -160,24 +161,24 @@ class _Question:
 
     def _place(self, house: House, changes: dict[str, Any]) -> Decision:
         ask = replace(self.ask, **changes)
-        return place(ask, self.market, house, self.now_s, self.chance, self.resting)
+        return place(ask, self.market, house, self.utc_s, self.chance, self.resting)
 
 
 def _later(question: _Question) -> Offer | None:
     """Offer the earliest end within the budget."""
-    ask, now_s = question.ask, question.now_s
+    ask, utc_s = question.ask, question.utc_s
     if ask.deadline_s is None:
         return None
-    far_s = now_s + FAR_S
+    far_s = utc_s + FAR_S
     quickest = question.plan_freely(deadline_s=far_s, objective=FASTEST)
     if not _is_whole(quickest):  # it may be, with a choice of other pools
         quickest = question.plan(deadline_s=far_s)
     if not _is_whole(quickest) or quickest.plan is None:
         return None
-    low_s, need_s = max(0.0, ask.deadline_s - now_s), quickest.plan.finish_s
+    low_s, need_s = max(0.0, ask.deadline_s - utc_s), quickest.plan.finish_s
 
     def takes(span_s: float) -> bool:
-        return _is_whole(question.plan(deadline_s=now_s + span_s))
+        return _is_whole(question.plan(deadline_s=utc_s + span_s))
 
     high_s = next((each for each in _stretched(need_s) if takes(each)), None)
     if high_s is None:
@@ -185,7 +186,7 @@ def _later(question: _Question) -> Offer | None:
     for _ in range(HALVINGS):
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if takes(middle_s) else (middle_s, high_s)
-    deadline_s = float(ceil(now_s + high_s * (1 + SPARE) + KEEP_S))
+    deadline_s = float(ceil(utc_s + high_s * (1 + SPARE) + KEEP_S))
     return _offer("later", question.plan(deadline_s=deadline_s))
 
 
@@ -228,10 +229,10 @@ def _offer(kind: Literal["later", "dearer"], decision: Decision) -> Offer | None
     is_one = len(currencies) == 1
     return Offer(
         kind,
-        ask.deadline_s,
+        None if ask.deadline_s is None else float(ask.deadline_s),
         ask.budget_nanos,
         currencies.pop() if is_one else "",
-        decision.made_s + plan.finish_s,
+        float(decision.made_at_s) + plan.finish_s,
         min(plan.cost_nanos, NANOS_LIMIT) if is_one else None,
         tuple((*lane.key, tasks) for lane, tasks in largest),
     )

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.messages.adverts import (
     OUTLOOK_STEP_MAX_S,
     OUTLOOK_STEP_MIN_S,
@@ -33,7 +34,7 @@ class Curve:
 
     __slots__ = ("_sums", "edges", "least", "values")
 
-    def __init__(self, edges: Sequence[float], values: Sequence[float]) -> None:
+    def __init__(self, edges: Sequence[UtcS], values: Sequence[float]) -> None:
         assert len(values) == len(edges) + 1, "an outlook needs one value more than it has edges"
         self.edges = edges
         self.values = values
@@ -42,11 +43,11 @@ class Curve:
         spans = (value * (stop - start) for value, (start, stop) in pieces)
         self._sums = list(accumulate(spans, initial=0.0))  # from the first edge to each
 
-    def at(self, time: float) -> float:
+    def at(self, time: UtcS) -> float:
         """Return the value at a time; at an edge, the value from then on."""
         return self.values[bisect_right(self.edges, time)]
 
-    def mean(self, begin: float, end: float) -> float:
+    def mean(self, begin: UtcS, end: UtcS) -> float:
         """Return the mean over [begin, end), weighted by time; of an empty span, the value then."""
         first = bisect_right(self.edges, begin)
         last = bisect_left(self.edges, end)
@@ -92,7 +93,7 @@ def curve_of(now: float, ahead: Outlook) -> Curve:
 
 
 def outlook(
-    steps: Sequence[tuple[float, int]], now_s: float, step_s: float | None = None
+    steps: Sequence[tuple[UtcS, int]], utc_s: UtcS, step_s: float | None = None
 ) -> Outlook | None:
     """Pack a forecast; None when there is none.
 
@@ -101,7 +102,7 @@ def outlook(
     not interpolated from its neighbours. Too many steps are averaged, a few at a time.
     """
     step_s = _length_s(steps) if step_s is None else step_s
-    known = [each for each in steps if now_s < each[0] <= now_s + HORIZON_S]
+    known = [each for each in steps if utc_s < each[0] <= utc_s + HORIZON_S]
     known = known[: _unbroken(known, step_s)]
     if not known or not OUTLOOK_STEP_MIN_S <= step_s <= OUTLOOK_STEP_MAX_S:
         return None
@@ -130,13 +131,13 @@ def differs(one: Outlook | None, other: Outlook | None, share: float) -> bool:
     return False
 
 
-def _length_s(steps: Sequence[tuple[float, int]]) -> float:
+def _length_s(steps: Sequence[tuple[UtcS, int]]) -> float:
     """Return the median length of the steps; an hour, where there is only one."""
     gaps = [after - before for (before, _), (after, _) in pairwise(steps)]
     return median_low(gaps) if gaps else 3_600.0
 
 
-def _unbroken(steps: Sequence[tuple[float, int]], step_s: float) -> int:
+def _unbroken(steps: Sequence[tuple[UtcS, int]], step_s: float) -> int:
     """Return how many of them follow each other without a gap."""
     for at, ((before, _), (after, _)) in enumerate(pairwise(steps)):
         if abs(after - before - step_s) > JITTER_S:

@@ -25,6 +25,7 @@ from math import log
 from statistics import median
 from typing import Final, NamedTuple, overload
 
+from federation.clocks import UtcS
 from policies.placement.asks import Ask, House, Objective
 from policies.placement.estimates import Estimate, fits
 from policies.placement.market import Candidate, Key
@@ -104,7 +105,7 @@ class Ranking(Sequence[Ranked]):
         estimates: Sequence[Estimate],
         objective: Objective,
         house: House,
-        now_s: float,
+        utc_s: UtcS,
     ) -> None:
         self._candidates = candidates
         self._estimates = estimates
@@ -113,7 +114,7 @@ class Ranking(Sequence[Ranked]):
             each.price_nanos * each.slot_s / 3600 * (house.rate(candidate.advert.currency) or 0.0)
             for candidate, each in zip(candidates, estimates, strict=True)
         ]
-        self._time = [each.finish_s - now_s for each in estimates]
+        self._time = [each.finish_s - utc_s for each in estimates]
         self._carbon = [worst_g if (g := each.carbon_g) is None else g for each in estimates]
         self.scale = _scale(objective, self._money, self._time, self._carbon)
         columns = zip(self._money, self._time, self._carbon, strict=True)

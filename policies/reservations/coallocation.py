@@ -45,6 +45,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from federation.clocks import MonoS
+
 ASK_S: Final = 5.0  # the timeout of a request to hold
 MARGIN_S: Final = 2.0  # the lease that each hold must have left at the decision to book
 BOOK_S: Final = 60.0  # the timeout until all must have booked
@@ -103,28 +105,28 @@ class Coallocation:
     sites: tuple[str, ...]
     phase: Phase = Phase.HOLDING
     states: dict[str, str] = field(default_factory=dict)
-    leases_s: dict[str, float] = field(default_factory=dict)
+    leases_s: dict[str, MonoS] = field(default_factory=dict)
     reason: str = ""
     _is_decided: bool = False  # whether the decision to book was stored
-    _since_s: float = 0.0
-    _said_s: float = 0.0
+    _since_s: MonoS = MonoS(0.0)
+    _said_at_s: MonoS = MonoS(0.0)
 
     def __post_init__(self) -> None:
         self.sites = tuple(sorted(set(self.sites)))
 
-    def begin(self, now_s: float) -> list[Act]:
+    def begin(self, mono_s: MonoS) -> list[Act]:
         """Ask the first site to hold."""
-        self._since_s = self._said_s = now_s
+        self._since_s = self._said_at_s = mono_s
         return [Say(self.sites[0], "hold")]
 
-    def resume(self, phase: Phase, now_s: float) -> list[Act]:
+    def resume(self, phase: Phase, mono_s: MonoS) -> list[Act]:
         """Resume after a restart, from the last stored phase."""
-        self.phase, self._since_s, self._is_decided = phase, now_s, True
+        self.phase, self._since_s, self._is_decided = phase, mono_s, True
         self.states.clear()
-        return self._say_all(now_s)
+        return self._say_all(mono_s)
 
-    def heard(self, site: str, state: str, now_s: float, lease_s: float = 0.0) -> list[Act]:
-        """Take a site's answer; `lease_s`: until when it holds."""
+    def heard(self, site: str, state: str, mono_s: MonoS, until_s: MonoS = MonoS(0.0)) -> list[Act]:
+        """Take a site's answer; `until_s`: until when it holds."""
         if site not in self.sites:
             return []
         if self.phase is Phase.RELEASED:
@@ -133,13 +135,13 @@ class Coallocation:
         self.states[site] = state
         match self.phase:
             case Phase.HOLDING:
-                return self._heard_holding(site, state, before, now_s, lease_s)
+                return self._heard_holding(site, state, before, mono_s, until_s)
             case Phase.BOOKING:
                 if state in OVER:
-                    return self.release(f"{site} did not book: {state}", now_s)
+                    return self.release(f"{site} did not book: {state}", mono_s)
                 if all(self.states.get(each) in (BOOKING, BOOKED) for each in self.sites):
                     self.phase = Phase.BOOKED
-                    return [Decide(Phase.BOOKED), *self._say_all(now_s)]
+                    return [Decide(Phase.BOOKED), *self._say_all(mono_s)]
             case Phase.RELEASING:
                 if all(self.states.get(each) in OVER for each in self.sites):
                     self.phase = Phase.RELEASED
@@ -147,26 +149,26 @@ class Coallocation:
         return []
 
     def _heard_holding(
-        self, site: str, state: str, before: str | None, now_s: float, lease_s: float
+        self, site: str, state: str, before: str | None, mono_s: MonoS, until_s: MonoS
     ) -> list[Act]:
         if state in OVER:
-            return self.release(f"{site}: {state}", now_s)
+            return self.release(f"{site}: {state}", mono_s)
         if before is not None or site != self._asked()[-1]:
             return []
-        self.leases_s[site] = lease_s
+        self.leases_s[site] = until_s
         at = self.sites.index(site)
         if at + 1 < len(self.sites):
-            self._since_s = self._said_s = now_s
+            self._since_s = self._said_at_s = mono_s
             return [Say(self.sites[at + 1], "hold")]
-        if min(self.leases_s.values()) < now_s + MARGIN_S:
-            return self.release("the first hold would expire before all sites have booked", now_s)
-        self.phase, self._since_s, self._is_decided = Phase.BOOKING, now_s, True
-        return [Decide(Phase.BOOKING), *self._say_all(now_s)]
+        if min(self.leases_s.values()) < mono_s + MARGIN_S:
+            return self.release("the first hold would expire before all sites have booked", mono_s)
+        self.phase, self._since_s, self._is_decided = Phase.BOOKING, mono_s, True
+        return [Decide(Phase.BOOKING), *self._say_all(mono_s)]
 
-    def release(self, reason: str, now_s: float) -> list[Act]:
+    def release(self, reason: str, mono_s: MonoS) -> list[Act]:
         """Release all parts: a site failed, or the user cancelled."""
         was_decided = self.phase is not Phase.HOLDING
-        self.reason, self.phase, self._since_s = reason, Phase.RELEASING, now_s
+        self.reason, self.phase, self._since_s = reason, Phase.RELEASING, mono_s
         written: list[Act] = [Decide(Phase.RELEASING)] if was_decided else []
         asked = [each for each in self.sites if was_decided or each in self._asked()]
         for each in self.sites:
@@ -178,31 +180,31 @@ class Coallocation:
         if all(self.states.get(each) in OVER for each in self.sites):
             self.phase = Phase.RELEASED
             return [*written, Decide(Phase.RELEASED)]
-        return [*written, *self._say_all(now_s)]
+        return [*written, *self._say_all(mono_s)]
 
     def _asked(self) -> tuple[str, ...]:
         """Return the sites that were asked to hold: those that have answered, and the next."""
         return self.sites[: len(self.leases_s) + 1]
 
-    def tick(self, now_s: float) -> list[Act]:
+    def tick(self, mono_s: MonoS) -> list[Act]:
         """Send unanswered messages again, and give up steps that time out."""
-        waited_s = now_s - self._since_s
+        waited_s = mono_s - self._since_s
         if self.phase is Phase.HOLDING and waited_s >= ASK_S:
             site = self._asked()[-1]
-            return self.release(f"{site} did not answer within {ASK_S:g} s", now_s)
+            return self.release(f"{site} did not answer within {ASK_S:g} s", mono_s)
         if self.phase is Phase.BOOKING and waited_s >= BOOK_S:
             late = [each for each in self.sites if self.states.get(each) not in (BOOKING, BOOKED)]
-            return self.release(f"{', '.join(late)} did not book in time", now_s)
+            return self.release(f"{', '.join(late)} did not book in time", mono_s)
         if self.phase is Phase.RELEASING and not self._is_decided and waited_s >= FORGET_S:
             self.phase = Phase.RELEASED
             return [Decide(Phase.RELEASED)]
-        if self.phase in (Phase.HOLDING, Phase.RELEASED) or now_s - self._said_s < AGAIN_S:
+        if self.phase in (Phase.HOLDING, Phase.RELEASED) or mono_s - self._said_at_s < AGAIN_S:
             return []
-        return self._say_all(now_s)
+        return self._say_all(mono_s)
 
-    def _say_all(self, now_s: float) -> list[Act]:
+    def _say_all(self, mono_s: MonoS) -> list[Act]:
         """Return the message of this phase for each site that has not answered it."""
-        self._said_s = now_s
+        self._said_at_s = mono_s
         step, done = _SAID[self.phase]
         return [Say(each, step) for each in self.sites if self.states.get(each) not in done]
 

@@ -24,6 +24,7 @@ from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
+from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
 from policies.access.claims import Amount, Claims, Seats
 from policies.access.windows import AHEAD_S, Plan, Rules, Span, Window
 from policies.calendar.hours import Hours
@@ -37,7 +38,7 @@ NAMED: Final = "reservation "  # before its id: a tariff's version, and a window
 BOOKED_MAX: Final = 1_000  # of a site, not ended
 ONES_MAX: Final = 250  # of these, one user's: the shortest cost nothing, and would block others
 HALF: Final = Amount(part=5_000)
-LAST_S: Final = 253_402_300_799.0  # the end of the year 9999
+LAST_S: Final = UtcS(253_402_300_799)  # the end of the year 9999
 CLOCK_S: Final = 60.0  # a reservation may begin this long before now: it takes time to ask
 
 
@@ -110,30 +111,30 @@ class Reservation:
         by: the owner in whose name it is made and billed.
         site: the site that asked for it; empty: a user of this site.
         price_nanos: of a slot-hour.
-        lease_s: until when it is held, while it is.
-        left_s: when it was cancelled.
+        held_until_s: until when it is held, while it is.
+        left_at_s: when it was cancelled.
         used_ns, billed_nanos: slot time used, and the bill for unused time, at its end, booked at
-            `billed_s`.
+            `billed_at_s`.
     """
 
     id: str
     pool: str
     who: Party
     slots: int
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     price_nanos: int
     currency: str
     by: Whose
-    made_s: float
+    made_at_s: UtcS
     state: State = State.HELD
-    lease_s: float = 0.0
+    held_until_s: UtcS = UtcS(0.0)
     unused_factor: int = MILLION
     cancel_factor: int = 0
-    left_s: float | None = None
+    left_at_s: UtcS | None = None
     used_ns: int = 0
     billed_nanos: int = 0
-    billed_s: float = 0.0
+    billed_at_s: UtcS = UtcS(0.0)
     whole: str = ""
 
     @property
@@ -152,42 +153,42 @@ class Reservation:
         return cost_nanos(self.price_nanos, self.slot_ns(self.until_s))
 
     @property
-    def ends_s(self) -> float:
+    def ends_at_s(self) -> UtcS:
         """Until when it keeps slots: earlier when it was cancelled."""
-        if self.left_s is None:
+        if self.left_at_s is None:
             return self.until_s
-        return max(self.from_s, min(self.until_s, self.left_s))
+        return max(self.from_s, min(self.until_s, self.left_at_s))
 
-    def slot_ns(self, until_s: float) -> int:
+    def slot_ns(self, until_s: UtcS) -> int:
         """Return its slot time up to a time."""
         return round(max(0.0, until_s - self.from_s) * 1e9) * self.slots
 
-    def takes_slots(self, utc_s: float) -> bool:
+    def takes_slots(self, utc_s: UtcS) -> bool:
         """Whether it takes slots from others, now or later."""
-        is_over = self.left_s is not None or utc_s >= self.until_s or self.has_lapsed(utc_s)
+        is_over = self.left_at_s is not None or utc_s >= self.until_s or self.has_lapsed(utc_s)
         return self.state in OPEN and not is_over
 
     @property
-    def lapses_s(self) -> float:
+    def lapses_at_s(self) -> UtcS:
         """When it lapses, unless it is booked by then; inf once it is."""
         match self.state:
             case State.HELD:
-                return min(self.lease_s, self.until_s)
+                return min(self.held_until_s, self.until_s)
             case State.BOOKING:
-                return min(max(self.from_s, self.lease_s), self.until_s)
-        return inf
+                return min(max(self.from_s, self.held_until_s), self.until_s)
+        return NEVER_S
 
-    def has_lapsed(self, utc_s: float) -> bool:
+    def has_lapsed(self, utc_s: UtcS) -> bool:
         """Whether it was held, or is one of several parts, and was not confirmed in time."""
-        return utc_s >= self.lapses_s
+        return utc_s >= self.lapses_at_s
 
-    def standing(self, utc_s: float) -> str:
+    def standing(self, utc_s: UtcS) -> str:
         """Return its state in a word, for people."""
         if self.has_lapsed(utc_s):
             return State.EXPIRED
         if self.state is not State.BOOKED:
             return self.state
-        if self.left_s is not None or utc_s >= self.until_s:
+        if self.left_at_s is not None or utc_s >= self.until_s:
             return "ending"
         return self.state if utc_s < self.from_s else "running"
 
@@ -197,8 +198,8 @@ class Reservation:
         Each record of use is rounded by itself. The sum of the roundings is subtracted, so that the
         total is no more than was booked. An addition to a price by tags is no rounding.
         """
-        unused_ns = max(0, self.slot_ns(self.ends_s) - used.ns)
-        left_ns = self.slot_ns(self.until_s) - self.slot_ns(self.ends_s)
+        unused_ns = max(0, self.slot_ns(self.ends_at_s) - used.ns)
+        left_ns = self.slot_ns(self.until_s) - self.slot_ns(self.ends_at_s)
         parts = unused_ns * self.unused_factor + left_ns * self.cancel_factor
         nanos = round_half_up(Fraction(self.price_nanos * parts, HOUR_NS * MILLION))
         rounded_nanos = used.nanos - cost_nanos(self.price_nanos, used.ns)
@@ -206,7 +207,7 @@ class Reservation:
         return max(0, nanos - rounded_nanos) if is_rounding else nanos
 
 
-def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:
+def advanced(reservation: Reservation, step: str, utc_s: UtcS) -> Reservation:
     """Return a part after another site's request to book, keep or release it; maybe unchanged.
 
     See policies.reservations.coallocation. A finished part stays finished, and requests are
@@ -216,13 +217,13 @@ def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:
         return replace(reservation, state=State.EXPIRED)
     match step, reservation.state:
         case "book", State.HELD:
-            return replace(reservation, state=State.BOOKING, lease_s=utc_s + KEEP_S)
+            return replace(reservation, state=State.BOOKING, held_until_s=utc_s + KEEP_S)
         case "keep", State.BOOKING:
             return replace(reservation, state=State.BOOKED)
         case "release", State.HELD | State.BOOKING:
             return replace(reservation, state=State.CANCELLED)
-        case "release", State.BOOKED if reservation.left_s is None:
-            return replace(reservation, left_s=utc_s)  # it has begun to cost something
+        case "release", State.BOOKED if reservation.left_at_s is None:
+            return replace(reservation, left_at_s=utc_s)  # it has begun to cost something
     return reservation
 
 
@@ -231,7 +232,7 @@ class CantReserve(Exception):
 
 
 def check_span(
-    rules: ReservationRules, slots: int, from_s: float, until_s: float, utc_s: float
+    rules: ReservationRules, slots: int, from_s: UtcS, until_s: UtcS, utc_s: UtcS
 ) -> None:
     """Refuse spans and sizes that no pool could give. Raise CantReserve."""
     if slots < 1:
@@ -280,22 +281,22 @@ class Book:
     made: Sequence[Reservation] = ()
     entitled: Callable[[Whose, Span], float] = lambda *_: inf
 
-    def free(self, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
+    def free(self, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> int:
         """Return how many slots may be reserved for an owner over all of a span; 0 or more."""
         return max(0, min(slots for _, slots in self._steps(whose, from_s, until_s, utc_s)))
 
     def _steps(
-        self, whose: Whose, from_s: float, until_s: float, utc_s: float
-    ) -> Iterator[tuple[float, int]]:
+        self, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS
+    ) -> Iterator[tuple[UtcS, int]]:
         """Yield each time at which the reservable slots change, with their number.
 
         A negative number means that too many are reserved.
         """
-        changes: dict[float, tuple[int, int]] = {}
+        changes: dict[UtcS, tuple[int, int]] = {}
         for each in self.made:
             if each.takes_slots(utc_s):
                 had = each.slots if each.who.includes(whose) else 0
-                for at_s, sign in ((each.from_s, 1), (each.ends_s, -1)):
+                for at_s, sign in ((each.from_s, 1), (each.ends_at_s, -1)):
                     slots, own = changes.get(at_s, (0, 0))
                     changes[at_s] = slots + sign * each.slots, own + sign * had
         edges = sorted(changes.items(), reverse=True)
@@ -314,7 +315,7 @@ class Book:
                     break
                 at_s = edges[-1][0]
 
-    def check(self, whose: Whose, slots: int, from_s: float, until_s: float, utc_s: float) -> None:
+    def check(self, whose: Whose, slots: int, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:
         """Refuse a request that does not fit, and offer one that does. Raise CantReserve."""
         free = self.free(whose, from_s, until_s, utc_s)
         if slots <= free:
@@ -332,8 +333,8 @@ class Book:
         )
 
     def first_fit(
-        self, whose: Whose, slots: int, lasts_s: float, after_s: float, utc_s: float
-    ) -> float | None:
+        self, whose: Whose, slots: int, lasts_s: float, after_s: UtcS, utc_s: UtcS
+    ) -> UtcS | None:
         """Return the first time after one from which so many slots are free for so long.
 
         It takes one pass over all reservations: any user may ask, again and again.
@@ -341,7 +342,7 @@ class Book:
         end_s = utc_s + self.rules.ahead_s
         if end_s - lasts_s <= after_s:
             return None
-        since_s: float | None = None
+        since_s: UtcS | None = None
         for at_s, free in self._steps(whose, after_s, end_s, utc_s):
             if since_s is not None and at_s - since_s >= lasts_s:
                 break
@@ -352,12 +353,12 @@ class Book:
         return since_s if since_s is not None and since_s + lasts_s < end_s else None
 
 
-def edges_in(edges: Iterable[float], start_s: float, end_s: float) -> Iterator[float]:
+def edges_in(edges: Iterable[UtcS], start_s: UtcS, end_s: UtcS) -> Iterator[UtcS]:
     """Return the edges in (start_s, end_s)."""
     return (each for each in edges if start_s < each < end_s)
 
 
-def price_over(prices: PriceList, level: int, from_s: float, until_s: float, site: str = "") -> int:
+def price_over(prices: PriceList, level: int, from_s: UtcS, until_s: UtcS, site: str = "") -> int:
     """Return the mean price of a slot-hour over a span, by the present list.
 
     Args:
@@ -384,7 +385,7 @@ def _own(adjust: Adjustment | None, nanos: int) -> int:
 
 
 def overlay(
-    rules: Rules, made: Iterable[Reservation], owner: ReservationRules, utc_s: float
+    rules: Rules, made: Iterable[Reservation], owner: ReservationRules, utc_s: UtcS
 ) -> Rules:
     """Return a pool's rules with its reservations: spans change where one begins or ends.
 
@@ -393,13 +394,13 @@ def overlay(
     """
     standing = sorted(
         (_confirmed(each) for each in made if each.takes_slots(utc_s)),
-        key=lambda each: (each.made_s, each.id),
+        key=lambda each: (each.made_at_s, each.id),
     )
     if not standing:
         return rules
-    edges = {edge for each in standing for edge in (each.from_s, each.ends_s)}
+    edges = {edge for each in standing for edge in (each.from_s, each.ends_at_s)}
     seats = [
-        Seats(each.who, each.slots, each.tariff, each.ends_s, each.state is not State.HELD)
+        Seats(each.who, each.slots, each.tariff, each.ends_at_s, each.state is not State.HELD)
         for each in standing
     ]
     spans = []
@@ -410,7 +411,7 @@ def overlay(
         cuts = [span.from_s, *sorted(edges_in(edges, span.from_s, span.until_s)), span.until_s]
         for from_s, until_s in pairwise(cuts):
             there = tuple(
-                at for at, each in enumerate(standing) if each.from_s <= from_s < each.ends_s
+                at for at, each in enumerate(standing) if each.from_s <= from_s < each.ends_at_s
             )
             part = replace(span, from_s=from_s, until_s=until_s)
             if there:
@@ -421,15 +422,15 @@ def overlay(
                 window = _window(span.window, standing[there[0]], owner)
                 part = replace(part, window=window, claims=claims)
             spans.append(part)
-    begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_s)
-    return Rules(tuple(spans), max(rules.begun_s, *begun, 0.0))
+    begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_at_s)
+    return Rules(tuple(spans), max(rules.begun_at_s, *begun, UNIX_EPOCH_S))
 
 
 def _confirmed(reservation: Reservation) -> Reservation:
     """Return it as if it were booked just before it lapses."""
     if reservation.state is not State.HELD:
         return reservation
-    return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_s))
+    return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_at_s))
 
 
 def _window(window: Window | None, first: Reservation, owner: ReservationRules) -> Window:
@@ -446,10 +447,10 @@ def _window(window: Window | None, first: Reservation, owner: ReservationRules) 
 # --- for people ----------------------------------------------------------------------------------
 
 
-def clock(at_s: float) -> str:
+def clock(at_s: UtcS) -> str:
     """Format a time for errors; a time beyond the calendar as the last one in it."""
     at_s = min(at_s, LAST_S)
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def length(lasts_s: float) -> str:

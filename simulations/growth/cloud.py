@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import trio
 
+from federation.clocks import UtcS
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -266,9 +267,9 @@ class Cloud:
         if guest is not None:
             guest.ended(instance, is_orderly=is_orderly)
 
-    def shown(self, mark: str, utc_s: float) -> list[Sighting]:
+    def shown(self, mark: str, utc_s: UtcS) -> list[Sighting]:
         """Return the visible instances of a mark; `utc_s` is the present calendar time."""
-        now_s, offset_s = self.clock.now_s, utc_s - self.clock.now_s
+        now_s, offset_s = self.clock.now_s, float(utc_s) - self.clock.now_s
         found = []
         for key, each in list(self.instances.items()):
             if each.ended_s is not None and now_s - each.ended_s > ENDED_SHOWN_S:
@@ -291,7 +292,7 @@ class Cloud:
 class CloudGrid:
     """The adapter of a cloud, for one mark: see `Provisioning`."""
 
-    def __init__(self, cloud: Cloud, mark: str, seed: int, utc_s: Callable[[], float]) -> None:
+    def __init__(self, cloud: Cloud, mark: str, seed: int, utc_s: Callable[[], UtcS]) -> None:
         self.cloud = cloud
         self.mark = mark
         self._utc_s = utc_s

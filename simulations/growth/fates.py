@@ -210,11 +210,11 @@ class Run:
         if self.site is None:
             return
         fleet = self.site.keeper.fleet
-        stops = _within(fleet.stops, self.site.utc_s())
+        stops = _within(map(float, fleet.stops), float(self.site.utc_s()))
         assert stops <= rules.stops_max, f"{stops} stops a minute, at {now_s:.0f} s"
-        if fleet.failures and fleet.starts and max(fleet.starts) > fleet.failed_s:
+        if fleet.failures and fleet.starts and max(fleet.starts) > fleet.failed_at_s:
             pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** (fleet.failures - 1))
-            rested_s = max(fleet.starts) - fleet.failed_s
+            rested_s = max(fleet.starts) - fleet.failed_at_s
             assert rested_s >= pause_s, f"a start {rested_s:.1f} s after failure {fleet.failures}"
 
     def _look_for_strays(self, living: Iterable[Instance], now_s: float) -> None:

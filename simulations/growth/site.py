@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
@@ -152,7 +153,7 @@ class Site(Guest):
             self._spy()
         self._clock.after(LOOK_S, self._tick)
 
-    def utc_s(self) -> float:
+    def utc_s(self) -> UtcS:
         """Return its calendar time."""
         return EPOCH_S + self._clock.now_s + self.skew_s
 
@@ -254,14 +255,14 @@ class Site(Guest):
     def _tick(self) -> None:
         if not self.is_up:
             return
-        is_due = self.kernel.tick(self._clock.now_s, self.utc_s())
+        is_due = self.kernel.tick(MonoS(self._clock.now_s), self.utc_s())
         if is_due or self.broker.is_uneven:
             self._act([])
         self._clock.after(LOOK_S, self._tick)
 
     def _act(self, happened: Iterable[events.Event]) -> None:
         began_s = time.process_time()
-        effects = self.kernel.act(happened, self._clock.now_s, self.utc_s())
+        effects = self.kernel.act(happened, MonoS(self._clock.now_s), self.utc_s())
         self.spent.broker_s += time.process_time() - began_s
         self.spent.batches += 1
         for effect in effects:

@@ -98,7 +98,7 @@ class Caller(Host):
             return
         if link.is_up and not self._is_greeted:
             self._is_greeted = True
-            self.dialogue.connected(self.now_s())
+            self.dialogue.connected(self.mono_s())
         try:
             said_bye = self._receive(link)
         except SessionRefused as refusal:
@@ -121,7 +121,7 @@ class Caller(Host):
 
     def _receive(self, link: MemoryLink) -> bool:
         for frame in link.receive():
-            messages = self.dialogue.receive(frame, self.now_s())
+            messages = self.dialogue.receive(frame, self.mono_s())
             if self.dialogue.is_open:
                 self._wait_s = PAUSE_MIN_S
             self.hear(messages)
@@ -146,12 +146,12 @@ class Caller(Host):
         if self._link is None or self._link.is_lost:
             return
         self.fill()
-        self.dialogue.flush(self._link.send, self.now_s())
+        self.dialogue.flush(self._link.send, self.mono_s())
 
     def _check(self) -> None:
         self.after(CHECK_S, self._check)
         link = self._link
-        if link is not None and self._is_greeted and self.dialogue.is_silent(self.now_s()):
+        if link is not None and self._is_greeted and self.dialogue.is_silent(self.mono_s()):
             self.note("gives up a silent pipe")
             self.hang_up()
         self.flush()

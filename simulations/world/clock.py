@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from federation.clocks import UtcS
+
 # The UTC time at the beginning of the simulated world.
-EPOCH_S: Final = 1_800_000_000.0
+EPOCH_S: Final = UtcS(1_800_000_000.0)
 
 Call = Callable[[], None]
 

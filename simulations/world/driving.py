@@ -3,6 +3,7 @@
 import math
 from typing import Final
 
+from federation.clocks import MonoS
 from gateway.sessions.conversation import Conversation
 from gateway.sessions.links import TICK_S, Links
 from simulations.world.host import Host
@@ -18,7 +19,7 @@ class HostDriver:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.now_s: Final = host.now_s
+        self.mono_s: Final = host.mono_s
         self.random_bytes: Final = host.random_bytes
         self._conversations: list[Conversation] = []
 
@@ -33,7 +34,7 @@ class HostDriver:
 
         def tick() -> None:
             self._host.after(TICK_S, tick)
-            links.tick(self._host.now_s())
+            links.tick(self._host.mono_s())
 
         self._host.after(TICK_S, tick)
 
@@ -50,22 +51,22 @@ class _Turns:
     def __init__(self, host: Host, conversation: Conversation) -> None:
         self._host = host
         self._conversation = conversation
-        self._next_s = math.inf
+        self._next_s = MonoS(math.inf)
         conversation.wake = self.wake
 
     def wake(self) -> None:
         """Take a step at this moment, after what goes on now."""
-        self._take_at(self._host.now_s())
+        self._take_at(self._host.mono_s())
 
-    def _take_at(self, at_s: float) -> None:
+    def _take_at(self, at_s: MonoS) -> None:
         if at_s < self._next_s:
             self._next_s = at_s
-            wait_s = max(0.0, at_s - self._host.now_s())
+            wait_s = max(0.0, at_s - self._host.mono_s())
             self._host.after(wait_s, lambda: self._take(at_s))
 
-    def _take(self, at_s: float) -> None:
+    def _take(self, at_s: MonoS) -> None:
         if at_s != self._next_s or self._conversation.is_over:
             return  # an earlier step was taken
-        self._next_s = math.inf
+        self._next_s = MonoS(math.inf)
         # Clocks that drift round: it is never earlier than the time that was asked for.
-        self._take_at(self._conversation.step(max(at_s, self._host.now_s())))
+        self._take_at(self._conversation.step(max(at_s, self._host.mono_s())))

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages import messages
 from federation.messages.messages import Ask
@@ -136,14 +137,14 @@ class Member(Host):
     def _watch_broker(self, broker: Broker) -> None:
         handle, settle = broker.handle, broker.settle
 
-        def handled(event: Event, now_s: float) -> list[Effect]:
+        def handled(event: Event, utc_s: UtcS) -> list[Effect]:
             self._note_event(event)
-            effects = handle(event, now_s)
+            effects = handle(event, utc_s)
             self._note_effects(effects)
             return effects
 
-        def settled(now_s: float) -> list[Effect]:
-            effects = settle(now_s)
+        def settled(utc_s: UtcS) -> list[Effect]:
+            effects = settle(utc_s)
             self._note_effects(effects)
             return effects
 
@@ -261,7 +262,7 @@ class Gateway(Member):
         self._dealings: Dealings | None = None
         self.bookkeeper: Keeper | None = None
         self.surroundings = Surroundings(
-            now_s=self.now_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
+            mono_s=self.mono_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
 
     @property

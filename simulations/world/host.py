@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from federation.clocks import MonoS, UtcS
 from simulations.world.clock import EPOCH_S, Clock
 from simulations.world.network import Network
 from simulations.world.trace import Trace
@@ -40,13 +41,13 @@ class Host:
         self.life = 0
         self._deferred: list[Callable[[], None]] = []
 
-    def now_s(self) -> float:
+    def mono_s(self) -> MonoS:
         """Return its monotonic clock."""
-        return self.clock.now_s * (1 + self.drift)
+        return MonoS(self.clock.now_s * (1 + self.drift))
 
-    def utc_s(self) -> float:
+    def utc_s(self) -> UtcS:
         """Return its calendar time."""
-        return EPOCH_S + self.now_s() + self.skew_s
+        return EPOCH_S + float(self.mono_s()) + self.skew_s
 
     def random_bytes(self, count: int) -> bytes:
         """Return random bytes, from this world's seed."""

@@ -8,13 +8,14 @@ crash is ordered again, a dispute is not. An operator learns of another's paymen
 from random import Random
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.ledger.db.settlement.records import DisputeRow
 from gateway.ledger.store import owed
 from simulations.world.clock import Clock
 from simulations.world.gateway import Member
 from simulations.world.memory.store import MemoryStore
 
-END_S: Final = 2.0**33  # after everything
+END_S: Final = UtcS(2.0**33)  # after everything
 Key = tuple[str, int, int]  # contract, epoch, first
 
 
@@ -99,7 +100,7 @@ class Operator:
             store = MemoryStore(self._site.disk).settlement
             # The next number: a repeated order is refused.
             number = sum(each.direction == "paid" for each in store.payments(other.name))
-            for each in owed.statements(store, other.name, 0.0, END_S):
+            for each in owed.statements(store, other.name, UtcS(0.0), END_S):
                 if each.balance_nanos < 0:
                     reference = f"{self._site.name}-{number}"
                     amount = {"amount_nanos": -each.balance_nanos, "currency": each.currency}

@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
+from federation.clocks import MonoS
 from federation.messages.messages import Hello
 from federation.sessions.handshake import Credentials
 from federation.signed.envelopes import Sealer, Verifier
@@ -215,16 +216,16 @@ class Peers:
     def expel(self, guest: Guest, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
-        self._take(self.lobby.expel(guest, reason, self._host.now_s()))
+        self._take(self.lobby.expel(guest, reason, self._host.mono_s()))
 
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these."""
         self.links.keep([site for site in sites if self.registry.may_dial(site)])
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send queued messages that may go now, both ways."""
-        self.lobby.flush(now_s)
-        self.links.flush(now_s)
+        self.lobby.flush(mono_s)
+        self.links.flush(mono_s)
 
     def die(self) -> None:
         """End all links: the process died."""
@@ -252,7 +253,7 @@ class Peers:
                     continue
                 case CameIn(guest):
                     self._host.note("is dialled", f"by {guest.name}")
-                    rest += self.lobby.expel_older(guest, self._host.now_s())
+                    rest += self.lobby.expel_older(guest, self._host.mono_s())
                 case Left(guest, reason):
                     what = "expels" if "protocol error" in reason else "is left"
                     self._host.note(what, f"by {guest.name}: {reason}")
@@ -269,19 +270,19 @@ class Peers:
 
     def _look(self) -> None:
         self._is_looking = False
-        now_s = self._host.now_s()
+        mono_s = self._host.mono_s()
         came = self._port.came()
         if came:
-            self._take(self.lobby.pipes_came(came, now_s))
+            self._take(self.lobby.pipes_came(came, mono_s))
         gone = self._port.gone()
         if gone:
-            self.lobby.pipes_gone(gone, now_s)
+            self.lobby.pipes_gone(gone, mono_s)
         for pipe, frame in self._port.receive():
-            self._take(self.lobby.receive(pipe, frame, now_s))
-        self.flush(now_s)
+            self._take(self.lobby.receive(pipe, frame, mono_s))
+        self.flush(mono_s)
 
     def _tick(self) -> None:
         self._host.after(TICK_S, self._tick)
-        now_s = self._host.now_s()
-        self._take(self.lobby.tick(now_s))
-        self.flush(now_s)
+        mono_s = self._host.mono_s()
+        self._take(self.lobby.tick(mono_s))
+        self.flush(mono_s)

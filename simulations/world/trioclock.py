@@ -114,7 +114,7 @@ class TrioGateway(Member):
     def boot(self) -> None:
         """Start the site."""
         surroundings = Surroundings(
-            now_s=self.now_s,
+            mono_s=self.mono_s,
             utc_s=self.utc_s,
             random_bytes=self.random_bytes,
             open_port=self._open_port,

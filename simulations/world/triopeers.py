@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from federation.clocks import MonoS
 from federation.errors import GridError
 from gateway.config.limits import HouseRules
 from gateway.ledger.accounting.older_books import OlderBooks
@@ -92,9 +93,9 @@ class TrioPeers:
         """Stay connected to these."""
         self.links.keep([site for site in sites if self.registry.may_dial(site)])
 
-    def flush(self, now_s: float) -> None:
+    def flush(self, mono_s: MonoS) -> None:
         """Send queued messages that may go now, both ways."""
-        self._sessions.flush(now_s)
+        self._sessions.flush(mono_s)
 
     async def order(self, verb: str, _details: Mapping[str, Any]) -> Any:
         """Refuse all orders: keys and trust are fixed by the plan."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from federation.clocks import MonoS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import (
     Assign,
@@ -78,7 +79,7 @@ class Worker(Host):
         self._asked: set[bytes] = set()
         self._outbox = Outbox()
         self._is_draining = self._is_levelling = False
-        self._pulse_s = 0.0
+        self._pulse_s = MonoS(0.0)
         self._slots = [Slot() for _ in range(self.plan.slots)]
         for book in self.roster.slots:
             self._ready_soon(book.index)
@@ -153,7 +154,7 @@ class Worker(Host):
 
     def flush(self) -> None:
         """Send the frames that may go now."""
-        self._conversation.flush(self.now_s())
+        self._conversation.flush(self.mono_s())
 
     # --- messages of the gateway, as in gateway.worker.agent ------------------------------------
 
@@ -404,7 +405,7 @@ class Worker(Host):
         self._reclaim(holders, settled)
 
     def _noticed(self, message: Notice) -> None:
-        at_ns = None if message.in_s is None else round((self.now_s() + message.in_s) * 1e9)
+        at_ns = None if message.in_s is None else round((self.mono_s() + message.in_s) * 1e9)
         self.roster.note_stop(message.assignment, message.first, message.stop, at_ns)
         self._watch_notices()
 
@@ -429,7 +430,7 @@ class Worker(Host):
             if running is None or slot.since_s is None:
                 continue
             stops_ns = self.roster.stops_ns(running[0].assignment, running[1])
-            if stops_ns is not None and self.now_s() * 1e9 >= stops_ns:
+            if stops_ns is not None and self.mono_s() * 1e9 >= stops_ns:
                 ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
                 self._bury(book.index, slot, "preempted", "to make room", ran_ns)
 
@@ -451,7 +452,7 @@ class Worker(Host):
 
     def _watch(self) -> None:
         self.after(WATCH_S, self._watch)
-        now_s = self.now_s()
+        mono_s = self.mono_s()
         for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
             running = self.roster.running(book, slot.started)
             limit_s = running[0].timeout_s if running else None
@@ -463,7 +464,7 @@ class Worker(Host):
         self._tell_begun()
         conversation = self._conversation
         beat_s = min(PULSE_S, conversation.heartbeat_s)
-        if conversation.is_open and now_s - self._pulse_s > beat_s:
-            self._pulse_s = now_s
+        if conversation.is_open and mono_s - self._pulse_s > beat_s:
+            self._pulse_s = mono_s
             self._outbox.add(Pulse([]))
-        conversation.tick(now_s)
+        conversation.tick(mono_s)

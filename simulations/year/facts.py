@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from federation.clocks import UtcS
+
 DATA: Final = Path(__file__).parent / "data"
-BEGIN_S: Final = 1_672_531_200.0  # 2023-01-01 00:00 UTC
+BEGIN_S: Final = UtcS(1_672_531_200.0)  # 2023-01-01 00:00 UTC
 HOUR_S: Final = 3_600.0
 DAY_S: Final = 86_400.0
 WEEK_S: Final = 7 * DAY_S

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
+from federation.clocks import MonoS, UtcS
 from federation.messages.adverts import SiteAdvert
 from federation.messages.messages import MESSAGES
 from gateway.config.site import PoolConfig, SiteConfig
@@ -125,7 +126,7 @@ class Member:
             )
         self._by_handle = {each.handle: each for each in self.slots.values()}
 
-    def utc_s(self) -> float:
+    def utc_s(self) -> UtcS:
         """Return its calendar time."""
         return self._scenario.begin_s + self._clock.now_s
 
@@ -152,7 +153,7 @@ class Member:
         came, self._came = self._came, []
         for site, side, frame in heard:
             message = MESSAGES.decode(frame, MESSAGE_BYTES_MAX)
-            self.kernel.hear(site, side, message, self._clock.now_s, self.utc_s())
+            self.kernel.hear(site, side, message, MonoS(self._clock.now_s), self.utc_s())
         self._act(came)
 
     def tick(self) -> None:
@@ -161,7 +162,7 @@ class Member:
         utc_s = self.utc_s()
         news = (self._timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
         happened += [each for each in news if each is not None]
-        is_due = self.kernel.tick(self._clock.now_s, utc_s)
+        is_due = self.kernel.tick(MonoS(self._clock.now_s), utc_s)
         if happened or is_due or self.broker.is_uneven or self.broker.occupancy.pools:
             self._act(happened)
 
@@ -199,7 +200,7 @@ class Member:
     # --- output --------------------------------------------------------------------------------
 
     def _act(self, happened: Iterable[events.Event]) -> None:
-        for effect in self.kernel.act(happened, self._clock.now_s, self.utc_s()):
+        for effect in self.kernel.act(happened, MonoS(self._clock.now_s), self.utc_s()):
             self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.config.site import SiteConfig, check, load
 from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Objective
 from simulations.year.facts import BEGIN_S, HOUR_S, YEAR_DAYS
@@ -105,7 +106,7 @@ class Scenario:
     preempts: bool = True
 
     @property
-    def begin_s(self) -> float:
+    def begin_s(self) -> UtcS:
         """When it begins, UTC."""
         return BEGIN_S + self.begin_day * 86_400.0
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from zoneinfo import ZoneInfo
 
+from federation.clocks import UtcS
 from policies.placement.asks import Objective
 from simulations.year.facts import BEGIN_S, WEEK_S, Log
 from simulations.year.scenario import Manners
@@ -66,7 +67,7 @@ def replay(
     log: Log,
     zone: str,
     manners: Manners,
-    begin_s: float,
+    begin_s: UtcS,
     length_s: float,
     first_key: int,
     weeks_in: int = 0,
@@ -84,7 +85,7 @@ def replay(
     while offset_s < begin_s - BEGIN_S + length_s + 2 * WEEK_S:
         for entry in log.entries:
             local = MONDAY + timedelta(seconds=offset_s + entry.at_s)
-            at_s = local.replace(tzinfo=clocks).astimezone(UTC).timestamp() - begin_s
+            at_s = local.replace(tzinfo=clocks).astimezone(UTC).timestamp() - float(begin_s)
             if 0 <= at_s < length_s:
                 yield _work(key, name, entry.user, at_s, entry.run_s, entry.slots, manners)
                 key += 1

@@ -1,7 +1,6 @@
 """The database: gridfed db upgrade, backup, restore, move, roll-up; and gridfed audit."""
 
 import functools
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 from sqlalchemy import func, select
 
 from federation.money import format_amount
+from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option
@@ -117,8 +117,8 @@ def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
     check_there(config.database_url)
     before = _rows(config.database_url)
     with closing(SqlStore(config.database_url)) as store:
-        now_s = time.time()
-        while store.roll_up(now_s, detail_days * 86_400):
+        utc_s = utc_now()
+        while store.roll_up(utc_s, detail_days * 86_400):
             pass
         store.compact()
     after = _rows(config.database_url)

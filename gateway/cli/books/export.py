@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 from sqlalchemy import Connection
 
+from federation.clocks import UtcS
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option
@@ -43,7 +44,7 @@ def export() -> None:
 class _Period:
     """The period of --from and --to."""
 
-    def __init__(self, span: dict[str, float]) -> None:
+    def __init__(self, span: dict[str, UtcS]) -> None:
         self.start_s = span.get("start_s")
         self.end_s = span.get("end_s")
 
@@ -78,7 +79,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
         def wrapped(
-            path: str | None, state: str | None, span: dict[str, float], **given: Any
+            path: str | None, state: str | None, span: dict[str, UtcS], **given: Any
         ) -> None:
             period = _Period(span)
             config = configured(path, (), state)

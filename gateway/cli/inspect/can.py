@@ -1,12 +1,13 @@
 """A user's rights here, and the rules behind them: gridfed can."""
 
-import time
 from typing import Any
 
 import click
 
+from federation.clocks import UtcS
 from federation.errors import GridError
 from gateway.api import can as answers
+from gateway.base.clocks import utc_now
 from gateway.base.values import KnobError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -61,14 +62,14 @@ def can(  # noqa: PLR0913 - one parameter an option
     if path is None:
         found = ask(reach, "can", **details, **({} if at_s is None else {"at_s": at_s}))
     else:
-        found = _from_file(path, details, time.time() if at_s is None else at_s)
+        found = _from_file(path, details, utc_now() if at_s is None else at_s)
     if as_json:
         show.as_json(found)
         return
     _print(found)
 
 
-def _from_file(path: str, details: dict[str, Any], at_s: float) -> Any:
+def _from_file(path: str, details: dict[str, Any], at_s: UtcS) -> Any:
     config = configured(path, (), None)
     try:
         check_entitlements(config.entitlements, _plans(config))

@@ -1,6 +1,5 @@
 """Price lists, gridfed tariff show; the cost of one's own slots, gridfed tariff ownership."""
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -8,7 +7,9 @@ from typing import Any, Final
 
 import click
 
+from federation.clocks import UtcS
 from federation.money import check_currency, format_amount, format_money
+from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, json_option
@@ -50,7 +51,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
             "a file with --config; options given to `gridfed up` are not included",
             err=True,
         )
-    at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     pools = {pool.name: pool.prices for pool in config.pools or (PoolConfig(USUAL_POOL),)}
     found = {name: list(_holding(prices, at_s, until_s)) for name, prices in pools.items()}
@@ -164,8 +165,8 @@ def ownership(currency: str, slots: int, as_json: bool, **given: str) -> None:
 
 
 def _holding(
-    prices: PriceList, at_s: float, until_s: float | None
-) -> Iterator[tuple[float, PriceNow]]:
+    prices: PriceList, at_s: UtcS, until_s: UtcS | None
+) -> Iterator[tuple[UtcS, PriceNow]]:
     """Yield the prices at a time, and from each change on until another."""
     yield at_s, prices.at(at_s)
     if until_s is None:
@@ -176,12 +177,12 @@ def _holding(
         change_s = prices.next_change_s(change_s)
 
 
-def _row(prices: PriceList, at_s: float, now: PriceNow) -> dict[str, Any]:
+def _row(prices: PriceList, at_s: UtcS, now: PriceNow) -> dict[str, Any]:
     steps = prices.spot.steps if prices.spot is not None else 0
     preemptible = now.tariff_for(Wanted(price_class="preemptible"))
     return {
         "from_s": at_s,
-        "local": datetime.fromtimestamp(at_s, prices.zone).strftime("%a %H:%M:%S %Z"),
+        "local": datetime.fromtimestamp(float(at_s), prices.zone).strftime("%a %H:%M:%S %Z"),
         "window": now.tariff.window,
         "price_nanos": now.tariff.price_nanos,
         "full_nanos": prices.at(at_s, steps).tariff.price_nanos,

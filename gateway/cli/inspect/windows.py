@@ -1,6 +1,5 @@
 """The windows of pools over time, and the claims in them: gridfed windows."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,7 +7,9 @@ from typing import Any, Final
 
 import click
 
+from federation.clocks import UtcS
 from federation.words import count
+from gateway.base.clocks import utc_now
 from gateway.base.values import KnobError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -64,8 +65,8 @@ def windows(
             "windows are read from a gateway's configuration: choose it with --config, or its "
             "folder with $GRIDFED_CONFIG_DIR"
         )
-    at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
-    if not 0 <= at_s <= LATEST_S:
+    at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at")
+    if not 0 <= float(at_s) <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
@@ -115,12 +116,13 @@ def windows(
 
 def _reserved(reach: Reach, site: str) -> list[Reservation]:
     """Return the reservations of the pools of a gateway."""
-    names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency", "made_s")
+    names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency")
     return [
         Reservation(
             **{name: each[name] for name in names},
             who=read_party(each["who"]),
             by=Whose(each["user"]),
+            made_at_s=UtcS(each["made_s"]),
             state=State.BOOKED,
         )
         for each in ask(reach, "reservations")
@@ -128,7 +130,7 @@ def _reserved(reach: Reach, site: str) -> list[Reservation]:
     ]
 
 
-def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | None) -> list[Span]:
+def _holding(plan: Plan, made: list[Reservation], at_s: UtcS, until_s: UtcS | None) -> list[Span]:
     if until_s is None:
         [span, *_] = overlay(rules_at(plan, at_s, 1.0), made, ReservationRules(), at_s).spans
         return [replace(span, until_s=at_s)]
@@ -149,7 +151,7 @@ def _row(plan: Plan, span: Span) -> dict[str, Any]:
     return {
         "from_s": span.from_s,
         "until_s": span.until_s if span.until_s > span.from_s else None,
-        "local": datetime.fromtimestamp(span.from_s, zone).strftime("%a %H:%M %Z"),
+        "local": datetime.fromtimestamp(float(span.from_s), zone).strftime("%a %H:%M %Z"),
         "window": window.name if window is not None else None,
         "instead_of": others,
         "claims": list(_claims(span.claims)),

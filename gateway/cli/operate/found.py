@@ -6,7 +6,6 @@ import re
 import secrets
 import shlex
 import socket
-import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from federation.signed.identity import FEDERATION_PATTERN
 from federation.signed.statements import CONTACT_CHARS_MAX, sign
 from federation.users import SITE_PATTERN, login
 from federation.words import clean
+from gateway.base.clocks import utc_now
 from gateway.cli.operate.template import TEMPLATE
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -103,11 +103,11 @@ def init(
         if each.exists():
             raise click.ClickException(f"{each} exists already: nothing was changed")
     config = _config(folder, site, federation, host, port, contact, is_named=bool(config_dir))
-    now_s = time.time()
+    utc_s = utc_now()
     with hold(trust):
-        generation = make_generation(site, [host], now_s)
+        generation = make_generation(site, [host], utc_s)
         addresses = () if port == 0 else (_address(host, port),)
-        card = KeyRing(generation).card(federation, site, addresses, contact, now_s)
+        card = KeyRing(generation).card(federation, site, addresses, contact, utc_s)
         book = TrustBook(sign(card, generation.key))
         book_file.save(trust / TRUST_FILE, book, Invitations())
         create_keys(trust, generation)  # last: with them the site exists

@@ -21,6 +21,7 @@ from federation.address import (
     check_bearer,
     resolve,
 )
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
@@ -122,7 +123,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     except NameCollision as error:
         raise click.ClickException(str(error)) from None
     try:
-        config = check(config, time.time())
+        config = check(config, UtcS(time.time()))
         for pool in config.pools:
             _ = pool.prices
     except (ConfigError, KnobError) as error:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import click
 
+from federation.clocks import UtcS
+
 UNITS_S: Final = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
 LENGTH_MAX_S: Final = 400 * 86_400
 
@@ -16,7 +18,7 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, start: str | None, end: str | None, **kwargs: Any) -> Any:
-        span: dict[str, float] = {}
+        span: dict[str, UtcS] = {}
         if start:
             span["start_s"] = moment(start, end_of_day=False, option="--from")
         if end:
@@ -33,7 +35,7 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(wrapped)
 
 
-def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
+def moment(text: str, *, end_of_day: bool, option: str | None = None) -> UtcS:
     """Read a day or a time in ISO form, as UTC epoch seconds; a last day is included whole.
 
     Raises click.BadParameter, of that option.
@@ -41,9 +43,9 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
     try:
         if len(text) == len("2026-11-20"):
             day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
-            return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+            return UtcS(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return UtcS((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
         how = "not a time: write 2026-11-20 or 2026-11-20T18:00"
         raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None

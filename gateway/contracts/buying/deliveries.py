@@ -7,6 +7,7 @@ messages.
 
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Verdict
 from federation.ranges import RangeSet
@@ -69,7 +70,7 @@ class Deliveries:
         self._over: list[Earmark] = []  # earmarks of contracts that are over
 
     def delivered(
-        self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
+        self, purchase: Purchase, message: deals.Deliver, mono_s: MonoS, utc_s: UtcS
     ) -> None:
         """Take the results of a seller; ProtocolError when they break the rules."""
         first, stop = message.first, message.first + len(message.values)
@@ -84,7 +85,7 @@ class Deliveries:
         if not self.take(purchase, message.epoch, first, stop):
             return  # too late, or a duplicate: void once it is billed
         purchase.tab.deliver(delivery)
-        purchase.busy_s = now_s
+        purchase.busy_at_s = mono_s
         if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
             # A pool that stops all of our tasks, free of charge, must not stay the cheapest for
             # ever.
@@ -113,13 +114,13 @@ class Deliveries:
             )
         )
 
-    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> None:
         """Check that a task ran for no longer than since it was forwarded."""
         assignment = self.assignment(purchase, message.epoch)
         if assignment is None:
             return
         is_older = self.is_older(message.epoch)
-        since_s = purchase.opened_at_s if is_older else assignment.given_s
+        since_s = purchase.opened_at_s if is_older else assignment.given_at_s
         check_time(purchase, message, max(0.0, utc_s - since_s))
 
     def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
@@ -176,7 +177,7 @@ class Deliveries:
         else:
             earmark.end()
 
-    def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
+    def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: UtcS) -> None:
         """Give and book a verdict on each billed delivery: owed, or void."""
         if purchase.is_recovered:
             # The deliveries that a power cut took from our books are sent and billed again: do not
@@ -199,7 +200,7 @@ class Deliveries:
         self._outcome.say(purchase.site, Side.SELLER, settle)
 
     def settle(
-        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: float
+        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: UtcS
     ) -> None:
         """Book the verdict on a delivery, by its epoch and first task."""
         delivery = purchase.tab.pending[key]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Move, Phase, move
 from gateway.config.contracts import DealRules
@@ -45,7 +46,7 @@ class Enquiry:
     job: str
     decision: Decision
     asked: list[str]
-    until_s: float
+    until_s: MonoS
 
 
 class Enquiries:
@@ -86,7 +87,7 @@ class Enquiries:
         self._booked = booked
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
-        self._late: dict[str, tuple[str, float]] = {}  # timed out: site, and time of the question
+        self._late: dict[str, tuple[str, MonoS]] = {}  # timed out: site, and time of the question
         self._delays_s: dict[str, float] = {}  # of sites whose last quote came too late
 
     def new_name(self) -> str:
@@ -100,7 +101,7 @@ class Enquiries:
         """Whether quotes or a commit are awaited for this job."""
         return job in self._enquiries or any(each.is_under_way for each in self._book.of_job(job))
 
-    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
+    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], mono_s: MonoS) -> list[Key]:
         """Ask sites for quotes, for `consider` to choose from; return the sites and pools asked."""
         shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
         left_nanos = self._left_nanos(job)
@@ -110,7 +111,7 @@ class Enquiries:
                 continue
             contract = self.new_name()
             tasks = shares.get((site, pool), decision.ask.tasks)
-            purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
+            purchase = Purchase(contract, job.id, site, pool, tasks, mono_s)
             purchase.price_class = job.spec.price_class
             purchase.spec, purchase.is_blind = job.spec, not pool
             purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
@@ -119,17 +120,17 @@ class Enquiries:
             try:
                 question = self._question(job, purchase, decision)
             except NotGranted:
-                self._resting.spare(site, decision.made_s, "the grant does not allow it")
+                self._resting.spare(site, decision.made_at_s, "the grant does not allow it")
                 continue
             self._book.add(purchase)
             asked.append(contract)
             self._say(purchase, question)
         if asked:
-            until_s = now_s + max(self._wait_s(site) for site, _ in keys)
+            until_s = mono_s + max(self._wait_s(site) for site, _ in keys)
             self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
         return [(each.site, each.pool) for each in map(self._book.by_name.__getitem__, asked)]
 
-    def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: float) -> None:
+    def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: UtcS) -> None:
         if pool:
             self._resting.refuse(job.spec, site, pool, utc_s, "the grant does not allow it")
         else:
@@ -161,7 +162,7 @@ class Enquiries:
         left = max(0, min(known) - job.limited_nanos - granted)
         return left if room is None else min(left, room)
 
-    def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
+    def _grant(self, job: Job, purchase: Purchase, made_s: UtcS) -> bytes:
         """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
         errand = Errand(
@@ -214,7 +215,7 @@ class Enquiries:
             wishes=wishes_plain(spec.wishes),
             path=[*spec.path, self._site],
             hops_left=max(0, spec.hops_left - 1),
-            grant=self._grant(job, purchase, decision.made_s),
+            grant=self._grant(job, purchase, decision.made_at_s),
             preemptible=spec.price_class == "preemptible",
         )
 
@@ -223,47 +224,47 @@ class Enquiries:
 
     # --- choosing ------------------------------------------------------------------------------
 
-    def quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
+    def quoted(self, purchase: Purchase, quote: deals.Quote, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a quote; ProtocolError if it does not fit the question."""
         check_quote(purchase, quote)
         purchase.phase = Phase.QUOTED
         purchase.quote = quote
         purchase.pool = quote.pool
-        purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
+        purchase.round_trip_s = min(mono_s - purchase.asked_at_s, ROUND_TRIP_MAX_S)
         if 2 * purchase.round_trip_s <= self._rules.quote_wait_s:
             self._delays_s.pop(purchase.site, None)
-        self._consider(purchase.job, now_s, utc_s)
+        self._consider(purchase.job, mono_s, utc_s)
 
-    def answered_late(self, site: str, contract: str, now_s: float) -> None:
+    def answered_late(self, site: str, contract: str, mono_s: MonoS) -> None:
         """Handle an answer that came after the time limit: the site is up, but slow.
 
         End its back-off for silence, and wait longer for it, up to ROUND_TRIP_MAX_S.
         """
-        seller, asked_s = self._late.pop(contract, ("", 0.0))
+        seller, asked_s = self._late.pop(contract, ("", mono_s))
         if seller != site:
             return
-        delay_s = now_s - asked_s
+        delay_s = mono_s - asked_s
         if 2 * delay_s <= ROUND_TRIP_MAX_S:
             self._delays_s[site] = delay_s
             self._resting.answered(site)
 
-    def tick(self, now_s: float, utc_s: float) -> None:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Stop waiting for quotes that are late."""
         for job in list(self._enquiries):
-            self._consider(job, now_s, utc_s)
+            self._consider(job, mono_s, utc_s)
         for contract, (_, asked_s) in list(self._late.items()):
-            if now_s - asked_s <= ROUND_TRIP_MAX_S:
+            if mono_s - asked_s <= ROUND_TRIP_MAX_S:
                 break  # in the order of their questions
             del self._late[contract]
 
-    def _consider(self, job: str, now_s: float, utc_s: float) -> None:
+    def _consider(self, job: str, mono_s: MonoS, utc_s: UtcS) -> None:
         """Choose among the quotes for a job once all are here, or the time limit has passed."""
         enquiry = self._enquiries.get(job)
         if enquiry is None:
             return
         waiting = [self._book.by_name.get(each) for each in enquiry.asked]
         found = [each for each in waiting if each is not None]
-        if now_s < enquiry.until_s and any(each.phase is None for each in found):
+        if mono_s < enquiry.until_s and any(each.phase is None for each in found):
             return
         del self._enquiries[job]
         decision = enquiry.decision
@@ -291,13 +292,13 @@ class Enquiries:
         fair: list[Purchase],
         chosen: list[Purchase],
         decision: Decision,
-        utc_s: float,
+        utc_s: UtcS,
     ) -> None:
         """Back off from a rejected seller, as far as it was responsible."""
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         assert spec is not None
         if purchase.quote is None:
-            self._late[purchase.contract] = site, purchase.asked_s
+            self._late[purchase.contract] = site, purchase.asked_at_s
             self._resting.spare_silent(site, utc_s, "sent no quote in time")
         elif _is_beyond(purchase, decision) or (purchase.is_blind and purchase not in fair):
             self._resting.note_useless(purchase.job, site, utc_s)
@@ -362,7 +363,7 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
         price_nanos = tariff_of(quote).for_tasks_of(round(task_s * 1e9))
         return quote.currency == known.candidate.advert.currency and price_nanos <= most
     wanted = ask.terms.need.currency
-    is_late = ask.deadline_s is not None and decision.made_s + quote.begin_in_s > ask.deadline_s
+    is_late = ask.deadline_s is not None and decision.made_at_s + quote.begin_in_s > ask.deadline_s
     return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
 
 
@@ -372,7 +373,7 @@ def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
     if plan is not None and len(plan.shares) > 1:
         return quoted
     quotes = {(each.site, each.pool): each for each in quoted}
-    made_s = decision.made_s
+    made_s = decision.made_at_s
     best = choose_quote(
         decision,
         [_as_quote(key, each, decision) for key, each in quotes.items() if each.quote],
@@ -415,12 +416,12 @@ def _price_nanos(quote: deals.Quote, decision: Decision) -> int:
 
 
 def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> Quote:
-    quote, now_s = purchase.quote, decision.made_s
+    quote, utc_s = purchase.quote, decision.made_at_s
     assert quote is not None
     return Quote(
         key,
         quote.tasks,
         _price_nanos(quote, decision),
-        now_s + quote.begin_in_s,
-        now_s + quote.finish_in_s,
+        utc_s + quote.begin_in_s,
+        utc_s + quote.finish_in_s,
     )

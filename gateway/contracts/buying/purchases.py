@@ -17,6 +17,7 @@ life from Held on. `gateway.contracts.model.purchase` checks a seller's messages
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import FORWARDS_MAX, Move, Phase, Verdict, grantor_until_s, move
@@ -62,7 +63,7 @@ OF_SITE: Final = frozenset(
 STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
 
 
-class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASES):
+class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES):
     """The contracts that we buy, by name in `purchases`.
 
     `enquiries` requests quotes, and adds the requested contracts to them; `deliveries` counts the
@@ -124,23 +125,23 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
 
     # --- a seller's messages -------------------------------------------------------------------
 
-    def hear(self, seller: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
+    def hear(self, seller: str, message: GatewayMessage, mono_s: MonoS, utc_s: UtcS) -> None:
         """Process a message of a seller; ProtocolError when it breaks the rules.
 
         The handler of a message about one contract gets the contract in place of the seller.
         """
         contract: str | None = getattr(message, "contract", None)
         if contract is None:
-            super().hear(seller, message, now_s, utc_s)
+            super().hear(seller, message, mono_s, utc_s)
             return
         purchase = self.purchases.get(contract)
         if purchase is not None and purchase.site == seller:
-            self.handler(message)(purchase, message, now_s, utc_s)
+            self.handler(message)(purchase, message, mono_s, utc_s)
         else:
-            self._unknown(seller, message, now_s, utc_s)
+            self._unknown(seller, message, mono_s, utc_s)
 
     @handles(NeedFunction)
-    def _need_function(self, seller: str, message: NeedFunction, *_: float) -> None:
+    def _need_function(self, seller: str, message: NeedFunction, *_: object) -> None:
         if self._has_function(seller, message.digest):  # else for a job that has ended, or for none
             self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
 
@@ -149,11 +150,11 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         jobs = (self._broker.jobs.get(p.job) for p in self.purchases.values() if p.site == seller)
         return any(job is not None and job.spec.function == digest for job in jobs)
 
-    def _unknown(self, seller: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
+    def _unknown(self, seller: str, message: GatewayMessage, mono_s: MonoS, utc_s: UtcS) -> None:
         """Process a message about a contract that we no longer have: its tasks do not count."""
         match message:
             case deals.Quote() | deals.Decline():
-                self.enquiries.answered_late(seller, message.contract, now_s)
+                self.enquiries.answered_late(seller, message.contract, mono_s)
             case deals.Bill():
                 self._outcome.effects.append(AnswerBill(seller, message, utc_s))
             case deals.Holding():
@@ -162,11 +163,11 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
     # --- making contracts ----------------------------------------------------------------------
 
     @handles(deals.Quote)
-    def _quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
-        self.enquiries.quoted(purchase, quote, now_s, utc_s)
+    def _quoted(self, purchase: Purchase, quote: deals.Quote, mono_s: MonoS, utc_s: UtcS) -> None:
+        self.enquiries.quoted(purchase, quote, mono_s, utc_s)
 
     @handles(deals.Decline)
-    def _declined(self, purchase: Purchase, message: deals.Decline, _: float, utc_s: float) -> None:
+    def _declined(self, purchase: Purchase, message: deals.Decline, _: MonoS, utc_s: UtcS) -> None:
         if purchase.phase is Phase.LAPSED:
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
@@ -180,7 +181,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             return
         self._give_up(purchase, utc_s)
 
-    def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: float) -> None:
+    def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: UtcS) -> None:
         """Start the seller's back-off, for the part of our work that its refusal is about."""
         is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
         if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
@@ -199,7 +200,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             self.resting.refuse(spec, site, pool, utc_s, why, is_no=is_no)
 
     @handles(deals.Held)
-    def _commit(self, purchase: Purchase, _: deals.Held, now_s: float, utc_s: float) -> None:
+    def _commit(self, purchase: Purchase, _: deals.Held, mono_s: MonoS, utc_s: UtcS) -> None:
         quote = purchase.quote
         if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("the hold was not requested")
@@ -209,7 +210,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             self._drop(purchase)
             return
         lease_s = purchase.lease_s = max(self._rules.lease_s, quote.lease_s)
-        purchase.until_s = grantor_until_s(now_s, lease_s)
+        purchase.until_s = grantor_until_s(mono_s, lease_s)
         purchase.opened_at_s = utc_s
         self._outcome.write(
             records.ContractOpened(
@@ -255,16 +256,16 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         return purchase.earmark is not None
 
     @handles(deals.Committed)
-    def _committed(self, purchase: Purchase, _: deals.Committed, now_s: float, __: float) -> None:
+    def _committed(self, purchase: Purchase, _: deals.Committed, mono_s: MonoS, __: UtcS) -> None:
         if purchase.is_live:
             return  # its Committed was late, and we restored the contract from our books meanwhile
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
             raise ProtocolError("the commit was not requested")
         purchase.phase = move(purchase.phase, Move.COMMIT)
         self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
-        purchase.busy_s = now_s
+        purchase.busy_at_s = mono_s
         # Its lease began when the seller opened it, which is later than we counted.
-        purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
+        purchase.until_s = grantor_until_s(mono_s, purchase.lease_s)
         job = self._broker.jobs.get(purchase.job)
         if job is None:
             return  # it ended meanwhile; the next tick closes the contract
@@ -295,8 +296,8 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         )
 
     @handles(deals.GivenBack)
-    def _given_back(self, purchase: Purchase, message: deals.GivenBack, *_: float) -> None:
-        purchase.asked_back_s = None
+    def _given_back(self, purchase: Purchase, message: deals.GivenBack, *_: object) -> None:
+        purchase.asked_back_at_s = None
         if purchase.is_live:
             assignment = self.deliveries.assignment(purchase, message.epoch)
             if message.ranges and assignment is not None and not assignment.recalls:
@@ -312,19 +313,21 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
     @handles(deals.Deliver)
-    def _delivered(self, purchase: Purchase, message: deals.Deliver, *at: float) -> None:
-        self.deliveries.delivered(purchase, message, *at)
+    def _delivered(
+        self, purchase: Purchase, message: deals.Deliver, mono_s: MonoS, utc_s: UtcS
+    ) -> None:
+        self.deliveries.delivered(purchase, message, mono_s, utc_s)
 
     @handles(deals.Bill)
-    def _billed(self, purchase: Purchase, bill: deals.Bill, _: float, utc_s: float) -> None:
+    def _billed(self, purchase: Purchase, bill: deals.Bill, _: MonoS, utc_s: UtcS) -> None:
         self.deliveries.billed(purchase, bill, utc_s)
 
     # --- progress and end of contracts ---------------------------------------------------------
 
     @handles(deals.Holding)
-    def _reconcile(self, purchase: Purchase, message: deals.Holding, *_: float) -> None:
+    def _reconcile(self, purchase: Purchase, message: deals.Holding, *_: object) -> None:
         """Return to the broker all tasks that the seller lacks in its new session."""
-        purchase.asked_back_s = None  # our request may be lost, and is repeated if needed
+        purchase.asked_back_at_s = None  # our request may be lost, and is repeated if needed
         if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
@@ -367,14 +370,14 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def recover(
-        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: Job | None
+        self, row: ContractRow, postings: list[PostingRow], mono_s: MonoS, job: Job | None
     ) -> None:
         """Restore a contract from before a restart, under which tasks may be in flight.
 
         The job waits until its seller has reported these, or the lease has ended. `job` is None for
         attached tasks, which their client sends again: then all of them are stopped.
         """
-        purchase = from_books(row, postings, now_s)
+        purchase = from_books(row, postings, mono_s)
         self._book.add(purchase)
         self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
         if job is None:
@@ -389,21 +392,21 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         self._say(purchase, deals.Resume(row.contract))
 
     @handles(deals.Renew)
-    def _renew(self, seller: str, message: deals.Renew, now_s: float, _: float) -> None:
+    def _renew(self, seller: str, message: deals.Renew, mono_s: MonoS, _: UtcS) -> None:
         granted = []
         for contract in message.contracts:
             purchase = self.purchases.get(contract)
             if purchase is None or purchase.site != seller:
                 continue
-            if purchase.is_orphan or self._is_stale(purchase, now_s):
+            if purchase.is_orphan or self._is_stale(purchase, mono_s):
                 continue
             # A contract that is committed, but not known to be open, is renewed as well.
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
-                purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
+                purchase.until_s = grantor_until_s(mono_s, purchase.lease_s)
                 granted.append(contract)
         self._outcome.say(seller, Side.SELLER, deals.Granted(message.stamp, granted))
 
-    def _is_stale(self, purchase: Purchase, now_s: float) -> bool:
+    def _is_stale(self, purchase: Purchase, mono_s: MonoS) -> bool:
         """Whether its lease should end by itself: it is closing, or its seller does not answer.
 
         A seller that renews but does not answer otherwise would keep a contract and its tasks
@@ -412,16 +415,16 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         """
         if purchase.phase is Phase.CLOSING:
             return True
-        since_s = purchase.asked_back_s
-        if since_s is not None and now_s - since_s > purchase.lease_s:
+        since_s = purchase.asked_back_at_s
+        if since_s is not None and mono_s - since_s > purchase.lease_s:
             return True
         for span in list(purchase.stopping):
             epoch, first, stop = span
             out = self.deliveries.assignment(purchase, epoch)
             if out is None or not out.left.within(first, stop):
                 del purchase.stopping[span]
-        oldest_s = min(purchase.stopping.values(), default=now_s)
-        return now_s - oldest_s > STOPPING_LEASES * purchase.lease_s
+        oldest_s = min(purchase.stopping.values(), default=mono_s)
+        return mono_s - oldest_s > STOPPING_LEASES * purchase.lease_s
 
     def _retire(self, purchase: Purchase) -> None:
         """Stop the broker from sending tasks under the contract, if it has joined."""
@@ -430,7 +433,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             self._outcome.happened(event)
 
     @handles(deals.Closed)
-    def _closed(self, purchase: Purchase, _: deals.Closed, __: float, utc_s: float) -> None:
+    def _closed(self, purchase: Purchase, _: deals.Closed, __: MonoS, utc_s: UtcS) -> None:
         if purchase.is_under_way and not purchase.until_s:
             raise ProtocolError("the contract was closed before the commit")
         if purchase.is_live and self._out(purchase):
@@ -448,7 +451,7 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
 
     # --- orders of the broker ------------------------------------------------------------------
 
-    def ordered(self, handle: int, message: Any, now_s: float) -> None:
+    def ordered(self, handle: int, message: Any, mono_s: MonoS) -> None:
         """Carry out an order of the broker to one of its workers that is a contract."""
         purchase = self._by_handle.get(handle)
         if purchase is None or not purchase.is_live:
@@ -456,17 +459,17 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
         contract = purchase.contract
         match message:
             case Assign():
-                purchase.busy_s = now_s
+                purchase.busy_at_s = mono_s
                 forward = deals.Forward(
                     contract, message.assignment, message.first, message.arguments
                 )
                 self._say(purchase, forward)
             case Recall():
-                if purchase.asked_back_s is None:
-                    purchase.asked_back_s = now_s
+                if purchase.asked_back_at_s is None:
+                    purchase.asked_back_at_s = mono_s
                 if message.kill:
                     span = message.assignment, message.first, message.stop
-                    purchase.stopping.setdefault(span, now_s)
+                    purchase.stopping.setdefault(span, mono_s)
                 reclaim = deals.Reclaim(
                     contract, message.assignment, message.first, message.stop, message.kill
                 )
@@ -478,24 +481,24 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
 
     # --- periodic work -------------------------------------------------------------------------
 
-    def tick(self, now_s: float, utc_s: float) -> None:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Give up late quotes and commits, lapse leases, and close contracts without work."""
         self.resting.tidy(utc_s, self._broker.jobs)
-        self.enquiries.tick(now_s, utc_s)
+        self.enquiries.tick(mono_s, utc_s)
         for purchase in list(self.purchases.values()):
-            waited_s = now_s - purchase.asked_s
-            if purchase.is_live and now_s >= purchase.until_s:
+            waited_s = mono_s - purchase.asked_at_s
+            if purchase.is_live and mono_s >= purchase.until_s:
                 # Bills for tasks that seemed in flight were deferred until then: this requests them
                 # again.
                 self._say(purchase, deals.Abandon(purchase.contract))
                 self._lapse(purchase, f"{purchase.site} sent nothing for the length of the lease")
                 self.resting.spare(purchase.site, utc_s, "sent nothing for the length of a lease")
-            elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
+            elif purchase.phase is Phase.OPEN and self._is_done(purchase, mono_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._retire(purchase)
                 self._say(purchase, deals.CloseContract(purchase.contract))
             elif purchase.phase is Phase.LAPSED:
-                if now_s >= purchase.until_s + purchase.lease_s:
+                if mono_s >= purchase.until_s + purchase.lease_s:
                     self._outcome.write(
                         records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
                     )
@@ -506,13 +509,13 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
 
-    def _give_up(self, purchase: Purchase, utc_s: float) -> None:
+    def _give_up(self, purchase: Purchase, utc_s: UtcS) -> None:
         """Drop a contract that was never opened; end it in the books if it is there."""
         if purchase.until_s:
             self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
         self._drop(purchase)
 
-    def unreachable(self, site: str, utc_s: float, reason: str) -> None:
+    def unreachable(self, site: str, utc_s: UtcS, reason: str) -> None:
         """Drop the uncommitted contracts of an unreachable site; others wait for their lease."""
         self.resting.unreachable(site, utc_s, shown(reason))
         for purchase in list(self.purchases.values()):
@@ -524,12 +527,12 @@ class Purchases(MessageHandler[[float, float], None], receiver=Receiver.PURCHASE
             if worker is not None and worker.assignments:
                 purchase.doubted = max(worker.assignments)
 
-    def _is_done(self, purchase: Purchase, now_s: float) -> bool:
+    def _is_done(self, purchase: Purchase, mono_s: MonoS) -> bool:
         if self._out(purchase) or purchase.is_recovered:
-            purchase.busy_s = now_s
+            purchase.busy_at_s = mono_s
             return False
         is_over = purchase.job not in self._broker.jobs
-        return is_over or now_s - purchase.busy_s > self._rules.idle_s
+        return is_over or mono_s - purchase.busy_at_s > self._rules.idle_s
 
     def _out(self, purchase: Purchase) -> int:
         worker = self._broker.workers.get(purchase.handle)

@@ -15,8 +15,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from federation.clocks import UtcS
 from gateway.config.contracts import DealRules
-from gateway.contracts.model.dealing import NO_BACKOFF, Backoff
+from gateway.contracts.model.dealing import Backoff
 from gateway.scheduler.model.events import JobSpec
 from policies.access.entitlements import Work
 from policies.placement.brokering import Rest
@@ -56,11 +57,11 @@ class Resting:
         self._refusals: dict[str, int] = {}  # by site, in a row
         self._of_kind: dict[Kind, dict[str, _Refused]] = {}  # by place: site or "site/pool"
         # Sites that had nothing for a job, though no pool was named.
-        self._useless: dict[tuple[str, str], Backoff] = {}
+        self._useless: dict[tuple[str, str], Backoff[UtcS]] = {}
         self._unreached: set[str] = set()  # sites in back-off because there was no way to them
         self._silent: set[str] = set()  # sites in back-off because they did not answer in time
 
-    def is_resting(self, site: str, utc_s: float) -> bool:
+    def is_resting(self, site: str, utc_s: UtcS) -> bool:
         """Whether a whole site is in back-off."""
         rest = self.sites.get(site)
         return rest is not None and utc_s < rest.until_s
@@ -79,20 +80,20 @@ class Resting:
         found = of_kind.get(_place(site, pool))
         return found is not None and found.rest.is_no
 
-    def is_useless(self, job: str, site: str, utc_s: float) -> bool:
+    def is_useless(self, job: str, site: str, utc_s: UtcS) -> bool:
         """Whether a site said lately that it has nothing for a job."""
-        return utc_s < self._useless.get((job, site), NO_BACKOFF).until_s
+        return utc_s < self._useless.get((job, site), _NO_BACKOFF).until_s
 
     # --- of a whole site -----------------------------------------------------------------------
 
-    def spare(self, site: str, utc_s: float, why: str) -> None:
+    def spare(self, site: str, utc_s: UtcS, why: str) -> None:
         """Back off from a site, twice as long each time in a row.
 
         Failures during a back-off are of earlier requests, and do not extend it.
         """
         self._spare(site, utc_s, why, self._rules.rest_max_s)
 
-    def spare_silent(self, site: str, utc_s: float, why: str) -> None:
+    def spare_silent(self, site: str, utc_s: UtcS, why: str) -> None:
         """Back off from a site that did not answer in time, for SILENT_MAX_S at most.
 
         It may have been busy for a moment; `answered` ends the back-off at once.
@@ -101,7 +102,7 @@ class Resting:
             self._spare(site, utc_s, why, SILENT_MAX_S)
             self._silent.add(site)
 
-    def _spare(self, site: str, utc_s: float, why: str, max_s: float) -> None:
+    def _spare(self, site: str, utc_s: UtcS, why: str, max_s: float) -> None:
         if self.is_resting(site, utc_s):
             return
         self._silent.discard(site)
@@ -115,7 +116,7 @@ class Resting:
         if site in self._silent:
             self._wake(site)
 
-    def unreachable(self, site: str, utc_s: float, reason: str = "") -> None:
+    def unreachable(self, site: str, utc_s: UtcS, reason: str = "") -> None:
         """Back off from a site that can't be reached; do nothing during another back-off."""
         if not self.is_resting(site, utc_s):
             self.spare(site, utc_s, f"can't be reached{f' ({reason})' if reason else ''}")
@@ -135,7 +136,7 @@ class Resting:
     # --- of one kind of work -------------------------------------------------------------------
 
     def refuse(
-        self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str, *, is_no: bool = False
+        self, spec: JobSpec, site: str, pool: str, utc_s: UtcS, why: str, *, is_no: bool = False
     ) -> None:
         """Back off from a pool for a kind of work, longer each time.
 
@@ -152,7 +153,7 @@ class Resting:
             until_s = utc_s + self._rules.rest_after_s(found.times)
             found.rest = Rest(until_s, why, is_no)
 
-    def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: float, why: str) -> None:
+    def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: UtcS, why: str) -> None:
         """Back off from a pool that has no slot for a kind of work, for some seconds at most."""
         # Other buyers hold its slots for the moment that a contract takes; or it is full, as its
         # next advert will tell. A pool that shows free slots and declines is asked less often.
@@ -175,12 +176,12 @@ class Resting:
 
     # --- of one job ----------------------------------------------------------------------------
 
-    def note_useless(self, job: str, site: str, utc_s: float) -> None:
+    def note_useless(self, job: str, site: str, utc_s: UtcS) -> None:
         """Back off from a site that has nothing for a job, longer each time."""
-        before = self._useless.get((job, site), NO_BACKOFF)
+        before = self._useless.get((job, site), _NO_BACKOFF)
         self._useless[job, site] = before.once_more(utc_s, self._rules)
 
-    def tidy(self, utc_s: float, jobs: Container[str]) -> None:
+    def tidy(self, utc_s: UtcS, jobs: Container[str]) -> None:
         """Forget back-offs that are over, and refusals of jobs that are not in `jobs`.
 
         The refusals of a kind of work count for `rest_max_s` after its last back-off.
@@ -198,7 +199,8 @@ class Resting:
                 del self._of_kind[kind]
 
 
-_NEVER: Final = Rest(float("-inf"))
+_NO_BACKOFF: Final = Backoff(0, UtcS(0.0))
+_NEVER: Final = Rest(UtcS("-inf"))
 
 
 def _place(site: str, pool: str) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol
 
+from federation.clocks import Instant
 from federation.messages.registry import GatewayMessage
 from gateway.config.contracts import DealRules
 from gateway.ledger.db.records import Record
@@ -17,19 +18,16 @@ CONTRACT_CHARS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Generic[Instant]):
     """The back-off from a site or pool: the number of failures in a row, and its end."""
 
-    times: int = 0
-    until_s: float = 0.0
+    times: int
+    until_s: Instant
 
-    def once_more(self, now_s: float, rules: DealRules) -> "Backoff":
+    def once_more(self, now: Instant, rules: DealRules) -> "Backoff[Instant]":
         """The back-off after another failure, for longer."""
         times = self.times + 1
-        return Backoff(times, now_s + rules.rest_after_s(times))
-
-
-NO_BACKOFF: Final = Backoff()
+        return Backoff(times, now + rules.rest_after_s(times))
 
 
 class Permits(Protocol):

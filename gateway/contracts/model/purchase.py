@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import Delivery, Phase, Tab, Verdict, grantor_until_s
@@ -44,18 +45,18 @@ class Purchase:
     site: str
     pool: str
     tasks: int  # that were asked for
-    asked_s: float
+    asked_at_s: MonoS
     phase: Phase | None = None
     quote: deals.Quote | None = None
     handle: int = 0
-    until_s: float = 0.0  # of the lease, as the buyer counts it
+    until_s: MonoS = MonoS(0.0)  # of the lease, as the buyer counts it
     round_trip_s: float = 0.0
-    busy_s: float = 0.0  # when a task was last in flight
-    asked_back_s: float | None = None  # since when an answer to a reclaim is awaited
+    busy_at_s: MonoS = MonoS(0.0)  # when a task was last in flight
+    asked_back_at_s: MonoS | None = None  # since when an answer to a reclaim is awaited
     # When tasks were told to stop, by epoch, first and stop: their runs are delivered.
-    stopping: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    stopping: dict[tuple[int, int, int], MonoS] = field(default_factory=dict)
     lease_s: float = 0.0
-    opened_at_s: float = 0.0  # UTC
+    opened_at_s: UtcS = UtcS(0.0)  # UTC
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
     is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
@@ -125,7 +126,7 @@ class Purchased:
         return self._by_job.get(job, {}).values()
 
 
-def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:
+def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) -> Purchase:
     """Restore a booked contract at its terms, open as if it had been renewed now."""
     quote = deals.Quote(
         contract=row.contract,
@@ -138,11 +139,11 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
         lease_s=row.lease_s,
         **quoted_terms(booked_tariff(row)),
     )
-    purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+    purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, mono_s, Phase.OPEN, quote)
     purchase.price_class = row.price_class
     purchase.lease_s = row.lease_s
-    purchase.until_s = grantor_until_s(now_s, row.lease_s)
-    purchase.busy_s = now_s
+    purchase.until_s = grantor_until_s(mono_s, row.lease_s)
+    purchase.busy_at_s = mono_s
     purchase.opened_at_s = row.opened_at_s
     purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
@@ -212,7 +213,7 @@ def footprint_of(message: deals.Deliver, site: str) -> Footprint:
     return found.as_told_by(site)
 
 
-def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settled_ms: int) -> None:
+def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: UtcS, settled_ms: int) -> None:
     """Raise ProtocolError if a delivery is dated before its contract or in the future.
 
     A delivery may be late: after an outage it is delivered again, with its original time. It must
@@ -220,7 +221,7 @@ def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settl
     """
     if message.at_ms < settled_ms:
         raise ProtocolError("a delivery is dated in a period whose books are closed")
-    at_s = message.at_ms / 1000
+    at_s = UtcS(message.at_ms / 1000)
     if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
         raise ProtocolError("a delivery is dated before its contract, or in the future")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import Delivery, Lease, Out, Phase, Tab
@@ -48,13 +49,13 @@ class Sale:
     price: Tariff
     slots: int
     phase: Phase
-    until_s: float  # of the quote, then of the hold
+    until_s: MonoS  # of the quote, then of the hold
     job: str = ""
     handle: int = 0
-    lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
-    held_s: float = 0.0  # when slots were set aside for it
+    lease: Lease = field(default_factory=lambda: Lease(0.0, MonoS(0.0)))
+    held_at_s: MonoS = MonoS(0.0)  # when slots were set aside for it
     idle_s: float = 0.0  # how long they were, until it was committed to
-    asked_s: float = 0.0  # when the last renewal was asked for
+    asked_at_s: MonoS = MonoS(0.0)  # when the last renewal was asked for
     out: Out = field(default_factory=Out)
     tab: Tab = field(default_factory=Tab)
     spent_nanos: int = 0  # of its grant's cost limit
@@ -69,10 +70,10 @@ class Sale:
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     is_overrun: bool = False  # its tasks were stopped: its grant pays for no more
     was_told: bool = False  # all holdings, at its buyer's request, in this session
-    lapsed_s: float = 0.0  # when it lapsed, or when this run of the gateway began
+    lapsed_at_s: MonoS = MonoS(0.0)  # when it lapsed, or when this run of the gateway began
     priced_by: PriceNow | None = None  # the price list that its price was last compared with
-    dearer_s: float | None = None  # since when the price list asks for more
-    stuck_s: float | None = None  # since when no worker takes its queued tasks
+    dearer_since_s: MonoS | None = None  # since when the price list asks for more
+    stuck_since_s: MonoS | None = None  # since when no worker takes its queued tasks
     is_awaited: bool = False  # its first tasks are on their way: it was just committed
 
     @property
@@ -111,7 +112,7 @@ class Sale:
         most = self.max_cost_nanos
         return most is not None and self.spent_nanos + cost_nanos >= most
 
-    def is_over(self, utc_s: float) -> bool:
+    def is_over(self, utc_s: UtcS) -> bool:
         """Whether its grant has expired."""
         errand = self.errand
         return errand is not None and utc_s >= errand.expires_s
@@ -223,7 +224,7 @@ class Sale:
 def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     """Return a contract of an earlier run: nothing of it runs, deliveries are owed."""
     price = booked_tariff(row)
-    sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
+    sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, MonoS(0.0))
     for each in postings:
         if each.state == "pending":
             sale.tab.deliver(each.delivery)

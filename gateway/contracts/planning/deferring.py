@@ -6,6 +6,7 @@ here.
 
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.jobs import Job
 from policies.placement.deferral import Deferral
 
@@ -38,9 +39,9 @@ def why_at_once(job: Job, *, is_crowded: bool) -> str:
     return ""
 
 
-def look_in_s(deferral: Deferral | None, utc_s: float, jobs: int, plan_s: float) -> float:
+def look_in_s(deferral: Deferral | None, utc_s: UtcS, jobs: int, plan_s: float) -> float:
     """The seconds until a job is planned again, when `jobs` jobs wait."""
     if deferral is None or not deferral.waits or deferral.now:
         return plan_s
     look_s = max(DEFERRED_LOOK_S, jobs / DEFERRED_A_S)
-    return max(plan_s, min(look_s, deferral.look_s - utc_s))
+    return max(plan_s, min(look_s, deferral.look_at_s - utc_s))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.reasons import Reason
 from gateway.contracts.model.dealing import Outcome
 from gateway.scheduler.model import events
@@ -53,7 +54,7 @@ def awaits_judgement(job: Job) -> bool:
     return are_bound(spec) and not (job.owed_tasks or job.ended or job.in_flight)
 
 
-def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
+def said_s(job: Job, measured_s: float | None, utc_s: UtcS) -> float | None:
     """Return a task duration that overrides the measured one of the function; None if none does.
 
     While no task has ended, it is the client's estimate, and at least the time that its first tasks
@@ -66,7 +67,7 @@ def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
     return outran_s if outran_s > (known_s or 0.0) else told_s
 
 
-def _told_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
+def _told_s(job: Job, measured_s: float | None, utc_s: UtcS) -> float | None:
     """Return the same from the client's estimate and the time that the first tasks have run."""
     hint_s = job.spec.task_s
     if job.ended:
@@ -76,7 +77,7 @@ def _told_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
         return None
     # At other sites tasks may wait for a slot.
     given_s = next(
-        (each.given_s for each in job.assignments.values() if not each.worker.job), utc_s
+        (each.given_at_s for each in job.assignments.values() if not each.worker.job), utc_s
     )
     ran_s = utc_s - given_s - START_S
     return ran_s if ran_s > known_s else hint_s
@@ -100,7 +101,7 @@ def committed_nanos(job: Job, task_s: float | None) -> int:
 class _Trouble:
     """Since when a job's plan is short, and whether its owner was told."""
 
-    since_s: float
+    since_s: MonoS
     is_told: bool = False
 
 
@@ -117,7 +118,7 @@ class LimitWatch:
         self._outcome = outcome
         self._troubles: dict[str, _Trouble] = {}
 
-    def planned(self, job: Job, decision: Decision, now_s: float) -> None:
+    def planned(self, job: Job, decision: Decision, mono_s: MonoS) -> None:
         """Check a job's new plan: report if it can't be completed any more, or can be again."""
         trouble = self._troubles.get(job.id)
         if not are_bound(job.spec) or not falls_short(decision):
@@ -127,8 +128,8 @@ class LimitWatch:
                     self._outcome.happened(events.LimitsUnmet(job.id, ""))
             return
         if trouble is None:
-            trouble = self._troubles[job.id] = _Trouble(now_s)
-        if trouble.is_told or now_s - trouble.since_s < UNMET_S:
+            trouble = self._troubles[job.id] = _Trouble(mono_s)
+        if trouble.is_told or mono_s - trouble.since_s < UNMET_S:
             return
         unmet = self._judge(job, decision)
         if unmet is None:

@@ -7,6 +7,8 @@ sites. Looks above a round's budget are taken off the next round's.
 from math import inf
 from typing import Final
 
+from federation.clocks import MonoS
+
 # Per `plan_s`: about a tenth of a second of a core.
 LOOKS_MAX: Final = 8_000
 # A plan begins with a look at our own pools for its job. That takes as long as this many looks, and
@@ -28,17 +30,17 @@ class Looks:
 
     def __init__(self, round_s: float) -> None:
         self._round_s = round_s
-        self._begun_s = -inf
+        self._begun_s = MonoS(-inf)
         self._looks = 1 + PLAN_LOOKS  # of one plan
         self.plans = 0.0  # left in this round
         self.judgements = 0.0  # left in this round for jobs that begin, in plans
 
-    def begin(self, now_s: float, candidates: int) -> None:
-        """Begin a round, if the last is over; `now_s` is monotonic."""
-        rounds = (now_s - self._begun_s) / self._round_s
+    def begin(self, mono_s: MonoS, candidates: int) -> None:
+        """Begin a round, if the last is over."""
+        rounds = (mono_s - self._begun_s) / self._round_s
         if rounds < 1:
             return
-        self._begun_s, self._looks = now_s, candidates + PLAN_LOOKS
+        self._begun_s, self._looks = mono_s, candidates + PLAN_LOOKS
         plans = max(1.0, LOOKS_MAX / self._looks)
         most = JUDGED_PART * plans
         self.plans = min(plans, self.plans + rounds * plans)

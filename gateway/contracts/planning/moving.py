@@ -9,6 +9,7 @@ leaves out are recalled, and planned with all waiting tasks.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from federation.clocks import MonoS
 from gateway.scheduler.model.jobs import Job
 
 LOOK_S: Final = 1.0
@@ -27,19 +28,19 @@ class Moving:
     def __init__(self, jobs: Mapping[str, Job], task_s: Callable[[bytes], float | None]) -> None:
         self._jobs = jobs
         self._task_s = task_s
-        self._looked_s = 0.0
+        self._looked_s = MonoS(0.0)
         self._placed_by_s: dict[str, float] = {}
 
-    def due(self, away: Iterable[str], now_s: float) -> Iterator[Job]:
+    def due(self, away: Iterable[str], mono_s: MonoS) -> Iterator[Job]:
         """Yield jobs whose places may not be the best any more, each once for a change.
 
         Args:
             away: the names of the jobs with contracts.
-            now_s: monotonic.
+            mono_s: now.
         """
-        if now_s - self._looked_s < LOOK_S:
+        if mono_s - self._looked_s < LOOK_S:
             return
-        self._looked_s = now_s
+        self._looked_s = mono_s
         names = set(away)
         self._placed_by_s = {job: each for job, each in self._placed_by_s.items() if job in names}
         left = JOBS_MAX

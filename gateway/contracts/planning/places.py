@@ -8,6 +8,7 @@ from collections.abc import Set
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.reasons import NEVER, Reason
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.purchase import Purchase
@@ -93,7 +94,7 @@ class Places:
                 for site in self._reach.relays(job.spec, terms)
                 if site not in live
                 and site not in resting.sites
-                and not resting.is_useless(job.id, site, decision.made_s)
+                and not resting.is_useless(job.id, site, decision.made_at_s)
             ]
             # Jobs start with different sites; useless ones make way for the next.
             near.sort(key=lambda site: chance((site, "")))
@@ -141,7 +142,7 @@ class Places:
         return is_dear and not any(
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
-            and not candidate.is_deserted(decision.made_s)
+            and not candidate.is_deserted(decision.made_at_s)
             and not self._purchases.resting.was_refused(job.spec, *candidate.key)
             for candidate, refusal in hopes
         )
@@ -155,7 +156,7 @@ class Places:
         live = self._purchases.live(job.id)
         return [(each.site, each.pool) for each in live if not self._is_taken(each)]
 
-    def note_sent(self, job: str, decision: Decision, asked: list[Key], utc_s: float) -> None:
+    def note_sent(self, job: str, decision: Decision, asked: list[Key], utc_s: UtcS) -> None:
         """Count tasks sent to pools as load that their adverts do not show yet."""
         for lane, tasks in decision.plan.shares if decision.plan else ():
             if lane.key in asked:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from math import isinf
 
+from federation.clocks import UtcS
 from federation.wishes import USUAL_PROJECT
 from gateway.config.pools import PoolFacts
 from gateway.contracts.model.dealing import Permits
@@ -138,7 +139,7 @@ class Reach:
         """Return the currencies that other sites' pools charge in."""
         return frozenset(each.advert.currency for each in self._others())
 
-    def tariffs(self, spec: JobSpec, utc_s: float) -> list[Tariff]:
+    def tariffs(self, spec: JobSpec, utc_s: UtcS) -> list[Tariff]:
         """Return the tariffs of other sites' pools that may be able to run a job, now or later.
 
         Exclude pools that have had no slot for long, and pools whose rules forbid the job.

@@ -9,6 +9,7 @@ once. A buyer with another lapse within an hour gets no new contract for a while
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.words import count
 from gateway.config.contracts import DealRules
 
@@ -22,8 +23,8 @@ class _Lapsed:
     times: int = 0
     contracts: int = 0
     wasted_s: float = 0.0  # slot-seconds
-    last_s: float = 0.0
-    until_s: float = 0.0
+    last_at_s: MonoS = MonoS(0.0)
+    until_s: MonoS = MonoS(0.0)
 
 
 class Lapses:
@@ -33,39 +34,39 @@ class Lapses:
         self._rules = rules
         self._of: dict[str, _Lapsed] = {}
 
-    def note(self, buyer: str, wasted_s: float, now_s: float) -> None:
+    def note(self, buyer: str, wasted_s: float, mono_s: MonoS) -> None:
         """Note a lapse of a contract whose tasks had run for `wasted_s` slot-seconds."""
         if wasted_s <= 0:
             return
         found = self._of.get(buyer)
-        if found is None or now_s - found.last_s > FORGIVEN_S:
+        if found is None or mono_s - found.last_at_s > FORGIVEN_S:
             found = self._of[buyer] = _Lapsed()
-        if not found.times or now_s - found.last_s >= self._rules.lease_s:
+        if not found.times or mono_s - found.last_at_s >= self._rules.lease_s:
             found.times += 1
             if found.times > 1:
-                found.until_s = now_s + self._rules.rest_after_s(found.times - 1)
+                found.until_s = mono_s + self._rules.rest_after_s(found.times - 1)
         found.contracts += 1
         found.wasted_s += wasted_s
-        found.last_s = now_s
+        found.last_at_s = mono_s
 
-    def refuses(self, buyer: str, now_s: float) -> bool:
+    def refuses(self, buyer: str, mono_s: MonoS) -> bool:
         """Whether a buyer gets no new contract now."""
         found = self._of.get(buyer)
-        return found is not None and now_s < found.until_s
+        return found is not None and mono_s < found.until_s
 
-    def told(self, now_s: float) -> list[str]:
+    def told(self, mono_s: MonoS) -> list[str]:
         """Describe the recent lapses of each buyer, for the operator."""
         return [
-            _words(buyer, each, now_s)
+            _words(buyer, each, mono_s)
             for buyer, each in sorted(self._of.items())
-            if now_s - each.last_s <= FORGIVEN_S
+            if mono_s - each.last_at_s <= FORGIVEN_S
         ]
 
 
-def _words(buyer: str, lapsed: _Lapsed, now_s: float) -> str:
+def _words(buyer: str, lapsed: _Lapsed, mono_s: MonoS) -> str:
     text = (
         f"{buyer} let {count(lapsed.contracts, 'contract')} lapse while tasks ran: "
         f"{lapsed.wasted_s:,.0f} slot-seconds are unpaid"
     )
-    wait_s = lapsed.until_s - now_s
+    wait_s = lapsed.until_s - mono_s
     return f"{text}; no new contracts for {wait_s:,.0f} s" if wait_s > 0 else text

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import Phase
@@ -84,7 +85,7 @@ class Offering:
         self._suits = suits
         self.shortfalls = Shortfalls()
 
-    def answer(self, buyer: str, ask: deals.AskQuote, utc_s: float) -> Offered | deals.Decline:
+    def answer(self, buyer: str, ask: deals.AskQuote, utc_s: UtcS) -> Offered | deals.Decline:
         """Answer a request for a quote; ProtocolError when it breaks the rules."""
         try:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
@@ -110,7 +111,7 @@ class Offering:
             return self._nothing(buyer, ask, spec, utc_s)
         return self._offered(ask, spec, *found)
 
-    def can_hold(self, sale: Sale, utc_s: float) -> bool:
+    def can_hold(self, sale: Sale, utc_s: UtcS) -> bool:
         """Whether the quoted slots are still there; a relay's quoted slots are another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
@@ -176,9 +177,7 @@ class Offering:
         code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
         return deals.Decline(ask.contract, code, f"{reason} for this job")
 
-    def _check_money(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
-    ) -> deals.Decline | None:
+    def _check_money(self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS) -> deals.Decline | None:
         """Refuse a job whose cost the buyer's credit, or a budget, can't cover in any pool."""
         if not self._broker.purses:
             return None
@@ -210,9 +209,7 @@ class Offering:
         """Whether small grants of a buyer have left too much unpaid."""
         return self.shortfalls.is_over(ask.path[-1], self._broker.monotonic_s)
 
-    def _check_grant(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
-    ) -> deals.Decline | None:
+    def _check_grant(self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS) -> deals.Decline | None:
         """Decline a question whose grant pays for no slot, at the price of any pool."""
         if not self._has_shortfall(ask):
             return None  # a grant of any amount buys a slot
@@ -226,7 +223,7 @@ class Offering:
         return deals.Decline(ask.contract, Reason.COST_LIMIT, reason)
 
     def _nothing(
-        self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+        self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> deals.Decline:
         """Decline for lack of an offer: because of our rules, or because there is no slot."""
         pools = self._pools_for(ask, spec, utc_s)
@@ -241,14 +238,14 @@ class Offering:
         return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
 
     def _may_not(
-        self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: float
+        self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: UtcS
     ) -> bool:
         """Whether a pool could run the job and only our rules forbid it."""
         if not self._suits(spec, pool) or self._permitted(ask, spec, pool, 1, price):
             return False
         return any(self._room(ask, replace(spec, price=price), pool, utc_s))
 
-    def _may_ever(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: float) -> bool:
+    def _may_ever(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: UtcS) -> bool:
         """Whether our rules would let a buyer have a slot of a pool if it had none yet."""
         prices = (price for name, price in self._pools_for(ask, spec, utc_s) if name == pool)
         return any(
@@ -259,7 +256,7 @@ class Offering:
     # --- offers --------------------------------------------------------------------------------
 
     def _pools_for(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> Iterator[tuple[str, Tariff]]:
         """Yield the requested pools whose charge for this job the buyer can pay."""
         for pool, tariff in self._priced(ask, spec, utc_s):
@@ -267,7 +264,7 @@ class Offering:
                 yield pool, tariff
 
     def _priced(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> Iterator[tuple[str, Tariff]]:
         """Yield the requested pools, with their tariffs for this buyer and job."""
         for pool, tariff in self._broker.tariffs.items():
@@ -277,7 +274,7 @@ class Offering:
                     yield pool, self._broker.charging.tariff_in(pool, seats, spec)
 
     def _offers(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> Iterator[tuple[tuple[bool, float, int], deals.Quote, Tariff]]:
         """Yield a sort key by finish time and price, the quote and the tariff for each pool.
 
@@ -340,13 +337,13 @@ class Offering:
         """Return the duration of a task, as the buyer states or we have measured."""
         return ask.task_s or self._broker.durations.of(spec.function)
 
-    def _room(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: float) -> tuple[int, int]:
+    def _room(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: UtcS) -> tuple[int, int]:
         """Return the slots of a pool that could run a job: existing ones, and ones to start."""
         task_s = self._task_s(ask, spec)
         warm = self._warm_slots(spec, pool, task_s, utc_s)
         return warm, self._cold_for(spec, pool, utc_s, ask.tasks, task_s or 0.0, warm)
 
-    def _warm_slots(self, spec: JobSpec, pool: str, task_s: float | None, utc_s: float) -> int:
+    def _warm_slots(self, spec: JobSpec, pool: str, task_s: float | None, utc_s: UtcS) -> int:
         """Return the slots of a pool that can and may run a job, less the held ones."""
         able = (each.slots for each in self._able(spec, pool))
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
@@ -368,7 +365,7 @@ class Offering:
                 yield each
 
     def _cold_for(
-        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
+        self, spec: JobSpec, pool: str, utc_s: UtcS, tasks: int, task_s: float, warm: int
     ) -> int:
         """Return how many slots of a pool would be started for a job, beside `warm` ones."""
         growth = self._broker.growth.get(pool)
@@ -381,7 +378,7 @@ class Offering:
         objective = spec.wishes.objective or CHEAPEST
         return growth._replace(slots=slots).beside(warm, tasks, task_s, objective)
 
-    def _cold_slots(self, spec: JobSpec, pool: str, warm: int, utc_s: float) -> int:
+    def _cold_slots(self, spec: JobSpec, pool: str, warm: int, utc_s: UtcS) -> int:
         """Return how many slots of a pool could be started for a job, beside `warm` slots."""
         work, broker = spec.work, self._broker
         if not is_reserved(spec):
@@ -390,13 +387,13 @@ class Offering:
         seats = broker.occupancy.slots_for(pool, spec, None, utc_s)
         return int(max(0, min(seats - warm, cold_slots(broker, pool, work, 0, utc_s))))
 
-    def _at_work_s(self, pool: str, utc_s: float) -> float:
+    def _at_work_s(self, pool: str, utc_s: UtcS) -> float:
         """Return the remaining slot-seconds of the tasks at a pool's workers."""
         workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
         return sum(each.left_s(utc_s) for each in workers)
 
     def _relayed(
-        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> tuple[deals.Quote, Tariff] | None:
         """Quote what the job would cost at a site that the buyer may not know."""
         if ask.pool or not ask.hops_left:

@@ -7,6 +7,7 @@ response, so it never takes a lease for expired while something runs.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federation.clocks import MonoS
 from federation.messages import deals
 from gateway.contracts.model.dealing import Outcome
 from gateway.contracts.model.sale import Sale
@@ -18,8 +19,8 @@ class Renewal:
     """A request to renew contracts. At `until_s` all their leases have expired."""
 
     buyer: str
-    asked_s: float
-    until_s: float
+    asked_at_s: MonoS
+    until_s: MonoS
     contracts: list[str]
 
 
@@ -35,14 +36,14 @@ class Renewals:
         self._stamps = 0
         self.asked: dict[int, Renewal] = {}
 
-    def ask(self, buyer: str, sales: list[Sale], now_s: float) -> None:
+    def ask(self, buyer: str, sales: list[Sale], mono_s: MonoS) -> None:
         """Ask a buyer whether to renew these."""
         self._stamps += 1
         contracts = [sale.contract for sale in sales]
         for sale in sales:
-            sale.asked_s = now_s
+            sale.asked_at_s = mono_s
         until_s = max(sale.lease.until_s for sale in sales)
-        self.asked[self._stamps] = Renewal(buyer, now_s, until_s, contracts)
+        self.asked[self._stamps] = Renewal(buyer, mono_s, until_s, contracts)
         self._outcome.say(buyer, Side.BUYER, deals.Renew(self._stamps, contracts))
 
     def granted(
@@ -50,7 +51,7 @@ class Renewals:
         buyer: str,
         message: deals.Granted,
         sales: Mapping[tuple[str, str], Sale],
-        now_s: float,
+        mono_s: MonoS,
     ) -> list[Sale]:
         """Renew the contracts that a buyer grants; return those refused or granted too late."""
         asked = self.asked.get(message.stamp)
@@ -63,11 +64,11 @@ class Renewals:
             sale = sales.get((buyer, contract))
             if sale is None or not sale.is_live:
                 continue
-            if contract not in granted or not sale.lease.renewed(asked.asked_s, now_s):
+            if contract not in granted or not sale.lease.renewed(asked.asked_at_s, mono_s):
                 over.append(sale)
         return over
 
-    def tidy(self, now_s: float) -> None:
+    def tidy(self, mono_s: MonoS) -> None:
         """Forget requests whose leases have expired."""
-        for stamp in [each for each, asked in self.asked.items() if now_s >= asked.until_s]:
+        for stamp in [each for each, asked in self.asked.items() if mono_s >= asked.until_s]:
             del self.asked[stamp]

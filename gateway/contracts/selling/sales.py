@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import Lease, Move, Phase, Verdict, move
@@ -50,7 +51,7 @@ QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
 
 
-class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
+class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
     """The contracts that this site sells.
 
     Args:
@@ -85,7 +86,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._requests = 0
         self.renewals = Renewals(outcome)
         self._stopping = Stopping(site, broker, rules)
-        self._billed_s = self._now_s = 0.0
+        self._billed_s = self._mono_s = MonoS(0.0)
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
@@ -93,10 +94,10 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
 
     # --- messages of buyers --------------------------------------------------------------------
 
-    def hear(self, buyer: str, message: GatewayMessage, now_s: float, utc_s: float) -> None:
+    def hear(self, buyer: str, message: GatewayMessage, mono_s: MonoS, utc_s: UtcS) -> None:
         """Take a message of a buyer; ProtocolError when it breaks the rules."""
-        self._now_s = now_s
-        super().hear(buyer, message, now_s, utc_s)
+        self._mono_s = mono_s
+        super().hear(buyer, message, mono_s, utc_s)
 
     def _say(self, sale: Sale, message: FromSeller) -> None:
         self._outcome.say(sale.buyer, Side.BUYER, message)
@@ -105,7 +106,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
 
     @handles(deals.AskQuote)
-    def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
+    def _ask_quote(self, buyer: str, ask: deals.AskQuote, mono_s: MonoS, utc_s: UtcS) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("the contract has no name")
         self.names.begin(buyer, ask.contract)
@@ -116,12 +117,12 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             )
             self._decline(buyer, ask.contract, Reason.BAD_REQUEST, reason)
             return
-        refusal = self._idle_holds.refusal(buyer, now_s)
+        refusal = self._idle_holds.refusal(buyer, mono_s)
         if refusal is not None:
             reason = f"{buyer} holds slots without a commit: in back-off"
             self._decline(buyer, ask.contract, refusal, reason)
             return
-        if self._lapses.refuses(buyer, now_s):
+        if self._lapses.refuses(buyer, mono_s):
             reason = f"{buyer} let contracts lapse while its tasks ran: in back-off"
             self._decline(buyer, ask.contract, Reason.BUSY, reason)
             return
@@ -134,9 +135,9 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         if isinstance(answer, deals.Decline):
             self._outcome.say(buyer, Side.BUYER, answer)
         else:
-            self._quote(buyer, answer, now_s)
+            self._quote(buyer, answer, mono_s)
 
-    def _quote(self, buyer: str, offered: Offered, now_s: float) -> None:
+    def _quote(self, buyer: str, offered: Offered, mono_s: MonoS) -> None:
         quoted = [
             each
             for each in self.sales.values()
@@ -153,7 +154,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             price=offered.price,
             slots=quote.slots,
             phase=Phase.QUOTED,
-            until_s=now_s + self._rules.valid_s,
+            until_s=mono_s + self._rules.valid_s,
         )
         self._say(sale, quote)
 
@@ -166,7 +167,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         return sale
 
     @handles(deals.Hold)
-    def _hold(self, buyer: str, message: deals.Hold, now_s: float, utc_s: float) -> None:
+    def _hold(self, buyer: str, message: deals.Hold, mono_s: MonoS, utc_s: UtcS) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
@@ -181,11 +182,11 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
             return
         sale.phase = move(sale.phase, Move.HOLD)
-        sale.until_s, sale.held_s = now_s + self._rules.hold_s, now_s
+        sale.until_s, sale.held_at_s = mono_s + self._rules.hold_s, mono_s
         self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
 
     @handles(deals.Commit)
-    def _commit(self, buyer: str, message: deals.Commit, now_s: float, utc_s: float) -> None:
+    def _commit(self, buyer: str, message: deals.Commit, mono_s: MonoS, utc_s: UtcS) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
@@ -197,15 +198,15 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         least_s = self._rules.lease_min_s
         if not least_s <= message.lease_s <= LEASE_MAX_S:
-            self._idle_holds.ran_out(buyer, now_s)
+            self._idle_holds.ran_out(buyer, mono_s)
             self._drop(sale)
             reason = f"the lease is {message.lease_s:g} s, but must be at least {least_s:g} s"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
         sale.phase = move(sale.phase, Move.COMMIT)
-        sale.idle_s = now_s - sale.held_s
-        sale.lease = Lease(message.lease_s, now_s + message.lease_s)
-        sale.is_awaited, sale.until_s = True, now_s + self._rules.hold_s
+        sale.idle_s = mono_s - sale.held_at_s
+        sale.lease = Lease(message.lease_s, mono_s + message.lease_s)
+        sale.is_awaited, sale.until_s = True, mono_s + self._rules.hold_s
         sale.handle, sale.job = next(self._handles), f"{buyer}:{sale.contract}"
         self._by_handle[sale.handle] = sale
         spec = sale.spec
@@ -235,7 +236,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._say(sale, deals.Committed(sale.contract))
 
     @handles(deals.Forward)
-    def _forward(self, buyer: str, message: deals.Forward, *_: float) -> None:
+    def _forward(self, buyer: str, message: deals.Forward, *_: object) -> None:
         sale = self._find(buyer, message.contract)
         count = len(message.arguments)
         if sale is None or not sale.is_live:
@@ -263,7 +264,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             self.need_function(sale.handle, sale.spec.function)
 
     @handles(deals.Reclaim)
-    def _reclaim(self, buyer: str, message: deals.Reclaim, *_: float) -> None:
+    def _reclaim(self, buyer: str, message: deals.Reclaim, *_: object) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None or not sale.is_live:
             return
@@ -286,7 +287,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             )
 
     @handles(deals.Settle)
-    def _settle(self, buyer: str, message: deals.Settle, _: float, utc_s: float) -> None:
+    def _settle(self, buyer: str, message: deals.Settle, _: MonoS, utc_s: UtcS) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
@@ -307,36 +308,36 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
                 )
 
     @handles(deals.Granted)
-    def _granted(self, buyer: str, message: deals.Granted, now_s: float, _: float) -> None:
-        for sale in self.renewals.granted(buyer, message, self.sales, now_s):
+    def _granted(self, buyer: str, message: deals.Granted, mono_s: MonoS, _: UtcS) -> None:
+        for sale in self.renewals.granted(buyer, message, self.sales, mono_s):
             self._lapse(sale)
 
     @handles(deals.Resume)
-    def _resume(self, buyer: str, message: deals.Resume, *_: float) -> None:
+    def _resume(self, buyer: str, message: deals.Resume, *_: object) -> None:
         sale = self._find(buyer, message.contract)
         if sale is not None and not sale.was_told:
             self._tell_again(sale)
             sale.was_told = True
 
     @handles(deals.Abandon)
-    def _abandon(self, buyer: str, message: deals.Abandon, now_s: float, utc_s: float) -> None:
+    def _abandon(self, buyer: str, message: deals.Abandon, mono_s: MonoS, utc_s: UtcS) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
         if sale.is_live:
-            self._lapses.note(buyer, self._under_way_s(sale, utc_s), now_s)
+            self._lapses.note(buyer, self._under_way_s(sale, utc_s), mono_s)
             self._lapse(sale)
         sale.bill_again()
 
     @handles(deals.CloseContract)
-    def _close(self, buyer: str, message: deals.CloseContract, now_s: float, _: float) -> None:
+    def _close(self, buyer: str, message: deals.CloseContract, mono_s: MonoS, _: UtcS) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
         if sale.phase is Phase.HELD:
-            sale.idle_s = now_s - sale.held_s
+            sale.idle_s = mono_s - sale.held_at_s
         if sale.phase in (Phase.HELD, Phase.OPEN) and not sale.next_number:
-            self._idle_holds.gave_back(sale.buyer, sale.held_s, sale.idle_s, now_s)
+            self._idle_holds.gave_back(sale.buyer, sale.held_at_s, sale.idle_s, mono_s)
         if sale.phase in (Phase.QUOTED, Phase.HELD):
             self._expire(sale)
             return
@@ -346,7 +347,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
 
     # --- messages of the broker ----------------------------------------------------------------
 
-    def told(self, handle: int, message: Any, charge: Charge | None, utc_s: float) -> None:
+    def told(self, handle: int, message: Any, charge: Charge | None, utc_s: UtcS) -> None:
         """Take a message of the broker to one of its clients that are contracts."""
         sale = self._by_handle.get(handle)
         if sale is None or not sale.is_live:
@@ -387,7 +388,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             self._decline(sale.buyer, sale.contract, Reason.BAD_REQUEST, reason)
             self._lapse(sale)
 
-    def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: float) -> None:
+    def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: UtcS) -> None:
         if sale.is_overrun:
             results = replace(results, failures=self._over_budget(results.failures))
         first = results.first
@@ -405,7 +406,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             due_nanos = allowed_nanos(sale.price, message)
             message = replace(message, cost_nanos=min(sale.owed_nanos, due_nanos))
             if sale.is_spent_by(message.cost_nanos):
-                self._offering.shortfalls.note(sale, due_nanos - message.cost_nanos, self._now_s)
+                self._offering.shortfalls.note(sale, due_nanos - message.cost_nanos, self._mono_s)
             sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
 
@@ -417,7 +418,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             for at, kind, *rest in failures
         ]
 
-    def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
+    def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: UtcS) -> None:
         for first, stop in dropped.ranges:
             # The name that the job has here means nothing to its user.
             reason = dropped.reason.replace(f"job {sale.job}", f"a job sent to {self._site}")
@@ -458,7 +459,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         self._ask_back(sale, ranges, None, kill=kill)
         self._end_if_quiet(sale)
 
-    def _end_if_over(self, sale: Sale, now_s: float, utc_s: float) -> None:
+    def _end_if_over(self, sale: Sale, mono_s: MonoS, utc_s: UtcS) -> None:
         """End a contract that may not go on; see `gateway.contracts.selling.stopping`."""
         if sale.is_overrun:
             return  # its tasks are being stopped already
@@ -466,7 +467,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             sale.is_overrun = True
             reason = "the running tasks cost more than the grant allows"
             self._end_early(sale, Reason.COST_LIMIT, reason, kill=True)
-        elif over := self._stopping.why_over(sale, now_s, utc_s):
+        elif over := self._stopping.why_over(sale, mono_s, utc_s):
             self._end_early(sale, *over)
 
     def _ask_for_waiting(self, sale: Sale) -> None:
@@ -507,45 +508,45 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
 
     # --- as time passes ------------------------------------------------------------------------
 
-    def tick(self, now_s: float, utc_s: float) -> None:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Expire quotes and holds, ask for renewals, stop expired leases, bill, close contracts."""
         renew: dict[str, list[Sale]] = {}
-        self._now_s = now_s
-        is_billing = now_s - self._billed_s >= self._rules.bill_s
+        self._mono_s = mono_s
+        is_billing = mono_s - self._billed_s >= self._rules.bill_s
         if is_billing:
-            self._billed_s = now_s
+            self._billed_s = mono_s
         for sale in list(self.sales.values()):
             if sale.phase in (Phase.QUOTED, Phase.HELD):
-                if now_s >= sale.until_s:
+                if mono_s >= sale.until_s:
                     if sale.phase is Phase.HELD:
-                        self._idle_holds.ran_out(sale.buyer, now_s)
+                        self._idle_holds.ran_out(sale.buyer, mono_s)
                     self._expire(sale)
                 continue
             # Slots are not kept for a buyer that commits and sends nothing.
-            sale.is_awaited = sale.is_awaited and now_s < sale.until_s
-            if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
-                self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), now_s)
+            sale.is_awaited = sale.is_awaited and mono_s < sale.until_s
+            if sale.is_live and mono_s >= sale.lease.until_s - self._rules.grace_s:
+                self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), mono_s)
                 self._lapse(sale)
             elif sale.is_live:
-                self._end_if_over(sale, now_s, utc_s)
+                self._end_if_over(sale, mono_s, utc_s)
             # An ending contract goes on until its running tasks have ended: so does its lease.
-            if sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
+            if sale.is_live and sale.lease.is_due(sale.asked_at_s, mono_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if sale.phase is Phase.LAPSED and sale.was_told:
-                self._release(sale, now_s)
+                self._release(sale, mono_s)
             if is_billing:
                 self._bill(sale)
             self._end(sale, utc_s)
         for buyer, sales in renew.items():
-            self.renewals.ask(buyer, sales, now_s)
-        self.renewals.tidy(now_s)
+            self.renewals.ask(buyer, sales, mono_s)
+        self.renewals.tidy(mono_s)
 
-    def _release(self, sale: Sale, now_s: float) -> None:
+    def _release(self, sale: Sale, mono_s: MonoS) -> None:
         """Tell a returning buyer that it need not wait for its lease: none of its tasks runs.
 
         Not before the agents have stopped them, unreachable ones included.
         """
-        if now_s >= sale.lapsed_s + self._rules.grace_s:
+        if mono_s >= sale.lapsed_at_s + self._rules.grace_s:
             sale.was_told = False
             self._decline(sale.buyer, sale.contract, LAPSED, "the lease has expired")
             sale.bill_again()  # bills before this were put off
@@ -555,13 +556,13 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         sale.phase = move(sale.phase, Move.EXPIRE)
         self._drop(sale)
 
-    def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
+    def end_stuck(self, mono_s: MonoS, is_served: Callable[[str], bool]) -> None:
         """Return tasks that no worker takes any more; see `Stopping.why_stuck`."""
         for sale in self.sales.values():
             if sale.is_live and sale.ending is not None:
                 self._ask_for_waiting(sale)
                 continue
-            stuck = self._stopping.why_stuck(sale, now_s, is_served)
+            stuck = self._stopping.why_stuck(sale, mono_s, is_served)
             if stuck is not None:
                 self._end_early(sale, *stuck)
 
@@ -576,7 +577,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
     def _lapse(self, sale: Sale) -> None:
         """Stop all tasks, as the lease is over; deliveries are still owed."""
         sale.phase = move(sale.phase, Move.LAPSE)
-        sale.lapsed_s = self._now_s
+        sale.lapsed_at_s = self._mono_s
         sale.out.take_all()
         for message in sale.kept.values():  # never requested again; its cost stays on the tab
             if self._unsettled.shed(sale.buyer, message):
@@ -586,17 +587,17 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
         sale.bundles.clear()
         self._outcome.happened(events.ClientGone(sale.handle))
 
-    def _under_way_s(self, sale: Sale, utc_s: float) -> float:
+    def _under_way_s(self, sale: Sale, utc_s: UtcS) -> float:
         """Return the slot time so far of the tasks of a contract that run now."""
         job = self._broker.jobs.get(sale.job)
         return sum(
-            min(len(each.left), each.worker.slots) * max(0.0, utc_s - each.given_s)
+            min(len(each.left), each.worker.slots) * max(0.0, utc_s - each.given_at_s)
             for each in (job.assignments.values() if job is not None else ())
         )
 
     def lapsed(self) -> list[str]:
         """Describe the contracts that each buyer lately let lapse while its tasks ran."""
-        return self._lapses.told(self._now_s)
+        return self._lapses.told(self._mono_s)
 
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
         """Forget a settled delivery."""
@@ -612,7 +613,7 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             if sale.buyer == buyer and sale.is_live:
                 self._outcome.happened(events.ClientReading(sale.handle, not is_full))
 
-    def _end(self, sale: Sale, utc_s: float) -> None:
+    def _end(self, sale: Sale, utc_s: UtcS) -> None:
         """Forget a contract under which nothing is out and nothing is owed."""
         if sale.phase not in (Phase.CLOSING, Phase.LAPSED) or sale.out or sale.tab.pending:
             return
@@ -643,12 +644,12 @@ class Sales(MessageHandler[[float, float], None], receiver=Receiver.SALES):
             for message in sale.kept.values():
                 self._say(sale, message)
         sale.bill_again()
-        sale.asked_s = 0.0
+        sale.asked_at_s = MonoS(0.0)
 
-    def recover(self, row: ContractRow, postings: list[PostingRow], now_s: float) -> None:
+    def recover(self, row: ContractRow, postings: list[PostingRow], mono_s: MonoS) -> None:
         """Take up a contract of an earlier run: nothing of it runs, deliveries are owed."""
         sale = former_sale(row, postings)
-        sale.lapsed_s = now_s
+        sale.lapsed_at_s = mono_s
         for _ in sale.tab.pending:
             self._unsettled.owe(row.site)
         self.names.used(row.site, row.contract)

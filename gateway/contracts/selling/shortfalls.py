@@ -9,6 +9,7 @@ duration.
 
 from typing import Final
 
+from federation.clocks import MonoS
 from gateway.base.fading import FadingAmounts
 from gateway.contracts.model.sale import Sale
 from policies.tariffs import HOUR_NS
@@ -21,14 +22,14 @@ class Shortfalls:
     """The unpaid slot-seconds of each buyer."""
 
     def __init__(self) -> None:
-        self._unpaid_s = FadingAmounts(FORGOTTEN_SHARE)  # by buyer
+        self._unpaid_s = FadingAmounts[MonoS](FORGOTTEN_SHARE)  # by buyer
 
-    def note(self, sale: Sale, unpaid_nanos: int, now_s: float) -> None:
+    def note(self, sale: Sale, unpaid_nanos: int, mono_s: MonoS) -> None:
         """Note an amount that a delivery cost beyond its contract's grant."""
         price_nanos = sale.price.price_nanos
         if unpaid_nanos > 0 and price_nanos:
-            self._unpaid_s.add(sale.buyer, unpaid_nanos * HOUR_NS / price_nanos / 1e9, now_s)
+            self._unpaid_s.add(sale.buyer, unpaid_nanos * HOUR_NS / price_nanos / 1e9, mono_s)
 
-    def is_over(self, buyer: str, now_s: float) -> bool:
+    def is_over(self, buyer: str, mono_s: MonoS) -> bool:
         """Whether a buyer's unpaid time is more than is allowed."""
-        return self._unpaid_s.at(buyer, now_s) > ALLOWED_S
+        return self._unpaid_s.at(buyer, mono_s) > ALLOWED_S

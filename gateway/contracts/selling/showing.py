@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from math import inf
 from typing import Final, NamedTuple
 
+from federation.clocks import UtcS
 from federation.messages.adverts import (
     START_MAX_S,
     WINDOWS_MAX,
@@ -59,7 +60,7 @@ class Stock(NamedTuple):
         queue: the queued work.
     """
 
-    utc_s: float
+    utc_s: UtcS
     pools: tuple[PoolAdvert, ...]
     aside: Mapping[str, Aside]
     queue: Queue
@@ -69,7 +70,7 @@ def take_stock(
     broker: Broker,
     facts: Mapping[str, PoolFacts],
     aside: Mapping[str, Aside],
-    utc_s: float,
+    utc_s: UtcS,
     *,
     for_others: bool = False,
 ) -> Stock:
@@ -122,7 +123,7 @@ def _takes_others(broker: Broker, pool: str) -> bool:
 
 
 def _show_pool(
-    name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: float, *, for_others: bool
+    name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: UtcS, *, for_others: bool
 ) -> PoolAdvert:
     workers = [
         each
@@ -204,7 +205,7 @@ def _for_whom(
     )
 
 
-def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: float) -> int:
+def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: UtcS) -> int:
     """Return how many slots of a pool could be started for some work, by the present rules.
 
     Args:
@@ -219,7 +220,7 @@ def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: floa
 
 
 def _allowed_ahead(
-    broker: Broker, pool: str, work: Work, total: int, utc_s: float
+    broker: Broker, pool: str, work: Work, total: int, utc_s: UtcS
 ) -> tuple[Allowed, ...]:
     """Return how many of `total` slots of a pool some work may have, now and later.
 
@@ -227,7 +228,11 @@ def _allowed_ahead(
     """
     entitling, ruled = broker.entitling, broker.occupancy.pools.get(pool)
     if ruled is None:
-        return (Allowed(-inf, inf, int(min(total, entitling.slots_max(work, pool))), MILLION),)
+        return (
+            Allowed(
+                UtcS(-inf), UtcS(inf), int(min(total, entitling.slots_max(work, pool))), MILLION
+            ),
+        )
     found = allowed(
         *(ruled.rules.spans, work.whose, total),
         lambda each: entitling.slots_max(work, pool, each.named),
@@ -248,7 +253,7 @@ def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
 
 
 def _windows_shown(
-    pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: float
+    pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: UtcS
 ) -> tuple[Window, ...]:
     """Return the windows of an advert, cached while rules and prices stay: each plan asks."""
     prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
@@ -264,12 +269,12 @@ def _windows_shown(
 
 
 def _windows(
-    ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float = -inf
+    ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: UtcS = UtcS(-inf)
 ) -> Iterator[Window]:
     """Yield the future times with slots, each with its price; as many as an advert may have."""
     left = WINDOWS_MAX
-    changes: list[float] = []
-    known_s = -inf  # the end of the search for them so far
+    changes: list[UtcS] = []
+    known_s = UtcS(-inf)  # the end of the search for them so far
     for each in ahead:
         if not left:
             return

@@ -7,6 +7,7 @@ Tasks that have not begun return to the buyer, and running ones may end;
 from collections.abc import Callable
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.money import format_money
 from federation.reasons import Reason
@@ -35,7 +36,7 @@ class Stopping:
         self._broker = broker
         self._rules = rules
 
-    def why_over(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
+    def why_over(self, sale: Sale, mono_s: MonoS, utc_s: UtcS) -> tuple[str, str] | None:
         """Return why a contract must end early, if so: its grant, money, its price, or a window."""
         if sale.is_over(utc_s):
             return EXPIRED, "the grant has expired"
@@ -52,13 +53,13 @@ class Stopping:
             return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
         barred = self._broker.entitling.barred(sale.spec, sale.pool)
         if barred is None:
-            return self._why_repriced(sale, now_s, utc_s)
+            return self._why_repriced(sale, mono_s, utc_s)
         return (
             barred,
             f"the entitlements of {self._site} allow {sale.buyer} no slots for this job now",
         )
 
-    def is_overrun(self, sale: Sale, utc_s: float) -> bool:
+    def is_overrun(self, sale: Sale, utc_s: UtcS) -> bool:
         """Whether to stop the running tasks of a contract, as they cost far more than its grant.
 
         A task counts once its worker has said that it began. A task that was resold to another site
@@ -70,7 +71,7 @@ class Stopping:
         running = job.assignments.values()
         return is_beyond(most, sale.spent_nanos, running, utc_s, sale.price)
 
-    def _why_repriced(self, sale: Sale, now_s: float, utc_s: float) -> tuple[str, str] | None:
+    def _why_repriced(self, sale: Sale, mono_s: MonoS, utc_s: UtcS) -> tuple[str, str] | None:
         """Return why a contract must end because today's price is higher, if so.
 
         A contract pays its quoted price, and running tasks pay it to their end. But once the price
@@ -86,11 +87,11 @@ class Stopping:
             today = self._broker.charging.tariff_for(sale.pool, sale.spec, sale.buyer, utc_s)
             is_dearer = today.price_nanos > sale.price.price_nanos
             if not is_dearer or today.currency != sale.price.currency:
-                sale.dearer_s = None
-            elif sale.dearer_s is None:
-                sale.dearer_s = now_s
+                sale.dearer_since_s = None
+            elif sale.dearer_since_s is None:
+                sale.dearer_since_s = mono_s
         lease_s = min(sale.lease.lease_s, self._rules.lease_s)
-        if sale.dearer_s is None or now_s - sale.dearer_s < lease_s:
+        if sale.dearer_since_s is None or mono_s - sale.dearer_since_s < lease_s:
             return None
         was = format_money(sale.price.price_nanos, sale.price.currency)
         return (
@@ -121,7 +122,7 @@ class Stopping:
         return account.held_bytes + sum(map(len, arguments)) + TASK_BYTES * tasks
 
     def why_stuck(
-        self, sale: Sale, now_s: float, is_served: Callable[[str], bool]
+        self, sale: Sale, mono_s: MonoS, is_served: Callable[[str], bool]
     ) -> tuple[str, str] | None:
         """Return why no worker takes a contract's tasks, once that has lasted.
 
@@ -132,7 +133,7 @@ class Stopping:
 
         Args:
             sale: the contract.
-            now_s: monotonic.
+            mono_s: now.
             is_served: whether this site has bought a contract for a job.
         """
         if not sale.is_live or sale.ending is not None:
@@ -140,10 +141,10 @@ class Stopping:
         job = self._broker.jobs.get(sale.job)
         is_idle = job is not None and job.waiting > 0 and not job.in_flight
         if not is_idle or self._is_served(sale, is_served):
-            sale.stuck_s = None
-        elif sale.stuck_s is None:
-            sale.stuck_s = now_s
-        elif now_s - sale.stuck_s >= self._rules.hold_s:
+            sale.stuck_since_s = None
+        elif sale.stuck_since_s is None:
+            sale.stuck_since_s = mono_s
+        elif mono_s - sale.stuck_since_s >= self._rules.hold_s:
             reason = f"no known buyer or user of {self._site} needs it any more"
             if sale.pool != RELAY:
                 reason = f"pool {sale.pool} of {self._site} can't start slots now"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.registry import Receiver
 from federation.messages.slices import AskSlice, Slice, amount
@@ -47,7 +48,7 @@ RENEWALS: Final = 3  # requests in the time for which a slice lasts
 class Account:
     """This site's account of another's budget. A former one has no purse, only its spending.
 
-    `until_s` and `asked_s` are monotonic.
+    `until_s` and `asked_at_s` are monotonic.
     """
 
     kept: SliceHeld
@@ -60,14 +61,14 @@ class Account:
     early_ms: int = 0  # when that period begins
     number: int = 0  # of the last request
     answered: int = 0  # the last that was answered
-    asked_s: float = -inf
-    until_s: float = -inf
+    asked_at_s: MonoS = MonoS(-inf)
+    until_s: MonoS = MonoS(-inf)
     lasts_s: float = 0.0
-    busy_s: float = -inf  # when it was last used, or wanted
+    busy_at_s: MonoS = MonoS(-inf)  # when it was last used, or wanted
     # The needs without room, as last noted: the least, and the most, of a task.
     wanted: int = 0
     wanted_most: int = 0
-    wanted_s: float = -inf
+    wanted_at_s: MonoS = MonoS(-inf)
     told: int = 0  # the spending that was last reported
     seen: tuple[int, int] = (0, 0)  # spent and held, at the last look
     period_ms: int = 0  # the period then
@@ -99,7 +100,7 @@ class Account:
         return is_known and self.granted <= self.returned + self.told
 
 
-class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWING):
+class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING):
     """This site's slices of other sites' budgets.
 
     Args:
@@ -119,7 +120,7 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         """The sites whose budgets this site spends from."""
         return {each.kept.owner for each in self._accounts}
 
-    def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: float) -> None:
+    def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: UtcS) -> None:
         """Take up accounts that are not closed, and open new ones.
 
         `spent` is the spending under each, by the books.
@@ -138,24 +139,24 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         purse = self._purses.own.get(row.budget)
         return purse is not None and row == held_of(purse, row.account)
 
-    def _open(self, purse: Purse, utc_s: float) -> SliceHeld:
+    def _open(self, purse: Purse, utc_s: UtcS) -> SliceHeld:
         kept = held_of(purse, round(utc_s * 1000))
         self._outcome.write(kept, durable=True)
         return kept
 
     # --- as time passes ------------------------------------------------------------------------
 
-    def tick(self, now_s: float, utc_s: float) -> None:
+    def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Ask for needed amounts, give back unneeded ones, and stop where a slice has lapsed."""
         for account in list(self._accounts):
             if account.purse is None:
-                self._tell_former(account, now_s)
+                self._tell_former(account, mono_s)
             else:
-                self._tick(account, account.purse, now_s, utc_s)
+                self._tick(account, account.purse, mono_s, utc_s)
 
-    def _tick(self, account: Account, purse: Purse, now_s: float, utc_s: float) -> None:
+    def _tick(self, account: Account, purse: Purse, mono_s: MonoS, utc_s: UtcS) -> None:
         purse.turn(utc_s)
-        purse.is_open = now_s < account.until_s
+        purse.is_open = mono_s < account.until_s
         if account.early and start_ms(purse) >= account.early_ms:
             purse.allotted_nanos += account.early
             account.early = 0
@@ -167,20 +168,20 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         needed = purse.least_short_nanos or purse.short_nanos
         if needed > usable:
             account.wanted, account.wanted_most = needed, purse.short_nanos
-            account.wanted_s = now_s
-        is_short = account.wanted > usable and now_s - account.wanted_s < WANTED_S
+            account.wanted_at_s = mono_s
+        is_short = account.wanted > usable and mono_s - account.wanted_at_s < WANTED_S
         used = purse.total_nanos, purse.held_nanos
         if is_short or used != account.seen:
-            account.busy_s = now_s
+            account.busy_at_s = mono_s
         account.seen = used
         is_refused = account.code not in PASSING
-        is_busy = now_s - account.busy_s < IDLE_S and not is_refused
+        is_busy = mono_s - account.busy_at_s < IDLE_S and not is_refused
         is_low = is_busy and 2 * free < purse.budget.amount_nanos
         # Less than a task may use up is of no use here: other sites may have the rest that it
         # needs.
         is_useless = is_short and free < account.wanted and not purse.held_nanos
         is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
-        if now_s - account.asked_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
+        if mono_s - account.asked_at_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
             return
         if is_idle:
             account.returned += free
@@ -192,9 +193,9 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
             account.wanted if is_short else 1,
         )
         spent = Spent(purse.total_nanos, purse.spent_nanos)
-        self._say(account, calendar(purse), spent, start_ms(purse), wants, now_s)
+        self._say(account, calendar(purse), spent, start_ms(purse), wants, mono_s)
 
-    def _tell_former(self, account: Account, now_s: float) -> None:
+    def _tell_former(self, account: Account, mono_s: MonoS) -> None:
         """Report the spending of an account whose budget this site no longer spends from."""
         # Work that has run on since then is held in the new purse: until that has room, this one
         # pays.
@@ -202,7 +203,7 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         if heir is not None and heir.budget.owner == account.kept.owner and heir.room_nanos < 0:
             return
         pause_s = ANSWER_S if account.is_waiting else AGAIN_S
-        if now_s - account.asked_s < pause_s:
+        if mono_s - account.asked_at_s < pause_s:
             return
         assert account.spent is not None
         if account.is_given_back:
@@ -212,7 +213,7 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         account.returned = max(account.returned, account.granted - account.spent.total_nanos)
         kept = account.kept
         where = (kept.span, kept.zone)
-        self._say(account, where, account.spent, account.since_ms, Wants(0, 0, 1), now_s)
+        self._say(account, where, account.spent, account.since_ms, Wants(0, 0, 1), mono_s)
 
     def _say(
         self,
@@ -221,10 +222,10 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         spent: Spent,
         since_ms: int,
         wants: Wants,
-        now_s: float,
+        mono_s: MonoS,
     ) -> None:
         account.number += 1
-        account.asked_s = now_s
+        account.asked_at_s = mono_s
         account.told = spent.total_nanos
         kept = account.kept
         # A reported spending must survive a power cut, too.
@@ -247,7 +248,7 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
     # --- answers of owners ---------------------------------------------------------------------
 
     @handles(Slice)
-    def _answered(self, owner: str, message: Slice, *_: float) -> None:
+    def _answered(self, owner: str, message: Slice, *_: object) -> None:
         """Take the answer of an owner; ProtocolError."""
         granted, returned = amount(message.granted), amount(message.returned)
         left = amount(message.left)
@@ -278,18 +279,18 @@ class Borrowing(MessageHandler[[float, float], None], receiver=Receiver.BORROWIN
         account.code, account.lasts_s = shown(message.code, TEXT_CHARS_MAX), message.lasts_s
         is_newest = message.number == account.number
         if is_newest:  # the request times of older answers are forgotten
-            account.until_s = account.asked_s + message.lasts_s
+            account.until_s = account.asked_at_s + message.lasts_s
         if purse is not None:
             is_refused = message.code not in ("", Reason.BUSY)
             purse.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
             purse.refused_nanos = left + 1  # smaller needs may still have room
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
-    def lasts_s(self, purse: Purse, now_s: float) -> float | None:
+    def lasts_s(self, purse: Purse, mono_s: MonoS) -> float | None:
         """Return how long a budget's slice may be used; None: the budget is this site's own."""
         for account in self._accounts:
             if account.purse is purse:
-                return max(0.0, account.until_s - now_s)
+                return max(0.0, account.until_s - mono_s)
         return None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from federation.clocks import MonoS, UtcS
 from federation.errors import GridError
 from federation.messages.registry import Receiver
 from federation.messages.slices import AskSlice, Slice, amount
@@ -62,7 +63,7 @@ class Share:
     period_ms: int = 0
     life: int = 0
     number: int = 0
-    heard_at_s: float = 0.0
+    heard_at_s: UtcS = UtcS(0.0)
     missing: int = 0  # of what it wanted when it was last heard; not stored
 
     @property
@@ -110,7 +111,7 @@ def share_of(row: SliceLent) -> Share:
     return Share(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
 
 
-class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
+class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
     """The slices of this site's budgets that other sites hold.
 
     Args:
@@ -123,7 +124,7 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
         self._outcome = outcome
         self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by budget, site and account
 
-    def recover(self, rows: Iterable[SliceLent], utc_s: float) -> None:
+    def recover(self, rows: Iterable[SliceLent], utc_s: UtcS) -> None:
         """Take up the slices that were given out before a restart."""
         for row in rows:
             purse = self._owned(row.budget)
@@ -137,13 +138,13 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
         found = self._shares.get(budget, {})
         return [found[key] for key in sorted(found)]
 
-    def tick(self, utc_s: float) -> None:
+    def tick(self, utc_s: UtcS) -> None:
         """Handle the passing of time: a period may have ended."""
         for name in self._shares:
             self._count(self._purses.own[name], utc_s)
 
     @handles(AskSlice)
-    def _asked(self, site: str, message: AskSlice, _: float, utc_s: float) -> None:
+    def _asked(self, site: str, message: AskSlice, _: MonoS, utc_s: UtcS) -> None:
         """Take a holder's report and request, and give it an amount; ProtocolError."""
         wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
         for text in (message.returned, message.spent, message.before):
@@ -198,7 +199,7 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
         is_out = purse.is_exhausted(wants.least)
         return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
 
-    def write_off(self, budget: str, site: str, utc_s: float) -> int:
+    def write_off(self, budget: str, site: str, utc_s: UtcS) -> int:
         """Count only the spending that a site has reported: it will never spend the rest.
 
         Return the freed amount, in nano-units. Raises NotLent.
@@ -258,7 +259,7 @@ class Lending(MessageHandler[[float, float], None], receiver=Receiver.LENDING):
             )
         return "", ""
 
-    def _count(self, purse: Purse, utc_s: float) -> None:
+    def _count(self, purse: Purse, utc_s: UtcS) -> None:
         """Recount the amounts of other sites in a budget's period."""
         purse.turn(utc_s)
         shares = self._shares.get(purse.budget.name, {}).values()

@@ -34,6 +34,7 @@ from typing import Any, Final, assert_never
 import trio
 
 from federation.address import TOKEN_VARIABLE
+from federation.clocks import MonoS
 from federation.errors import GridError
 from federation.messages.messages import (
     Assign,
@@ -53,6 +54,7 @@ from federation.sessions.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 from federation.words import count
 from gateway.base.child import collect_seldom, first_of
+from gateway.base.clocks import mono_now
 from gateway.base.no_pickle import forbid_unpickling
 from gateway.base.values import KnobError
 from gateway.grids.contract import GridFault
@@ -140,9 +142,9 @@ class Lot:
         self.is_ending = False
         self._is_draining = False
         self._said_bye = False
-        self._pulse_s = 0.0
+        self._pulse_s = MonoS(0.0)
         self._asked: set[bytes] = set()
-        self._missing: dict[str, float] = {}  # parcels that the engine does not hold, since when
+        self._missing: dict[str, MonoS] = {}  # parcels that the engine does not hold, since when
         settings = owner.settings
         self._gateway = WorkerConversation(
             address=settings.address,
@@ -177,11 +179,11 @@ class Lot:
                     self.book.known.add(digest)
                 case Recall():
                     span = (message.assignment, message.first, message.stop)
-                    names = self.book.recall(*span, trio.current_time(), kill=message.kill)
+                    names = self.book.recall(*span, mono_now(), kill=message.kill)
                     self._engine.cancel(names, running=message.kill)
                 case Notice():
                     in_s = message.in_s
-                    at_s = None if in_s is None else trio.current_time() + min(in_s, NOTICE_MAX_S)
+                    at_s = None if in_s is None else mono_now() + min(in_s, NOTICE_MAX_S)
                     self.book.note_stop(message.assignment, message.first, message.stop, at_s)
                 case Drain(on):
                     self._is_draining = on
@@ -200,7 +202,7 @@ class Lot:
         )
         estate = self._owner.estate
         left = estate.find(terms, message.first, message.arguments)
-        self.book.assign(terms, message.first, message.arguments, left, trio.current_time())
+        self.book.assign(terms, message.first, message.arguments, left, mono_now())
         for name, _, _ in left:
             outcome = estate.drop(name)
             if outcome is not None:
@@ -223,11 +225,11 @@ class Lot:
     def _part(self) -> None:
         """Leave parcels at work as the gateway ends: if it returns it assigns their tasks again."""
         if self._owner.take_up_s:
-            now_s = trio.current_time()
+            mono_s = mono_now()
             for name, sent in self.book.sent.items():
                 piece = sent.piece
                 label = label_of(piece.terms, piece.first, piece.arguments)
-                self._owner.estate.add(name, label, now_s)
+                self._owner.estate.add(name, label, mono_s)
             self.book.drop_all()  # so that nothing is cancelled below
         self._drop_all()
 
@@ -235,19 +237,19 @@ class Lot:
 
     def hear_engine(self, news: Begun | Ended) -> None:
         """Take news of a parcel of this lot."""
-        book, now_s = self.book, trio.current_time()
+        book, mono_s = self.book, mono_now()
         reports: list[Report] = []
         match news:
             case Begun(name):
-                book.begun(name, now_s)
+                book.begun(name, mono_s)
             case Done():
-                reports = book.done(news, now_s)
+                reports = book.done(news, mono_s)
             case Lost(name, why):
                 reports = book.lost(name, why)
             case Broken(name, why):
-                reports = book.broken(name, why, now_s)
+                reports = book.broken(name, why, mono_s)
             case Cancelled(name):
-                reports = book.cancelled(name, now_s)
+                reports = book.cancelled(name, mono_s)
             case _:
                 assert_never(news)
         for report in reports:
@@ -263,36 +265,36 @@ class Lot:
             while parcels := self.book.feed():  # an engine may be done with them at once
                 for parcel in parcels:
                     self._engine.send(parcel)
-        for answer in self.book.answers(trio.current_time()):
+        for answer in self.book.answers(mono_now()):
             self._gateway.post(answer)
         self._gateway.flush()
 
     # --- timers --------------------------------------------------------------------------------
 
-    def watch(self, now_s: float) -> None:
+    def watch(self, mono_s: MonoS) -> None:
         """Cancel parcels that are due, and find those that the engine has lost silently."""
-        if due := self.book.due(now_s):
+        if due := self.book.due(mono_s):
             self._engine.cancel(due, running=True)
         missing = {name for name in self.book.sent if not self._engine.holds(name)}
-        self._missing = {name: self._missing.get(name, now_s) for name in missing}
-        for name in [each for each, since_s in self._missing.items() if now_s - since_s > GONE_S]:
+        self._missing = {name: self._missing.get(name, mono_s) for name in missing}
+        for name in [each for each, since_s in self._missing.items() if mono_s - since_s > GONE_S]:
             del self._missing[name]
             self.hear_engine(Lost(name, "the engine no longer knows it"))
         is_heard = self._gateway.is_open and not self._said_bye
-        if is_heard and now_s - self._pulse_s > self._gateway.pulse_s:
-            self._pulse_s = now_s
-            self._gateway.post(Pulse(self._pulse(now_s)))
+        if is_heard and mono_s - self._pulse_s > self._gateway.pulse_s:
+            self._pulse_s = mono_s
+            self._gateway.post(Pulse(self._pulse(mono_s)))
         self.feed()
         self._gateway.tick()
 
-    def _pulse(self, now_s: float) -> list[dict[str, Any]]:
+    def _pulse(self, mono_s: MonoS) -> list[dict[str, Any]]:
         slots: list[dict[str, Any]] = [
             {
                 "pid": 0,
                 "state": "running",
                 "job": sent.piece.terms.job,
                 "task": sent.piece.first,
-                "since_s": now_s - sent.begun_s if sent.begun_s is not None else 0.0,
+                "since_s": mono_s - sent.begun_at_s if sent.begun_at_s is not None else 0.0,
                 "rss_bytes": 0,
             }
             for sent in list(self.book.sent.values())[: min(self.slots, PULSE_SLOTS_MAX)]
@@ -352,7 +354,7 @@ class Delegate:
         self._lots: dict[int, Lot] = {}
         self._next_lot = 0
         self._room = 0
-        self._fewer_since_s: float | None = None
+        self._fewer_since_s: MonoS | None = None
         self._is_stopping = False
 
     async def run(self) -> None:
@@ -367,13 +369,13 @@ class Delegate:
         """Run the engine, and restart it if it fails: `holds` tells which parcels it still has."""
         wait_s = RESTART_MIN_S
         while True:
-            started_s = trio.current_time()
+            started_s = mono_now()
             try:
                 await self.engine.run(self._told)
                 return
             except GridFault as fault:
                 self._told(Room(0, str(fault)))
-            if trio.current_time() - started_s > RESTART_MAX_S:
+            if mono_now() - started_s > RESTART_MAX_S:
                 wait_s = RESTART_MIN_S
             await trio.sleep(wait_s)
             wait_s = min(2 * wait_s, RESTART_MAX_S)
@@ -404,11 +406,11 @@ class Delegate:
             if news.why and (self._room or not self._lots):
                 self.say(f"has no slots at the engine: {news.why}")
             self._room = news.slots
-            self._regroup(trio.current_time())
+            self._regroup(mono_now())
             return
         if isinstance(news, Found):
             if self.take_up_s:
-                self.estate.add(news.parcel, news.label, trio.current_time())
+                self.estate.add(news.parcel, news.label, mono_now())
             return
         if news.parcel in self.estate:
             if isinstance(news, Done):
@@ -421,9 +423,9 @@ class Delegate:
                 lot.hear_engine(news)
                 return
 
-    def _clear_estate(self, now_s: float) -> None:
+    def _clear_estate(self, mono_s: MonoS) -> None:
         """Cancel parcels whose tasks are not assigned to us: they were stopped or run elsewhere."""
-        names = self.estate.stale(now_s - self.take_up_s)
+        names = self.estate.stale(mono_s - self.take_up_s)
         if names:
             for name in names:
                 self.estate.drop(name)
@@ -433,14 +435,14 @@ class Delegate:
             )
             self.engine.cancel(names, running=True)
 
-    def _regroup(self, now_s: float) -> None:
+    def _regroup(self, mono_s: MonoS) -> None:
         """Begin and end lots to match the number of slots that the engine has for us."""
         if self._is_stopping:
             return
         live = [(each.number, each.slots) for each in self._lots.values() if not each.is_ending]
         fewer = self._room < sum(size for _, size in live)
-        self._fewer_since_s = (self._fewer_since_s or now_s) if fewer else None
-        waits = fewer and self._room > 0 and now_s - (self._fewer_since_s or now_s) < SHRINK_S
+        self._fewer_since_s = (self._fewer_since_s or mono_s) if fewer else None
+        waits = fewer and self._room > 0 and mono_s - (self._fewer_since_s or mono_s) < SHRINK_S
         if waits:
             return
         ended, more = regroup(live, self._room, LOTS_MAX)
@@ -474,13 +476,13 @@ class Delegate:
     async def _watch(self) -> None:
         while True:
             await trio.sleep(WATCH_S)
-            now_s = trio.current_time()
+            mono_s = mono_now()
             for lot in list(self._lots.values()):
-                lot.watch(now_s)
+                lot.watch(mono_s)
             if self._fewer_since_s is not None:
-                self._regroup(now_s)
+                self._regroup(mono_s)
             if self.estate:
-                self._clear_estate(now_s)
+                self._clear_estate(mono_s)
 
     def stop(self) -> None:
         """Let running parcels end, for a while; on the second call, stop at once."""

@@ -12,6 +12,7 @@ calls gets no result of the first. Pure.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from federation.clocks import MonoS
 from gateway.grids.delegating import Done, Label
 from gateway.worker.pieces import Terms
 
@@ -19,7 +20,7 @@ from gateway.worker.pieces import Terms
 @dataclass(slots=True)
 class _Left:
     label: Label
-    since_s: float
+    since_s: MonoS
     outcome: Done | None = None
 
 
@@ -43,10 +44,10 @@ class Estate:
     def __bool__(self) -> bool:
         return bool(self._left)
 
-    def add(self, name: str, label: Label, now_s: float) -> None:
+    def add(self, name: str, label: Label, mono_s: MonoS) -> None:
         """Add a parcel that is still at the engine."""
         if name not in self._left:
-            self._left[name] = _Left(label, now_s)
+            self._left[name] = _Left(label, mono_s)
             self._at.setdefault((label.job, label.first), []).append(name)
 
     def keep(self, done: Done) -> None:
@@ -84,6 +85,6 @@ class Estate:
                     break
         return found
 
-    def stale(self, before_s: float) -> list[str]:
+    def stale(self, before_s: MonoS) -> list[str]:
         """Return the parcels that have been here since before a moment."""
         return [name for name, left in self._left.items() if left.since_s <= before_s]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import MonoS
 from federation.messages.messages import Report, Returned
 from federation.ranges import RangeSet
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
@@ -31,10 +32,10 @@ HUNG_S: Final = 30.0  # beyond the time limits of all its calls, a parcel is giv
 
 @dataclass(slots=True)
 class Sent:
-    """A piece at the engine, as a parcel. `begun_s`: when it was reported to be at work."""
+    """A piece at the engine, as a parcel. `begun_at_s`: when it was reported to be at work."""
 
     piece: Piece
-    begun_s: float | None = None
+    begun_at_s: MonoS | None = None
     is_hung: bool = False
 
 
@@ -45,7 +46,7 @@ class _Recall:
     assignment: int
     first: int
     stop: int
-    until_s: float
+    until_s: MonoS
     waits: set[str]
     taken: RangeSet
 
@@ -89,7 +90,7 @@ class Book:
         first: int,
         arguments: list[bytes],
         left: Iterable[tuple[str, int, int]] = (),
-        now_s: float = 0.0,
+        mono_s: MonoS = MonoS(0.0),
     ) -> None:
         """Add an assignment to the queue, unless it is known.
 
@@ -105,7 +106,7 @@ class Book:
         for name, low, high in left:
             if at < low:
                 self._queue.append(piece.cut(at, low))
-            self.sent[name] = Sent(piece.cut(low, high), begun_s=now_s)
+            self.sent[name] = Sent(piece.cut(low, high), begun_at_s=mono_s)
             at = high
         if at < piece.stop:
             self._queue.append(piece.cut(at, piece.stop) if at > first else piece)
@@ -157,21 +158,21 @@ class Book:
 
     # --- news of the engine --------------------------------------------------------------------
 
-    def begun(self, name: str, now_s: float) -> None:
+    def begun(self, name: str, mono_s: MonoS) -> None:
         """Note that a parcel is at work."""
         sent = self.sent.get(name)
-        if sent is not None and sent.begun_s is None:
-            sent.begun_s = now_s
+        if sent is not None and sent.begun_at_s is None:
+            sent.begun_at_s = mono_s
             self._heard(name)
 
-    def done(self, done: Done, now_s: float) -> list[Report]:
+    def done(self, done: Done, mono_s: MonoS) -> list[Report]:
         """Book the ended calls of a parcel; queue its rest again."""
         sent = self.sent.get(done.parcel)
         if sent is None:
             return []
         wrong = _wrong_with(done, len(sent.piece.arguments), self.result_bytes_max)
         if wrong:
-            return self.broken(done.parcel, wrong, now_s)
+            return self.broken(done.parcel, wrong, mono_s)
         del self.sent[done.parcel]
         piece, count = sent.piece, len(done.values)
         reports = list(_reports(piece, done))
@@ -183,7 +184,7 @@ class Book:
         if count == 0:
             # an end without any result must not recur: alone, the call at fault is known
             rest.alone = True
-        reports += self._back(done.parcel, rest, now_s, was_begun=True)
+        reports += self._back(done.parcel, rest, mono_s, was_begun=True)
         return reports
 
     def lost(self, name: str, why: str) -> list[Report]:
@@ -194,7 +195,7 @@ class Book:
         self._heard(name)
         return self._fail(sent.piece, "preempted", why)
 
-    def broken(self, name: str, why: str, now_s: float) -> list[Report]:
+    def broken(self, name: str, why: str, mono_s: MonoS) -> list[Report]:
         """Retry one by one the calls of a parcel that took its host down; fail a single one."""
         sent = self.sent.pop(name, None)
         if sent is None:
@@ -202,11 +203,11 @@ class Book:
         piece = sent.piece
         if len(piece.arguments) > 1:
             piece.alone = True
-            return self._back(name, piece, now_s, was_begun=True)
+            return self._back(name, piece, mono_s, was_begun=True)
         self._heard(name)
         return self._fail(piece, "crash", why)
 
-    def cancelled(self, name: str, now_s: float) -> list[Report]:
+    def cancelled(self, name: str, mono_s: MonoS) -> list[Report]:
         """Sort the tasks of a parcel that is back, without any of its calls having ended."""
         sent = self.sent.pop(name, None)
         if sent is None:
@@ -219,7 +220,7 @@ class Book:
                     piece, "timeout", "the task exceeded its time limit and was stopped"
                 )
             piece.alone = True
-        return self._back(name, piece, now_s, was_begun=sent.begun_s is not None)
+        return self._back(name, piece, mono_s, was_begun=sent.begun_at_s is not None)
 
     def _fail(self, piece: Piece, kind: str, text: str) -> list[Report]:
         """Report tasks as failed, or as cancelled if a stop was requested."""
@@ -231,7 +232,7 @@ class Book:
         self._settle(piece.terms.assignment, piece.first, piece.stop)
         return reports
 
-    def _back(self, name: str, piece: Piece, now_s: float, *, was_begun: bool) -> list[Report]:
+    def _back(self, name: str, piece: Piece, mono_s: MonoS, *, was_begun: bool) -> list[Report]:
         """Sort returned tasks: stopped on request, due to make room, recalled, or to be queued."""
         reports: list[Report] = []
         kept: list[Piece] = []
@@ -246,7 +247,7 @@ class Book:
             elif held.cancelled.within(at, at + 1):
                 reports.append(_failed(task, "cancelled", "stopped on request"))
                 self._settle(assignment, at, at + 1)
-            elif was_begun and _stops(held, at, at + 1, now_s):
+            elif was_begun and _stops(held, at, at + 1, mono_s):
                 reports.append(_failed(task, "preempted", "the task was stopped to make room"))
                 self._settle(assignment, at, at + 1)
             elif kept and kept[-1].stop == at:
@@ -273,7 +274,7 @@ class Book:
     # --- taking back ---------------------------------------------------------------------------
 
     def recall(
-        self, assignment: int, first: int, stop: int, now_s: float, *, kill: bool
+        self, assignment: int, first: int, stop: int, mono_s: MonoS, *, kill: bool
     ) -> list[str]:
         """Take back unstarted tasks; return the parcels that the engine must be asked for.
 
@@ -285,21 +286,21 @@ class Book:
             for name, sent in self.sent.items()
             if sent.piece.terms.assignment == assignment
             and max(first, sent.piece.first) < min(stop, sent.piece.stop)
-            and (kill or sent.begun_s is None)
+            and (kill or sent.begun_at_s is None)
         }
-        waits = {name for name in asked if self.sent[name].begun_s is None}
+        waits = {name for name in asked if self.sent[name].begun_at_s is None}
         for low, high in taken:
             self._settle(assignment, low, high)
         held = self.held.get(assignment)
         if kill and held is not None:
             for low, high in held.left.within(first, stop):
                 held.cancelled.add(low, high)
-        self._recalls.append(_Recall(assignment, first, stop, now_s + RECALL_S, waits, taken))
+        self._recalls.append(_Recall(assignment, first, stop, mono_s + RECALL_S, waits, taken))
         return sorted(asked)
 
-    def answers(self, now_s: float) -> list[Returned]:
+    def answers(self, mono_s: MonoS) -> list[Returned]:
         """Return answers to recalls that are complete, or have timed out."""
-        ready = [each for each in self._recalls if not each.waits or now_s >= each.until_s]
+        ready = [each for each in self._recalls if not each.waits or mono_s >= each.until_s]
         self._recalls = [each for each in self._recalls if each not in ready]
         return [Returned(each.assignment, [list(span) for span in each.taken]) for each in ready]
 
@@ -321,7 +322,7 @@ class Book:
 
     # --- timers --------------------------------------------------------------------------------
 
-    def note_stop(self, assignment: int, first: int, stop: int, at_s: float | None) -> None:
+    def note_stop(self, assignment: int, first: int, stop: int, at_s: MonoS | None) -> None:
         """Note when tasks in [first, stop) are to be stopped; None: they run on, after all."""
         held = self.held.get(assignment)
         if held is None:
@@ -334,21 +335,21 @@ class Book:
         if at_ns is not None:
             held.stops.append((first, stop, at_ns))
 
-    def due(self, now_s: float) -> list[str]:
+    def due(self, mono_s: MonoS) -> list[str]:
         """Return parcels to be stopped now: their slots are needed, or they hang beyond limits."""
         found = []
         for name, sent in self.sent.items():
             piece = sent.piece
             held = self.held[piece.terms.assignment]
-            if _stops(held, piece.first, piece.stop, now_s):
-                if sent.begun_s is None:
-                    sent.begun_s = now_s  # a parcel that was sent may be at work
+            if _stops(held, piece.first, piece.stop, mono_s):
+                if sent.begun_at_s is None:
+                    sent.begun_at_s = mono_s  # a parcel that was sent may be at work
                 found.append(name)
                 continue
             limit_s = piece.terms.timeout_s
-            if limit_s is None or sent.begun_s is None:
+            if limit_s is None or sent.begun_at_s is None:
                 continue
-            if now_s - sent.begun_s > limit_s * len(piece.arguments) + HUNG_S:
+            if mono_s - sent.begun_at_s > limit_s * len(piece.arguments) + HUNG_S:
                 sent.is_hung = True
                 found.append(name)
         return found
@@ -363,9 +364,9 @@ class Book:
         return names
 
 
-def _stops(held: Held, first: int, stop: int, now_s: float) -> bool:
+def _stops(held: Held, first: int, stop: int, mono_s: MonoS) -> bool:
     """Whether any task of [first, stop) is to be stopped by now."""
-    return any(low < stop and first < high and at <= now_s * 1e9 for low, high, at in held.stops)
+    return any(low < stop and first < high and at <= mono_s * 1e9 for low, high, at in held.stops)
 
 
 def _failed(piece: Piece, kind: str, text: str) -> Report:

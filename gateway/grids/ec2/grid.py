@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from federation.clocks import MonoS
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -101,7 +102,7 @@ class _Started:
     order: str
     number: int
     kind: str
-    at_s: float
+    at_s: MonoS
     is_told: bool = False  # it has its tag with the number
 
 
@@ -115,8 +116,8 @@ class Ec2Grid:
         self._facts: _Facts | None = None
         self._started: dict[str, _Started] = {}
         self._templates: set[str] = set()
-        self._listed: tuple[float, Mapping[str, int]] | None = None
-        self._spots: tuple[float, Mapping[tuple[str, str], int]] | None = None
+        self._listed: tuple[MonoS, Mapping[str, int]] | None = None
+        self._spots: tuple[MonoS, Mapping[tuple[str, str], int]] | None = None
         self._leaving: dict[str, Farewell] = {}
         self._is_tidy = False
         self._said = ""
@@ -196,10 +197,10 @@ class Ec2Grid:
 
     def _hidden(self, shown: Collection[Instance]) -> Iterator[tuple[str, _Started]]:
         """Yield instances that we have started and EC2 does not show yet."""
-        ids, now_s = {each.id for each in shown}, time.monotonic()
+        ids, mono_s = {each.id for each in shown}, MonoS(time.monotonic())
         for instance, each in list(self._started.items()):
             if instance not in ids:
-                if now_s - each.at_s < VISIBLE_S:
+                if mono_s - each.at_s < VISIBLE_S:
                     yield instance, each
                 else:
                     self._started.pop(instance, None)
@@ -249,14 +250,14 @@ class Ec2Grid:
 
     def _end_late(self, shown: Sequence[Instance]) -> None:
         """Terminate instances whose grace period or time limit is over."""
-        now_s = time.time()
+        utc_s = time.time()
         late = [
             each.id
             for each in shown
             if each.state in ("pending", "running")
             and (
-                (each.ends_s is not None and now_s >= each.ends_s + LATE_S)
-                or (each.id in self._leaving and now_s >= self._leaving[each.id].until_s)
+                (each.ends_s is not None and utc_s >= each.ends_s + LATE_S)
+                or (each.id in self._leaving and utc_s >= self._leaving[each.id].until_s)
             )
         ]
         if late:
@@ -325,7 +326,7 @@ class Ec2Grid:
         }
         numbers = {one: number for number, one in enumerate(instances_of(answer))}
         for one, number in numbers.items():
-            self._started[one] = _Started(order.name, number, kinds[one], time.monotonic())
+            self._started[one] = _Started(order.name, number, kinds[one], MonoS(time.monotonic()))
         with contextlib.suppress(faults.Ec2Fault):
             self._tell(numbers)  # one that is not visible everywhere yet is tagged at a later look
         if len(numbers) < room.instances:
@@ -351,7 +352,7 @@ class Ec2Grid:
             numbers = name_rest(taken, (each.id for each in ours if each.number is None))
             for one, number in numbers.items():
                 kind = named[one].kind
-                self._started[one] = _Started(order, number, kind, time.monotonic())
+                self._started[one] = _Started(order, number, kind, MonoS(time.monotonic()))
                 named[one] = replace(named[one], number=number)
             try:
                 self._tell({each.id: self._started[each.id].number for each in ours})
@@ -549,22 +550,22 @@ class Ec2Grid:
         return book
 
     def _read_book(self) -> PriceBook:
-        config, now_s = self._config, time.monotonic()
+        config, mono_s = self._config, MonoS(time.monotonic())
         file = PriceBook(_currency(config.region))
         if config.prices != "live":
             file = read_file(Path(config.prices).read_text())
             if file.spot or config.market is Market.ON_DEMAND:
                 return file
-        elif self._listed is None or now_s - self._listed[0] > LIST_S:
+        elif self._listed is None or mono_s - self._listed[0] > LIST_S:
             found: dict[str, int] = {}
             for kind in config.types:
                 found |= read_products(self._calls.products(kind), file.currency)
-            self._listed = now_s, found
+            self._listed = mono_s, found
         listed = file.on_demand if self._listed is None else self._listed[1]
         if config.market is Market.ON_DEMAND:
             return PriceBook(file.currency, listed)
-        if self._spots is None or now_s - self._spots[0] > SPOT_S:
-            self._spots = now_s, read_spot(self._calls.spot_prices([*config.types]))
+        if self._spots is None or mono_s - self._spots[0] > SPOT_S:
+            self._spots = mono_s, read_spot(self._calls.spot_prices([*config.types]))
         return PriceBook(file.currency, listed, self._spots[1])
 
     # --- helpers -------------------------------------------------------------------------------

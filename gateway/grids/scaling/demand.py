@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.grids.scaling.room import Room
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
@@ -73,7 +74,7 @@ class Shape:
 def demand(
     broker: Broker,
     pool: str,
-    now_s: float,
+    utc_s: UtcS,
     task_s_unknown: float,
     objective: Objective,
     *,
@@ -103,9 +104,9 @@ def demand(
         return Work()
     tasks, slot_s, weighed_s, spread, least_s = 0, 0.0, 0.0, 0, inf
     stranded, stranded_why, stranded_jobs = 0, "", []
-    due: list[tuple[float, int, float]] = []
-    room = Room(broker, pool, slots_max, now_s, now_s + shape.start_s)
-    kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
+    due: list[tuple[UtcS, int, float]] = []
+    room = Room(broker, pool, slots_max, utc_s, utc_s + shape.start_s)
+    kept, booked = _kept(broker, pool, utc_s, utc_s + shape.start_s)
     for job, placed in _waiting(broker, pool, room, kept, booked, is_dry=is_dry):
         mean_s = broker.durations.of(job.spec.function)
         known_s = dispatch.known_s(job, mean_s)
@@ -115,7 +116,7 @@ def demand(
                 stranded, stranded_why = stranded + placed, shape.objection(job.need, known_s)
                 stranded_jobs.append(job.id)
             continue
-        task_s = _task_s(job, _here_s(broker, job, mean_s), task_s_unknown, now_s)
+        task_s = _task_s(job, _here_s(broker, job, mean_s), task_s_unknown, utc_s)
         if is_dry:
             placed -= _done_elsewhere(broker, job, pool, shape.start_s / task_s, placed)
         wide = ceil(placed * shape.slots / seats)
@@ -129,7 +130,7 @@ def demand(
         if job.spec.wishes.deadline_s is not None:
             due.append((job.spec.wishes.deadline_s, wide, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
-    running, idle, running_s = _running(broker, pool, shape, now_s)
+    running, idle, running_s = _running(broker, pool, shape, utc_s)
     return Work(
         *(tasks + running, slot_s + running_s, running_s, tuple(sorted(due)), mean),
         owed=_owed(broker, pool, shape, room.may_begin),
@@ -159,14 +160,14 @@ def _waiting(
             yield job, placed
 
 
-def _running(broker: Broker, pool: str, shape: Shape, now_s: float) -> tuple[int, int, float]:
+def _running(broker: Broker, pool: str, shape: Shape, utc_s: UtcS) -> tuple[int, int, float]:
     """Return the tasks of a pool's workers, slots idle because of them, and slot-seconds left."""
     tasks, idle, left_s = 0, 0, 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
             idle += _kept_idle(worker, shape) if worker.free else 0
-            left_s += worker.left_s(now_s)
+            left_s += worker.left_s(utc_s)
     return tasks, idle, left_s
 
 
@@ -207,7 +208,7 @@ def _here_s(broker: Broker, job: Job, mean_s: float | None) -> float | None:
     return broker.durations.by_site(job.spec.function).get("", mean_s)
 
 
-def _task_s(job: Job, known_s: float | None, unknown_s: float, now_s: float) -> float:
+def _task_s(job: Job, known_s: float | None, unknown_s: float, utc_s: UtcS) -> float:
     """Return the assumed duration of a job's task: the measured one, else its owner's claim.
 
     The claim of another site is bounded: it pays for the time of its tasks, and not for a slot that
@@ -218,13 +219,11 @@ def _task_s(job: Job, known_s: float | None, unknown_s: float, now_s: float) -> 
     if known_s is None and claim_s is not None:
         known_s = claim_s
         if job.spec.path:
-            known_s = min(claim_s, max(CLAIM_MAX_S, _has_run_s(job, now_s)))
-    return max(TASK_MIN_S, known_s or max(unknown_s, _has_run_s(job, now_s)))
+            known_s = min(claim_s, max(CLAIM_MAX_S, _has_run_s(job, utc_s)))
+    return max(TASK_MIN_S, known_s or max(unknown_s, _has_run_s(job, utc_s)))
 
 
-def _kept(
-    broker: Broker, pool: str, from_s: float, until_s: float
-) -> tuple[int, tuple[Seats, ...]]:
+def _kept(broker: Broker, pool: str, from_s: UtcS, until_s: UtcS) -> tuple[int, tuple[Seats, ...]]:
     """Return the most booked slots without a task within a time span; and for whom."""
     found = broker.occupancy.pools.get(pool)
     if found is None:
@@ -241,10 +240,10 @@ def _kept(
     return max(0, most - used), seats
 
 
-def _has_run_s(job: Job, now_s: float) -> float:
+def _has_run_s(job: Job, utc_s: UtcS) -> float:
     """Return how long the longest-running of a job's tasks in flight has taken by now."""
-    given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
-    return max(0.0, now_s - given_s)
+    given_s = min((each.given_at_s for each in job.assignments.values()), default=utc_s)
+    return max(0.0, utc_s - given_s)
 
 
 def _placed(job: Job, pool: str) -> int:

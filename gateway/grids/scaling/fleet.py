@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
 from policies.placement.butler import MINUTE_S, Past, Pilot, Stage
 
@@ -41,7 +42,7 @@ class AtWork:
 
     slots: int
     busy: int
-    idle_s: float
+    idle_since_s: UtcS
     lost_s: float = 0.0
     tasks_done: int = 0
 
@@ -51,23 +52,23 @@ class Known:
     """A pilot that was ordered or found.
 
     Attributes:
-        asked_s: when it was ordered, in this run of the site; None: it was found.
-        begun_s: the observed beginning of its start: it was ordered or queued until then.
+        asked_at_s: when it was ordered, in this run of the site; None: it was found.
+        begun_at_s: the observed beginning of its start: it was ordered or queued until then.
         since_s: it has been in its stage.
-        alone_s: since when it runs without a worker of its name; None: it does not.
-        came_s: when its worker came first; None: it has not.
+        alone_since_s: since when it runs without a worker of its name; None: it does not.
+        came_at_s: when its worker came first; None: it has not.
         is_proven: it has finished a task, or stayed for long, or was found.
         is_let_go: we drained or stopped it.
     """
 
     slots: int
-    asked_s: float | None
-    begun_s: float
-    since_s: float
+    asked_at_s: UtcS | None
+    begun_at_s: UtcS
+    since_s: UtcS
     stage: Stage = Stage.QUEUED
     sighting: Sighting | None = None
-    alone_s: float | None = None
-    came_s: float | None = None
+    alone_since_s: UtcS | None = None
+    came_at_s: UtcS | None = None
     is_proven: bool = False
     is_let_go: bool = False
 
@@ -77,7 +78,7 @@ class Made:
     """An order of this run that is not fully shown yet. `missing`: pilots not shown so far."""
 
     order: Order
-    at_s: float
+    at_s: UtcS
     missing: set[str]
     tries: int = 1
 
@@ -90,7 +91,7 @@ class Fleet:
         start_s: the duration of a start: the owner's estimate, then as measured.
         pilots: by name, those that have not ended.
         orders: those that the grid has not fully shown yet, by name.
-        failures: failed starts since the last success; `failed_s`: when the last of them failed.
+        failures: failed starts since the last success; `failed_at_s`: when the last of them failed.
         why: the grid's reason for the last failure.
         barred: the grid's reason for a failure that is not worth a retry until something is
             changed; empty: none.
@@ -99,10 +100,10 @@ class Fleet:
     start_s: float
     pilots: dict[str, Known] = field(default_factory=dict)
     orders: dict[str, Made] = field(default_factory=dict)
-    starts: list[float] = field(default_factory=list)
-    stops: list[float] = field(default_factory=list)
+    starts: list[UtcS] = field(default_factory=list)
+    stops: list[UtcS] = field(default_factory=list)
     failures: int = 0
-    failed_s: float = 0.0
+    failed_at_s: UtcS = UtcS(0.0)
     why: str = ""
     barred: str = ""
     # orders with a counted failure, since the last success
@@ -111,15 +112,15 @@ class Fleet:
 
     # --- orders --------------------------------------------------------------------------------
 
-    def ordered(self, order: Order, now_s: float) -> None:
+    def ordered(self, order: Order, utc_s: UtcS) -> None:
         """Note an order that is about to be made."""
         names = order.names()
-        self.orders[order.name] = Made(order, now_s, set(names))
+        self.orders[order.name] = Made(order, utc_s, set(names))
         for name in names:
-            self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
-        self.starts += [now_s] * len(names)
+            self.pilots[name] = Known(order.shape.slots, utc_s, utc_s, utc_s)
+        self.starts += [utc_s] * len(names)
 
-    def refused(self, order: Order, fault: GridFault, now_s: float) -> None:
+    def refused(self, order: Order, fault: GridFault, utc_s: UtcS) -> None:
         """Note that the grid refused an order. Pilots of it that were shown exist nevertheless.
 
         A permanent refusal bars further orders until `forgive`. A full grid has as many pilots as
@@ -133,33 +134,33 @@ class Fleet:
             for name in made.missing:
                 self.pilots.pop(name, None)
         elif made is not None:
-            self._give_up(made, text, now_s)
+            self._give_up(made, text, utc_s)
 
     def forgive(self) -> None:
         """Retry failed starts at once: the operator may have fixed their cause."""
         self.barred = ""
         self._works()
 
-    def stopped(self, names: Iterable[str], now_s: float) -> None:
+    def stopped(self, names: Iterable[str], utc_s: UtcS) -> None:
         """Note that pilots are drained or stopped; those that have ended meanwhile do not count."""
         for name in names:
             known = self.pilots.get(name)
             if known is not None and not known.is_let_go:
                 known.is_let_go = True
-                self.stops.append(now_s)
-                _enter(known, Stage.DRAINING, now_s)
+                self.stops.append(utc_s)
+                _enter(known, Stage.DRAINING, utc_s)
 
-    def taken_back(self, names: Iterable[str], now_s: float) -> None:
+    def taken_back(self, names: Iterable[str], utc_s: UtcS) -> None:
         """Note that drained pilots get work again."""
         for name in names:
             known = self.pilots[name]
             known.is_let_go = False
-            _enter(known, Stage.READY, now_s)
+            _enter(known, Stage.READY, utc_s)
 
     # --- sightings -----------------------------------------------------------------------------
 
     def see(
-        self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], now_s: float
+        self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], utc_s: UtcS
     ) -> None:
         """Take in the grid's list, and the present workers."""
         ended = {each.name: each for each in sightings if each.stand is Stand.ENDED}
@@ -167,22 +168,22 @@ class Fleet:
         for name, sighting in shown.items():
             known = self.pilots.get(name)
             if known is None:  # of a former run, or given up too soon
-                known = Known(sighting.slots, None, now_s, now_s, is_proven=True)
+                known = Known(sighting.slots, None, utc_s, utc_s, is_proven=True)
                 self.pilots[name] = known
             known.sighting = sighting
-        self._strike_off(shown.keys() | ended.keys() | workers.keys(), now_s)
+        self._strike_off(shown.keys() | ended.keys() | workers.keys(), utc_s)
         for name, known in list(self.pilots.items()):
             worker = workers.get(name)
             if name in shown or (worker is not None and name not in ended):
-                self._advance(known, worker, now_s)
+                self._advance(known, worker, utc_s)
             elif name in ended:
                 self._ended(
-                    name, ended[name].fault or "the pilot ended before its worker connected", now_s
+                    name, ended[name].fault or "the pilot ended before its worker connected", utc_s
                 )
             elif not self._is_awaited(name):
-                self._ended(name, "the grid does not know the pilot", now_s)
+                self._ended(name, "the grid does not know the pilot", utc_s)
 
-    def _strike_off(self, found: set[str], now_s: float) -> None:
+    def _strike_off(self, found: set[str], utc_s: UtcS) -> None:
         """Remove fully shown orders; give up the long-missing pilots of partly shown ones."""
         for name in found if self.orders else ():
             expected = self.orders.get(order_of(name))
@@ -192,48 +193,48 @@ class Fleet:
             is_part = len(made.missing) < made.order.pilots
             if not made.missing:
                 del self.orders[name]
-            elif is_part and now_s - made.at_s >= UNSEEN_S:
+            elif is_part and utc_s - made.at_s >= UNSEEN_S:
                 del self.orders[name]
                 there = made.order.pilots - len(made.missing)
                 text = f"the grid shows {there} of {made.order.pilots} accepted pilots"
-                self._give_up(made, text, now_s)
+                self._give_up(made, text, utc_s)
 
-    def _advance(self, known: Known, worker: AtWork | None, now_s: float) -> None:
+    def _advance(self, known: Known, worker: AtWork | None, utc_s: UtcS) -> None:
         """Update a pilot that exists, by its sighting if there is any, or its worker."""
         stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
         is_alone = stand is Stand.RUNNING and worker is None
         if not is_alone:
-            known.alone_s = None
-        elif known.alone_s is None:
-            known.alone_s = now_s
-        if worker is not None and known.came_s is None:
-            self._came(known, now_s)
-        if worker is not None and not known.is_proven and known.came_s is not None:
-            known.is_proven = worker.tasks_done > 0 or now_s - known.came_s >= PROOF_S
+            known.alone_since_s = None
+        elif known.alone_since_s is None:
+            known.alone_since_s = utc_s
+        if worker is not None and known.came_at_s is None:
+            self._came(known, utc_s)
+        if worker is not None and not known.is_proven and known.came_at_s is not None:
+            known.is_proven = worker.tasks_done > 0 or utc_s - known.came_at_s >= PROOF_S
             if known.is_proven:
                 self._works()
         if stand is Stand.ENDING or known.is_let_go:
-            _enter(known, Stage.DRAINING, now_s)
+            _enter(known, Stage.DRAINING, utc_s)
         elif worker is not None:
-            _enter(known, Stage.READY, now_s)
+            _enter(known, Stage.READY, utc_s)
         elif stand is Stand.QUEUED:
-            known.begun_s = now_s
-            _enter(known, Stage.QUEUED, now_s)
+            known.begun_at_s = utc_s
+            _enter(known, Stage.QUEUED, utc_s)
         else:
-            _enter(known, Stage.STARTING, now_s)
+            _enter(known, Stage.STARTING, utc_s)
 
-    def _came(self, known: Known, now_s: float) -> None:
+    def _came(self, known: Known, utc_s: UtcS) -> None:
         """Note that a pilot's worker has come, and learn the start time, less the grid's queue."""
-        known.came_s = now_s
+        known.came_at_s = utc_s
         if not self._is_fleeting:
             self._works()
-        if known.asked_s is None:
+        if known.asked_at_s is None:
             return  # its beginning is unknown
-        begun_s = known.begun_s
-        paid_s = known.sighting.paid_s if known.sighting is not None else None
-        if paid_s is not None and known.asked_s <= paid_s <= now_s:
+        begun_s = known.begun_at_s
+        paid_s = utc_of(known.sighting.paid_s) if known.sighting is not None else None
+        if paid_s is not None and known.asked_at_s <= paid_s <= utc_s:
             begun_s = paid_s
-        self.start_s += START_WEIGHT * (max(0.0, now_s - begun_s) - self.start_s)
+        self.start_s += START_WEIGHT * (max(0.0, utc_s - begun_s) - self.start_s)
 
     def _works(self) -> None:
         """Reset the failures: starts work."""
@@ -244,62 +245,62 @@ class Fleet:
         made = self.orders.get(order_of(name))
         return made is not None and name in made.missing
 
-    def _give_up(self, made: Made, text: str, now_s: float) -> None:
+    def _give_up(self, made: Made, text: str, utc_s: UtcS) -> None:
         """Give up the missing pilots of an order."""
         lost = [self.pilots.pop(name) for name in made.missing if name in self.pilots]
         if not all(each.is_let_go for each in lost):
-            self._note_failure(made.order.name, text, now_s)
+            self._note_failure(made.order.name, text, utc_s)
 
-    def _ended(self, name: str, text: str, now_s: float) -> None:
+    def _ended(self, name: str, text: str, utc_s: UtcS) -> None:
         known = self.pilots.pop(name)
         if known.is_let_go:
             return
-        if known.came_s is not None and not known.is_proven:
+        if known.came_at_s is not None and not known.is_proven:
             text = f"its worker connected and did no work: {text}"
             self._is_fleeting = True
-            self._note_failure(order_of(name), text, now_s)
-        elif known.came_s is None:
-            if self._is_silent(known, now_s):
+            self._note_failure(order_of(name), text, utc_s)
+        elif known.came_at_s is None:
+            if self._is_silent(known, utc_s):
                 text = (
                     "its worker did not connect: check that its host can reach this gateway's "
                     "address"
                 )
-            self._note_failure(order_of(name), text, now_s)
+            self._note_failure(order_of(name), text, utc_s)
 
-    def _note_failure(self, order: str, text: str, now_s: float) -> None:
+    def _note_failure(self, order: str, text: str, utc_s: UtcS) -> None:
         self.failures += order not in self._failed
         self._failed.add(order)
-        self.failed_s = now_s
+        self.failed_at_s = utc_s
         self.why = text
 
     # --- conclusions ---------------------------------------------------------------------------
 
-    def unseen(self, now_s: float) -> list[Order]:
+    def unseen(self, utc_s: UtcS) -> list[Order]:
         """Return orders to be made again: it is unknown whether they arrived."""
         found = []
         for name, made in list(self.orders.items()):
-            if now_s - made.at_s < UNSEEN_S or len(made.missing) < made.order.pilots:
+            if utc_s - made.at_s < UNSEEN_S or len(made.missing) < made.order.pilots:
                 continue
             if all(self.pilots[each].is_let_go for each in made.missing):
                 del self.orders[name]  # it is not needed any more
-                self._give_up(made, "", now_s)
+                self._give_up(made, "", utc_s)
             elif made.tries >= TRIES_MAX:
                 del self.orders[name]
                 text = f"the grid accepted an order {made.tries} times, and does not show it"
-                self._give_up(made, text, now_s)
+                self._give_up(made, text, utc_s)
             else:
-                made.at_s = now_s
+                made.at_s = utc_s
                 made.tries += 1
                 found.append(made.order)
         return found
 
-    def silent(self, now_s: float) -> list[str]:
+    def silent(self, utc_s: UtcS) -> list[str]:
         """Return running pilots whose worker has not come in time: to be stopped."""
-        return [name for name, each in self.pilots.items() if self._is_silent(each, now_s)]
+        return [name for name, each in self.pilots.items() if self._is_silent(each, utc_s)]
 
-    def _is_silent(self, known: Known, now_s: float) -> bool:
+    def _is_silent(self, known: Known, utc_s: UtcS) -> bool:
         patience_s = max(DIAL_S, DIAL_STARTS * self.start_s)
-        return known.alone_s is not None and now_s - known.alone_s >= patience_s
+        return known.alone_since_s is not None and utc_s - known.alone_since_s >= patience_s
 
     def done(self, workers: Mapping[str, AtWork]) -> list[str]:
         """Return drained pilots without remaining tasks: to be stopped."""
@@ -319,11 +320,13 @@ class Fleet:
                 if worker is None:
                     busy = each.slots
                 else:
-                    since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
-            paid_s = each.sighting.paid_s if each.sighting is not None else None
-            ends_s = each.sighting.ends_s if each.sighting is not None else None
+                    since_s, busy, lost_s = worker.idle_since_s, worker.busy, worker.lost_s
+            paid_s = utc_of(each.sighting.paid_s) if each.sighting is not None else None
+            ends_s = utc_of(each.sighting.ends_s) if each.sighting is not None else None
             found.append(
-                Pilot(*(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_s=ends_s)
+                Pilot(
+                    *(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_at_s=ends_s
+                )
             )
         return found
 
@@ -337,16 +340,18 @@ class Fleet:
     def clock_set(self, by_s: float) -> None:
         """Shift all noted times, as the time of day was set."""
         for known in self.pilots.values():
-            known.begun_s += by_s
+            known.begun_at_s += by_s
             known.since_s += by_s
-            known.asked_s = None if known.asked_s is None else known.asked_s + by_s
-            known.alone_s = None if known.alone_s is None else known.alone_s + by_s
-            known.came_s = None if known.came_s is None else known.came_s + by_s
+            known.asked_at_s = None if known.asked_at_s is None else known.asked_at_s + by_s
+            known.alone_since_s = (
+                None if known.alone_since_s is None else known.alone_since_s + by_s
+            )
+            known.came_at_s = None if known.came_at_s is None else known.came_at_s + by_s
         for made in self.orders.values():
             made.at_s += by_s
         self.starts = [each + by_s for each in self.starts]
         self.stops = [each + by_s for each in self.stops]
-        self.failed_s += by_s
+        self.failed_at_s += by_s
 
     def slots(self, *, is_shown: bool = False) -> int:
         """Return the slots of all pilots that have not ended, or of those the grid shows."""
@@ -360,21 +365,26 @@ class Fleet:
         on_the_way = Stage.QUEUED, Stage.STARTING
         return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
 
-    def past(self, now_s: float) -> Past:
+    def past(self, utc_s: UtcS) -> Past:
         """Return recent starts, stops and failures."""
-        self.starts = [each for each in self.starts if each > now_s - MINUTE_S]
-        self.stops = [each for each in self.stops if each > now_s - MINUTE_S]
+        self.starts = [each for each in self.starts if each > utc_s - MINUTE_S]
+        self.stops = [each for each in self.stops if each > utc_s - MINUTE_S]
         return Past(
-            *(self.start_s, self.starts, self.stops, self.failures, self.failed_s),
+            *(self.start_s, self.starts, self.stops, self.failures, self.failed_at_s),
             barred=self.barred,
         )
 
 
-def _enter(known: Known, stage: Stage, now_s: float) -> None:
+def _enter(known: Known, stage: Stage, utc_s: UtcS) -> None:
     if known.stage is not stage:
-        known.stage, known.since_s = stage, now_s
+        known.stage, known.since_s = stage, utc_s
 
 
 def order_of(name: str) -> str:
     """Return the order of a pilot of this name."""
     return name.rpartition(PILOT_MARK)[0]
+
+
+def utc_of(seconds: float | None) -> UtcS | None:
+    """Return a time that a grid told, seconds since 1970, as an instant."""
+    return None if seconds is None else UtcS(seconds)

@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.money import format_money
+from gateway.base.clocks import mono_now
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Order, Provisioning, Sighting, Stand
 from gateway.grids.scaling.carried import Carried
 from gateway.grids.scaling.demand import Shape, demand
-from gateway.grids.scaling.fleet import AtWork, Fleet
+from gateway.grids.scaling.fleet import AtWork, Fleet, utc_of
 from gateway.grids.scaling.ordering import Ordering, Tidings, in_words
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -83,7 +85,7 @@ class Keeper:
         broker: Broker,
         *,
         expect: Expect,
-        utc_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
         house: House,
         reprice: Callable[[PoolConfig], None] = lambda _: None,
@@ -106,28 +108,28 @@ class Keeper:
         self.round_s = ROUND_S
         self._reprice = reprice
         self._followed_nanos = 0  # the grid's charge when our own price was set
-        self._idle_since_s: dict[str, float] = {}
-        self._strange_s: dict[str, float] = {}  # since when workers are here that are no pilots
+        self._idle_since_s: dict[str, UtcS] = {}
+        self._strange_s: dict[str, UtcS] = {}  # since when workers are here that are no pilots
         self._drained: dict[str, int] = {}  # pilots that we drained, with their workers' handles
         self._carried = Carried()
         self._promised = broker.offers.get(f"pool {pool.name}")
         self._told_tags: Tags | None = None
         self._stranded: set[str] = set()  # reported reasons for work that no pilot can do
         self._noted: set[str] = set()  # jobs with such work that have been told so
-        self._kept: dict[str, float] = {}  # pilots that are kept until a moment
+        self._kept: dict[str, UtcS] = {}  # pilots that are kept until a moment
         self._has_looked = False
         # by worker, the values told to the broker
-        self._seen: dict[int, tuple[str, float | None]] = {}
+        self._seen: dict[int, tuple[str, UtcS | None]] = {}
         # the same, of pilots without a worker yet
-        self._awaited: dict[str, tuple[str, float | None]] = {}
-        self._looked_s = self._asked_s = float("-inf")
+        self._awaited: dict[str, tuple[str, UtcS | None]] = {}
+        self._looked_s = self._asked_s = UtcS("-inf")
 
     async def run(self) -> None:
         """Keep the pool until cancelled. Its pilots go on: the next run of the site adopts them."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            now_s = self._now()
-            self._tell_growth(self._workers(), self._past(now_s), now_s)
+            utc_s = self._now()
+            self._tell_growth(self._workers(), self._past(utc_s), utc_s)
             await self._look_whether_it_works()
             while True:
                 took_s = await self._round()
@@ -168,9 +170,9 @@ class Keeper:
         if objection:
             return {"steps": steps, "failed": ["start", objection]}
         self._forgive()
-        now_s = self._now()
-        order = self._ordering.order_one(tags, now_s)
-        self._kept[order.names()[0]] = now_s + wait_s + PROBE_S
+        utc_s = self._now()
+        order = self._ordering.order_one(tags, utc_s)
+        self._kept[order.names()[0]] = utc_s + wait_s + PROBE_S
         fault = await self._start(order)
         if fault:
             return {"steps": steps, "failed": ["start", fault]}
@@ -199,34 +201,34 @@ class Keeper:
     async def _round(self) -> float:
         """Look, decide and act; return the time it took, without waiting for the grid."""
         await self._look()
-        began_s, now_s = trio.current_time(), self._now()
+        began_s, utc_s = mono_now(), self._now()
         workers = self._workers()
-        at_work = self._at_work(workers, now_s)
+        at_work = self._at_work(workers, utc_s)
         self.work = demand(
-            *(self._broker, self.pool.name, now_s),
+            *(self._broker, self.pool.name, utc_s),
             *(self._house.task_s_unknown, self._house.objective),
             shape=self._shape(workers),
             slots_max=self.rules.slots_max,
             is_dry=self.scale.dry_run,
         )
         self._say_what_is_stranded()
-        past = self._past(now_s)
-        pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
+        past = self._past(utc_s)
+        pilots = self._with_kept(self.fleet.view(at_work), workers, utc_s)
         pilots = self._with_returning(pilots, workers)
-        self.decided = attend(self.rules, pilots, self.work, past, now_s)
-        self._tell_growth(workers, past, now_s)
+        self.decided = attend(self.rules, pilots, self.work, past, utc_s)
+        self._tell_growth(workers, past, utc_s)
         if not self.scale.dry_run and not self.trouble:
-            self._carry_out(self.decided, workers, at_work, now_s)
-            self._tidings.tell(now_s)
-        return trio.current_time() - began_s
+            self._carry_out(self.decided, workers, at_work, utc_s)
+            self._tidings.tell(utc_s)
+        return mono_now() - began_s
 
-    def _now(self) -> float:
+    def _now(self) -> UtcS:
         """Return the time of day; if the clock was set, shift all noted times.
 
         Otherwise pilots would idle, and none be started, until the old time comes again.
         """
         utc_s = self._utc_s()
-        ahead_s = utc_s - trio.current_time()
+        ahead_s = float(utc_s) - float(mono_now())
         if self._ahead_s is None:
             self._ahead_s = ahead_s
         by_s = ahead_s - self._ahead_s
@@ -234,7 +236,7 @@ class Keeper:
             self._ahead_s = ahead_s
             self.fleet.clock_set(by_s)
             self._ordering.clock_set(by_s)
-            self._tidings.said_s += by_s
+            self._tidings.said_at_s += by_s
             for noted in (self._idle_since_s, self._strange_s, self._kept):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
             self._looked_s += by_s
@@ -242,7 +244,7 @@ class Keeper:
         return utc_s
 
     def _with_kept(
-        self, pilots: list[Pilot], workers: Mapping[str, Worker], now_s: float
+        self, pilots: list[Pilot], workers: Mapping[str, Worker], utc_s: UtcS
     ) -> list[Pilot]:
         """Return the pilots, with those that are kept marked as busy."""
         if not self._kept:
@@ -251,7 +253,7 @@ class Keeper:
         self._kept = {
             name: until_s
             for name, until_s in self._kept.items()
-            if name in self.fleet.pilots and name not in done and now_s < until_s
+            if name in self.fleet.pilots and name not in done and utc_s < until_s
         }
         needed = {Stage.QUEUED: Stage.STARTING}
         return [
@@ -287,7 +289,7 @@ class Keeper:
         """Return the properties of a pilot, as known by now."""
         pilots = self.fleet.pilots
         self._carried.see(
-            (each, pilots[name].asked_s is not None)
+            (each, pilots[name].asked_at_s is not None)
             for name, each in workers.items()
             if name in pilots and not each.draining
         )
@@ -313,39 +315,39 @@ class Keeper:
         """The owner's rules."""
         return self.scale.rules
 
-    def _past(self, now_s: float) -> Past:
+    def _past(self, utc_s: UtcS) -> Past:
         tariff = self._broker.tariffs[self.pool.name]
         nanos, currency = self._ordering.charged or (tariff.price_nanos, tariff.currency)
         if currency != self.scale.currency:  # `hourly_cost` is in the scale's currency
             nanos = tariff.price_nanos if tariff.currency == self.scale.currency else 0
         return replace(
-            self.fleet.past(now_s), price_nanos=nanos, attainable=self._ordering.attainable
+            self.fleet.past(utc_s), price_nanos=nanos, attainable=self._ordering.attainable
         )
 
     async def _look(self) -> None:
-        now_s = self._now()
+        utc_s = self._now()
         wait_s = self.scale.look_s
         if self.fleet.is_moving:
             wait_s = min(HASTE_S, wait_s)
-        if 0 <= now_s - self._looked_s < wait_s:
+        if 0 <= utc_s - self._looked_s < wait_s:
             return
-        self._looked_s = now_s
+        self._looked_s = utc_s
         found = await self._ordering.ask("pilots", self.grid.pilots)
         if found is None:
             return
         workers = self._workers()
-        now_s = self._now()
-        self.fleet.see(found, self._at_work(workers, now_s), now_s)
+        utc_s = self._now()
+        self.fleet.see(found, self._at_work(workers, utc_s), utc_s)
         self._tell_what_was_seen(found, workers)
         if not self._has_looked:
             self._has_looked = True
-            self._found_again(found, now_s)
-        if not 0 <= now_s - self._asked_s < FACTS_S:
-            self._asked_s = now_s
+            self._found_again(found, utc_s)
+        if not 0 <= utc_s - self._asked_s < FACTS_S:
+            self._asked_s = utc_s
             await self._ordering.ask_facts()
             self._follow_price()
 
-    def _found_again(self, found: Collection[Sighting], now_s: float) -> None:
+    def _found_again(self, found: Collection[Sighting], utc_s: UtcS) -> None:
         """Report the pilots of the former run of the site, and keep the queued ones for work."""
         there = [each for each in found if each.stand is not Stand.ENDED]
         if there:
@@ -356,38 +358,38 @@ class Keeper:
             )
             self._say(f"found the pilots of an earlier run: {stands}")
         queued = (each.name for each in there if each.stand is Stand.QUEUED)
-        self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
+        self._kept |= dict.fromkeys(queued, utc_s + SETTLE_S)
 
     def _carry_out(
         self,
         orders: Orders,
         workers: Mapping[str, Worker],
         at_work: Mapping[str, AtWork],
-        now_s: float,
+        utc_s: UtcS,
     ) -> None:
         tidings, why = self._tidings, orders.why[0] if orders.why else ""
-        made = self._ordering.order(orders.start, now_s)
+        made = self._ordering.order(orders.start, utc_s)
         tidings.add("ordered", sum(each.pilots for each in made), why)
         tidings.add("released", len(orders.cancel) + len(orders.drain), why)
         tidings.add("kept, their drain cancelled", len(orders.undrain), why)
         for order in made:
             self._nursery.start_soon(self._start, order)
-        for order in self.fleet.unseen(now_s):
+        for order in self.fleet.unseen(utc_s):
             self._nursery.start_soon(self._start, order)
-        self.fleet.stopped([*orders.drain, *orders.cancel], now_s)
-        self.fleet.taken_back(orders.undrain, now_s)
+        self.fleet.stopped([*orders.drain, *orders.cancel], utc_s)
+        self.fleet.taken_back(orders.undrain, utc_s)
         for name in orders.undrain:
             handle = self._drained.pop(name)
             self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
-        self._drain(workers, self._strangers(at_work, now_s))
+        self._drain(workers, self._strangers(at_work, utc_s))
         # A worker that was not draining at the last look may have been given tasks since.
         done = {
             name
             for name in self.fleet.done(at_work)
             if name not in workers or workers[name].draining
         }
-        silent = self.fleet.silent(now_s)
-        over = self._ordering.to_tell({*orders.cancel, *silent, *done}, now_s)
+        silent = self.fleet.silent(utc_s)
+        over = self._ordering.to_tell({*orders.cancel, *silent, *done}, utc_s)
         tidings.add("stopped", len(over & set(silent)), "no worker of theirs connected in time")
         if over:
             self._nursery.start_soon(self._ordering.stop, over)
@@ -395,7 +397,7 @@ class Keeper:
     async def _start(self, order: Order) -> str:
         """Make an order, and look at once: a worker may come before the next scheduled look."""
         fault = await self._ordering.start(order)
-        self._looked_s = float("-inf")
+        self._looked_s = UtcS("-inf")
         return fault
 
     async def _look_whether_it_works(self) -> None:
@@ -430,9 +432,9 @@ class Keeper:
             if each.offer.pool == self.pool.name and not each.job
         }
 
-    def _at_work(self, workers: Mapping[str, Worker], now_s: float) -> dict[str, AtWork]:
+    def _at_work(self, workers: Mapping[str, Worker], utc_s: UtcS) -> dict[str, AtWork]:
         idle = {
-            name: self._idle_since_s.get(name, now_s)
+            name: self._idle_since_s.get(name, utc_s)
             for name, each in workers.items()
             if not each.in_flight
         }
@@ -441,25 +443,25 @@ class Keeper:
             name: AtWork(
                 each.slots,
                 min(each.slots, each.in_flight),
-                idle.get(name, now_s),
-                max(0.0, each.long * now_s - each.given_s),
+                idle.get(name, utc_s),
+                max(0.0, utc_s * each.long - each.given_s),
                 each.tasks_done,
             )
             for name, each in workers.items()
         }
 
-    def _strangers(self, at_work: Mapping[str, AtWork], now_s: float) -> list[str]:
+    def _strangers(self, at_work: Mapping[str, AtWork], utc_s: UtcS) -> list[str]:
         """Return workers that have been here for long, and are no pilots of ours.
 
         They belong to another mark, of a gateway whose state lay elsewhere: the grid does not show
         them to us, so nothing else would ever stop them. A drained one ends.
         """
         strange = at_work.keys() - self.fleet.pilots.keys()
-        self._strange_s = {name: self._strange_s.get(name, now_s) for name in strange}
-        found = [name for name, at_s in self._strange_s.items() if now_s - at_s >= STRANGER_S]
+        self._strange_s = {name: self._strange_s.get(name, utc_s) for name in strange}
+        found = [name for name, at_s in self._strange_s.items() if utc_s - at_s >= STRANGER_S]
         for name in found:
             self._say(f"the grid does not show worker {name}, which is released")
-            self._strange_s[name] = now_s
+            self._strange_s[name] = utc_s
         return found
 
     def _drain(self, workers: Mapping[str, Worker], strangers: Collection[str]) -> None:
@@ -479,13 +481,13 @@ class Keeper:
 
         Also of those without a worker yet: their first usage is booked by that name, too.
         """
-        told: dict[int, tuple[str, float | None]] = {}
-        awaited: dict[str, tuple[str, float | None]] = {}
+        told: dict[int, tuple[str, UtcS | None]] = {}
+        awaited: dict[str, tuple[str, UtcS | None]] = {}
         for each in found:
-            worker, says = workers.get(each.name), (each.grid_id, each.ends_s)
+            worker, says = workers.get(each.name), (each.grid_id, utc_of(each.ends_s))
             if worker is not None:
                 told[worker.handle] = says
-                if says not in (self._seen.get(worker.handle), (worker.grid_id, worker.ends_s)):
+                if says not in (self._seen.get(worker.handle), (worker.grid_id, worker.ends_at_s)):
                     self._expect(events.PilotSeen(worker.handle, *says))
             elif each.stand is not Stand.ENDED:
                 awaited[each.name] = says
@@ -494,15 +496,15 @@ class Keeper:
             self._awaited = awaited
             self._expect(events.PilotsAwaited(self.pool.name, awaited))
 
-    def _tell_growth(self, workers: Mapping[str, Worker], past: Past, now_s: float) -> None:
+    def _tell_growth(self, workers: Mapping[str, Worker], past: Past, utc_s: UtcS) -> None:
         there = sum(each.slots for each in workers.values() if not each.draining)
         there += sum(
             each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
         )
         found = NO_GROWTH
         if not self.trouble and not self.scale.dry_run:
-            found = growth(self.rules, past, there, self.fleet.slots_coming, now_s)
-            wait_s = self._ordering.wait_s(now_s)
+            found = growth(self.rules, past, there, self.fleet.slots_coming, utc_s)
+            wait_s = self._ordering.wait_s(utc_s)
             found = found._replace(start_s=round(found.start_s + wait_s, 1))
         tags = self._carried.kept(self._promised.tags) if self._promised is not None else None
         if _is_news(self._broker.growth.get(self.pool.name), found) or tags != self._told_tags:
@@ -513,12 +515,12 @@ class Keeper:
 
     def view(self) -> dict[str, Any]:
         """Return the state of the pool: its slots, the wanted number, and why."""
-        now_s = self._now()
-        pilots = self.fleet.view(self._at_work(self._workers(), now_s))
+        utc_s = self._now()
+        pilots = self.fleet.view(self._at_work(self._workers(), utc_s))
         slots = dict.fromkeys(Stage, 0)
         for each in pilots:
             slots[each.stage] += each.slots
-        rules, past = self.rules, self._past(now_s)
+        rules, past = self.rules, self._past(utc_s)
         found = self._broker.growth.get(self.pool.name)
         return {
             "pool": self.pool.name,

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import make_url
 
 from federation.address import is_home, is_local
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.sessions.task_passes import pass_of_pool
 from gateway.base.secret_files import read_token
@@ -34,7 +35,7 @@ def open_keepers(
     broker: Broker,
     *,
     expect: Expect,
-    utc_s: Callable[[], float],
+    utc_s: Callable[[], UtcS],
     say: Callable[[str], None],
     reprice: Callable[[PoolConfig], None],
 ) -> list[Keeper]:

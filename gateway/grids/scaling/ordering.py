@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.words import count
 from gateway.base.faults import describe_fault
 from gateway.config.environments import gpus_tagged
@@ -43,7 +44,7 @@ class Ordering:
 
     Args:
         fleet: told of orders and refusals.
-        now_s: the time of day.
+        utc_s: the time of day.
         say: takes lines for the operator.
 
     Attributes:
@@ -58,7 +59,7 @@ class Ordering:
         pool: PoolConfig,
         grid: Provisioning,
         fleet: Fleet,
-        now_s: Callable[[], float],
+        utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
     ) -> None:
         self.pool = pool
@@ -67,14 +68,14 @@ class Ordering:
         self.charged: tuple[int, str] | None = None
         self.troubles: dict[str, str] = {}
         self._fleet = fleet
-        self._now_s = now_s
+        self._utc_s = utc_s
         self._say = say
         self._capacity: Capacity | None = None
         # The slots that it could give, including our visible ones; None: unknown.
         self._with_ours: int | None = None
-        self._told_s: dict[str, float] = {}  # when pilots were told to stop
+        self._told_s: dict[str, UtcS] = {}  # when pilots were told to stop
         self._starting: dict[str, int] = {}  # orders being sent to the grid: how often
-        self._orders_s: list[float] = []  # when orders of the last minute were made
+        self._orders_s: list[UtcS] = []  # when orders of the last minute were made
         self._names = self._name_orders()
 
     @property
@@ -136,18 +137,18 @@ class Ordering:
             return None
         return max(0, self._with_ours - self._fleet.slots())
 
-    def wait_s(self, now_s: float) -> float:
+    def wait_s(self, utc_s: UtcS) -> float:
         """Return the time until the grid would begin further pilots, as far as it is known."""
         known = self._capacity
         if known is None or known.slots_now or known.begins_s is None:
             return 0.0
-        return max(0.0, known.begins_s - now_s)
+        return max(0.0, UtcS(known.begins_s) - utc_s)
 
     # --- orders --------------------------------------------------------------------------------
 
-    def order(self, pilots: int, now_s: float) -> list[Order]:
+    def order(self, pilots: int, utc_s: UtcS) -> list[Order]:
         """Return new orders for pilots, as many and as large as the grid takes in a minute."""
-        self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
+        self._orders_s = [each for each in self._orders_s if each > utc_s - MINUTE_S]
         made: list[Order] = []
         while pilots > 0 and len(self._orders_s) < self.limits.orders_max:
             left = self.limits.pilots_left
@@ -156,8 +157,8 @@ class Ordering:
                 break  # it is full, until it is asked again
             if left is not None:
                 self.limits = replace(self.limits, pilots_left=left - some)
-            self._orders_s.append(now_s)
-            made.append(self._new(some, self.shape, now_s))
+            self._orders_s.append(utc_s)
+            made.append(self._new(some, self.shape, utc_s))
             pilots -= some
         return made
 
@@ -168,13 +169,13 @@ class Ordering:
             [] if left is None or pilots <= left else [f"the grid accepts {left:,} more pilots now"]
         )
 
-    def order_one(self, tags: Tags, now_s: float) -> Order:
+    def order_one(self, tags: Tags, utc_s: UtcS) -> Order:
         """Return a new order for one pilot that carries these tags beside the pool's."""
-        return self._new(1, replace(self.shape, tags={**self.pool.tags, **tags}), now_s)
+        return self._new(1, replace(self.shape, tags={**self.pool.tags, **tags}), utc_s)
 
-    def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
+    def _new(self, pilots: int, shape: Shape, utc_s: UtcS) -> Order:
         order = Order(next(self._names), pilots, shape, self.walltime_s)
-        self._fleet.ordered(order, now_s)
+        self._fleet.ordered(order, utc_s)
         return order
 
     @property
@@ -207,7 +208,7 @@ class Ordering:
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self._say(describe_fault("the adapter", error))
             fault = GridFault(Blame.AGAIN, f"the adapter failed: {type(error).__name__}")
-        self._fleet.refused(order, fault, self._now_s())
+        self._fleet.refused(order, fault, self._utc_s())
         if fault.is_full:
             self.limits = replace(self.limits, pilots_left=0)
             self.note_trouble("start", str(fault))
@@ -218,7 +219,7 @@ class Ordering:
 
     # --- stopping pilots -----------------------------------------------------------------------
 
-    def to_tell(self, names: Collection[str], now_s: float) -> frozenset[str]:
+    def to_tell(self, names: Collection[str], utc_s: UtcS) -> frozenset[str]:
         """Return those pilots of `names` that are to be told to stop now.
 
         Not while their order is being made: the grid would find nothing to stop, and start them.
@@ -226,13 +227,13 @@ class Ordering:
         over = {
             name
             for name in names
-            if not now_s - self._told_s.get(name, -1e18) < STOP_AGAIN_S
+            if not utc_s - self._told_s.get(name, UtcS(-1e18)) < STOP_AGAIN_S
             and not self._is_being_started(name)
         }
         if over:
             self._told_s = {
                 name: at_s for name, at_s in self._told_s.items() if name in self._fleet.pilots
-            } | dict.fromkeys(over, now_s)
+            } | dict.fromkeys(over, utc_s)
         return frozenset(over)
 
     def _is_being_started(self, name: str) -> bool:
@@ -252,12 +253,12 @@ class Ordering:
             return "told"
 
         if await self.ask("stop", stop) is None:
-            again_s = self._now_s() - STOP_AGAIN_S + STOP_RETRY_S
+            again_s = self._utc_s() - STOP_AGAIN_S + STOP_RETRY_S
             self._told_s |= dict.fromkeys(names, again_s)
 
     def _name_orders(self) -> Iterator[str]:
         """Yield unique names of orders: the first part is the time of this run of the site."""
-        life = f"{int(self._now_s() * 1000):x}"
+        life = f"{int(self._utc_s() * 1000):x}"
         return (f"{life}-{number}" for number in itertools.count(1))
 
 
@@ -266,7 +267,7 @@ class Tidings:
     """Reports orders and releases: at once, and then batched."""
 
     say: Callable[[str], None]
-    said_s: float = float("-inf")
+    said_at_s: UtcS = UtcS("-inf")
     _waiting: dict[str, tuple[int, str]] = field(default_factory=dict)  # how many, and why
 
     def add(self, what: str, pilots: int, why: str) -> None:
@@ -274,10 +275,10 @@ class Tidings:
         if pilots:
             self._waiting[what] = self._waiting.get(what, (0, ""))[0] + pilots, why
 
-    def tell(self, now_s: float) -> None:
+    def tell(self, utc_s: UtcS) -> None:
         """Report the batch, if it is time."""
-        if self._waiting and not 0 <= now_s - self.said_s < SAY_S:
-            self.said_s = now_s
+        if self._waiting and not 0 <= utc_s - self.said_at_s < SAY_S:
+            self.said_at_s = utc_s
             for what, (pilots, why) in self._waiting.items():
                 self.say(f"{count(pilots, 'pilot')} {what} ({why})")
             self._waiting.clear()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job
@@ -32,9 +33,9 @@ class Room:
     """
 
     def __init__(
-        self, broker: Broker, pool: str, slots_max: int, from_s: float, until_s: float
+        self, broker: Broker, pool: str, slots_max: int, from_s: UtcS, until_s: UtcS
     ) -> None:
-        self._broker, self._pool, self._slots_max, self._now_s = broker, pool, slots_max, from_s
+        self._broker, self._pool, self._slots_max, self._utc_s = broker, pool, slots_max, from_s
         rules = broker.occupancy.rules.get(pool)
         self._has_rules = rules is not None
         self._spans: list[Span] = [
@@ -96,7 +97,7 @@ class Room:
             return slots
         tariff = spec.price
         if tariff is None:
-            tariff = self._broker.charging.tariff_for(self._pool, spec, "", self._now_s)
+            tariff = self._broker.charging.tariff_for(self._pool, spec, "", self._utc_s)
         task_s = self._broker.durations.of(spec.function)
         slots = dispatch.fits_cost(job, tariff, task_s, slots)
         for purse in job.purses:

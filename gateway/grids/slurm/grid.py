@@ -9,7 +9,6 @@ so that none is made again after Slurm has forgotten it (MinJobAge).
 """
 
 import fcntl
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,8 @@ from typing import Final
 
 import trio
 
+from federation.clocks import UtcS
+from gateway.base.clocks import utc_now
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -64,7 +65,7 @@ class SlurmGrid:
         self,
         settings: SlurmSettings,
         launch: Launch,
-        utc_s: Callable[[], float] = time.time,
+        utc_s: Callable[[], UtcS] = utc_now,
     ) -> None:
         self._settings = settings
         self._launch = launch
@@ -254,7 +255,7 @@ class SlurmGrid:
             if fault.is_full:
                 return None
             raise
-        return found if found and 0 <= found - self._utc_s() <= FORESEEN_S else None
+        return found if found and 0 <= found - float(self._utc_s()) <= FORESEEN_S else None
 
     async def _look(self) -> Listing:
         data = await self._way.jobs()

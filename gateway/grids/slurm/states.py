@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.grids.contract import PILOT_MARK, Sighting, Stand
 from gateway.grids.slurm.listing import Job
 
@@ -105,7 +106,7 @@ def job_start(mark: str) -> str:
     return f"{START}{mark}."
 
 
-def look(jobs: Iterable[Job], mark: str, utc_s: float, cpus_per_slot: int = 1) -> Listing:
+def look(jobs: Iterable[Job], mark: str, utc_s: UtcS, cpus_per_slot: int = 1) -> Listing:
     """Return our pilots among jobs, now.
 
     An order that was submitted twice, because the first answer was lost, counts once: the later
@@ -145,12 +146,12 @@ def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
 
 
 def sight(
-    job: Job, task: int, order: str, utc_s: float, cpus_per_slot: int
+    job: Job, task: int, order: str, utc_s: UtcS, cpus_per_slot: int
 ) -> tuple[Sighting, bool]:
     """Return one task of an array as a pilot, and whether its job is a stray."""
     stand, fault, is_stray = stand_of(job)
     runs = stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
-    is_foreseen = 0 < job.begin_s <= utc_s + FORESEEN_S
+    is_foreseen = 0 < job.begin_s <= float(utc_s) + FORESEEN_S
     has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
     return Sighting(
         name=f"{order}{PILOT_MARK}{task}",
@@ -158,7 +159,7 @@ def sight(
         grid_id=f"{job.array_id}_{task}",
         slots=max(1, job.cpus // max(1, cpus_per_slot)),
         paid_s=job.begin_s or None if runs else None,
-        begins_s=max(job.begin_s, utc_s) if stand is Stand.QUEUED and is_foreseen else None,
+        begins_s=max(job.begin_s, float(utc_s)) if stand is Stand.QUEUED and is_foreseen else None,
         ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
         fault=fault,
     ), is_stray

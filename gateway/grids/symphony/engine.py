@@ -20,7 +20,9 @@ from typing import Final, Protocol
 
 import trio
 
+from federation.clocks import MonoS
 from gateway.base.child import first_of
+from gateway.base.clocks import mono_now
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import (
     Begun,
@@ -104,7 +106,7 @@ class SymphonyEngine:
         self._sessions: dict[bytes, _Session] = {}
         self._by_id: dict[str, _Session] = {}
         self._left: dict[str, _Session] = {}  # to be opened again, by their ids
-        self._cut_since_s: float | None = None
+        self._cut_since_s: MonoS | None = None
         self._journal = Journal(home.folder, settings.application, home.say)
         self._has_looked = False  # into it, for leftovers of a former run
         self._parcels: dict[str, _Session] = {}
@@ -203,10 +205,10 @@ class SymphonyEngine:
     def _disconnected(self, *, is_fault: bool) -> None:
         """Keep the parcels at Symphony for the next connection, or report them as lost."""
         sessions = {*self._sessions.values(), *self._by_id.values(), *self._left.values()}
-        now_s = trio.current_time()
+        mono_s = mono_now()
         if self._cut_since_s is None:
-            self._cut_since_s = now_s
-        is_kept = now_s - self._cut_since_s < self.take_up_s if is_fault else self.detaches
+            self._cut_since_s = mono_s
+        is_kept = mono_s - self._cut_since_s < self.take_up_s if is_fault else self.detaches
         self._sessions.clear()
         self._by_id.clear()
         self._left.clear()

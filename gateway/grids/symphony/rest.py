@@ -26,6 +26,8 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from federation.clocks import MonoS
+from gateway.base.clocks import mono_now
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SLOTS_MAX, SymphonySettings
 from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
@@ -202,7 +204,7 @@ class RestWay:
             "clusterId": settings.cluster,
         }
         self._polls: dict[str, trio.CancelScope] = {}
-        self._failing: dict[str, float] = {}  # sessions whose polls fail, since when
+        self._failing: dict[str, MonoS] = {}  # sessions whose polls fail, since when
         self._nursery: trio.Nursery | None = None
         self._hear: Callable[[Heard], None] = lambda _heard: None
         self._leaves = False
@@ -375,9 +377,9 @@ class RestWay:
         """
         if isinstance(fault, _LoggedOff):
             return False
-        now_s = trio.current_time()
-        since_s = self._failing.setdefault(session, now_s)
-        is_gone = fault.blame is Blame.NEVER or now_s - since_s > self._settings.take_up_s > 0
+        mono_s = mono_now()
+        since_s = self._failing.setdefault(session, mono_s)
+        is_gone = fault.blame is Blame.NEVER or mono_s - since_s > self._settings.take_up_s > 0
         if is_gone:
             del self._failing[session]
         return is_gone

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
 from gateway.ledger.db.usage.records import Capacity
 
@@ -28,8 +29,8 @@ GAP_S: Final = 60.0
 class _Cell:
     """A stretch of time that is not written yet."""
 
-    since_s: float
-    seen_s: float  # its slots are known up to here
+    since_s: UtcS
+    seen_until_s: UtcS  # its slots are known up to here
     slots: int  # from then on
     slot_s: float = 0.0
     is_even: bool = True  # the number never changed
@@ -41,9 +42,9 @@ class CapacityMeter:
     def __init__(self) -> None:
         self._cells: dict[str, _Cell] = {}
 
-    def look(self, slots: Mapping[str, int], utc_s: float) -> list[Capacity]:
+    def look(self, slots: Mapping[str, int], utc_s: UtcS) -> list[Capacity]:
         """Take the current slots of each pool; return the records that can be written."""
-        if not 0 <= utc_s < TIME_LIMIT_S:
+        if not UNIX_EPOCH_S <= utc_s < TIME_LIMIT_S:
             return []
         records: list[Capacity] = []
         for pool in {*slots, *self._cells}:
@@ -60,15 +61,15 @@ class CapacityMeter:
         self._cells.clear()
         return records
 
-    def _look(self, pool: str, slots: int, utc_s: float) -> Iterator[Capacity]:
+    def _look(self, pool: str, slots: int, utc_s: UtcS) -> Iterator[Capacity]:
         cell = self._cells.get(pool)
-        if cell is not None and not 0 <= utc_s - cell.seen_s <= GAP_S:
+        if cell is not None and not 0 <= utc_s - cell.seen_until_s <= GAP_S:
             yield from _records(pool, cell)
             cell = None
         if cell is None:
             self._cells[pool] = _Cell(utc_s, utc_s, slots)
             return
-        hour_end_s = (cell.since_s // HOUR_S + 1) * HOUR_S
+        hour_end_s = UtcS((cell.since_s // HOUR_S + 1) * HOUR_S)
         if utc_s >= hour_end_s:
             _count(cell, hour_end_s)
             yield from _records(pool, cell)
@@ -102,14 +103,14 @@ def uncounted(records: Iterable[Capacity], kept: Iterable[Capacity]) -> list[Cap
     return fresh
 
 
-def _count(cell: _Cell, until_s: float) -> None:
-    cell.slot_s += cell.slots * (until_s - cell.seen_s)
-    cell.seen_s = until_s
+def _count(cell: _Cell, until_s: UtcS) -> None:
+    cell.slot_s += cell.slots * (until_s - cell.seen_until_s)
+    cell.seen_until_s = until_s
 
 
 def _records(pool: str, cell: _Cell) -> Iterator[Capacity]:
     """Yield one record, or two where the number of slots changed."""
-    since_s, until_s = cell.since_s, cell.seen_s
+    since_s, until_s = cell.since_s, cell.seen_until_s
     if until_s <= since_s:
         return
     if cell.is_even:

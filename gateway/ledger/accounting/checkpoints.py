@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgpack
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.journal import (
     GENESIS,
     Booked,
@@ -48,14 +49,14 @@ class Checkpoint:
     """
 
     number: int
-    at_s: float
+    at_s: UtcS
     hash: bytes
     contents: bytes
     digest: bytes
 
 
 def chained(
-    before: bytes, number: int, at_s: float, last_hash: bytes, contents: bytes
+    before: bytes, number: int, at_s: UtcS, last_hash: bytes, contents: bytes
 ) -> Checkpoint:
     """Return the checkpoint that follows the one with the digest `before`."""
     packed = msgpack.packb((number, at_s, last_hash, contents))
@@ -116,16 +117,16 @@ def open_holds(connection: Connection, number: int) -> Iterator[Booked]:
     return booked_where(connection, is_open_hold(number))
 
 
-def next_checkpoint(connection: Connection, now_s: float, keep_s: float) -> list[Any]:
+def next_checkpoint(connection: Connection, utc_s: UtcS, keep_s: float) -> list[Any]:
     """Return statements that make a checkpoint of transfers older than `keep_s`, or none.
 
-    The checkpoint ends before the first younger transfer. A transfer dated after `now_s`, by a
+    The checkpoint ends before the first younger transfer. A transfer dated after `utc_s`, by a
     clock that was wrong, does not hold back the others.
     """
     last = newest(connection)
     past = past_of(connection)
     after = transfers.c.number > past.number
-    is_young = and_(transfers.c.at_s >= now_s - keep_s, transfers.c.at_s <= now_s)
+    is_young = and_(transfers.c.at_s >= utc_s - keep_s, transfers.c.at_s <= utc_s)
     query = select(transfers.c.number).where(after, is_young).order_by(transfers.c.number)
     young = connection.execute(query.limit(1)).scalar()
     if young is None:
@@ -141,7 +142,7 @@ def next_checkpoint(connection: Connection, now_s: float, keep_s: float) -> list
     made = chained(
         last.digest if last is not None else GENESIS,
         number,
-        now_s,
+        utc_s,
         last_hash,
         digest_of(balances, open_holds(connection, number)),
     )

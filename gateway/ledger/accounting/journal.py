@@ -17,6 +17,7 @@ from typing import Final
 import msgpack
 from sqlalchemy import ColumnElement, Connection, select
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
@@ -71,7 +72,7 @@ class _TransferRow:
     debit: int
     credit: int
     amount_nanos: int
-    at_s: float
+    at_s: UtcS
     resolves: str | None
     hash: bytes
 
@@ -316,7 +317,7 @@ def _documents(connection: Connection) -> Iterator[Record]:
                 site=each.site,
                 state="accepted",
                 answer=each.answer,
-                settled_at_s=each.settled_at_s or 0.0,
+                settled_at_s=each.settled_at_s or UtcS(0.0),
                 cost_nanos=each.cost_nanos,
                 currency=each.currency,
             )

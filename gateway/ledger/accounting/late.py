@@ -7,10 +7,10 @@ under a contract that had ended by then. All other records are new, and are coun
 """
 
 from collections.abc import Iterable, Iterator
-from math import inf
 
 from sqlalchemy import Connection, select
 
+from federation.clocks import NEVER_S, UtcS
 from gateway.ledger.accounting.rollup import progress
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.contracts.tables import contracts, postings
@@ -19,7 +19,7 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.db.usage.tables import usage_ranges
 
 
-def happened_at_s(record: Record) -> float:
+def happened_at_s(record: Record) -> UtcS:
     """Return the time of a record that can be rolled up; infinity for all others."""
     match record:
         case UsageRecord():
@@ -29,7 +29,7 @@ def happened_at_s(record: Record) -> float:
         case PostingSettled():
             return record.settled_at_s
         case _:
-            return inf
+            return NEVER_S
 
 
 def without_rolled_up(connection: Connection, records: Iterable[Record]) -> Iterator[Record]:
@@ -40,7 +40,7 @@ def without_rolled_up(connection: Connection, records: Iterable[Record]) -> Iter
             yield record
 
 
-def _is_known(connection: Connection, record: Record, before_s: float) -> bool:
+def _is_known(connection: Connection, record: Record, before_s: UtcS) -> bool:
     match record:
         case UsageRecord():
             return _is_used(connection, record)
@@ -61,7 +61,7 @@ def _is_used(connection: Connection, record: UsageRecord) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _is_delivered(connection: Connection, record: Posted | PostingSettled, before_s: float) -> bool:
+def _is_delivered(connection: Connection, record: Posted | PostingSettled, before_s: UtcS) -> bool:
     query = select(postings.c.state).where(
         *(postings.c[name] == getattr(record, name) for name in ("side", "contract", "epoch")),
         postings.c.first == record.first,

@@ -29,6 +29,7 @@ from sqlalchemy import (
     select,
 )
 
+from federation.clocks import UtcS
 from federation.ranges import RangeSet
 from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.journal import past_of
@@ -106,7 +107,7 @@ _NOT_SAME: Final = (
 _SAME: Final = tuple(each.name for each in usage.columns if each.name not in _NOT_SAME)
 
 
-def usage_before(before_s: float) -> Merging:
+def usage_before(before_s: UtcS) -> Merging:
     """Return the merging of usage that ended before a moment."""
     return Merging(usage, usage.c.job, (usage.c.ended_at_s < before_s,), _usage_groups)
 
@@ -209,7 +210,7 @@ def _overlap(ranges: Sequence[tuple[int, int]]) -> bool:
 _DELIVERED: Final = ("tasks", "wall_ns", "cost_nanos")
 
 
-def postings_before(before_s: float, side: str) -> Merging:
+def postings_before(before_s: UtcS, side: str) -> Merging:
     """Return the merging of settled deliveries before a moment, of one side.
 
     Paid purchases stay row by row: they are the answer to a seller that bills late. Paid sales stay

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from federation.clocks import UtcS
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import DisputeSettled, Payment, PaymentUndone
@@ -74,7 +75,7 @@ class Transfer:
     debit: Account
     credit: Account
     amount_nanos: int
-    at_s: float
+    at_s: UtcS
     resolves: str | None = None
 
 

@@ -32,6 +32,7 @@ from sqlalchemy import (
     update,
 )
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.checkpoints import dropping, is_live, next_checkpoint
 from gateway.ledger.accounting.journal import past_of
 from gateway.ledger.accounting.merging import (
@@ -74,10 +75,10 @@ class Progress:
             that ended before it; `contracts_to_s`, contracts.
     """
 
-    before_s: float = 0.0
-    jobs_to_s: float = 0.0
-    others_to_s: float = 0.0
-    contracts_to_s: float = 0.0
+    before_s: UtcS = UtcS(0.0)
+    jobs_to_s: UtcS = UtcS(0.0)
+    others_to_s: UtcS = UtcS(0.0)
+    contracts_to_s: UtcS = UtcS(0.0)
 
 
 Pieces = Generator[Piece, None, bool]  # returns whether some work must wait
@@ -90,12 +91,12 @@ def progress(connection: Connection) -> Progress:
     return Progress(*row) if row is not None else Progress()
 
 
-def pieces(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
+def pieces(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
     """Yield the pieces that roll up the records older than `keep_s`, one transaction each.
 
     Each has to be committed before the next is asked for.
     """
-    before_s = now_s - keep_s
+    before_s = utc_s - keep_s
     with readers.begin() as connection:
         begun = progress(connection)
         is_first = connection.execute(select(roll_ups.c.id)).first() is None
@@ -104,7 +105,7 @@ def pieces(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
         yield Piece((insert(roll_ups).values(before_s=before_s, **fields),), "progress")
     elif begun.before_s < before_s:
         yield _advanced("before_s", before_s)
-    yield from _transfers(readers, now_s, keep_s)
+    yield from _transfers(readers, utc_s, keep_s)
     old_usage = usage_before(before_s)
     ends = (jobs.c.ended_at_s, jobs.c.job)
     yield from _ended(readers, ends, "jobs_to_s", (begun.jobs_to_s, before_s), [old_usage])
@@ -130,16 +131,16 @@ def _space(readers: Engine) -> Iterator[Piece]:
         yield Piece((text(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})"),), "space")
 
 
-def _advanced(name: str, to_s: float) -> Piece:
+def _advanced(name: str, to_s: UtcS) -> Piece:
     return Piece((update(roll_ups).values({name: to_s}),), "progress")
 
 
-def _transfers(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
+def _transfers(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
     """Yield all possible checkpoints, and the deletion of the transfers that they stand for."""
     made: Sequence[Any] = [None]
     while made:
         with readers.begin() as connection:
-            made = next_checkpoint(connection, now_s, keep_s)
+            made = next_checkpoint(connection, utc_s, keep_s)
             number = past_of(connection).number
         if made:
             yield Piece(tuple(made), "checkpoint")
@@ -157,7 +158,7 @@ def _ended(
     readers: Engine,
     columns: tuple[ColumnElement[Any], ColumnElement[str]],
     progress_name: str,
-    period_s: tuple[float, float],
+    period_s: tuple[UtcS, UtcS],
     mergings: Sequence[Merging],
 ) -> Iterator[Piece]:
     """Merge ended jobs or contracts, by time of end; the progress stops at those that must wait."""
@@ -184,7 +185,7 @@ def _ended(
             yield _advanced(progress_name, after[0])
 
 
-def _others(readers: Engine, period_s: tuple[float, float], merging: Merging) -> Iterator[Piece]:
+def _others(readers: Engine, period_s: tuple[UtcS, UtcS], merging: Merging) -> Iterator[Piece]:
     """Merge the usage of other sites' jobs, of which only the usage is known."""
     at, (from_s, before_s) = usage.c.ended_at_s, period_s
     is_ours = exists().where(jobs.c.job == usage.c.job)

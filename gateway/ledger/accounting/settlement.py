@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.payments import Line, Match, lines_of, match
 from federation.messages.reconciliation import Sums
@@ -158,7 +159,7 @@ def turnovers(
 
 
 def moved(
-    payments: Iterable[PaymentRow], start_s: float, end_s: float
+    payments: Iterable[PaymentRow], start_s: UtcS, end_s: UtcS
 ) -> Iterator[tuple[str, str, int]]:
     """Yield the payments in [start_s, end_s) as currency, column of a turnover, amount.
 

@@ -15,6 +15,7 @@ from sqlalchemy import (
     select,
 )
 
+from federation.clocks import UNIX_EPOCH_S
 from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
 from gateway.ledger.accounting.postings import Account, Transfer, transfers_of, used_sides
@@ -79,8 +80,10 @@ class _Books:
         sides = self._sides.get(who)
         if sides is None:
             try:
-                record = UsageRecord(*(job, 0, 1, 0, user, project, "", pool, "", "ok", 0.0, 0.0),
-                                     *(0, 0, 0, 0, currency, "", 0))  # fmt: skip
+                record = UsageRecord(
+                    *(job, 0, 1, 0, user, project, "", pool, "", "ok", UNIX_EPOCH_S, UNIX_EPOCH_S),
+                    *(0, 0, 0, 0, currency, "", 0),
+                )
             except NO_RECORD:
                 return False
             sides = tuple(map(self._ids.get, used_sides(record)))
@@ -130,7 +133,20 @@ def uncharged(connection: Connection, past: int) -> Generator[str]:
             continue
         try:
             record = UsageRecord(
-                *(job, first, 1, attempt, user, project, "", pool, "", "ok", 0.0, ended_at_s),
+                *(
+                    job,
+                    first,
+                    1,
+                    attempt,
+                    user,
+                    project,
+                    "",
+                    pool,
+                    "",
+                    "ok",
+                    UNIX_EPOCH_S,
+                    ended_at_s,
+                ),
                 *(0, 0, 0, 0, currency, "", cost_nanos),
             )
         except NO_RECORD as error:
@@ -220,7 +236,7 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
             yield f"{side}/{contract}/{epoch}/{first} is {verdict}, but reversed after a dispute"
         try:
             dispute = DisputeSettled(
-                *(side, contract, epoch, first, site, state, "", settled_at_s or 0.0),
+                *(side, contract, epoch, first, site, state, "", settled_at_s or UNIX_EPOCH_S),
                 *(cost_nanos, currency),
             )
         except NO_RECORD as error:
@@ -249,7 +265,7 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
             payment = Payment(*row[:9])
             undoing_ = PaymentUndone(
                 *(site, reference, currency, attempt, direction, through, nanos),
-                *(undone[0], undone[1] or 0.0),
+                *(undone[0], undone[1] or UNIX_EPOCH_S),
             )
         except NO_RECORD as error:
             yield f"payment {site}/{reference} is invalid: {error}"

@@ -8,8 +8,10 @@ jobs share.
 
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
+
 NUMBER_LIMIT: Final = 2**63 - 1
-TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
+TIME_LIMIT_S: Final = UtcS(253_402_300_800)  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
 # Raised when a record is made from invalid fields that were read, and not written by us.
@@ -38,8 +40,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def check_times(*times_s: float) -> None:
+def check_times(*times_s: UtcS) -> None:
     """Raise ValueError for a time before 1970 or after the year 9999."""
     for time_s in times_s:
-        if not 0 <= time_s < TIME_LIMIT_S:  # also refuses NaN
+        if not UNIX_EPOCH_S <= time_s < TIME_LIMIT_S:  # also refuses NaN
             raise ValueError(f"{time_s} is not a time in seconds since 1970")

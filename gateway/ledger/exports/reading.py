@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
+from federation.clocks import UtcS
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.database import streamed
 from gateway.ledger.db.exact import joined
@@ -85,8 +86,8 @@ def _only(count: int, lowest: int | None, highest: int | None, known: int) -> in
 
 def runs(
     connection: Connection,
-    start_s: float | None = None,
-    end_s: float | None = None,
+    start_s: UtcS | None = None,
+    end_s: UtcS | None = None,
     *,
     ran_here: bool = False,
 ) -> Generator[Run]:
@@ -127,7 +128,7 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
     All are read, as they are few. The seller is empty for work that ran here or was passed on.
     """
     deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
-    voids: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    voids: dict[tuple[str, str], list[tuple[UtcS, int]]] = {}
     for row in connection.execute(deliveries.order_by("job", "posted_at_s")):
         key = row.job, "" if row.side == "sell" else row.site
         voids.setdefault(key, []).append((row.posted_at_s, row.cost_nanos))
@@ -147,7 +148,7 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
 
 
 def corrections(
-    connection: Connection, start_s: float | None = None, end_s: float | None = None
+    connection: Connection, start_s: UtcS | None = None, end_s: UtcS | None = None
 ) -> Iterator[Correction]:
     """Yield the amounts reversed between sites in [start_s, end_s), in the order of time.
 
@@ -162,8 +163,8 @@ def corrections(
 
 def refunds(
     connection: Connection,
-    start_s: float | None = None,
-    end_s: float | None = None,
+    start_s: UtcS | None = None,
+    end_s: UtcS | None = None,
     *,
     ran_here: bool = False,
 ) -> Iterator[Run]:
@@ -219,12 +220,12 @@ def _corrections(*rows: Row[Any]) -> Iterator[Correction]:
         )
 
 
-def _moment(row: Row[Any]) -> tuple[float, str, str, int, int]:
+def _moment(row: Row[Any]) -> tuple[UtcS, str, str, int, int]:
     return row.taken_back_at_s, row.side, row.contract, row.epoch, row.first
 
 
 def _within(
-    query: Select[Any], column: ColumnElement[Any], start: float | None, end: float | None
+    query: Select[Any], column: ColumnElement[Any], start: UtcS | int | None, end: UtcS | int | None
 ) -> Select[Any]:
     if start is not None:
         query = query.where(column >= start)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import HOUR_S
 
 REFUND: Final = "refund"  # the state of a record that is of no run, but takes a charge back
@@ -84,8 +85,8 @@ class Run:
     state: str
     tariff: str
     currency: str
-    started_at_s: float
-    ended_at_s: float
+    started_at_s: UtcS
+    ended_at_s: UtcS
     wall_ns: int
     cpu_ns: int
     peak_memory_bytes: int
@@ -117,8 +118,8 @@ class Correction:
     """
 
     corrects: str
-    at_s: float
-    corrected_at_s: float
+    at_s: UtcS
+    corrected_at_s: UtcS
     amount_nanos: int
     currency: str
     origin: str

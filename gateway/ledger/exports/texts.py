@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import quote
 
+from federation.clocks import UtcS
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HOURS_A_DAY: Final = 24
 
@@ -54,7 +56,7 @@ def decimal(numerator: int, denominator: int, places: int) -> str:
     return f"{sign}{units}.{fraction:0{places}d}".rstrip("0").rstrip(".")
 
 
-def moment(time_s: float) -> str:
+def moment(time_s: UtcS) -> str:
     """Return a time in seconds since 1970 as `2026-11-22T04:49:29Z`, without its fraction."""
     return _iso(_EPOCH + timedelta(seconds=int(time_s)))
 

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
+from federation.clocks import UtcS
+
 Key = tuple[int, int]  # the first task of a run, and its attempt
 NEAR: Final = 16  # runs on either side that are searched for one of the same cost
 
 
 def taken_back(
-    runs: Sequence[tuple[float, Key, int]], voids: Iterable[tuple[float, int]]
+    runs: Sequence[tuple[UtcS, Key, int]], voids: Iterable[tuple[UtcS, int]]
 ) -> dict[Key, int]:
     """Return the amount that is taken off each run of a contract, in nano-units.
 

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass
 from operator import add, attrgetter
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.settlement import Statement
 from gateway.ledger.db.usage.records import CapacityTotal, Dimension, UsageTotal
 
@@ -135,9 +136,9 @@ class PageFacts:
     """
 
     site: str
-    start_s: float
-    end_s: float
-    as_of_s: float
+    start_s: UtcS
+    end_s: UtcS
+    as_of_s: UtcS
     days: tuple[Sum, ...]
     projects: tuple[Sum, ...]
     hours: tuple[Sum, ...]
@@ -153,8 +154,8 @@ _SUMS: Final = ("days", "projects", "hours", "flows", "work")
 
 def facts_from(
     site: str,
-    period_s: tuple[float, float],
-    as_of_s: float,
+    period_s: tuple[UtcS, UtcS],
+    as_of_s: UtcS,
     usage: Iterable[UsageTotal],
     capacity: Iterable[CapacityTotal],
     statements: Iterable[Statement] = (),
@@ -243,9 +244,9 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
     try:
         return PageFacts(
             site=_typed(str, plain["site"]),
-            start_s=float(plain["start_s"]),
-            end_s=float(plain["end_s"]),
-            as_of_s=float(plain["as_of_s"]),
+            start_s=UtcS(plain["start_s"]),
+            end_s=UtcS(plain["end_s"]),
+            as_of_s=UtcS(plain["as_of_s"]),
             **{
                 name: tuple(
                     Sum(tuple(key), _typed(str, currency), *map(int, amounts))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.accounting.settlement import Statement
 from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
 from gateway.ledger.db.contracts.records import Pending
@@ -20,16 +21,16 @@ _DAY_S: Final = 24 * HOUR_S
 
 
 def gather(
-    store: Store, site: str, present: Present, start_s: float | None, end_s: float | None
+    store: Store, site: str, present: Present, start_s: UtcS | None, end_s: UtcS | None
 ) -> PageFacts:
     """Return the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
 
     By default up to now, and 30 days back. The hours of the bounds count whole, because books are
     summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX` days long.
     """
-    as_of_s = present.now_s
+    as_of_s = present.utc_s
     bounds_s = [each for each in (start_s, end_s) if each is not None]
-    if not all(0 <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
+    if not all(UNIX_EPOCH_S <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
         raise ValueError("the period of a page must be between the years 1970 and 9999")
     end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
     # Back to midnight, so that the first day is a whole one.
@@ -42,30 +43,30 @@ def gather(
         raise ValueError(f"a page covers at most {DAYS_MAX} days: choose a later --from")
     return facts_from(
         site,
-        (start, end),
+        period_s := (UtcS(start), UtcS(end)),
         as_of_s,
         _usage(store.usage, start, end),
-        slots_of(store.usage, start, end, present.unwritten),
-        _statements(store, start, end),
-        _unsettled(store.contracts, start, end, present),
+        slots_of(store.usage, *period_s, present.unwritten),
+        _statements(store, *period_s),
+        _unsettled(store.contracts, *period_s, present),
     )
 
 
-def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
+def _statements(store: Store, start: UtcS, end: UtcS) -> Iterator[Statement]:
     """Yield the statements of account with each site, as in `gridfed report statement`."""
     for site in owed.partners(store):
         yield from owed.statements(store.settlement, site, start, end)
 
 
 def _unsettled(
-    contracts: ContractStore, start: int, end: int, present: Present
+    contracts: ContractStore, start: UtcS, end: UtcS, present: Present
 ) -> Iterator[Unsettled]:
     """Yield our users' costs that are not final, by site, as in `gridfed report cost`."""
 
     def bought(found: list[Pending]) -> Iterator[Claim]:
         return (claim_of(each) for each in found if each.side == "buy")
 
-    running = present.running if end > present.now_s else ()
+    running = present.running if end > present.utc_s else ()
     kinds = bought(contracts.pending(start, end)), bought(contracts.reversed(start, end)), running
     for place, claims in enumerate(kinds):
         for each in claims:
@@ -79,5 +80,5 @@ def _usage(usage: UsageStore, start: int, end: int) -> Iterator[UsageTotal]:
     """Yield the rows of each day in turn: each is read once, and few are in memory at a time."""
     while start < end:
         until = min(end, (start // _DAY_S + 1) * _DAY_S)
-        yield from usage.totals(BY, float(start), float(until))
+        yield from usage.totals(BY, UtcS(start), UtcS(until))
         start = until

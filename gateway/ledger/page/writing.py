@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.money import NANOS_PER_UNIT, format_amount
 from gateway.ledger.output.formulas import FORMULA_STARTS
 
@@ -91,9 +92,9 @@ def share(part: int, whole: int) -> str:
     return f"{rounded(Fraction(100 * part, whole), 1)} %" if whole else NOTHING
 
 
-def moment(time_s: float) -> str:
+def moment(time_s: UtcS) -> str:
     """Format a time to the minute, in UTC."""
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(float(time_s), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _seen(character: str) -> str:

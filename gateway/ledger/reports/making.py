@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.usage.records import Capacity, Dimension
 from gateway.ledger.db.usage.store import UsageStore
@@ -30,14 +31,14 @@ class Present:
     """The current state of the site, which no database holds.
 
     Attributes:
-        now_s: UTC epoch seconds.
+        utc_s: now.
         prices: the current list price of our own pools, per slot-hour, by name.
         running: the expected cost of the tasks that run now.
         static_price: per slot-hour of a grid of one's own: nano-units and currency.
         unwritten: observed slots that may not be in the books yet.
     """
 
-    now_s: float
+    utc_s: UtcS
     prices: Mapping[str, Tariff] = field(default_factory=dict)
     running: Iterable[Claim] = ()
     static_price: tuple[int, str] | None = None
@@ -55,16 +56,16 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     whose = ALL if kind == UTILISATION else question.whose
     report = replace(report, notes=(*report.notes, _whose_note(kind, question)))
     if "cost_nanos" not in report.columns:
-        facts = {"as_of_s": present.now_s, "whose": whose, **report.facts}
+        facts = {"as_of_s": present.utc_s, "whose": whose, **report.facts}
         return replace(report, facts=facts)
-    period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
     due = store.contracts
     standing = find_standing(
         question,
         report,
         Deliveries(due.pending(*period), due.reversed(*period), due.voided(*period)),
         present.running,
-        present.now_s,
+        present.utc_s,
     )
     return replace(
         report,
@@ -103,7 +104,7 @@ def _savings(store: Store, question: Question, present: Present) -> Report:
     # Pools are compared on all the work of the chosen origins.
     theirs = replace(all_of_it, where=question.chosen_origins)
     pools = read(store.usage, theirs, (Dimension.POOL, *savings.EXTRA))
-    grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
+    grids = savings.size_grid(hours, _static_prices(present), question, present.utc_s)
     found = read(store.usage, question, savings.EXTRA)
     dearest = savings.find_dearest(pools, present.prices)
     return savings.savings_report(question, found, dearest, grids)
@@ -137,7 +138,7 @@ def _showback(store: Store, question: Question, present: Present) -> Report:
 
 
 def _idle_hours(usage: UsageStore, question: Question, present: Present) -> list[idle.Idle]:
-    period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
     used = usage.totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
     return idle.idle_hours(slots_of(usage, *period, present.unwritten), used)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter
 from typing import Any, Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
@@ -36,8 +37,8 @@ class Question:
 
     by: tuple[Key, ...]
     where: Mapping[Key, frozenset[str]] = field(default_factory=dict)
-    start_s: float | None = None
-    end_s: float | None = None
+    start_s: UtcS | None = None
+    end_s: UtcS | None = None
     site: str = ""
     whose: str = OURS
 
@@ -46,8 +47,8 @@ class Question:
         cls,
         by: Iterable[str],
         where: Iterable[tuple[str, str]] = (),
-        start_s: float | None = None,
-        end_s: float | None = None,
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
         site: str = "",
         whose: str | None = None,
     ) -> "Question":
@@ -66,7 +67,7 @@ class Question:
             raise ValueError(f"at most {KEYS_MAX} keys to report by, and {KEYS_MAX} to filter by")
         if any(len(values) > VALUES_MAX for _, values in found.values()):
             raise ValueError(f"at most {VALUES_MAX} values of a key to filter by")
-        if any(at is not None and not 0 <= at < TIME_LIMIT_S for at in (start_s, end_s)):
+        if any(at is not None and not UNIX_EPOCH_S <= at < TIME_LIMIT_S for at in (start_s, end_s)):
             raise ValueError("a period must be between the years 1970 and 9999")
         if start_s is not None and end_s is not None and start_s >= end_s:
             raise ValueError("the period ends before it begins")

@@ -38,6 +38,7 @@ from math import ceil, floor
 from types import MappingProxyType
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from federation.words import count
 from gateway.ledger.db.usage.records import TRIED, Dimension, UsageTotal, is_for_its_user
@@ -141,7 +142,7 @@ def size_grid(
     hours: Iterable[UsageTotal],
     prices_nanos: Mapping[str, int],
     question: Question,
-    now_s: float,
+    utc_s: UtcS,
 ) -> dict[str, StaticGrid]:
     """Return a grid for each currency with a price, from totals by hour and `EXTRA`."""
     busy: dict[str, dict[int, int]] = {}
@@ -153,16 +154,16 @@ def size_grid(
     for currency, used in busy.items():
         if currency not in prices_nanos:
             continue
-        start_s = min(used) * HOUR_S if question.start_s is None else question.start_s
-        end_s = (max(used) + 1) * HOUR_S if question.end_s is None else question.end_s
-        end_s = min(end_s, max(now_s, max(used) * HOUR_S))  # a clock may have been set back
+        start_s = UtcS(min(used) * HOUR_S) if question.start_s is None else question.start_s
+        end_s = UtcS((max(used) + 1) * HOUR_S) if question.end_s is None else question.end_s
+        end_s = min(end_s, max(utc_s, UtcS(max(used) * HOUR_S)))  # a clock may have been set back
         slots, busiest = _peak(used, start_s, end_s)
         period_ns = max(0, round((end_s - start_s) * 10**9))
         grids[currency] = StaticGrid(slots, busiest, period_ns, prices_nanos[currency])
     return grids
 
 
-def _peak(used: Mapping[int, int], start_s: float, end_s: float) -> tuple[int, int]:
+def _peak(used: Mapping[int, int], start_s: UtcS, end_s: UtcS) -> tuple[int, int]:
     """Return the number of slots that the busiest hour needed, and which hour it is.
 
     A part of an hour at either end of the period counts with the full hour beside it: work is
@@ -178,8 +179,8 @@ def _peak(used: Mapping[int, int], start_s: float, end_s: float) -> tuple[int, i
         busy[at] = busy.get(at, 0) + wall_ns
 
     def slots(at: int) -> int:
-        from_s = start_s if at == first else at * HOUR_S
-        until_s = end_s if at == stop - 1 else (at + 1) * HOUR_S
+        from_s = start_s if at == first else UtcS(at * HOUR_S)
+        until_s = end_s if at == stop - 1 else UtcS((at + 1) * HOUR_S)
         length_ns = round((until_s - from_s) * 10**9)
         return -(-busy[at] // length_ns) if length_ns > 0 else 0
 

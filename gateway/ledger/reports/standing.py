@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.ledger.db.contracts.records import Pending
 from gateway.ledger.db.usage.records import Dimension
@@ -35,7 +36,7 @@ class Claim:
 class Standing:
     """Amounts by currency; None where the conditions of the question do not allow an answer."""
 
-    as_of_s: float
+    as_of_s: UtcS
     booked_nanos: Mapping[str, int]
     held_nanos: Mapping[str, int] | None  # of the booked amount: we may have to pay it
     reversed_nanos: Mapping[str, int] | None  # of the settled amount: we need not pay it after all
@@ -91,14 +92,14 @@ def find_standing(
     report: Report,
     deliveries: Deliveries,
     running: Iterable[Claim],
-    now_s: float,
+    utc_s: UtcS,
 ) -> Standing:
     """Return how final a report's costs are; `deliveries` are of its period."""
     at = report.columns.index("currency"), report.columns.index("cost_nanos")
     booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
-    is_over = question.end_s is not None and question.end_s <= now_s
+    is_over = question.end_s is not None and question.end_s <= utc_s
     return Standing(
-        now_s,
+        utc_s,
         booked,
         _sums(question, _claims(deliveries.pending, "buy")),
         _sums(question, _claims(deliveries.reversed, "buy")),
@@ -146,7 +147,7 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
 
 def standing_notes(standing: Standing) -> tuple[str, ...]:
     """Return the same for people, a sentence each."""
-    at = datetime.fromtimestamp(standing.as_of_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    at = datetime.fromtimestamp(float(standing.as_of_s), UTC).strftime("%Y-%m-%d %H:%M:%S")
     notes = [
         f"as of {at} UTC",
         f"settled: {_amounts(standing.settled_nanos)}",

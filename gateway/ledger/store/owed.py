@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from federation.clocks import UtcS
 from federation.messages.payments import Match
 from gateway.ledger.accounting.settlement import (
     Statement,
@@ -25,10 +26,10 @@ def partners(store: Store) -> list[str]:
     )
 
 
-def statements(store: SettlementStore, site: str, start_s: float, end_s: float) -> list[Statement]:
+def statements(store: SettlementStore, site: str, start_s: UtcS, end_s: UtcS) -> list[Statement]:
     """Return trade and payments with a site in [start_s, end_s), UTC epoch seconds, by currency."""
     payments = store.payments(site)
-    before = _turnovers(store, payments, site, 0.0, start_s)
+    before = _turnovers(store, payments, site, UtcS(0.0), start_s)
     within = _turnovers(store, payments, site, start_s, end_s)
     return statements_of(site, before, within, paid_with(store, site, payments))
 
@@ -44,7 +45,7 @@ def told_by(store: SettlementStore, site: str) -> PaymentsTold | None:
 
 
 def _turnovers(
-    store: SettlementStore, payments: list[PaymentRow], site: str, start_s: float, end_s: float
+    store: SettlementStore, payments: list[PaymentRow], site: str, start_s: UtcS, end_s: UtcS
 ) -> dict[str, Turnover]:
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
     sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)

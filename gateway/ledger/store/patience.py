@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from gateway.base.clocks import mono_now
 from gateway.ledger.db.errors import StoreAway
 
 AGAIN_MIN_S: Final = 0.5
@@ -18,13 +19,13 @@ async def open_patiently(open_: Callable[[], T], wait_s: float, say: Callable[[s
     `say` is told each reason once. Raises StoreAway when the time is over; every other StoreError
     is raised at once.
     """
-    until_s = trio.current_time() + wait_s
+    until_s = mono_now() + wait_s
     pause_s, told = AGAIN_MIN_S, ""
     while True:
         try:
             return open_()
         except StoreAway as away:
-            left_s = until_s - trio.current_time()
+            left_s = until_s - mono_now()
             if left_s <= 0:
                 raise
             if str(away) != told:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.rollup import Piece, pieces
 from gateway.ledger.db.alerts.store import AlertStore, SqlAlerts
 from gateway.ledger.db.budgets.store import BudgetStore, SqlBudgets
@@ -82,13 +83,13 @@ class Store(Protocol):
         process. Raises StoreClosed or StoreFailed.
         """
 
-    def mark_lost(self, now_s: float) -> None:
+    def mark_lost(self, utc_s: UtcS) -> None:
         """End every open attached job with the state "lost", queued like any write.
 
         For the start of a gateway: those jobs died with the gateway before it.
         """
 
-    def roll_up(self, now_s: float, keep_s: float) -> bool:
+    def roll_up(self, utc_s: UtcS, keep_s: float) -> bool:
         """Roll up one piece of the records older than `keep_s`; return False when nothing is left.
 
         A roll-up in progress continues with the time at which it began. No sum changes. A store
@@ -149,15 +150,15 @@ class SqlStore:
         """See Store."""
         self._writer.write(records, durable, done)
 
-    def mark_lost(self, now_s: float) -> None:
+    def mark_lost(self, utc_s: UtcS) -> None:
         """See Store."""
-        self._writer.write([AttachedLost(now_s)], durable=False, done=lambda: None)
+        self._writer.write([AttachedLost(utc_s)], durable=False, done=lambda: None)
 
-    def roll_up(self, now_s: float, keep_s: float) -> bool:
+    def roll_up(self, utc_s: UtcS, keep_s: float) -> bool:
         """See Store; from one thread at a time. Raises StoreError or DBAPIError: try later."""
         if self._closed:
             raise StoreClosed("the store is closed")
-        rolling = self._rolling or pieces(self._database.readers, now_s, keep_s)
+        rolling = self._rolling or pieces(self._database.readers, utc_s, keep_s)
         self._rolling = None  # unless the piece is written
         piece = next(rolling, None)
         if piece is None:

@@ -11,6 +11,7 @@ from itertools import chain, islice, takewhile
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.messages.messages import Assign, Recall
 from federation.ranges import RangeSet
 from gateway.base.ranked import Ranked
@@ -96,38 +97,38 @@ class Handout:
         self.changes = 0  # the number of events so far
         self._begun_at = 0  # `changes` when the agenda was made
 
-    def settle(self, now_s: float) -> None:
+    def settle(self, utc_s: UtcS) -> None:
         """Hand out waiting tasks to workers with room, and move work to workers that ran dry.
 
         A call does a bounded part of that work. `is_settled` says whether all is done; the next
         call continues where this one stopped.
         """
-        self.entitling.look(now_s)
+        self.entitling.look(utc_s)
         if self._shares is not None:
-            self._shares.begin(map(_leaf, self._queues), now_s)
+            self._shares.begin(map(_leaf, self._queues), utc_s)
         if not self.ready:
             self._agenda.clear()
         elif not self._agenda:
             self._begun_at = self.changes
-            self._agenda.extend(each.handle for each in self._hungry(now_s))
-        self._hand_out(now_s)
+            self._agenda.extend(each.handle for each in self._hungry(utc_s))
+        self._hand_out(utc_s)
         # Changes that other events made in between are handled in a round of their own.
         is_round_over = not self._agenda and self._begun_at == self.changes
         self.is_settled = is_round_over or not self.ready
         if not self._agenda and self.crew.spare:
             starving = [*islice(filter(dispatch.has_room, self.crew.dry()), RECALLS_MAX)]
-            donors = dispatch.donors(self.crew.spare.values(), now_s) if starving else []
+            donors = dispatch.donors(self.crew.spare.values(), utc_s) if starving else []
             for worker in starving if donors else ():
-                self._recall_for(worker, donors, now_s)
+                self._recall_for(worker, donors, utc_s)
 
-    def _hand_out(self, now_s: float) -> None:
+    def _hand_out(self, utc_s: UtcS) -> None:
         """Feed the workers of the agenda until the steps of this call are used up."""
         self._steps = STEPS_MAX
         while self._agenda and self._steps > 0:
             worker = self.workers.get(self._agenda[0])
             if worker is not None:
                 self._looks = 0
-                is_given = self._feed(worker, now_s)
+                is_given = self._feed(worker, utc_s)
                 while self._turned:
                     self.refile(self._turned.pop())
                 self._steps -= 1 + self._looks
@@ -138,13 +139,13 @@ class Handout:
             if not self.ready:
                 self._agenda.clear()
 
-    def _hungry(self, now_s: float) -> Iterator[Worker]:
+    def _hungry(self, utc_s: UtcS) -> Iterator[Worker]:
         """Return the workers to give tasks to, or to recall tasks from for another job, by load."""
         shortest_s, longest_s = self._task_range_s()
         found = self.crew.hungry(shortest_s)
         late: list[Worker] = []
         if longest_s >= AHEAD_MAX_S:  # shorter tasks can be queued ahead of an idle slot
-            late = [each for each in self.crew.spare.values() if dispatch.is_late(each, now_s)]
+            late = [each for each in self.crew.spare.values() if dispatch.is_late(each, utc_s)]
         if not late:
             return found
         either = {each.handle: each for each in (*found, *late)}
@@ -221,9 +222,9 @@ class Handout:
         if not queue:
             del self._queues[leaf]
 
-    def overdue(self, now_s: float) -> list[Job]:
+    def overdue(self, utc_s: UtcS) -> list[Job]:
         """Return the ready jobs whose deadline has passed."""
-        return [job for _, job in takewhile(lambda pair: pair[0][0] <= now_s, self._dated)]
+        return [job for _, job in takewhile(lambda pair: pair[0][0] <= utc_s, self._dated)]
 
     def waiting_groups(self) -> Iterator[tuple[Job, int]]:
         """Yield a job of each group with equal terms, and the number of its waiting tasks."""
@@ -259,33 +260,33 @@ class Handout:
 
     # --- assigning -----------------------------------------------------------------------------
 
-    def _feed(self, worker: Worker, now_s: float) -> bool:
+    def _feed(self, worker: Worker, utc_s: UtcS) -> bool:
         """Give this worker one more bundle, if any job has one for it.
 
         No task goes ahead of a higher-ranked job that waits for an idle slot: otherwise jobs whose
         tasks can be queued ahead would keep every slot busy. So the first job in order that would
         use this worker decides, whether it can start now or needs an idle slot.
         """
-        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
+        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, utc_s)
         if dispatch.is_full(worker) and not is_late:
             return False
         for job in self._candidates(worker):
             task_s = self.durations.pace(job.spec.function)
             # First of all: whether it needs an idle slot is decided by the task that comes first.
-            if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
+            if job.is_shunning and not self._bring_forward(job, worker, task_s, utc_s):
                 continue
             tasks = dispatch.room(job, worker, task_s)
             waits = tasks <= 0
             if waits and not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
                 continue
-            tasks = self._takes(job, worker, task_s, max(1, tasks), now_s)
+            tasks = self._takes(job, worker, task_s, max(1, tasks), utc_s)
             if tasks <= 0:
                 continue
             if waits:
                 if is_late:
                     self._make_way(worker, self._order(job, task_s), job)
                 return False
-            self._give(job, worker, task_s, tasks, now_s)
+            self._give(job, worker, task_s, tasks, utc_s)
             return True
         return False
 
@@ -312,7 +313,7 @@ class Handout:
                 yield queue.walk(misfits)
 
     def _give(
-        self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
     ) -> None:
         """Give a worker a bundle of at most `tasks` tasks."""
         slots_total = self.crew.slots + (worker.slots if worker.job else 0)
@@ -320,26 +321,26 @@ class Handout:
         part = dispatch.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         if self._shares is not None and tasks > 1:
-            tasks = self._turn(self._shares, job, worker, tasks, now_s)
-        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
+            tasks = self._turn(self._shares, job, worker, tasks, utc_s)
+        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), utc_s)
 
     def _takes(
-        self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
     ) -> int:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
-        bound = self.occupancy.bound(job, worker, task_s, now_s)
+        bound = self.occupancy.bound(job, worker, task_s, utc_s)
         if bound is not None:
             tasks = min(tasks, bound)
         bound = self.entitling.bound(job, worker)
         if bound is not None:
             tasks = min(tasks, bound)
-        if worker.ends_s is not None:
-            tasks = dispatch.in_time(worker, dispatch.known_s(job, task_s), tasks, now_s)
+        if worker.ends_at_s is not None:
+            tasks = dispatch.in_time(worker, dispatch.known_s(job, task_s), tasks, utc_s)
         return self._affords(job, worker, task_s, tasks)
 
-    def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
+    def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> bool:
         """Move the first run that a worker may take to the front of a job's queue; False if none.
 
         Lost tasks go before the others. They do not return to the place where they were lost, nor
@@ -353,13 +354,13 @@ class Handout:
         has_better: dict[frozenset[str], bool] = {}
         job.is_shunning = len(job.queue) > LOOK_MAX
         for at, run in enumerate(islice(job.queue, LOOK_MAX)):
-            if not run.shuns or now_s >= run.shuns_until_s:
+            if not run.shuns or utc_s >= run.shuns_until_s:
                 best = at if best is None else best
                 continue
             job.is_shunning = True
             if worker.trial is not None or worker.place in run.shuns:
                 if run.shuns not in has_better:
-                    has_better[run.shuns] = self._has_better(job, run.shuns, task_s, now_s)
+                    has_better[run.shuns] = self._has_better(job, run.shuns, task_s, utc_s)
                 if has_better[run.shuns]:
                     continue
             best = at
@@ -373,7 +374,7 @@ class Handout:
         return best is not None
 
     def _has_better(
-        self, job: Job, shuns: frozenset[str], task_s: float | None, now_s: float
+        self, job: Job, shuns: frozenset[str], task_s: float | None, utc_s: UtcS
     ) -> bool:
         """Whether a local worker outside `shuns` and not on trial can take tasks of a job."""
         return any(
@@ -381,16 +382,16 @@ class Handout:
             and each.trial is None
             and not each.job
             and dispatch.refusal(job, each) is None
-            and not self._is_shut(job, each, task_s, now_s)
+            and not self._is_shut(job, each, task_s, utc_s)
             for each in self.workers.values()
         )
 
-    def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
+    def may_want(self, job: Job, worker: Worker, utc_s: UtcS, slots: int) -> bool:
         """Whether a job would give tasks to a worker that fits it if `slots` slots were free."""
         task_s = self.durations.pace(job.spec.function)
         return (
             self._is_heard(job)
-            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s, slots)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, utc_s, slots)
             and self._affords(job, worker, task_s, 1) > 0
         )
 
@@ -408,7 +409,7 @@ class Handout:
         paid = self._paid_ahead(worker.offer.pool, tariff)
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
-    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
+    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, utc_s: UtcS) -> int:
         """Return how many of `tasks` tasks of a job a worker may take before another share's turn.
 
         Tasks that can be queued ahead are not limited further: they finish soon.
@@ -417,17 +418,17 @@ class Handout:
         if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
             return tasks
         others = (
-            next((each for each in jobs if self._has_turn(each, worker, now_s)), job)
+            next((each for each in jobs if self._has_turn(each, worker, utc_s)), job)
             for jobs in self._candidates_by_share(worker)
         )
         return shares.turn(job, others, task_s, tasks)
 
-    def _has_turn(self, job: Job, worker: Worker, now_s: float) -> bool:
+    def _has_turn(self, job: Job, worker: Worker, utc_s: UtcS) -> bool:
         task_s = self.durations.pace(job.spec.function)
-        if job.is_shunning and not self._bring_forward(job, worker, task_s, now_s):
+        if job.is_shunning and not self._bring_forward(job, worker, task_s, utc_s):
             return False
         has_room = dispatch.room(job, worker, task_s) > 0
-        return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
+        return has_room and self._takes(job, worker, task_s, 1, utc_s) > 0
 
     def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
         """Recall assignments that rank behind `first`, which would otherwise wait too long."""
@@ -448,7 +449,7 @@ class Handout:
         """Return the expected duration of a job's task; 0 if it is unknown."""
         return dispatch.known_s(job, self.durations.pace(job.spec.function)) or 0.0
 
-    def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
+    def _assign(self, job: Job, worker: Worker, run: Run, utc_s: UtcS) -> None:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
@@ -456,7 +457,7 @@ class Handout:
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
         tariff = self._tariff(job, worker)
-        assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left, tariff)
+        assignment = Assignment(self._assignments, job, worker, run, task_s, utc_s, left, tariff)
         if job.purses:
             assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
@@ -495,7 +496,7 @@ class Handout:
                 found.append((purse, nanos))
         return tuple(found)
 
-    def resume(self, event: Resumed, worker: Worker, job: Job, now_s: float) -> None:
+    def resume(self, event: Resumed, worker: Worker, job: Job, utc_s: UtcS) -> None:
         """Account for queued tasks that a worker turns out to hold as assigned to it."""
         if event.assignment in job.assignments:
             return
@@ -511,7 +512,7 @@ class Handout:
         task_s = self._task_s(job)
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
-        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)
+        assignment = Assignment(event.assignment, job, worker, whole, task_s, utc_s, left, tariff)
         assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
@@ -553,11 +554,11 @@ class Handout:
             assignment.recalled = True
             self.recall_all(assignment, kill=False)
 
-    def _recall_for(self, worker: Worker, donors: list[Worker], now_s: float) -> None:
+    def _recall_for(self, worker: Worker, donors: list[Worker], utc_s: UtcS) -> None:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
             task_s = self.durations.pace(job.spec.function)
-            if self._is_shut(job, worker, task_s, now_s):
+            if self._is_shut(job, worker, task_s, utc_s):
                 return False  # the tasks would be returned and recalled again
             if not job.purses:
                 return True
@@ -569,14 +570,14 @@ class Handout:
             assignment.recalled = True
             self.recall(assignment, first, stop, kill=False)
 
-    def _is_shut(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
+    def _is_shut(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> bool:
         """Whether a worker may start no task of a job: by rules, or as its grid ends it soon."""
         if worker.job:
             return not self.entitling.may_leave(job.work)
-        if dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), now_s) is not None:
+        if dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s) is not None:
             return True
         pool = worker.offer.pool
-        shut = self.occupancy.shut(pool, job.spec, task_s, now_s)
+        shut = self.occupancy.shut(pool, job.spec, task_s, utc_s)
         return shut is not None or self.entitling.barred(job.spec, pool) is not None
 
     def _hold(self, assignment: Assignment, tasks: int) -> None:
@@ -600,7 +601,7 @@ def _leaf(leaf: Node | None) -> Node:
     return leaf
 
 
-def _due(job: Job) -> tuple[float, int] | None:
+def _due(job: Job) -> tuple[UtcS, int] | None:
     """Return a waiting job's deadline as a sort key; None if it has no deadline."""
     deadline_s = job.spec.wishes.deadline_s
     return None if deadline_s is None else (deadline_s, job.number)

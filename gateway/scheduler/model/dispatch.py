@@ -11,6 +11,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.scheduler.model.events import Drainer
@@ -96,26 +97,26 @@ def known_s(job: Job, task_s: float | None) -> float | None:
     return job.spec.task_s if task_s is None else task_s
 
 
-def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal | None:
+def ends_too_soon(worker: Worker, task_s: float | None, utc_s: UtcS) -> Refusal | None:
     """Why a task that begins now could not end before its grid stops a worker; None if it could.
 
     A task of unknown duration may begin as long as there is any time left.
     """
-    if worker.ends_s is None or now_s + (task_s or 0.0) < worker.ends_s:
+    if worker.ends_at_s is None or utc_s + (task_s or 0.0) < worker.ends_at_s:
         return None
     words = "is stopped by its grid in {:.0f} s, and a task has {}"
     figures = (
-        worker.ends_s - now_s,
+        worker.ends_at_s - utc_s,
         "an unknown duration" if task_s is None else f"a duration of {task_s:.0f} s",
     )
     return Refusal(Reason.WINDOW_CLOSED, words, figures)
 
 
-def in_time(worker: Worker, task_s: float | None, tasks: int, now_s: float) -> int:
+def in_time(worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS) -> int:
     """The number of `tasks` that a worker could end before its grid stops it."""
-    if worker.ends_s is None:
+    if worker.ends_at_s is None:
         return tasks
-    left_s = worker.ends_s - now_s
+    left_s = worker.ends_at_s - utc_s
     if not task_s:
         return tasks if left_s > 0 else 0
     rounds = int((left_s - worker.ahead_s / worker.slots) / task_s)
@@ -277,23 +278,23 @@ def has_spare(worker: Worker) -> bool:
     return worker.in_flight > worker.slots
 
 
-def is_late(worker: Worker, now_s: float) -> bool:
+def is_late(worker: Worker, utc_s: UtcS) -> bool:
     """Whether a worker takes longer over its tasks than planned."""
     oldest = next(iter(worker.assignments.values()), None)
-    return oldest is not None and now_s - oldest.given_s > LATE_S
+    return oldest is not None and utc_s - oldest.given_at_s > LATE_S
 
 
-def _is_rich(worker: Worker, now_s: float) -> bool:
-    return is_late(worker, now_s) or worker.load_s > HORIZON_S * worker.slots
+def _is_rich(worker: Worker, utc_s: UtcS) -> bool:
+    return is_late(worker, utc_s) or worker.load_s > HORIZON_S * worker.slots
 
 
-def donors(workers: Iterable[Worker], now_s: float) -> list[Worker]:
+def donors(workers: Iterable[Worker], utc_s: UtcS) -> list[Worker]:
     """The workers from which tasks may be taken back, the richest first.
 
     Each holds more tasks than it has slots, and more time than it takes to move them: by the
     estimate, or because it is late.
     """
-    rich = (each for each in islice(workers, DONORS_LOOKED_AT) if _is_rich(each, now_s))
+    rich = (each for each in islice(workers, DONORS_LOOKED_AT) if _is_rich(each, utc_s))
     return nlargest(DONORS_MAX, rich, key=lambda worker: worker.load_s / worker.slots)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.deals import Bill
 from federation.messages.messages import ToClient, ToWorker
@@ -118,7 +119,7 @@ class AnswerBill:
 
     site: str
     bill: Bill
-    utc_s: float
+    utc_s: UtcS
 
 
 Effect = Write | Harden | Tell | Order | Expel | Remark | Say | SendFunction | AnswerBill

@@ -7,6 +7,7 @@ real one. This module has the contents of a grant, and checks whether a question
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from federation.clocks import UtcS
 from federation.messages.deals import AskQuote
 
 ERRAND_SITES_MAX: Final = 64  # the most sites that a grant can name
@@ -47,7 +48,7 @@ class Errand:
     function: bytes
     max_cost_nanos: int | None
     currency: str
-    expires_s: float
+    expires_s: UtcS
     hops_left: int
     regions: frozenset[str] | None
     sites: frozenset[str] | None
@@ -71,10 +72,10 @@ class Notary(Protocol):
     def issue(self, errand: Errand) -> bytes:
         """Issue a grant for a job of our own users; raises NotGranted."""
 
-    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+    def narrow(self, given: Allowance, errand: Errand, utc_s: UtcS) -> bytes:
         """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
 
-    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> Allowance:
         """Verify a buyer's grant: its chain, that it is for us, not expired, and not used before.
 
         Raises NotGranted.

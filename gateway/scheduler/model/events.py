@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.ranges import Range
 from federation.users import site_of
 from gateway.scheduler.model.errands import Allowance
@@ -41,7 +42,7 @@ class Warrant:
 
     issuer: str = ""
     token: str = ""  # its id; empty: no token
-    expires_s: float = inf  # UTC
+    expires_s: UtcS = UtcS(inf)  # UTC
     stays: bool = False
 
 
@@ -231,7 +232,7 @@ class JobRecovered:
     repeat_ns: int = 0  # the part of its wall time that was repeated for free
     credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see model.credits
     function: bytes = b""
-    submitted_at_s: float = 0.0  # UTC; 0: now
+    submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,12 +401,12 @@ class PilotSeen:
 
     Attributes:
         grid_id: the grid's own name for it.
-        ends_s: UTC, when the grid will stop it; None: it won't.
+        ends_at_s: UTC, when the grid will stop it; None: it won't.
     """
 
     worker: int
     grid_id: str
-    ends_s: float | None
+    ends_at_s: UtcS | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +420,7 @@ class PilotsAwaited:
     """
 
     pool: str
-    pilots: Mapping[str, tuple[str, float | None]]
+    pilots: Mapping[str, tuple[str, UtcS | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
@@ -59,7 +60,7 @@ class Run:
     alone: bool = False
     is_wary: bool = False
     shuns: frozenset[str] = frozenset()
-    shuns_until_s: float = 0.0
+    shuns_until_s: UtcS = UtcS(0.0)
 
     @property
     def stop(self) -> int:
@@ -85,7 +86,7 @@ class Assignment:
     worker: "Worker"
     run: Run
     task_s: float  # the duration estimated when it was made
-    given_s: float
+    given_at_s: UtcS
     left: RangeSet
     tariff: Tariff  # in force when it was made
     recalled: bool = False  # a recall is in progress, or found nothing to take
@@ -93,7 +94,7 @@ class Assignment:
     is_stopped: bool = False  # its tasks are killed because their client left; it may return
     holds: tuple[tuple[Purse, int], ...] = ()  # purses, and the amount held in each for one task
     held_ns: int = 0  # expected duration of each task, where slots are shared out
-    begun: dict[int, float] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
+    begun: dict[int, UtcS] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ class Worker:
     round_trip_s: float = 0.0
     is_funded: bool = False  # the cost limit of such a contract is held for it as a whole
     grid_id: str = ""  # its grid's own name for it, where a grid runs it
-    ends_s: float | None = None  # UTC, when its grid will stop it
+    ends_at_s: UtcS | None = None  # UTC, when its grid will stop it
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host
     tells_begun: bool = False  # whether it reports which tasks have begun
     token: str = ""  # the id of the token by which it joined, if any
@@ -150,14 +151,14 @@ class Worker:
         """The duration from which on no task is queued ahead at its slots."""
         return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
 
-    def left_s(self, now_s: float) -> float:
+    def left_s(self, utc_s: UtcS) -> float:
         """Estimate the remaining slot-seconds of the tasks that it holds.
 
         For tasks that fill a slot each, elapsed time is subtracted. The remaining time of overdue
         tasks is unknown, so at least an eighth of the time of all of them is left.
         """
         long_s = self.load_s - self.ahead_s
-        return self.load_s - min(max(0.0, self.long * now_s - self.given_s), 7 / 8 * long_s)
+        return self.load_s - min(max(0.0, utc_s * self.long - self.given_s), 7 / 8 * long_s)
 
     def hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or, negative, fewer) tasks of an assignment."""
@@ -165,7 +166,7 @@ class Worker:
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
         if assignment.task_s >= self.ahead_max_s:
             self.long += tasks
-            self.given_s = self.given_s + tasks * assignment.given_s if self.long else 0.0
+            self.given_s = self.given_s + assignment.given_at_s * tasks if self.long else 0.0
         else:
             self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         if self.job:
@@ -188,12 +189,12 @@ class Loss:
 
     worker: str
     place: str
-    utc_s: float
+    utc_s: UtcS
     reason: str
     doing: Doing
 
     def __str__(self) -> str:
-        return f"{self.worker} at {show_time(self.utc_s)} ({self.reason})"
+        return f"{self.worker} at {show_time(float(self.utc_s))} ({self.reason})"
 
 
 @dataclass(slots=True)
@@ -219,7 +220,7 @@ class Job:
     spec: JobSpec
     client: int
     number: int
-    opened_s: float
+    opened_at_s: UtcS
     need: Need
     counted: dict[str, int | float]
     purses: tuple[Purse, ...] = ()  # the purses that pay for it
@@ -264,12 +265,12 @@ class Job:
     may_repeat: bool = False  # its client returned without some of its results
     # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.
     places: dict[str, float] | None = None
-    lacks_function_since_s: float | None = None
+    lacks_function_since_s: UtcS | None = None
     unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
-    orphan_since_s: float | None = None  # a detached job whose client left before closing it
+    orphan_since_s: UtcS | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # its leaf in the tree of shares, where slots are shared out
     terms: object = None  # owned by gateway.scheduler.dispatch.queueing
-    notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
+    notes: deque[tuple[UtcS, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
     whose: Whose = field(init=False)  # cached from the spec, like `work`: both are read often
     work: Work = field(init=False)
 
@@ -277,7 +278,7 @@ class Job:
         self.work = self.spec.work
         self.whose = self.work.whose
 
-    def note(self, utc_s: float, text: str) -> None:
+    def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
 

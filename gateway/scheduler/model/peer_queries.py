@@ -7,6 +7,7 @@ questions: `gateway.runtime.kernel` puts them to the exchange.
 from collections.abc import Iterable, Set
 from typing import Protocol
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 from policies.placement.offers import Unmet
@@ -31,7 +32,7 @@ class PeerQueries(Protocol):
         """Return why no site that a job's user allows may ever run it; empty when one may."""
         return ""
 
-    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
         """Return why a job of so many tasks can't keep its limits; None if, by all that is known,
         it can.
         """
@@ -41,7 +42,7 @@ class PeerQueries(Protocol):
         """Return the known currencies of other sites' pools."""
         return frozenset()
 
-    def tariffs(self, spec: JobSpec, utc_s: float) -> Iterable[Tariff]:
+    def tariffs(self, spec: JobSpec, utc_s: UtcS) -> Iterable[Tariff]:
         """Return the tariffs of known other sites that may be able to run a job."""
         return ()
 

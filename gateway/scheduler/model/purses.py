@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from federation.clocks import UtcS
 from gateway.config.budgets import ANY_SITE, NO_CREDIT, Credit
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
 from gateway.ledger.db.contracts.records import Posted
@@ -36,13 +37,13 @@ class Purses:
     Args:
         budgets: with distinct names.
         credit: the limits of other sites' debts.
-        now_s: UTC.
+        utc_s: now.
     """
 
     def __init__(
-        self, budgets: Iterable[Budget] = (), credit: Credit = NO_CREDIT, now_s: float = 0.0
+        self, budgets: Iterable[Budget] = (), credit: Credit = NO_CREDIT, utc_s: UtcS = UtcS(0.0)
     ) -> None:
-        self.own = {each.name: Purse(each, now_s) for each in budgets}
+        self.own = {each.name: Purse(each, utc_s) for each in budgets}
         self._credit = credit
         self._of_debtor: dict[Debtor, Purse] = {}
         self._owed: Counter[Debtor] = Counter()  # as far as it is known
@@ -72,11 +73,11 @@ class Purses:
             found = self._by_whose[whose] = (*own, *self.credit_of(whose.site))
         return found
 
-    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], now_s: float) -> None:
+    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], utc_s: UtcS) -> None:
         """Begin with the books' amounts at a moment: by the budget's name, and by debtor."""
         for name, each in spent.items():
             purse = self.own[name]
-            purse.turn(now_s)  # its period may have ended since it was made
+            purse.turn(utc_s)  # its period may have ended since it was made
             purse.total_nanos, purse.spent_nanos = each
         self._owed = Counter(owed)
         for site in {site for site, _ in owed}:
@@ -102,7 +103,7 @@ class Purses:
                 party = Party(Kind.SITE, site)
                 name = f"credit of {site}, {currency}"
                 budget = Budget(name, party, currency, nanos, span=None, is_credit=True)
-                purse = self._of_debtor[site, currency] = Purse(budget, 0.0)
+                purse = self._of_debtor[site, currency] = Purse(budget, UtcS(0.0))
                 purse.spent_nanos = self._owed[site, currency]
         return tuple(self._of_debtor[site, currency] for _, currency in limits)
 

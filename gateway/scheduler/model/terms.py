@@ -23,7 +23,7 @@ def opened_record(job: Job) -> JobOpened:
         project=spec.project,
         detached=spec.detached,
         spec=pack(terms_plain(spec)),
-        submitted_at_s=job.opened_s,
+        submitted_at_s=job.opened_at_s,
         function=spec.function if spec.detached else None,
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
+from federation.clocks import NEVER_S, UtcS
 from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.scheduler.model.events import EntitlementsKnown, JobSpec
@@ -61,7 +62,7 @@ class Entitling:
         self._occupancy = occupancy
         self._windows: Mapping[str, frozenset[str]] = {}
         self._held: Mapping[str, str] = {}  # by pool, the current window
-        self._until_s = inf
+        self._until_s = UtcS(inf)
         self._verdicts: dict[tuple[Work, str | None, str], Verdict] = {}
         self._slot_keys: dict[tuple[Whose, str], tuple[_Key, ...]] = {}
         self._tasks: Counter[tuple[int, _Key]] = Counter()  # by worker
@@ -93,7 +94,7 @@ class Entitling:
         """Update the current windows after a change of the timetable."""
         self._hold({name: pool.rules.now for name, pool in self._occupancy.pools.items()})
 
-    def look(self, utc_s: float) -> None:
+    def look(self, utc_s: UtcS) -> None:
         """Update windows that have ended since, so that late tasks are not given under them."""
         if utc_s >= self._until_s:
             pools = self._occupancy.pools.items()
@@ -101,7 +102,7 @@ class Entitling:
 
     def _hold(self, spans: Mapping[str, Span]) -> None:
         self._held = {pool: span.named for pool, span in spans.items()}
-        self._until_s = min((span.until_s for span in spans.values()), default=inf)
+        self._until_s = min((span.until_s for span in spans.values()), default=NEVER_S)
 
     # --- counting ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ at another site takes no slot here.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
@@ -35,9 +36,9 @@ class Shares:
 
     # --- job lifecycle -------------------------------------------------------------------------
 
-    def take_up(self, used_ns: Mapping[Whose, int], now_s: float) -> None:
+    def take_up(self, used_ns: Mapping[Whose, int], utc_s: UtcS) -> None:
         """Begin with the usage of all principals from the books, decayed to now."""
-        self.tree.move_on(now_s)
+        self.tree.move_on(utc_s)
         for whose, ns in used_ns.items():
             self.tree.charge(self.tree.leaf_of(whose), ns)
 
@@ -64,13 +65,13 @@ class Shares:
         if tasks > 0:
             self.tree.gave(_leaf(assignment.job))
 
-    def charge(self, assignment: Assignment, record: UsageRecord, now_s: float) -> None:
+    def charge(self, assignment: Assignment, record: UsageRecord, utc_s: UtcS) -> None:
         """Charge the slot time of a usage record to its job's share."""
         if not assignment.worker.job and record.state not in UNCOUNTED:
-            self.tree.move_on(now_s)
+            self.tree.move_on(utc_s)
             self.tree.charge(_leaf(assignment.job), record.wall_ns)
 
-    def note_overdue(self, workers: Iterable[Worker], now_s: float) -> None:
+    def note_overdue(self, workers: Iterable[Worker], utc_s: UtcS) -> None:
         """Hold running tasks at no less than their run time so far.
 
         This covers tasks that had a slot each at once: those of unknown or long duration. The start
@@ -80,16 +81,16 @@ class Shares:
             for each in worker.assignments.values() if not worker.job else ():
                 if each.task_s and each.task_s < worker.ahead_max_s:
                     continue
-                more_ns = round((now_s - each.given_s) * NS) - each.held_ns
+                more_ns = round((utc_s - each.given_at_s) * NS) - each.held_ns
                 if more_ns > 0:
                     each.held_ns += more_ns
                     self.tree.hold(_leaf(each.job), more_ns * len(each.left))
 
     # --- order of service ----------------------------------------------------------------------
 
-    def begin(self, leaves: Iterable[Node], now_s: float) -> None:
+    def begin(self, leaves: Iterable[Node], utc_s: UtcS) -> None:
         """Begin a round with these leaves, whose jobs have tasks to hand out: see Tree.begin."""
-        self.tree.move_on(now_s)
+        self.tree.move_on(utc_s)
         self.tree.begin(leaves)
 
     def turns(self) -> Iterable[Node]:
@@ -117,9 +118,9 @@ class Shares:
 
     # --- views ---------------------------------------------------------------------------------
 
-    def look(self, now_s: float) -> list[Standing]:
+    def look(self, utc_s: UtcS) -> list[Standing]:
         """The current standing of each share."""
-        self.tree.move_on(now_s)
+        self.tree.move_on(utc_s)
         return self.tree.standings()
 
 

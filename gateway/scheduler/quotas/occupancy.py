@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final, TypeVar
 
+from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import Window as Shown
 from federation.reasons import Reason
 from gateway.scheduler.model.events import JobSpec
@@ -207,7 +208,7 @@ class Occupancy:
 
     # --- available slots -----------------------------------------------------------------------
 
-    def bound(self, job: Job, worker: Worker, task_s: float | None, utc_s: float) -> int | None:
+    def bound(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> int | None:
         """Return how many more tasks of a job its pool's rules let a worker have; None: any.
 
         While reserved slots are available, at most as many as those: other slots have another
@@ -227,7 +228,7 @@ class Occupancy:
         slots = self._slots_for(pool, job.spec, claim, task_s, utc_s)
         return None if slots is None else max(0, min(slots, left))
 
-    def seats(self, name: str, job: Job, task_s: float | None, utc_s: float) -> Seats | None:
+    def seats(self, name: str, job: Job, task_s: float | None, utc_s: UtcS) -> Seats | None:
         """Return the reservation that a job's next tasks in a pool are in; None: none."""
         pool = self.pools.get(name)
         if pool is None or not pool.seats:
@@ -239,7 +240,7 @@ class Occupancy:
         return None
 
     def _slots_for(
-        self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: float
+        self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: UtcS
     ) -> int | None:
         """Return how many more slots tasks of this length may have; None: as many as are free."""
         left = self._left_ahead(pool, spec, claim, task_s, utc_s)
@@ -253,7 +254,7 @@ class Occupancy:
         spec: JobSpec,
         claim: int,
         task_s: float | None,
-        utc_s: float,
+        utc_s: UtcS,
         freed: int = 0,
     ) -> float:
         """Return how many slots are left for tasks of this length beyond the next reductions.
@@ -268,7 +269,7 @@ class Occupancy:
             left = min(left, closes.slots - pool.used[claim], closes.room - others + freed)
         return left
 
-    def slots_for(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> float:
+    def slots_for(self, name: str, job: JobSpec, task_s: float | None, utc_s: UtcS) -> float:
         """Return the total of a pool's slots that a job may have now; inf without rules.
 
         A job that was sold reserved slots may have those and no others.
@@ -288,9 +289,7 @@ class Occupancy:
         pool = self.pools.get(name)
         return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
 
-    def may_begin(
-        self, name: str, job: Job, task_s: float | None, utc_s: float, slots: int
-    ) -> bool:
+    def may_begin(self, name: str, job: Job, task_s: float | None, utc_s: UtcS, slots: int) -> bool:
         """Whether tasks of a job would begin if others made room for `slots` of them.
 
         Tasks that are too long for a coming reduction would not.
@@ -302,7 +301,7 @@ class Occupancy:
             for claim in pool.claims_for(job)
         )
 
-    def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
+    def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: UtcS) -> Refusal | None:
         """Return why a pool starts no more of a job for the foreseeable future; None if it does."""
         if is_reserved(job):
             return self._given_up(name, job.reservation)
@@ -332,7 +331,7 @@ class Occupancy:
         return pool.more(pool.claim(whose)) + sum(pool.more(each) for each in seats)
 
     def refusal(
-        self, job: Job, worker: Worker, task_s: float | None, utc_s: float
+        self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS
     ) -> Refusal | None:
         """Return why a pool's rules give a job no slot of a worker now; None if they do."""
         if self.bound(job, worker, task_s, utc_s) != 0:
@@ -394,16 +393,16 @@ def is_reserved(job: JobSpec) -> bool:
     return bool(job.reservation)
 
 
-def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: float) -> bool:
+def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: UtcS) -> bool:
     """Whether a task may begin now: it ends in time, or may be stopped.
 
     A task of unknown length may begin until the notice to make room. So may a preemptible task,
     which costs less, where it would be stopped.
     """
-    if task_s is not None and utc_s + task_s <= closes.ends_s:
+    if task_s is not None and utc_s + task_s <= closes.ends_at_s:
         return True
-    may_stop = spec.price_class == "preemptible" and closes.stops_s < inf
-    return (task_s is None or may_stop) and utc_s < closes.told_s
+    may_stop = spec.price_class == "preemptible" and closes.stops_at_s < NEVER_S
+    return (task_s is None or may_stop) and utc_s < closes.told_at_s
 
 
 def _closed(pool: Pool, claim: int) -> Refusal:
@@ -429,5 +428,5 @@ def _held_until(span: Span) -> str:
     return f" in window {span.window.name!r}, until {_clock(span.until_s)}"
 
 
-def _clock(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _clock(at_s: UtcS) -> str:
+    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

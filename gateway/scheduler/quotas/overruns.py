@@ -7,6 +7,7 @@ longer than expected would otherwise be lost just before its end, and paid for.
 from collections.abc import Iterable
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.jobs import Assignment, Job
 from gateway.scheduler.quotas.spending import Ending
 from policies.tariffs import Tariff
@@ -20,7 +21,7 @@ def is_beyond(
     limit_nanos: int,
     spent_nanos: int,
     running: Iterable[Assignment],
-    now_s: float,
+    utc_s: UtcS,
     price: Tariff | None = None,
 ) -> bool:
     """Whether a limit is exceeded OVERRUN_MAX times, counting what has run of running tasks.
@@ -30,16 +31,16 @@ def is_beyond(
     Args:
         limit_nanos, spent_nanos: in one currency, that of the prices.
         running: assignments, priced by their own tariff or by `price`.
-        now_s: UTC.
+        utc_s: now.
     """
     most_nanos = OVERRUN_MAX * limit_nanos - spent_nanos
     begun = [(each, price or each.tariff) for each in running if each.begun]
     # No task began before its assignment was made. This bound spares the sum in nearly all cases.
-    bounds = (_nanos(by, len(each.begun) * (now_s - each.given_s)) for each, by in begun)
+    bounds = (_nanos(by, len(each.begun) * (utc_s - each.given_at_s)) for each, by in begun)
     if sum(bounds) <= most_nanos:
         return False
     sums = (
-        _nanos(by, sum(max(0.0, now_s - begun_s) for begun_s in each.begun.values()))
+        _nanos(by, sum(max(0.0, utc_s - begun_s) for begun_s in each.begun.values()))
         for each, by in begun
     )
     return sum(sums) > most_nanos
@@ -59,14 +60,14 @@ class Overruns:
         if job.spec.max_cost_nanos is not None and job.spec.price is None:
             self._watched[job.id] = job
 
-    def look(self, now_s: float) -> list[Ending]:
-        """Return the parts of watched jobs that must end; `now_s` is UTC."""
+    def look(self, utc_s: UtcS) -> list[Ending]:
+        """Return the parts of watched jobs that must end."""
         found = []
         for job in list(self._watched.values()):
             running = _running_here(job)
             if not running:
                 del self._watched[job.id]  # until another task begins
-            elif is_beyond(job.spec.max_cost_nanos or 0, job.limited_nanos, running, now_s):
+            elif is_beyond(job.spec.max_cost_nanos or 0, job.limited_nanos, running, utc_s):
                 reason = f"its tasks have cost {OVERRUN_MAX} times the cost limit of job {job.id}"
                 found.append(Ending(job, reason, running, is_waiting=True))
         return found

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Final
 
+from federation.clocks import NEVER_S, UtcS
 from federation.messages.messages import Notice
 from federation.ranges import RangeSet
 from gateway.scheduler.model import dispatch
@@ -48,20 +49,20 @@ class _Stop:
     """
 
     window: Window
-    stops_s: float
+    stops_at_s: UtcS
     tasks: RangeSet
     is_ahead: bool
     is_overdue: bool = False
 
-    def still_holds(self, rules: Rules, utc_s: float) -> bool:
+    def still_holds(self, rules: Rules, utc_s: UtcS) -> bool:
         """Whether other rules also require these tasks to stop by then."""
-        if not utc_s < self.stops_s:
+        if not utc_s < self.stops_at_s:
             return False
         for at, span in enumerate(rules.spans):
             if span.window == self.window:
-                from_s = span.from_s if at else rules.begun_s
+                from_s = span.from_s if at else rules.begun_at_s
                 last_s = max(from_s + self.window.spill_s, utc_s) + self.window.grace_s
-                return from_s - self.window.drain_lead_s <= utc_s and self.stops_s <= last_s
+                return from_s - self.window.drain_lead_s <= utc_s and self.stops_at_s <= last_s
         return False
 
 
@@ -73,14 +74,16 @@ class _Told:
     stops: list[_Stop] = field(default_factory=list)
     is_recalled: bool = False
 
-    def leaving(self, by_s: float) -> int:
+    def leaving(self, by_s: UtcS) -> int:
         """Return how many of its tasks will have stopped by then."""
-        stops = (each for each in self.stops if each.stops_s <= by_s and not each.is_overdue)
+        stops = (each for each in self.stops if each.stops_at_s <= by_s and not each.is_overdue)
         return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
 
-    def told(self, by_s: float) -> RangeSet:
+    def told(self, by_s: UtcS) -> RangeSet:
         """Return the tasks with notice to stop by then."""
-        return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
+        return RangeSet(
+            part for each in self.stops if each.stops_at_s <= by_s for part in each.tasks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,13 @@ class _Reason:
 
     pool: str
     window: Window | None
-    stops_s: float
+    stops_at_s: UtcS
     text: str
 
     @property
     def may_stop(self) -> bool:
         """Whether running tasks are stopped at all."""
-        return self.window is not None and self.window.preempts and self.stops_s < inf
+        return self.window is not None and self.window.preempts and self.stops_at_s < NEVER_S
 
 
 class Preemption:
@@ -117,7 +120,7 @@ class Preemption:
         waiting: Callable[[], Iterable[tuple[Job, int]]],
         occupancy: Occupancy,
         entitling: Entitling,
-        may_want: Callable[[Job, Worker, float, int], bool],
+        may_want: Callable[[Job, Worker, UtcS, int], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
@@ -129,11 +132,11 @@ class Preemption:
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
-        self._looked_s = -inf
-        self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
+        self._looked_s = UtcS(-inf)
+        self._stopped: dict[str, deque[tuple[UtcS, int]]] = {}  # by pool: when, how many
         self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
-    def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
+    def turned(self, turned: Mapping[str, Rules | None], utc_s: UtcS) -> None:
         """Apply new rules to these pools; keep each notice that the new rules also require.
 
         Otherwise tasks would get more time with each unrelated change. Once a window has begun, its
@@ -145,7 +148,7 @@ class Preemption:
             for name, pool in self._occupancy.pools.items()
             if name in turned
         }
-        youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_s)
+        youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_at_s)
         for told in youngest_first:
             name = told.assignment.worker.offer.pool
             if name not in turned:
@@ -157,15 +160,15 @@ class Preemption:
                 if rules is not None and each.still_holds(rules, utc_s):
                     claim = self._occupancy.pools[name].claim_of(told.assignment)
                     kept = self._keep(each, told, rules, over[name], claim)
-                    self._notify(told.assignment, kept, each.stops_s - utc_s)
-                if utc_s < each.stops_s:
+                    self._notify(told.assignment, kept, each.stops_at_s - utc_s)
+                if utc_s < each.stops_at_s:
                     self._notify(told.assignment, _without(each.tasks, kept), None)
                 if kept:
                     each.tasks = kept
                     told.stops.append(each)
             if not told.stops:
                 del self._told[told.assignment.id]
-        self._looked_s = -inf
+        self._looked_s = UtcS(-inf)
 
     def _keep(
         self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
@@ -178,7 +181,7 @@ class Preemption:
             over[claim] = over.get(claim, 0) - len(tasks)
         return tasks
 
-    def settle(self, utc_s: float) -> None:
+    def settle(self, utc_s: UtcS) -> None:
         """Check which tasks must make room, unless that was just done."""
         if not self._occupancy.pools or 0 <= utc_s - self._looked_s < LOOK_S:
             return
@@ -191,10 +194,10 @@ class Preemption:
         for name, pool in self._occupancy.pools.items():
             self._look_at(name, pool, utc_s)
 
-    def _note_overdue(self, told: _Told, utc_s: float) -> None:
+    def _note_overdue(self, told: _Told, utc_s: UtcS) -> None:
         """Check whether a worker has stopped its tasks in time; report it once if it has not."""
         for each in told.stops:
-            if each.is_overdue or utc_s < each.stops_s + LATE_S:
+            if each.is_overdue or utc_s < each.stops_at_s + LATE_S:
                 continue
             each.is_overdue = True
             tasks = len(_both(each.tasks, told.assignment.left))
@@ -202,18 +205,18 @@ class Preemption:
                 worker = told.assignment.worker
                 text = (
                     f"worker {worker.name} of pool {worker.offer.pool} has not stopped "
-                    f"{tasks} of its tasks by {_clock(each.stops_s)}: other tasks are "
+                    f"{tasks} of its tasks by {_clock(each.stops_at_s)}: other tasks are "
                     "stopped instead"
                 )
                 self._effects.append(Remark(text))
 
-    def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
+    def _look_at(self, name: str, pool: Pool, utc_s: UtcS) -> None:
         if not self._may_concern(name, pool, utc_s):
             return
         held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
-        spilt_s = pool.rules.begun_s + (window.spill_s if window is not None else 0.0)
+        spilt_s = pool.rules.begun_at_s + (window.spill_s if window is not None else 0.0)
         by_s = max(spilt_s, utc_s) + grace_s
         used = {
             claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
@@ -234,7 +237,7 @@ class Preemption:
             self._take(held.get(claim, []), slots, reason, utc_s)
         self._tell_ahead(name, pool, held, utc_s)
 
-    def _may_concern(self, name: str, pool: Pool, utc_s: float) -> bool:
+    def _may_concern(self, name: str, pool: Pool, utc_s: UtcS) -> bool:
         """Whether any task may have to make room; faster than a check of all assignments."""
         if not any(pool.used.values()):
             return False
@@ -247,7 +250,7 @@ class Preemption:
             for whose in pool.examples.values()
             for claim in (pool.claim(whose), *seats)
         )
-        return any(each is not None and each.told_s <= utc_s for each in ahead)
+        return any(each is not None and each.told_at_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
         """Return the assignments at a pool's workers, by claim, the latest first."""
@@ -257,15 +260,15 @@ class Preemption:
                 for each in worker.assignments.values():
                     found.setdefault(pool.claim_of(each), []).append(each)
         for assignments in found.values():
-            assignments.sort(key=lambda each: -each.given_s)
+            assignments.sort(key=lambda each: -each.given_at_s)
         return found
 
-    def _leaving(self, held: Iterable[Assignment], by_s: float) -> int:
+    def _leaving(self, held: Iterable[Assignment], by_s: UtcS) -> int:
         told = (self._told.get(each.id) for each in held)
         return sum(each.leaving(by_s) for each in told if each is not None)
 
     def _wanted(
-        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
+        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: UtcS
     ) -> dict[int, int]:
         """Return by claim how many of its guaranteed free slots waiting work could use."""
         short = {
@@ -315,21 +318,21 @@ class Preemption:
         return None
 
     def _tell_ahead(
-        self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
+        self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: UtcS
     ) -> None:
         """Give notice to tasks that will exceed their slots in the next window."""
         concerned: dict[Closing, list[Assignment]] = {}
         for claim, assignments in held.items():
             for each in assignments:
                 closes = pool.closing(each.job.whose, claim)
-                if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
+                if closes is not None and closes.told_at_s <= utc_s and closes.stops_at_s < NEVER_S:
                     concerned.setdefault(closes, []).append(each)
         for closes, assignments in concerned.items():
             tasks = sum(len(each.left) for each in assignments)
-            slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
+            slots = tasks - closes.slots - self._leaving(assignments, closes.stops_at_s)
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
             window = pool.rules.span_at(closes.at_s).window
-            reason = _Reason(name, window, closes.stops_s, text)
+            reason = _Reason(name, window, closes.stops_at_s, text)
             if slots > 0:
                 self._take(assignments, slots, reason, utc_s, is_ahead=True)
 
@@ -340,7 +343,7 @@ class Preemption:
         held: Iterable[Assignment],
         slots: int,
         reason: _Reason,
-        utc_s: float,
+        utc_s: UtcS,
         *,
         is_ahead: bool = False,
     ) -> None:
@@ -358,20 +361,18 @@ class Preemption:
                 told.is_recalled = True
                 self._recall(each)
         if stopped:
-            stop = _clock(reason.stops_s)
+            stop = _clock(reason.stops_at_s)
             text = f"pool {reason.pool} stops {stopped} tasks by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
-    def _stop(
-        self, told: _Told, most: int, reason: _Reason, utc_s: float, *, is_ahead: bool
-    ) -> int:
+    def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: UtcS, *, is_ahead: bool) -> int:
         """Tell at most `most` tasks of an assignment when they are stopped; return their number.
 
         They are the last tasks without notice for this time or earlier.
         """
         each, window = told.assignment, reason.window
         assert window is not None, "reason.may_stop must be true here"
-        chosen = _last(each.left, told.told(reason.stops_s), most)
+        chosen = _last(each.left, told.told(reason.stops_at_s), most)
         count = len(chosen)
         if not count:
             return 0
@@ -379,11 +380,11 @@ class Preemption:
             for first, stop in chosen:
                 later.tasks.remove(first, stop)
         told.stops = [later for later in told.stops if later.tasks]
-        told.stops.append(_Stop(window, reason.stops_s, chosen, is_ahead))
-        self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
+        told.stops.append(_Stop(window, reason.stops_at_s, chosen, is_ahead))
+        self._notify(each, chosen, max(0.0, reason.stops_at_s - utc_s))
         if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
-        text = f"{reason.pool} stops {count} of its tasks by {_clock(reason.stops_s)}"
+        text = f"{reason.pool} stops {count} of its tasks by {_clock(reason.stops_at_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
         return count
 
@@ -392,7 +393,7 @@ class Preemption:
             notice, worker = Notice(assignment.id, first, stop, in_s), assignment.worker
             self._effects.append(Order(worker.handle, notice, worker.port))
 
-    def _left_this_minute(self, reason: _Reason, utc_s: float) -> int:
+    def _left_this_minute(self, reason: _Reason, utc_s: UtcS) -> int:
         """Return how many tasks may still be stopped, by the window's limit."""
         limit = reason.window.stops_per_minute if reason.window is not None else 0
         if not limit:
@@ -432,5 +433,5 @@ def _in(window: Window | None) -> str:
     return f" in window {window.name!r}" if window is not None else ""
 
 
-def _clock(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _clock(at_s: UtcS) -> str:
+    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

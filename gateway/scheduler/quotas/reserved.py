@@ -8,6 +8,7 @@ free again.
 
 from collections.abc import Iterator
 
+from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.ledger.db.usage.records import seller_of
 from gateway.scheduler.model.purses import Purses
@@ -88,7 +89,7 @@ class Reserved:
         if earmark is not None:
             earmark.use(nanos)
 
-    def end(self, reservation: Reservation, utc_s: float, seller: str = "") -> None:
+    def end(self, reservation: Reservation, utc_s: UtcS, seller: str = "") -> None:
         """End a reservation: the billed amount is spent."""
         key = seller, reservation.id
         self._made.pop(key, None)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.events import PilotsAwaited, PilotSeen, PoolGrows, WorkerJoined
 from gateway.scheduler.model.jobs import Job, Worker
 from policies.placement.butler import Growth
@@ -45,7 +46,7 @@ class Roster:
         self._tariffs = tariffs
         self._growth = growth
         self._promised = dict(offers)  # of pools whose workers are yet to be started
-        self._awaited: dict[str, Mapping[str, tuple[str, float | None]]] = {}  # by pool: pilots
+        self._awaited: dict[str, Mapping[str, tuple[str, UtcS | None]]] = {}  # by pool: pilots
 
     def joined(self, event: WorkerJoined) -> None:
         """Add a worker, or a contract that acts as one here."""
@@ -70,7 +71,7 @@ class Roster:
             round_trip_s=event.round_trip_s,
             is_funded=event.is_funded,
             grid_id=grid_id,
-            ends_s=ends_s,
+            ends_at_s=ends_s,
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
             token=event.token,
@@ -111,7 +112,7 @@ class Roster:
         """Note the grid's id of a present worker, and when the grid will stop it."""
         if event.worker in self.workers:
             worker = self.workers[event.worker]
-            worker.grid_id, worker.ends_s = event.grid_id, event.ends_s
+            worker.grid_id, worker.ends_at_s = event.grid_id, event.ends_at_s
 
     def is_awaited(self, pool: str, name: str) -> bool:
         """Whether a grid was asked to start a worker of that name for a pool."""

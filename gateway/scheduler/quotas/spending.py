@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.reasons import Reason
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import JobSpec
@@ -148,19 +149,19 @@ class Spending:
 
     # --- spending ------------------------------------------------------------------------------
 
-    def charge(self, job: Job, tariff: Tariff, used: Iterable[UsageRecord], now_s: float) -> None:
+    def charge(self, job: Job, tariff: Tariff, used: Iterable[UsageRecord], utc_s: UtcS) -> None:
         """Count the usage of a report, charged by this tariff."""
         used = list(used)
         for purse in job.purses:
             nanos = sum(used_of(purse, record) for record in used)
             if nanos:
-                purse.spend(nanos, now_s)
+                purse.spend(nanos, utc_s)
         for record in used:
             self._reserved.use(record.pool, tariff, record.cost_nanos)
 
     # --- endings -------------------------------------------------------------------------------
 
-    def ticked(self, now_s: float) -> list[Ending]:
+    def ticked(self, utc_s: UtcS) -> list[Ending]:
         """Handle the passing of time: periods end, and running tasks may outrun their holds.
 
         Return the parts of this site's own users' jobs that must end. Sales gives back work that
@@ -169,15 +170,15 @@ class Spending:
         if not self._purses:
             return []
         for purse in self._purses:
-            purse.turn(now_s)
-        return [*self._run_over(now_s), *self._wait_in_vain()]
+            purse.turn(utc_s)
+        return [*self._run_over(utc_s), *self._wait_in_vain()]
 
-    def _run_over(self, now_s: float) -> Iterator[Ending]:
+    def _run_over(self, utc_s: UtcS) -> Iterator[Ending]:
         """Hold more for tasks that outran their hold; yield tasks to stop, if that is the rule."""
         by_now: Counter[Purse] = Counter()  # used up by running tasks
         for job in self._jobs.values():
             for assignment in job.assignments.values() if job.purses else ():
-                for purse, nanos in grown(assignment, now_s):
+                for purse, nanos in grown(assignment, utc_s):
                     by_now[purse] += nanos
         over = [
             purse
@@ -284,7 +285,7 @@ def used_of(purse: Purse, record: UsageRecord) -> int:
     return record.charged_nanos if record.currency == purse.budget.unit else 0
 
 
-def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:
+def grown(assignment: Assignment, utc_s: UtcS) -> list[tuple[Purse, int]]:
     """Return the most that an assignment has used up by now, of each purse that pays for it.
 
     For tasks without a time limit, more is held once they use up more than expected.
@@ -293,7 +294,7 @@ def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:
         return []
     left = len(assignment.left)
     running = min(left, assignment.worker.slots)
-    wall_ns = round(max(0.0, now_s - assignment.given_s) * 1e9) * running
+    wall_ns = round(max(0.0, utc_s - assignment.given_at_s) * 1e9) * running
     is_limited = assignment.job.spec.timeout_s is not None
     holds, found = [], []
     for purse, each_nanos in assignment.holds:

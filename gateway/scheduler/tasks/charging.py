@@ -8,6 +8,7 @@ and its buyer.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volume
 from gateway.scheduler.model.events import JobSpec, PricesChanged, Reported
 from gateway.scheduler.model.jobs import Assignment
@@ -37,7 +38,7 @@ class Charging:
         self.prices |= event.prices
         self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
 
-    def tariff_for(self, pool: str, spec: JobSpec, site: str, utc_s: float) -> Tariff:
+    def tariff_for(self, pool: str, spec: JobSpec, site: str, utc_s: UtcS) -> Tariff:
         """The current tariff of our pool for a job of another site or, without one, of our user."""
         prices = self.prices.get(pool)
         if prices is None:
@@ -63,48 +64,48 @@ class Charging:
             tariff = extras.tariff(tariff, nanos, nanos, Wanted("", "guaranteed", spec.tags))
         return replace(tariff, price_class=price_class, minimum_nanos=0, step_ns=0)
 
-    def own_tariffs(self, spec: JobSpec, pools: Iterable[str], utc_s: float) -> list[Tariff]:
+    def own_tariffs(self, spec: JobSpec, pools: Iterable[str], utc_s: UtcS) -> list[Tariff]:
         """The current tariffs of some of our own pools for a job of our users."""
         return [self.tariff_for(pool, spec, "", utc_s) for pool in pools]
 
-    def used(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
+    def used(self, assignment: Assignment, event: Reported, utc_s: UtcS) -> list[UsageRecord]:
         """Make usage records of a report; count them for its job and for its buyer's volume."""
         # If a task was stopped before it used anything, its owner may submit it again, and pays for
         # that run.
         if assignment.is_stopped and is_nothing(event):
             return []
-        return self._booked(assignment, event, now_s)
+        return self._booked(assignment, event, utc_s)
 
-    def lost(self, assignment: Assignment, event: Reported, now_s: float) -> list[UsageRecord]:
+    def lost(self, assignment: Assignment, event: Reported, utc_s: UtcS) -> list[UsageRecord]:
         """Make usage records of a run that ended with its worker: free of charge."""
-        return self._booked(assignment, event, now_s, "lost")
+        return self._booked(assignment, event, utc_s, "lost")
 
     def wasted(
-        self, assignment: Assignment, event: Reported, now_s: float, *, in_full: bool
+        self, assignment: Assignment, event: Reported, utc_s: UtcS, *, in_full: bool
     ) -> list[UsageRecord]:
         """Make charged records of such a run, less its task's credits unless `in_full`."""
-        return self._booked(assignment, event, now_s, "wasted", in_full=in_full)
+        return self._booked(assignment, event, utc_s, "wasted", in_full=in_full)
 
     def _booked(
         self,
         assignment: Assignment,
         event: Reported,
-        now_s: float,
+        utc_s: UtcS,
         state: UsageState | None = None,
         *,
         in_full: bool = False,
     ) -> list[UsageRecord]:
         job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
-        used = usage_records(job, assignment, event, now_s, emissions, state, in_full=in_full)
+        used = usage_records(job, assignment, event, utc_s, emissions, state, in_full=in_full)
         for record in used:
             job.charge(record)
-            self._count_volume(record, now_s)
+            self._count_volume(record, utc_s)
         return used
 
-    def _count_volume(self, record: UsageRecord, now_s: float) -> None:
+    def _count_volume(self, record: UsageRecord, utc_s: UtcS) -> None:
         """Count a buyer's charged volume in a pool whose price depends on volume."""
         prices = self.prices.get(record.pool)
         earns = earns_volume(record.state, record.price_class)
         if prices is not None and prices.prices.volume and earns:
             buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
-            self.volumes.add(buyer, record.wall_ns, now_s)
+            self.volumes.add(buyer, record.wall_ns, utc_s)

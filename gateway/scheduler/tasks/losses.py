@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import Reported, WorkerGone
@@ -51,8 +52,8 @@ class _Gone:
 
     worker: Worker
     event: WorkerGone
-    heard_s: float
-    now_s: float
+    heard_at_s: UtcS
+    utc_s: UtcS
     suspect: _Payer | None  # the payer to which the loss is attributed
 
 
@@ -86,14 +87,14 @@ class Losses:
         self._fail = fail
         self._losses_max = losses_max
         # By payer: its last loss among several payers, and the last loss attributed to it.
-        self._seen_s: dict[_Payer, float] = {}
-        self._found_s: dict[_Payer, float] = {}
+        self._seen_s: dict[_Payer, UtcS] = {}
+        self._found_s: dict[_Payer, UtcS] = {}
 
-    def take_back(self, worker: Worker, event: WorkerGone, now_s: float) -> None:
+    def take_back(self, worker: Worker, event: WorkerGone, utc_s: UtcS) -> None:
         """Decide about all tasks of a worker that is gone."""
         held = list(worker.assignments.values())
-        heard_s = now_s - max(0.0, event.silent_s)
-        gone = _Gone(worker, event, heard_s, now_s, self._suspect(held, now_s))
+        heard_s = utc_s - max(0.0, event.silent_s)
+        gone = _Gone(worker, event, heard_s, utc_s, self._suspect(held, utc_s))
         for assignment in reversed(held):
             left, begun = list(assignment.left), dict(assignment.begun)
             for first, stop in left:
@@ -110,9 +111,9 @@ class Losses:
                     at = task
                 self._put_back(assignment, first, at, gone)
 
-    def time_out(self, assignment: Assignment, task: int, now_s: float) -> None:
+    def time_out(self, assignment: Assignment, task: int, utc_s: UtcS) -> None:
         """End the run of a task at its time limit, in place of its worker."""
-        ran_ns = _ran_ns(assignment.job, now_s - assignment.begun[task])
+        ran_ns = _ran_ns(assignment.job, utc_s - assignment.begun[task])
         self._release(assignment, task, task + 1)
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
@@ -141,7 +142,7 @@ class Losses:
                 return
         self._endings.requeue(job, run)
 
-    def _survive(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> None:
+    def _survive(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> None:
         """Queue a task again that had begun, unless it was lost too often."""
         job, strikes = assignment.job, self._note(assignment, task, at_s, gone)
         own = sum(each.doing == "own" for each in strikes.losses)
@@ -159,15 +160,15 @@ class Losses:
         run.attempt += 1
         run.alone = run.is_wary = True
         run.shuns = frozenset(each.place for each in strikes.losses)
-        run.shuns_until_s = gone.now_s + SHUN_S * len(strikes.losses)
+        run.shuns_until_s = gone.utc_s + SHUN_S * len(strikes.losses)
         job.is_shunning = True
         self._endings.requeue(job, run)
 
-    def _note(self, assignment: Assignment, task: int, at_s: float, gone: _Gone) -> Strikes:
+    def _note(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> Strikes:
         """Count a loss, and book the run that it ended."""
         job, worker, event = assignment.job, gone.worker, gone.event
         strikes = job.strikes.setdefault(task, Strikes())
-        ran_ns = _ran_ns(job, gone.heard_s - at_s)
+        ran_ns = _ran_ns(job, gone.heard_at_s - at_s)
         reason = "".join(each if each.isprintable() else "?" for each in event.reason)
         doing: Doing = "own" if gone.suspect == _payer(job) else "others"
         if gone.suspect is None:
@@ -175,31 +176,33 @@ class Losses:
         # The task's records, which survive a restart, show its earlier payments. Its strikes show
         # how those runs ended: the losses were others' doing only if all of them say so.
         in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
-        loss = Loss(worker.title, worker.place, gone.now_s, reason[:REASON_CHARS_MAX], doing)
+        loss = Loss(worker.title, worker.place, gone.utc_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
-        job.note(gone.now_s, f"task {task} had started when its worker was lost: {loss}")
+        job.note(gone.utc_s, f"task {task} had started when its worker was lost: {loss}")
         run = Run(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
         if job.spec.price is None:
-            used = self._charging.wasted(under, report, gone.heard_s, in_full=in_full)
+            used = self._charging.wasted(under, report, gone.heard_at_s, in_full=in_full)
             self._book(job, under, used)
         else:
-            self._owe(job, strikes, under, ran_ns, gone.heard_s, in_full=in_full)
+            self._owe(job, strikes, under, ran_ns, gone.heard_at_s, in_full=in_full)
         return strikes
 
-    def _suspect(self, held: list[Assignment], now_s: float) -> _Payer | None:
+    def _suspect(self, held: list[Assignment], utc_s: UtcS) -> _Payer | None:
         """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
         payers = {_payer(each.job) for each in held if each.begun}
         if len(payers) == 1:
             return payers.pop()
         for noted_s in (self._found_s, self._seen_s):
-            known = [each for each in payers if 0 <= now_s - noted_s.get(each, -inf) <= SEEN_S]
+            known = [
+                each for each in payers if 0 <= utc_s - noted_s.get(each, UtcS(-inf)) <= SEEN_S
+            ]
             if len(known) == 1:
-                _note(self._found_s, known[0], now_s)
+                _note(self._found_s, known[0], utc_s)
                 return known[0]
         for payer in payers:
-            _note(self._seen_s, payer, now_s)
+            _note(self._seen_s, payer, utc_s)
         return None
 
     # --- sold work: owed time --------------------------------------------------------------------
@@ -210,18 +213,18 @@ class Losses:
         strikes: Strikes,
         under: Assignment,
         ran_ns: int,
-        now_s: float,
+        utc_s: UtcS,
         *,
         in_full: bool,
     ) -> None:
         """Add a lost run to the time that its task owes, beside earlier time or as part of it."""
         before_ns = strikes.owed_ns
         absorbed_ns = 0 if in_full else min(before_ns, ran_ns)
-        self._give_up(job, strikes, absorbed_ns, now_s)
+        self._give_up(job, strikes, absorbed_ns, utc_s)
         strikes.owed_ns = before_ns - absorbed_ns + ran_ns
         strikes.lost_under = under
 
-    def with_owed(self, assignment: Assignment, report: Reported, now_s: float) -> Reported:
+    def with_owed(self, assignment: Assignment, report: Reported, utc_s: UtcS) -> Reported:
         """Return a report with the slot time added that its task owes for lost runs.
 
         Added is the part that this run does not cover; all of it counts as the time of this one
@@ -234,7 +237,7 @@ class Losses:
         if any(kind == "preempted" for _, kind, *_ in report.failures):
             return report
         more_ns = max(0, strikes.owed_ns - report.wall_ns)
-        self._give_up(job, strikes, strikes.owed_ns - more_ns, now_s)
+        self._give_up(job, strikes, strikes.owed_ns - more_ns, utc_s)
         return replace(report, wall_ns=report.wall_ns + more_ns)
 
     def end_owing(self, job: Job, ranges: Iterable[Range]) -> list[Range]:
@@ -251,17 +254,17 @@ class Losses:
                 self._fail(replace(under, is_stopped=False), report)
         return list(rest)
 
-    def settle(self, job: Job, now_s: float) -> None:
+    def settle(self, job: Job, utc_s: UtcS) -> None:
         """Book all owed time of a job that is over as lost: no bill for it is accepted any more."""
         for strikes in job.strikes.values():
-            self._give_up(job, strikes, strikes.owed_ns, now_s)
+            self._give_up(job, strikes, strikes.owed_ns, utc_s)
 
-    def _give_up(self, job: Job, strikes: Strikes, lost_ns: int, now_s: float) -> None:
+    def _give_up(self, job: Job, strikes: Strikes, lost_ns: int, utc_s: UtcS) -> None:
         """Clear the time that a task owes, and book `lost_ns` as lost."""
         under, strikes.owed_ns = strikes.lost_under, 0
         if under is not None and lost_ns:
             report = _report(under, under.run.first, lost_ns)
-            used = self._charging.lost(under, report, now_s)
+            used = self._charging.lost(under, report, utc_s)
             self._book(job, under, used)
 
 
@@ -281,10 +284,10 @@ def _payer(job: Job) -> _Payer:
     return (origin, "") if origin else ("", job.spec.user)
 
 
-def _note(at_s: dict[_Payer, float], payer: _Payer, now_s: float) -> None:
+def _note(at_s: dict[_Payer, UtcS], payer: _Payer, utc_s: UtcS) -> None:
     """Note a payer's moment, and forget the oldest above the limit."""
     at_s.pop(payer, None)
-    at_s[payer] = now_s
+    at_s[payer] = utc_s
     while len(at_s) > PAYERS_MAX:
         del at_s[next(iter(at_s))]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.messages.deals import Deliver
 from federation.messages.messages import Results
 from federation.ranges import Range
@@ -191,7 +192,7 @@ def usage_records(
     job: Job,
     assignment: Assignment,
     report: Reported,
-    now_s: float,
+    utc_s: UtcS,
     emissions: Emissions | None = None,
     state: UsageState | None = None,
     *,
@@ -254,8 +255,8 @@ def usage_records(
                 pool=worker.offer.pool,
                 worker=worker.title,
                 state=how,
-                started_at_s=_start_s(assignment, part_ns, now_s),
-                ended_at_s=now_s,
+                started_at_s=_start_s(assignment, part_ns, utc_s),
+                ended_at_s=utc_s,
                 wall_ns=part_ns,
                 cpu_ns=part_cpu_ns,
                 peak_memory_bytes=report.peak_memory_bytes,
@@ -280,7 +281,7 @@ def usage_records(
     return records
 
 
-def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Reported:
+def within_bounds(assignment: Assignment, report: Reported, utc_s: UtcS) -> Reported:
     """Limit a report to plausible values: a worker's word counts within the limits of our clock.
 
     No task has run for longer than since it was assigned, and no more tasks at a time than there
@@ -291,7 +292,7 @@ def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Rep
     if worker.job:
         memory_bytes = min(report.peak_memory_bytes, MEMORY_BYTES_MAX)
         return replace(report, peak_memory_bytes=memory_bytes)
-    passed_s = now_s - assignment.given_s
+    passed_s = utc_s - assignment.given_at_s
     # If the clock was set back, the expected duration counts.
     passed_s = passed_s if passed_s >= 0 else assignment.task_s
     at_once = min(len(report.values), worker.slots)
@@ -304,9 +305,9 @@ def within_bounds(assignment: Assignment, report: Reported, now_s: float) -> Rep
     return replace(report, wall_ns=wall_ns, cpu_ns=cpu_ns, peak_memory_bytes=memory_bytes)
 
 
-def _start_s(assignment: Assignment, wall_ns: int, now_s: float) -> float:
+def _start_s(assignment: Assignment, wall_ns: int, utc_s: UtcS) -> UtcS:
     """Return when a run began by its duration, but not before it was assigned."""
-    return max(now_s - wall_ns / 1e9, min(assignment.given_s, now_s))
+    return max(utc_s - wall_ns / 1e9, min(assignment.given_at_s, utc_s))
 
 
 def _pieces(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import Worker
 
@@ -48,7 +49,7 @@ def wait_s(losses: int) -> float:
 @dataclass(slots=True)
 class _Record:
     losses: int
-    lost_s: float  # the last time, UTC
+    lost_at_s: UtcS  # the last time, UTC
 
 
 class Probation:
@@ -62,40 +63,40 @@ class Probation:
         self._is_expected = is_expected
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
         # By name: the last loss of a new session; the latest names.
-        self._newcomers: dict[_Group, dict[str, float]] = {}
-        self._waiting: dict[int, tuple[Worker, float]] = {}  # by handle, and when its back-off ends
+        self._newcomers: dict[_Group, dict[str, UtcS]] = {}
+        self._waiting: dict[int, tuple[Worker, UtcS]] = {}  # by handle, and when its back-off ends
         self._new: dict[_Group, dict[int, Worker]] = {}  # by handle
-        self._judged_s: dict[_Group, float] = {}  # when present sessions were last judged
+        self._judged_s: dict[_Group, UtcS] = {}  # when present sessions were last judged
 
     @property
     def is_waiting(self) -> bool:
         """Whether a worker is in back-off: call `wake` as time passes."""
         return bool(self._waiting)
 
-    def joined(self, worker: Worker, now_s: float) -> None:
+    def joined(self, worker: Worker, utc_s: UtcS) -> None:
         """Decide how a worker begins."""
         record = self._records.get(_key(worker))
-        if record is not None and now_s - record.lost_s > FORGET_S:
+        if record is not None and utc_s - record.lost_at_s > FORGET_S:
             del self._records[_key(worker)]
             record = None
         if record is None:
-            record = self._of_newcomers(worker, now_s)
+            record = self._of_newcomers(worker, utc_s)
         if not self._is_expected(worker.offer.pool, worker.name):
             self._new.setdefault(_group(worker), {})[worker.handle] = worker
         if record is not None:
-            self._try(worker, record, now_s)
+            self._try(worker, record, utc_s)
 
-    def _try(self, worker: Worker, record: _Record, now_s: float) -> None:
+    def _try(self, worker: Worker, record: _Record, utc_s: UtcS) -> None:
         """Put a worker on trial, after such losses."""
         worker.trial = 1
-        until_s = record.lost_s + wait_s(record.losses)
-        if until_s > now_s:
+        until_s = record.lost_at_s + wait_s(record.losses)
+        if until_s > utc_s:
             worker.drained_by.add(Drainer.LOSSES)
             worker.draining = True
             # If the clock was set back, the wait is no longer than the maximum.
-            self._waiting[worker.handle] = worker, min(until_s, now_s + WAIT_MAX_S)
+            self._waiting[worker.handle] = worker, min(until_s, utc_s + WAIT_MAX_S)
 
-    def left(self, worker: Worker, now_s: float, *, is_lost: bool) -> list[int]:
+    def left(self, worker: Worker, utc_s: UtcS, *, is_lost: bool) -> list[int]:
         """Note that a worker has left; `is_lost`: with unfinished tasks.
 
         Returns the handles of others that are now on trial because of that.
@@ -104,8 +105,8 @@ class Probation:
         was_new = self._forget(worker)
         if not is_lost:
             return []
-        record = self._records.setdefault(_key(worker), _Record(0, now_s))
-        record.losses, record.lost_s = record.losses + 1, now_s
+        record = self._records.setdefault(_key(worker), _Record(0, utc_s))
+        record.losses, record.lost_at_s = record.losses + 1, utc_s
         self._records.move_to_end(_key(worker))
         while len(self._records) > RECORDS_MAX:
             self._records.popitem(last=False)
@@ -113,17 +114,17 @@ class Probation:
             return []
         times = self._newcomers.setdefault(_group(worker), {})
         times.pop(worker.name, None)
-        times[worker.name] = now_s
+        times[worker.name] = utc_s
         while len(times) > NAMES_MAX:
             del times[next(iter(times))]
         while len(self._newcomers) > GROUPS_MAX:
             del self._newcomers[next(iter(self._newcomers))]
-        found = self._of_newcomers(worker, now_s)
-        return [] if found is None else self._judge_others(_group(worker), found, now_s)
+        found = self._of_newcomers(worker, utc_s)
+        return [] if found is None else self._judge_others(_group(worker), found, utc_s)
 
-    def _judge_others(self, group: _Group, record: _Record, now_s: float) -> list[int]:
+    def _judge_others(self, group: _Group, record: _Record, utc_s: UtcS) -> list[int]:
         """Put the present new sessions of a group on trial."""
-        if 0 <= now_s - self._judged_s.get(group, -inf) < JUDGED_S:
+        if 0 <= utc_s - self._judged_s.get(group, UtcS(-inf)) < JUDGED_S:
             return []
         # A grid's worker may have joined before it was known that it had been requested.
         others = [
@@ -132,9 +133,9 @@ class Probation:
             if not self._is_expected(each.offer.pool, each.name)
         ]
         for each in others:
-            self._try(each, record, now_s)
+            self._try(each, record, utc_s)
         self._judged_s = {each: at_s for each, at_s in self._judged_s.items() if each in self._new}
-        self._judged_s[group] = now_s
+        self._judged_s[group] = utc_s
         return [each.handle for each in others]
 
     def finished(self, worker: Worker, tasks: int) -> None:
@@ -160,23 +161,23 @@ class Probation:
             del self._new[_group(worker)]
         return found is not None
 
-    def wake(self, now_s: float) -> list[int]:
+    def wake(self, utc_s: UtcS) -> list[int]:
         """End the back-off of workers whose time is over; return their handles."""
         woken = []
         for handle, (worker, until_s) in list(self._waiting.items()):
-            if now_s >= until_s:
+            if utc_s >= until_s:
                 del self._waiting[handle]
                 woken.append(handle)
                 worker.drained_by.discard(Drainer.LOSSES)
                 worker.draining = bool(worker.drained_by)
         return woken
 
-    def _of_newcomers(self, worker: Worker, now_s: float) -> _Record | None:
+    def _of_newcomers(self, worker: Worker, utc_s: UtcS) -> _Record | None:
         """Return the record by which to judge a new session: its group's lost new sessions."""
         times = self._newcomers.get(_group(worker))
         if not times or self._is_expected(worker.offer.pool, worker.name):
             return None
-        recent = [at_s for at_s in times.values() if 0 <= now_s - at_s <= NEWCOMERS_S]
+        recent = [at_s for at_s in times.values() if 0 <= utc_s - at_s <= NEWCOMERS_S]
         if not recent:
             del self._newcomers[_group(worker)]
             return None

@@ -7,6 +7,7 @@ job that no pool can ever run is accepted. Once the pools are known it is refuse
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 
@@ -30,29 +31,29 @@ class Provisional:
         self._refusal = refusal
         self._offers = offers
         self._offered = 0
-        self._due_s: dict[str, float] = {}  # in the order of judging
-        self._began_s: float | None = None
+        self._due_s: dict[str, UtcS] = {}  # in the order of judging
+        self._began_s: UtcS | None = None
 
-    def is_early(self, now_s: float) -> bool:
+    def is_early(self, utc_s: UtcS) -> bool:
         """Whether the start was so recent that workers and sites may still return."""
         if self._began_s is None:
-            self._began_s = now_s
-        return now_s - self._began_s < SETTLE_S
+            self._began_s = utc_s
+        return utc_s - self._began_s < SETTLE_S
 
-    def take(self, job: Job, now_s: float) -> None:
+    def take(self, job: Job, utc_s: UtcS) -> None:
         """Schedule a new job to be judged again."""
-        self._due_s[job.id] = now_s + SETTLE_S
+        self._due_s[job.id] = utc_s + SETTLE_S
 
-    def look(self, jobs: Mapping[str, Job], now_s: float) -> list[tuple[Job, Refusal]]:
+    def look(self, jobs: Mapping[str, Job], utc_s: UtcS) -> list[tuple[Job, Refusal]]:
         """Judge the jobs that are due; return those that are refused after all.
 
         A job with begun tasks was rightly accepted, and one that has ended is forgotten.
         """
-        self.is_early(now_s)  # time counts from the first call on
+        self.is_early(utc_s)  # time counts from the first call on
         if len(self._offers) != self._offered:
             self._offered = len(self._offers)
-            self._due_s = dict.fromkeys(self._due_s, now_s + SETTLE_S)
-        due = [name for name, due_s in list(self._due_s.items())[:JUDGED_MAX] if due_s <= now_s]
+            self._due_s = dict.fromkeys(self._due_s, utc_s + SETTLE_S)
+        due = [name for name, due_s in list(self._due_s.items())[:JUDGED_MAX] if due_s <= utc_s]
         refused = []
         for name in due:
             del self._due_s[name]
@@ -63,5 +64,5 @@ class Provisional:
             if refusal is not None:
                 refused.append((job, refusal))
             else:
-                self._due_s[name] = now_s + SETTLE_S
+                self._due_s[name] = utc_s + SETTLE_S
         return refused

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection
 from typing import Final
 
+from federation.clocks import MonoS
 from gateway.base.callers import AGENT_NAME
 from gateway.worker.isolation.limits import children
 
@@ -35,13 +36,13 @@ class Reaper:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()  # processes that had ended at the last look
-        self._looks_s = 0.0
+        self._looks_s = MonoS(0.0)
 
-    def look(self, own: Collection[int], now_s: float) -> None:
+    def look(self, own: Collection[int], mono_s: MonoS) -> None:
         """Remove processes that had ended by the last look, but none of `own`. Call it often."""
-        if now_s < self._looks_s:
+        if mono_s < self._looks_s:
             return
-        self._looks_s = now_s + REAP_S
+        self._looks_s = mono_s + REAP_S
         ended = {pid for pid in children(os.getpid()) if pid not in own and _has_ended(pid)}
         for pid in ended & self._seen:
             with contextlib.suppress(ChildProcessError):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from federation.clocks import UtcS
 from federation.messages.payments import Standing
 from federation.messages.reconciliation import DAY_MS, Entry, tally_of
 from federation.ranges import RangeSet
@@ -275,7 +276,7 @@ class DaysAgree(Invariant):
         ours, theirs = (
             {
                 each.currency: (each.balance_nanos, each.turnover)
-                for each in owed.statements(store, name, 0.0, END_S)
+                for each in owed.statements(store, name, UtcS(0.0), END_S)
             }
             for store, name in (
                 (MemoryStore(one.disk).settlement, other.name),
@@ -360,7 +361,7 @@ def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:
             yield f"{buyer.name} disputes {key} with {seller.name}: {here} here, {there} there"
 
 
-def _answer(row: DisputeRow) -> tuple[str, float | None]:
+def _answer(row: DisputeRow) -> tuple[str, UtcS | None]:
     return row.state, row.settled_at_s
 
 

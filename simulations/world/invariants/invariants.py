@@ -374,7 +374,7 @@ class WithinLimits(Invariant):
             for guest in reception.lobby.guests.values():
                 if guest.session.owes > DIALLER_WINDOW:
                     self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
-                silent_s = site.now_s() - guest.hearing.heard_s
+                silent_s = site.mono_s() - guest.hearing.heard_at_s
                 noticed_s = max(SILENT_BEATS * rules.heartbeat_s, rules.grace_s)
                 longest_s = noticed_s + rules.grace_s + 1.0
                 if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
@@ -406,8 +406,8 @@ class WindowsKept(Invariant):
             if worker.offer.pool != pool or worker.job:
                 continue
             for each in worker.assignments.values():
-                if each.job.whose.site and _is_shut(windows.at(each.given_s)):
-                    window = windows.at(each.given_s)
+                if each.job.whose.site and _is_shut(windows.at(each.given_at_s)):
+                    window = windows.at(each.given_at_s)
                     assert window is not None
                     text = f"{site.name} gave slots to others in window {window.name!r}"
                     self.fail(text, each.job.id)
@@ -417,7 +417,7 @@ class WindowsKept(Invariant):
         windows = next(each.windows for each in site.plan.pools if each.name == worker.plan.pool)
         utc_s = site.utc_s()
         window = windows.at(utc_s)
-        is_awake = worker.now_s() - worker.resumed_s >= WAKING_S
+        is_awake = float(worker.mono_s()) - worker.resumed_s >= WAKING_S
         if window is None or not _is_shut(window) or not is_awake:
             return
         if not window.preempts or window.stops_per_minute:
@@ -458,7 +458,7 @@ class EntitlementsKept(Invariant):
             held = [a for a in worker.assignments.values() if rule.includes(a.job.whose)]
             slots += min(worker.slots, sum(len(each.left) for each in held))
             for each in held if not rule.allows else ():
-                window = pools[pool].windows.at(each.given_s)
+                window = pools[pool].windows.at(each.given_at_s)
                 if rule.holds_in(window.name if window is not None else NO_WINDOW):
                     self.fail(f"{site} gave {each.job.whose} what it {rule}", each.job.id)
         if rule.slots_max is not None and slots > rule.slots_max:

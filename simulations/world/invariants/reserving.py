@@ -19,7 +19,7 @@ def reserve(site: Member, wish: ReservePlan) -> None:
     reception = site.reception
     if reception is None or not site.is_up or site.is_paused:
         return
-    now_s, utc_s = site.now_s(), site.utc_s()
+    mono_s, utc_s = site.mono_s(), site.utc_s()
     from_s = utc_s + wish.in_s
     wanted = Reservation(
         id=site.random_bytes(8).hex(),
@@ -31,10 +31,10 @@ def reserve(site: Member, wish: ReservePlan) -> None:
         price_nanos=0,
         currency="",
         by=USER,
-        made_s=utc_s,
+        made_at_s=utc_s,
     )
     try:
-        _, effects = reception.buying.begin(wish.sites, wanted, now_s, utc_s)
+        _, effects = reception.buying.begin(wish.sites, wanted, mono_s, utc_s)
     except CantReserve as error:
         site.note("can't reserve", str(error))
         return
@@ -64,7 +64,7 @@ class ReservationsKept(Invariant):
         workers = [each for each in self.world.plan.workers if each.site == site.name]
         total = sum(each.slots for each in workers if each.pool == pool)
         for at_s in {each.from_s for each in standing}:
-            taken = sum(each.slots for each in standing if each.from_s <= at_s < each.ends_s)
+            taken = sum(each.slots for each in standing if each.from_s <= at_s < each.ends_at_s)
             if taken > total:
                 self.fail(f"{site.name} has reserved {taken} of {total} slots of {pool}")
         slots = {each.id: each.slots for each in made}

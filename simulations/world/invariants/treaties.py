@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from federation.clocks import MonoS
 from federation.membership.gossip import State
 from federation.messages.contracts import Phase
 from federation.money import parse_money
@@ -64,7 +65,7 @@ class HoldsEnd(Invariant):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._since: dict[tuple[str, str, Phase], float] = {}  # when it was first seen
+        self._since: dict[tuple[str, str, Phase], MonoS] = {}  # when it was first seen
 
     def check(self) -> None:
         """Check all quotes and holds."""
@@ -74,11 +75,11 @@ class HoldsEnd(Invariant):
                 continue
             rules = reception.exchange.rules
             most_s = {Phase.QUOTED: rules.valid_s, Phase.HELD: rules.hold_s}
-            now_s = site.now_s()
+            mono_s = site.mono_s()
             for sale in reception.exchange.sales.sales.values():
                 if sale.phase in most_s:
                     key = site.name, sale.contract, sale.phase
-                    seen_s = now_s - self._since.setdefault(key, now_s)
+                    seen_s = mono_s - self._since.setdefault(key, mono_s)
                     if seen_s > most_s[sale.phase] + TICKS_S:
                         self.fail(f"{site.name}: {sale.contract} is {sale.phase} for {seen_s:.1f}")
 
@@ -107,8 +108,8 @@ class IdleContractsClose(Invariant):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._busy_s: dict[tuple[str, int, int], float] = {}  # by site, its run, and handle
-        self._over_s: dict[tuple[str, int, int], float] = {}  # since when its job is over
+        self._busy_s: dict[tuple[str, int, int], MonoS] = {}  # by site, its run, and handle
+        self._over_s: dict[tuple[str, int, int], MonoS] = {}  # since when its job is over
 
     def see(self, entry: Entry) -> None:
         """Note tasks that are handed out, however briefly."""
@@ -117,7 +118,7 @@ class IdleContractsClose(Invariant):
         port, worker = entry.data
         if port is PortKind.PEER:
             site = self.world.sites[entry.host]
-            self._busy_s[site.name, site.life, worker] = site.now_s()
+            self._busy_s[site.name, site.life, worker] = site.mono_s()
 
     def check(self) -> None:
         """Check every open contract."""
@@ -129,16 +130,16 @@ class IdleContractsClose(Invariant):
                         self._look(site, site.reception.broker, purchase)
 
     def _look(self, site: Member, broker: Broker, purchase: Purchase) -> None:
-        key, now_s = (site.name, site.life, purchase.handle), site.now_s()
+        key, mono_s = (site.name, site.life, purchase.handle), site.mono_s()
         worker = broker.workers.get(purchase.handle)
         if purchase.is_recovered or (worker is not None and worker.assignments):
-            self._busy_s[key] = now_s
+            self._busy_s[key] = mono_s
             self._over_s.pop(key, None)
             return
-        idle_s = now_s - self._busy_s.setdefault(key, now_s)
+        idle_s = mono_s - self._busy_s.setdefault(key, mono_s)
         over_s = 0.0
         if purchase.job not in broker.jobs:
-            over_s = now_s - self._over_s.setdefault(key, now_s)
+            over_s = mono_s - self._over_s.setdefault(key, mono_s)
         if idle_s > site.plan.deals.idle_s + LATE_S or over_s > LATE_S:
             text = f"{site.name} keeps {purchase.contract}, idle for {idle_s:.1f} s"
             self.fail(text, purchase.job)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, astuple, replace
 from itertools import chain
 
+from federation.clocks import UtcS
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
 from gateway.ledger.db.contracts.records import (
     ContractOpened,
@@ -79,25 +80,25 @@ class MemoryContracts:
             )
         return [totals[group] for group in sorted(totals)]
 
-    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+    def pending(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
 
-    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
         """See ContractStore."""
         answers = self._tables().answers
         return self._by_contract(
             lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
         )
 
-    def voided(self, start_s: float, end_s: float) -> list[Pending]:
+    def voided(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
 
     def _by_contract(
-        self, counts: Callable[[DeliveryId], bool], start_s: float, end_s: float
+        self, counts: Callable[[DeliveryId], bool], start_s: UtcS, end_s: UtcS
     ) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
         parts: dict[tuple[str, str], dict[DeliveryKey, Part]] = {}
@@ -147,7 +148,7 @@ class MemoryContracts:
 def _nothing_pending(contract: ContractOpened, job: KeptJob | None) -> Pending:
     who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
     where = (contract.side, contract.site, contract.pool, contract.job)
-    return Pending(*where, *who, contract.currency, 0, math.inf, 0, 0)
+    return Pending(*where, *who, contract.currency, 0, UtcS(math.inf), 0, 0)
 
 
 def _part(posted: Posted) -> Part:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from federation.clocks import UtcS
 from gateway.ledger.db.jobs.records import JobRow, KeptRange
 from simulations.world.memory.tables import Kept, KeptJob, Tables
 
@@ -40,7 +41,7 @@ class MemoryJobs:
         rows.sort(key=lambda row: (row.opened.submitted_at_s, row.opened.job))
         return [self._row(row) for row in rows]
 
-    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
         """See JobStore."""
         found = [
             (row.ended_at_s, row.opened.job)

@@ -6,6 +6,7 @@ Commits take time when there is a clock: records that queue meanwhile go into th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from federation.clocks import UtcS
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.db.jobs.records import AttachedLost
 from gateway.ledger.db.records import Record
@@ -123,11 +124,11 @@ class MemoryStore:
                 each.done()
         self._closed = True
 
-    def mark_lost(self, now_s: float) -> None:
+    def mark_lost(self, now_s: UtcS) -> None:
         """See Store."""
         self.write([AttachedLost(now_s)], durable=False, done=lambda: None)
 
-    def roll_up(self, now_s: float, keep_s: float) -> bool:
+    def roll_up(self, utc_s: UtcS, keep_s: float) -> bool:
         """See Store: no world lasts long enough."""
         return False
 

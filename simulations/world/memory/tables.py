@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 
+from federation.clocks import UtcS
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
 from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to
 from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
@@ -48,7 +49,7 @@ class KeptJob:
     total: int | None = None
     state: str = "open"
     reason: str = ""
-    ended_at_s: float | None = None
+    ended_at_s: UtcS | None = None
     counts: tuple[int, int, int] = (0, 0, 0)
     forgotten: bool = False
 
@@ -62,7 +63,7 @@ class Tables:
     bundles: Kept = field(default_factory=dict)
     outcomes: Kept = field(default_factory=dict)
     usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
-    capacity: dict[tuple[str, float], Capacity] = field(default_factory=dict)
+    capacity: dict[tuple[str, UtcS], Capacity] = field(default_factory=dict)
     charged: dict[str, Counter[int]] = field(default_factory=dict)
     uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)

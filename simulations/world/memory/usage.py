@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 
+from federation.clocks import UtcS
 from gateway.ledger.db.usage.queries import hours_between
 from gateway.ledger.db.usage.records import (
     Capacity,
@@ -45,8 +46,8 @@ class MemoryUsage:
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: float | None = None,
-        end_s: float | None = None,
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
@@ -68,7 +69,7 @@ class MemoryUsage:
             totals[key, each.currency] = replace(total, peak_memory_bytes=peak, **sums)
         return [totals[key] for key in sorted(totals)]
 
-    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""
         start, end = hours_between(start_s, end_s)
         found: Counter[tuple[str, int]] = Counter()

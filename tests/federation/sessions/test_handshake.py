@@ -66,15 +66,15 @@ def test_what_arrives_grants_nothing_and_what_is_acknowledged_does_from_when_it_
         pair.up(101.0)
         pair.down(102.0)
     assert pair.dialogue.is_open
-    assert pair.dialogue.granted_s == 100.0
+    assert pair.dialogue.granted_at_s == 100.0
     list(pair.lobby.tick(105.0))  # a heartbeat of the gateway's, which has heard nothing new
     pair.down(105.1)
-    assert pair.dialogue.granted_s == 100.0
+    assert pair.dialogue.granted_at_s == 100.0
     pair.dialogue.post(Pulse([]))
     pair.up(106.0)
     list(pair.lobby.tick(108.5))
     pair.down(109.0)
-    assert pair.dialogue.granted_s == 106.0
+    assert pair.dialogue.granted_at_s == 106.0
     pair.close()
 
 
@@ -127,7 +127,7 @@ def test_a_new_session_grants_by_its_own_frames() -> None:
     pair.up(201.0)
     list(pair.lobby.tick(204.0))
     pair.down(204.0)
-    assert pair.dialogue.granted_s == 201.0
+    assert pair.dialogue.granted_at_s == 201.0
     pair.close()
 
 

@@ -14,12 +14,12 @@ def silence(hearing, from_s, *, most_s=GRACE_S):
     while not hearing.is_silent(now_s, BEAT_S, most_s):
         now_s += LOOK_S
         assert now_s < from_s + 100.0, "it is never given up"
-    return now_s - hearing.heard_s
+    return now_s - hearing.heard_at_s
 
 
 def beats(hearing, pause_s, count=30):
     """Hear frames with this pause between them, and look in between; the time of the last."""
-    now_s = hearing.heard_s
+    now_s = hearing.heard_at_s
     for _ in range(count):
         until_s = now_s + pause_s
         while now_s < until_s:
@@ -72,19 +72,19 @@ def test_a_lost_pipe_and_a_new_one_are_no_word_of_the_other_end():
     hearing = Hearing(0.0)
     hearing.heard(3.0)
     hearing.restarted(20.0)
-    assert (hearing.heard_s, hearing.word_s) == (20.0, 3.0)
+    assert (hearing.heard_at_s, hearing.word_at_s) == (20.0, 3.0)
 
 
 def test_the_other_end_was_there_until_its_last_frame_can_have_come_at_the_earliest():
     hearing = Hearing(0.0)
     hearing.heard(20.0, 4.0)
-    assert (hearing.heard_s, hearing.word_s) == (20.0, 4.0)
+    assert (hearing.heard_at_s, hearing.word_at_s) == (20.0, 4.0)
     hearing.heard(20.0, 19.0)  # the same frame, when its turn has come
-    assert hearing.word_s == 4.0
+    assert hearing.word_at_s == 4.0
     hearing.heard(21.0, 3.0)
-    assert hearing.word_s == 4.0, "it never moves back"
+    assert hearing.word_at_s == 4.0, "it never moves back"
     hearing.heard(22.0, 30.0)
-    assert hearing.word_s == 22.0, "a frame comes before it is read"
+    assert hearing.word_at_s == 22.0, "a frame comes before it is read"
 
 
 def test_an_end_that_looks_every_half_second_notices_a_short_silence():

@@ -69,7 +69,7 @@ async def test_who_has_few_reservations_among_many_of_others_is_shown_them_all(m
 
 async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_another():
     mine = SimpleNamespace(
-        by=Whose("ann", project="risk"), who=read_party("user:ann"), left_s=None, state="open"
+        by=Whose("ann", project="risk"), who=read_party("user:ann"), left_at_s=None, state="open"
     )
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
@@ -88,7 +88,7 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
 
 async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
     """Neither to cancel what another user reserved, nor to reserve for another user."""
-    bobs = SimpleNamespace(by=Whose("bob"), who=read_party("user:bob"), left_s=NOON)
+    bobs = SimpleNamespace(by=Whose("bob"), who=read_party("user:bob"), left_at_s=NOON)
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
         surroundings=SimpleNamespace(utc_s=lambda: NOON),

@@ -33,7 +33,7 @@ def reserved(price_nanos=PRICE, asked_nanos=0, seller="paris"):
     town.show()
     made = Reservation(
         "london-1-1", "local", read_party("user:ann@london"), 2, UTC_S - 1, UTC_S + 3600.0,
-        price_nanos, "USD", Whose("ann"), made_s=0.0, state=State.BOOKED,
+        price_nanos, "USD", Whose("ann"), made_at_s=0.0, state=State.BOOKED,
     )  # fmt: skip
     london.broker.reserved.hold(made, seller)
     there = replace(made, price_nanos=asked_nanos or price_nanos)

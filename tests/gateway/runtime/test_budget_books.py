@@ -77,7 +77,7 @@ def test_what_was_spent_is_what_the_books_have_of_a_party(party, unit, spent):
     budget = Budget("b", read_party(party), unit, 10**18, Span.DAY)
     store = store_of(*WORK)
     assert spent_between(store.usage, budget, NOW_S - HOUR_S, NOW_S) == spent
-    known = read_known(store, Purses([budget], now_s=NOW_S), NOW_S)
+    known = read_known(store, Purses([budget], utc_s=NOW_S), NOW_S)
     assert known.spent == {"b": Spent(spent, spent)}
     assert known.owed == {}
 
@@ -91,7 +91,7 @@ def test_what_was_spent_is_what_the_books_have_of_a_party(party, unit, spent):
 def test_of_a_period_every_moment_counts_and_no_other(ends_s, span, zone):
     budget = Budget("b", read_party("ours"), "USD", 10**18, span, zone)
     records = [used(at, ended_at_s=end_s, started_at_s=end_s) for at, end_s in enumerate(ends_s)]
-    known = read_known(store_of(*records), Purses([budget], now_s=NOW_S), NOW_S)
+    known = read_known(store_of(*records), Purses([budget], utc_s=NOW_S), NOW_S)
     start_s = budget.period_at(NOW_S).start_s if span else 0.0
     spent = 7 * sum(start_s <= end_s < NOW_S for end_s in ends_s)
     assert known.spent["b"].period_nanos == spent
@@ -99,7 +99,7 @@ def test_of_a_period_every_moment_counts_and_no_other(ends_s, span, zone):
 
 def test_of_anothers_budget_what_was_spent_since_our_account_was_opened_counts():
     budget = Budget("b", read_party("ours"), "USD", 10, Span.DAY, owner="london")
-    purses = Purses([budget], now_s=NOW_S)
+    purses = Purses([budget], utc_s=NOW_S)
     at_s = NOW_S - 2 * 86_400
     account = held_of(purses.own["b"], round(at_s * 1000))
     records = [
@@ -117,7 +117,7 @@ def test_of_anothers_budget_what_was_spent_since_our_account_was_opened_counts()
 def test_an_account_of_other_terms_is_read_by_its_own():
     budget = Budget("b", read_party("ours"), "USD", 10, owner="london")
     former = SliceHeld("london", "b", 1_000, "USD", "user:bob", "ever", "Europe/London")
-    known = read_known(store_of(*WORK, former), Purses([budget], now_s=NOW_S), NOW_S)
+    known = read_known(store_of(*WORK, former), Purses([budget], utc_s=NOW_S), NOW_S)
     assert known.accounts == {former: Spent(20, 20)}
 
 

@@ -30,7 +30,7 @@ OWNER = ReservationRules(grace_s=30.0)
 def reservation(name="r1", slots=3, from_s=NOON + HOUR_S, until_s=NOON + 2 * HOUR_S, who="ann"):
     return Reservation(
         name, "fast", read_party(f"user:{who}"), slots, from_s, until_s, 7_200_000_000, "USD",
-        Whose(who), made_s=0.0, state=State.BOOKED,
+        Whose(who), made_at_s=0.0, state=State.BOOKED,
     )  # fmt: skip
 
 

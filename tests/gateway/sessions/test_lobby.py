@@ -261,7 +261,7 @@ def come_in(house):
     caller.dialogue.post(Ask(1, "jobs", {}))
     caller.step(5.0)
     house.step(5.0)
-    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
     return caller, guest
 
 
@@ -276,8 +276,8 @@ def test_a_frame_that_is_read_after_a_stop_of_the_gateway_may_be_as_old_as_the_s
     if is_ticked_first:
         house.tick(14.0)
     house.step(14.0)
-    assert guest.hearing.heard_s == 14.0
-    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert guest.hearing.heard_at_s == 14.0
+    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
 def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(make_house):
@@ -286,8 +286,8 @@ def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(
     caller.link.close()
     house.step(14.0)
     assert guest.pipe is None
-    assert guest.hearing.heard_s == 14.0
-    assert guest.hearing.word_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert guest.hearing.heard_at_s == 14.0
+    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
 def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):

@@ -100,7 +100,7 @@ def go_on(mark, seen):
     ],
 )
 def test_when_the_end_is(text, ends_s):
-    assert read_action(text, AT_S).ends_s == ends_s
+    assert read_action(text, AT_S).ends_at_s == ends_s
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_when_somebody_must_make_room():
 def test_what_may_spill_over_and_what_is_never_stopped():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
     found = closings(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)[0]
-    assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
+    assert (found.ends_at_s, found.stops_at_s) == (at("2026-11-20T17:01"), inf)
 
 
 def test_the_end_of_a_window_that_gave_more_is_known_too():
@@ -203,7 +203,7 @@ def test_the_end_of_a_window_that_gave_more_is_known_too():
     monday_s = at("2026-11-23T00:00")
     found = closings(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)[0]
     assert found is not None
-    assert (found.at_s, found.stops_s, found.slots, found.window) == (monday_s, inf, 0, "")
+    assert (found.at_s, found.stops_at_s, found.slots, found.window) == (monday_s, inf, 0, "")
 
 
 def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
@@ -211,7 +211,7 @@ def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
     begins_s = at("2026-11-20T17:00")
     for looked_s, begun_s in ((0, 0), (60, 0), (599, 0), (600, 0), (3_600, 3_000)):
-        assert rules_at(Plan((window,)), begins_s + looked_s).begun_s == begins_s + begun_s
+        assert rules_at(Plan((window,)), begins_s + looked_s).begun_at_s == begins_s + begun_s
 
 
 def test_where_nothing_is_claimed_base_claims_hold():

@@ -25,7 +25,7 @@ PAST = Past(start_s=60.0)
 
 
 def ready(name: str, since_s: float = NOW_S, busy: int = 0, **changes: object) -> Pilot:
-    pilot = Pilot(name, Stage.READY, 1, since_s, paid_s=since_s - 60.0, busy=busy)
+    pilot = Pilot(name, Stage.READY, 1, since_s, paid_since_s=since_s - 60.0, busy=busy)
     return replace(pilot, **changes)
 
 
@@ -195,7 +195,7 @@ def test_who_has_rested_is_let_go(idle_for_s, rules, is_released):
 )
 def test_a_paid_hour_is_used_to_its_end(paid_for_s, is_released):
     rules = replace(RULES, step_s=3600.0)
-    pilot = ready("a", NOW_S - 100.0, paid_s=NOW_S - paid_for_s)
+    pilot = ready("a", NOW_S - 100.0, paid_since_s=NOW_S - paid_for_s)
     assert bool(attend(rules, [pilot], Work(), PAST, NOW_S).drain) is is_released
 
 
@@ -211,7 +211,7 @@ def test_a_paid_hour_is_used_to_its_end(paid_for_s, is_released):
 )
 def test_who_ends_before_what_waits_could_makes_room(ends_in_s, rests_s, least_s, start):
     """Else work waits at pilots that it can't begin at, paid for until they end."""
-    pilot = ready("a", NOW_S - rests_s, ends_s=NOW_S + ends_in_s)
+    pilot = ready("a", NOW_S - rests_s, ends_at_s=NOW_S + ends_in_s)
     work = Work(1, 600.0, least_s=least_s)
     found = attend(RULES, [pilot], work, PAST, NOW_S)
     assert (found.start, found.drain) == (start, ("a",) * start)
@@ -277,7 +277,7 @@ def test_failed_starts_are_followed_by_pauses():
     pauses = []
     for failures in (1, 2, 3, 30):
         at_s = NOW_S
-        past = Past(60.0, failures=failures, failed_s=NOW_S)
+        past = Past(60.0, failures=failures, failed_at_s=NOW_S)
         while not attend(RULES, [], Work(1, 10.0), past, at_s).start:
             at_s += 1.0
         pauses.append(at_s - NOW_S)

@@ -182,13 +182,13 @@ PAST = Past(start_s=60.0)
         pytest.param(RULES, PAST, 130, 0, None, 0, id="never less than none"),
         pytest.param(
             RULES,
-            replace(PAST, failures=1, failed_s=NOW_S - 1),
+            replace(PAST, failures=1, failed_at_s=NOW_S - 1),
             *(0, 3, None, 3),
             id="after a failure what comes all the same",
         ),
         pytest.param(
             RULES,
-            replace(PAST, failures=1, failed_s=NOW_S - 11),
+            replace(PAST, failures=1, failed_at_s=NOW_S - 11),
             *(0, 3, None, 100),
             id="after the pause",
         ),

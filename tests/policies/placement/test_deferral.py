@@ -328,7 +328,7 @@ def live(places: dict[str, Place], ask: Ask, house: House) -> Outcome:
                 moments += [end_s] * bool(count)
             if decision.puts_off:
                 outcome.waited = True
-                moments.append(max(decision.deferral.look_s, now_s + 1.0))
+                moments.append(max(decision.deferral.look_at_s, now_s + 1.0))
             if not moments:
                 break  # its deadline leaves no room for any task
         now_s = min(moments, default=now_s)

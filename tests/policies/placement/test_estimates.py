@@ -167,7 +167,7 @@ def test_before_a_window_closes_what_may_be_stopped_begins_once_on_each_slot(
 ) -> None:
     ask = make_ask(tasks=250, task_s=10.0, price_class=price_class)
     one = found(ask)
-    assert fits(ask, one._replace(closes_s=one.begin_s + closes_in_s)) == count
+    assert fits(ask, one._replace(closes_at_s=one.begin_s + closes_in_s)) == count
 
 
 def test_a_price_that_is_going_to_be_lower_may_pay_for_a_task() -> None:

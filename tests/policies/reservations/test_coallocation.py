@@ -166,12 +166,12 @@ class World:
                 return "refused", 0.0
             parts[name] = Reservation(
                 str(name), "p", OURS, slots, 1e4, 2e4, 0, "USD", Whose(""), 0.0,
-                lease_s=self.now_s + HOLD_S,
+                held_until_s=self.now_s + HOLD_S,
             )  # fmt: skip
         if name not in parts:
             return "expired", 0.0
         parts[name] = advanced(parts[name], step, self.now_s)
-        return str(parts[name].state), parts[name].lease_s
+        return str(parts[name].state), parts[name].held_until_s
 
     def taken(self, site):
         return sum(e.slots for e in self.parts[site].values() if e.takes_slots(self.now_s))
@@ -261,7 +261,7 @@ def test_a_site_that_lets_go_without_a_word_is_found_out():
             found = super().answer(site, name, step)
             part = self.parts[site].get(name)
             if part is not None and part.state is State.BOOKING:
-                self.parts[site][name] = replace(part, lease_s=self.now_s - 1.0, from_s=0.0)
+                self.parts[site][name] = replace(part, held_until_s=self.now_s - 1.0, from_s=0.0)
             return found
 
     # One is enough: to find the smallest takes far longer.

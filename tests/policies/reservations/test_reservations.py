@@ -41,7 +41,7 @@ def made(name="r1", slots=4, from_h=1.0, until_h=3.0, **changes):
         "price_nanos": 10**9,
         "currency": "USD",
         "by": ADA,
-        "made_s": NOON,
+        "made_at_s": NOON,
         "state": State.BOOKED,
     } | changes
     from_s, until_s = NOON + from_h * HOUR_S, NOON + until_h * HOUR_S
@@ -71,12 +71,12 @@ def test_what_does_not_stand_takes_nothing():
     over = [
         made(state=State.ENDED),
         made(state=State.CANCELLED),
-        made(left_s=NOON),
-        made(state=State.HELD, lease_s=NOON),
+        made(left_at_s=NOON),
+        made(state=State.HELD, held_until_s=NOON),
         made(state=State.EXPIRED),
     ]
     assert free(Book(NO_WINDOWS, 10, RULES, over), 0, 5) == 10
-    held = made(state=State.HELD, lease_s=NOON + 1)
+    held = made(state=State.HELD, held_until_s=NOON + 1)
     assert free(Book(NO_WINDOWS, 10, RULES, [held]), 0, 5) == 6
 
 
@@ -168,7 +168,7 @@ def test_one_reserves_for_oneself_ones_group_and_project():
     ],
 )
 def test_its_state_in_a_word(state, at_h, word):
-    assert made(state=state, lease_s=NOON + 30).standing(NOON + at_h * HOUR_S) == word
+    assert made(state=state, held_until_s=NOON + 30).standing(NOON + at_h * HOUR_S) == word
 
 
 # --- money ---------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_its_state_in_a_word(state, at_h, word):
 def test_what_is_billed_at_its_end(used_h, left_h, unused, cancel, bill):
     left_s = None if left_h is None else NOON + left_h * HOUR_S
     each = made(
-        unused_factor=round(unused * 10**6), cancel_factor=round(cancel * 10**6), left_s=left_s
+        unused_factor=round(unused * 10**6), cancel_factor=round(cancel * 10**6), left_at_s=left_s
     )
     assert each.bill_nanos(Used(round(used_h * HOUR_S * 1e9))) == round(bill * 10**9)
 
@@ -206,11 +206,11 @@ def test_what_was_used_and_the_bill_are_never_more_than_its_price(used_s, left_s
     each = made(
         unused_factor=unused,
         cancel_factor=cancel,
-        left_s=None if left_s is None else NOON + left_s,
+        left_at_s=None if left_s is None else NOON + left_s,
         price_nanos=123_456_789,
     )
     bill = each.bill_nanos(Used(used_s * 10**9))
-    inside_s = min(used_s, each.slot_ns(each.ends_s) // 10**9)
+    inside_s = min(used_s, each.slot_ns(each.ends_at_s) // 10**9)
     used_nanos = Fraction(each.price_nanos * inside_s, HOUR_S)
     assert 0 <= bill <= each.total_nanos - used_nanos + 1
 
@@ -236,7 +236,7 @@ def test_spans_change_where_one_begins_and_ends():
     assert [each.most(BOB, 10) for each in rules.spans] == [10, 6, 10]
     assert [each.reserved(ADA) for each in rules.spans] == [0, 4, 0]
     [closes] = closings(rules, BOB, 10)
-    assert (closes.at_s, closes.stops_s, closes.slots, closes.room) == (
+    assert (closes.at_s, closes.stops_at_s, closes.slots, closes.room) == (
         NOON + HOUR_S, NOON + HOUR_S + 30, 6, 6,
     )  # fmt: skip
     assert closes.window == "reservation r1"
@@ -256,7 +256,7 @@ def test_what_comes_after_is_seen_as_well():
 
 
 def test_the_first_booked_has_its_slots_when_a_pool_has_become_smaller():
-    two = [made("late", slots=3, made_s=NOON + 1), made("early", slots=3, by=BOB)]
+    two = [made("late", slots=3, made_at_s=NOON + 1), made("early", slots=3, by=BOB)]
     rules = overlay(rules_at(NO_WINDOWS, NOON), two, RULES, NOON)
     span = rules.spans[1]
     assert [each.reservation for each in span.claims.reserved] == ["early", "late"]
@@ -313,7 +313,7 @@ def test_what_is_offered_instead_can_be_had(taken, slots, lasts_h):
 
 
 def test_nobody_makes_way_for_what_is_only_held():
-    held = made(from_h=-0.01, state=State.HELD, lease_s=NOON + 30)
+    held = made(from_h=-0.01, state=State.HELD, held_until_s=NOON + 30)
     rules = rules_at(NO_WINDOWS, NOON, 14 * 86_400.0)
     before, during, _ = overlay(rules, [held], RULES, NOON).spans
     assert (before.until_s, before.claims.reserved) == (NOON + 30, ())

@@ -116,7 +116,7 @@ def after_its_time(broker: Broker, report: events.Reported) -> events.Reported:
     if assignment is not None:
         at_once = max(1, min(len(report.values), worker.slots))
         ago_s = report.wall_ns / 1e9 / at_once
-        assignment.given_s -= ago_s
+        assignment.given_at_s -= ago_s
         if assignment.task_s >= worker.ahead_max_s:
             worker.given_s -= ago_s * len(assignment.left)
     return report

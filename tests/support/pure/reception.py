@@ -16,7 +16,7 @@ def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) ->
         check(config, 0.0),
         SimpleNamespace(),
         MemoryStore(disk),
-        surroundings=Surroundings(now_s=lambda: 100.0, utc_s=lambda: utc_s),
+        surroundings=Surroundings(mono_s=lambda: 100.0, utc_s=lambda: utc_s),
         seat=Seat(boot=2, **seat),
         on_stored=lambda call: call(),
         ask=lambda *_: None,

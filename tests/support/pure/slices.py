@@ -66,7 +66,7 @@ class Gateway:
     def start(self):
         self.boot += 1
         self.outcome = Outcome()
-        self.purses = Purses([self.budget], now_s=self.utc_s)
+        self.purses = Purses([self.budget], utc_s=self.utc_s)
         (self.purse,) = self.purses.own.values()
         self.lending = Lending(self.purses, self.outcome)
         self.borrowing = Borrowing(self.purses, self.boot, self.outcome)

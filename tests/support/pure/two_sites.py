@@ -400,7 +400,7 @@ class World:
         purchase = self.london.purchases.purchases[contract]
         first = TASKS * self.epochs
         left = RangeSet([(first, first + TASKS)])
-        assignment = SimpleNamespace(left=left, given_s=self.utc_s - 1e6, recalls=0)
+        assignment = SimpleNamespace(left=left, given_at_s=self.utc_s - 1e6, recalls=0)
         self.london.broker.workers[purchase.handle].assignments[self.epochs] = assignment
         return self.epochs, first
 

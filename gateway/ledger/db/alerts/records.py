@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 
 
@@ -19,7 +20,7 @@ class AlertFired:
     name: str
     key: str
     level: int
-    at_s: float
+    at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.name, self.key)
@@ -34,7 +35,7 @@ class AlertEnded:
     name: str
     key: str
     level: int
-    ended_at_s: float
+    ended_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.name, self.key)
@@ -49,5 +50,5 @@ class AlertRow:
     name: str
     key: str
     level: int
-    at_s: float
-    ended_at_s: float | None
+    at_s: UtcS
+    ended_at_s: UtcS | None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 
 
@@ -34,7 +35,7 @@ class SliceLent:
     period_ms: int
     life: int
     number: int
-    heard_at_s: float
+    heard_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.budget, self.unit, self.site)

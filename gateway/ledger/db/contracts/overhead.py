@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from federation.clocks import UtcS
 from gateway.ledger.db.contracts.records import Pending
 
 DeliveryKey = tuple[str, int, int]  # contract, epoch, first task
@@ -21,7 +22,7 @@ class Part:
     first: int
     tasks: int
     cost_nanos: int
-    at_s: float
+    at_s: UtcS
 
 
 def overhead(
@@ -63,7 +64,7 @@ def apart(
 
     A delivery of which a part is the user's counts as one of the user's.
     """
-    kinds: tuple[list[tuple[int, int, int, float]], ...] = ([], [])
+    kinds: tuple[list[tuple[int, int, int, UtcS]], ...] = ([], [])
     for key, part in deliveries.items():
         tasks, nanos = found.get(key, (0, 0))
         has_user = tasks < part.tasks

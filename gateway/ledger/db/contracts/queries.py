@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, select
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
 from gateway.ledger.db.contracts.records import Pending
@@ -14,7 +15,7 @@ from gateway.ledger.db.jobs.tables import jobs
 from gateway.ledger.db.usage.tables import IS_OVERHEAD, usage
 
 
-def deliveries_query(start_s: float, end_s: float) -> Select[Any]:
+def deliveries_query(start_s: UtcS, end_s: UtcS) -> Select[Any]:
     """Return the query for the deliveries in [start_s, end_s), for `by_contract`."""
     at = postings.c.posted_at_s
     return (
@@ -69,7 +70,7 @@ def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
 
 def _overhead(connection: Connection, job: str, site: str) -> dict[DeliveryKey, tuple[int, int]]:
     """Return the overhead in the deliveries of a site for a job, by delivery."""
-    query = deliveries_query(0.0, TIME_LIMIT_S).where(
+    query = deliveries_query(UtcS(0.0), TIME_LIMIT_S).where(
         postings.c.side == "buy", contracts.c.site == site, contracts.c.job == job
     )
     used = select(usage.c.first, usage.c.tasks, usage.c.cost_nanos, usage.c.ended_at_s).where(

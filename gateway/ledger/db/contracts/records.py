@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from federation.clocks import UtcS
 from federation.messages.contracts import Delivery, Verdict
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 from gateway.ledger.db.jobs.records import sender_of
@@ -37,7 +38,7 @@ class ContractOpened:
     price_nanos: int
     currency: str
     lease_s: float
-    opened_at_s: float
+    opened_at_s: UtcS
     max_cost_nanos: int | None = None
     minimum_nanos: int = 0
     step_ns: int = 0
@@ -81,7 +82,7 @@ class Posted:
     wall_ns: int
     cost_nanos: int
     currency: str
-    posted_at_s: float
+    posted_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.contract, self.side, self.site, self.currency)
@@ -106,7 +107,7 @@ class PostingSettled:
     state: str
     cost_nanos: int  # of the posting
     currency: str
-    settled_at_s: float
+    settled_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.contract, self.side, self.site, self.state, self.currency)
@@ -121,7 +122,7 @@ class ContractEnded:
     contract: str
     side: ContractSide
     state: str
-    ended_at_s: float
+    ended_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.contract, self.side, self.state)
@@ -148,7 +149,7 @@ def posted(
         wall_ns=delivery.wall_ns,
         cost_nanos=delivery.cost_nanos,
         currency=currency,
-        posted_at_s=delivery.at_ms / 1000,
+        posted_at_s=UtcS(delivery.at_ms / 1000),
     )
 
 
@@ -159,7 +160,7 @@ def settled(
     delivery: Delivery,
     verdict: Verdict,
     currency: str,
-    at_s: float,
+    at_s: UtcS,
 ) -> PostingSettled:
     """Return the record of the verdict on a delivery."""
     return PostingSettled(
@@ -192,7 +193,7 @@ class Pending:
     name: str
     currency: str
     records: int
-    oldest_s: float
+    oldest_s: UtcS
     tasks: int
     cost_nanos: int
     group: str = ""  # of its user, where usage is booked
@@ -234,7 +235,7 @@ class ContractRow:
     price_nanos: int
     currency: str
     lease_s: float
-    opened_at_s: float
+    opened_at_s: UtcS
     max_cost_nanos: int | None = None
     minimum_nanos: int = 0
     step_ns: int = 0
@@ -254,7 +255,7 @@ class PostingRow:
     cost_nanos: int
     state: str
     wall_ns: int
-    posted_at_s: float
+    posted_at_s: UtcS
     records: int = 1  # that it stands for, where old records are rolled up
 
     @property

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 
 STORED_BYTES_MAX: Final = 1 << 31  # of one packed value: terms, arguments, outcome
@@ -34,7 +35,7 @@ class JobOpened:
     project: str
     detached: bool
     spec: bytes
-    submitted_at_s: float
+    submitted_at_s: UtcS
     function: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -92,7 +93,7 @@ class JobEnded:
     job: str
     state: str
     reason: str
-    ended_at_s: float
+    ended_at_s: UtcS
     done: int
     failed: int
     cancelled: int
@@ -107,7 +108,7 @@ class JobEnded:
 class AttachedLost:
     """Every open attached job died with its gateway: end each with the state "lost"."""
 
-    ended_at_s: float
+    ended_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_times(self.ended_at_s)
@@ -150,11 +151,11 @@ class JobRow:
     project: str
     detached: bool
     spec: bytes
-    submitted_at_s: float
+    submitted_at_s: UtcS
     total: int | None
     state: str
     reason: str
-    ended_at_s: float | None
+    ended_at_s: UtcS | None
     done: int
     failed: int
     cancelled: int

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import func, select
 
+from federation.clocks import UtcS
 from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.jobs.queries import with_usage
 from gateway.ledger.db.jobs.records import JobRow, KeptRange
@@ -28,7 +29,7 @@ class JobStore(Protocol):
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
 
-    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
         """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
 
     def function(self, digest: bytes) -> bytes | None:
@@ -79,7 +80,7 @@ class SqlJobs:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
             return with_usage(connection, found)
 
-    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
         """See JobStore."""
         at = jobs.c.ended_at_s
         query = select(jobs.c.job).where(

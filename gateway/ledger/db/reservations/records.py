@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 from gateway.ledger.db.contracts.records import ContractSide
 
@@ -30,8 +31,8 @@ class ReservationKept:
     pool: str
     who: str
     slots: int
-    from_s: float
-    until_s: float
+    from_s: UtcS
+    until_s: UtcS
     price_nanos: int
     currency: str
     unused_factor: int
@@ -39,12 +40,12 @@ class ReservationKept:
     user: str
     group: str
     project: str
-    made_at_s: float
-    lease_s: float
-    left_at_s: float | None = None
+    made_at_s: UtcS
+    held_until_s: UtcS
+    left_at_s: UtcS | None = None
     used_ns: int = 0
     billed_nanos: int = 0
-    billed_at_s: float = 0.0
+    billed_at_s: UtcS = UtcS(0.0)
 
     def __post_init__(self) -> None:
         check_texts(self.side, self.reservation, self.site, self.whole, self.state, self.pool)
@@ -53,5 +54,11 @@ class ReservationKept:
             self.step, self.slots, self.price_nanos, self.unused_factor, self.cancel_factor
         )
         check_numbers(self.used_ns, self.billed_nanos)
-        check_times(self.from_s, self.until_s, self.made_at_s, self.lease_s, self.left_at_s or 0.0)
+        check_times(
+            self.from_s,
+            self.until_s,
+            self.made_at_s,
+            self.held_until_s,
+            self.left_at_s or UNIX_EPOCH_S,
+        )
         check_times(self.billed_at_s)

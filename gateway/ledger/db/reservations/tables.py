@@ -27,7 +27,7 @@ reservations = Table(
     Column("group", TEXT, nullable=False),
     Column("project", TEXT, nullable=False),
     Column("made_at_s", Double, nullable=False),
-    Column("lease_s", Double, nullable=False),
+    Column("held_until_s", Double, nullable=False),
     Column("left_at_s", Double),
     Column("used_ns", BigInteger, nullable=False),
     Column("billed_nanos", BigInteger, nullable=False),

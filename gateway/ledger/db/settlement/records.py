@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from federation.clocks import UtcS
 from federation.messages.payments import digest_of
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 from gateway.ledger.db.contracts.records import ContractSide
@@ -25,7 +26,7 @@ class Disputed:
     first: int
     site: str  # the other site
     reason: str
-    disputed_at_s: float
+    disputed_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.side, self.contract, self.site, self.reason)
@@ -47,7 +48,7 @@ class DisputeSettled:
     site: str
     state: DisputeState
     answer: str
-    settled_at_s: float
+    settled_at_s: UtcS
     cost_nanos: int
     currency: str
 
@@ -82,7 +83,7 @@ class StatementKept:
     details: str
     ours: bytes
     theirs: bytes
-    kept_at_s: float
+    kept_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.side, self.site, self.state, self.details)
@@ -116,7 +117,7 @@ class Payment:
     through: PaymentMeans
     amount_nanos: int
     note: str
-    paid_at_s: float
+    paid_at_s: UtcS
     attempt: int = 0
 
     def __post_init__(self) -> None:
@@ -144,7 +145,7 @@ class PaymentUndone:
     through: PaymentMeans
     amount_nanos: int
     undone_why: str
-    undone_at_s: float
+    undone_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.site, self.reference, self.currency, self.direction, self.undone_why)
@@ -167,7 +168,7 @@ class PaymentsTold:
     since_ms: int
     heard: bytes
     envelope: bytes
-    told_at_s: float
+    told_at_s: UtcS
 
     def __post_init__(self) -> None:
         check_texts(self.site)
@@ -191,10 +192,10 @@ class DisputeRow:
     first: int
     site: str
     reason: str
-    disputed_at_s: float
+    disputed_at_s: UtcS
     state: str
     answer: str
-    settled_at_s: float | None
+    settled_at_s: UtcS | None
     tasks: int
     cost_nanos: int
     currency: str
@@ -211,9 +212,9 @@ class PaymentRow:
     through: PaymentMeans
     amount_nanos: int
     note: str
-    paid_at_s: float
+    paid_at_s: UtcS
     attempt: int = 0
-    undone_at_s: float | None = None
+    undone_at_s: UtcS | None = None
     undone_why: str = ""
 
     @property
@@ -221,7 +222,7 @@ class PaymentRow:
         """Whether it was not reversed."""
         return self.undone_at_s is None
 
-    def undone(self, why: str, at_s: float) -> PaymentUndone:
+    def undone(self, why: str, at_s: UtcS) -> PaymentUndone:
         """Return the record that reverses it."""
         return PaymentUndone(
             self.site,

@@ -15,6 +15,7 @@ from sqlalchemy import (
     select,
 )
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
@@ -23,15 +24,15 @@ from gateway.ledger.db.usage.tables import SUMMED, usage, usage_hours
 _DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
 
 
-def hours_between(start_s: float, end_s: float) -> tuple[int, int]:
+def hours_between(start_s: UtcS, end_s: UtcS) -> tuple[int, int]:
     """Return the hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
     return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
 
 
 def totals_query(
     by: Sequence[Dimension],
-    start_s: float | None,
-    end_s: float | None,
+    start_s: UtcS | None,
+    end_s: UtcS | None,
     only: Mapping[Dimension, str | int],
 ) -> Select[Any]:
     """Return the query of `UsageStore.totals`: on the hourly sums where those suffice."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from federation.clocks import UtcS
 from gateway.ledger.db.checks import HOUR_S, check_numbers, check_texts, check_times
 from gateway.ledger.db.jobs.records import sender_of
 
@@ -77,8 +78,8 @@ class UsageRecord:
     pool: str
     worker: str
     state: UsageState
-    started_at_s: float
-    ended_at_s: float
+    started_at_s: UtcS
+    ended_at_s: UtcS
     wall_ns: int
     cpu_ns: int
     peak_memory_bytes: int
@@ -188,8 +189,8 @@ class Capacity:
     """
 
     pool: str
-    since_s: float
-    until_s: float
+    since_s: UtcS
+    until_s: UtcS
     slots: int
 
     def __post_init__(self) -> None:
@@ -251,7 +252,7 @@ class UsedRun:
     site: str
     price_nanos: int
     cost_nanos: int
-    ended_at_s: float
+    ended_at_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import func, select, text, union_all
 
+from federation.clocks import UtcS
 from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.usage.queries import hours_between, totals_query, usage_total
@@ -28,8 +29,8 @@ class UsageStore(Protocol):
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: float | None = None,
-        end_s: float | None = None,
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
@@ -37,7 +38,7 @@ class UsageStore(Protocol):
         `only` selects usage by these values. Whole hours are fast.
         """
 
-    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """Sum up the slot time of the hours that begin in [start_s, end_s), in order."""
 
     def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
@@ -80,8 +81,8 @@ class SqlUsage:
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: float | None = None,
-        end_s: float | None = None,
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
@@ -89,7 +90,7 @@ class SqlUsage:
         with self._reading() as connection:
             return [usage_total(len(by), row) for row in connection.execute(query)]
 
-    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""
         start, end = hours_between(start_s, end_s)
         query = (

@@ -194,7 +194,7 @@ def test_a_buyer_that_is_back_is_released_only_when_all_has_stopped(town, sales)
     town.cut.add(frozenset(("london", "paris")))
     town.sites["paris"].work(1)  # so that something is owed under it
     town.pass_time(20.0, until=lambda: sale.phase is Phase.LAPSED)
-    assert sale.lapsed_s == pytest.approx(town.now_s)
+    assert sale.lapsed_at_s == pytest.approx(town.now_s)
     town.cut.clear()
     lapsed_s = town.now_s
     hear(town, sales, deals.Resume(sale.contract))

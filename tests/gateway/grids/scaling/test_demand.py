@@ -147,7 +147,7 @@ def test_another_sites_word_for_how_long_its_tasks_take_is_bounded_and_then_meas
 def reserved(state=State.BOOKED, from_s=MIDNIGHT_S + 600.0, slots=4):
     made = Reservation(
         "r1", "cloud", read_party("user:ann"), slots, from_s, from_s + 3_600.0, 10**9, "USD",
-        Whose("ann"), made_s=MIDNIGHT_S, state=state, lease_s=MIDNIGHT_S + 30.0,
+        Whose("ann"), made_at_s=MIDNIGHT_S, state=state, held_until_s=MIDNIGHT_S + 30.0,
     )  # fmt: skip
     return overlay(rules_at(Plan(), MIDNIGHT_S), [made], ReservationRules(), MIDNIGHT_S)
 

@@ -12,7 +12,7 @@ from gateway.grids.scaling.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, At
 from policies.placement.butler import Stage
 
 START_S = 20.0
-IDLE = AtWork(slots=2, busy=0, idle_s=0.0)
+IDLE = AtWork(slots=2, busy=0, idle_since_s=0.0)
 
 
 def order(name="a", pilots=2):
@@ -117,10 +117,10 @@ def test_many_failures_of_one_order_are_one():
     fleet.see(
         [shown(name, Stand.ENDED, fault="bad image") for name in order("a", 50).names()], {}, 1
     )
-    assert (fleet.failures, fleet.why, fleet.failed_s) == (1, "bad image", 1)
+    assert (fleet.failures, fleet.why, fleet.failed_at_s) == (1, "bad image", 1)
     fleet.see([shown("b.0", Stand.ENDED)], {}, 2)
     fleet.see([shown("b.1", Stand.ENDED)], {}, 3)
-    assert (fleet.failures, fleet.failed_s) == (2, 3)
+    assert (fleet.failures, fleet.failed_at_s) == (2, 3)
     fleet.see([shown("b.2")], {"b.2": IDLE}, 4)
     assert fleet.failures == 0
     fleet.see([shown("b.2"), shown("b.3", Stand.ENDED)], {"b.2": IDLE}, 5)

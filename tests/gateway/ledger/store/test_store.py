@@ -631,7 +631,7 @@ def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) 
 
 def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:
     about: dict[str, Any] = dict.fromkeys(("whole", "site", "user", "group", "project"), "")
-    numbers = dict.fromkeys(("price_nanos", "unused_factor", "cancel_factor", "lease_s"), 7)
+    numbers = dict.fromkeys(("price_nanos", "unused_factor", "cancel_factor", "held_until_s"), 7)
     about |= {"side": "sell", "reservation": name, "step": step, "state": state, "pool": "fast"}
     about |= {"who": "all", "slots": 4, "from_s": 1.0, "until_s": until_s, "currency": "USD"}
     return ReservationKept(**{**about, **numbers, "made_at_s": 0.5, **more})

@@ -177,7 +177,7 @@ NOW_S = 1_000.0
 
 def pilot(ends_in_s: float | None, slots: int = 2, ahead_s: float = 0.0) -> Worker:
     worker = Worker(1, "w", Offer("worker w", "p", {}, "3.11", "USD"), slots, None, {})
-    worker.ends_s = None if ends_in_s is None else NOW_S + ends_in_s
+    worker.ends_at_s = None if ends_in_s is None else NOW_S + ends_in_s
     worker.ahead_s = ahead_s
     return worker
 

@@ -30,7 +30,7 @@ TARIFF = Tariff(10**9, "USD", "test")
 @pytest.fixture
 def job():
     """A job with tasks 0 to 9 and 20 to 24 waiting."""
-    made = Job("job-1", SPEC, client=1, number=1, opened_s=0.0, need=SPEC.need, counted={})
+    made = Job("job-1", SPEC, client=1, number=1, opened_at_s=0.0, need=SPEC.need, counted={})
     made.enqueue(Run(0, [b"x"] * 10, size=10))
     made.enqueue(Run(20, [b"x"] * 5, size=5))
     return made

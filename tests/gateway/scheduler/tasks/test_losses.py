@@ -67,7 +67,7 @@ class Grid(World):
         """Everything that a worker has ends well, unless `failures` says otherwise."""
         for each in self.held(worker):
             for first, stop in list(each.left):
-                passed_s = self.now_s - each.given_s if wall_s is None else wall_s
+                passed_s = self.now_s - each.given_at_s if wall_s is None else wall_s
                 self.do(
                     events.Reported(
                         worker, each.id, first, [b"r"] * (stop - first), list(failures),
@@ -170,7 +170,7 @@ def test_what_a_worker_says_of_tasks_that_it_does_not_have_is_nothing():
     grid.do(events.TasksBegun(99, ((each.id, 0, 0.0),)))
     assert each.begun == {}
     grid.do(events.TasksBegun(worker, ((each.id, 0, 1e9),)))
-    assert each.begun == {0: each.given_s}, "nothing begins before it is handed out"
+    assert each.begun == {0: each.given_at_s}, "nothing begins before it is handed out"
 
 
 # --- where it goes -----------------------------------------------------------------------------
