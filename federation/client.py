@@ -31,11 +31,11 @@ from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.outcomes import exception_of
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
-from federation.houses import check_owners
 from federation.ids import new_id
 from federation.messages.environments import Environment, read_environment, wrap
 from federation.messages.messages import OpenJob
 from federation.money import parse_money
+from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings

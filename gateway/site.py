@@ -45,37 +45,37 @@ from gateway.api.budgets_desk import watch_credit
 from gateway.api.desk import Desk
 from gateway.base.clocks import mono_now
 from gateway.base.faults import describe_fault
-from gateway.base.recalling import T
+from gateway.base.store_lookup import T
 from gateway.carbon.meters import Meters
 from gateway.config.environments import OWN_USER, TAKES_NONE
 from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
 from gateway.grids.local import LocalGrid
-from gateway.grids.scaling.keeper import Keeper
 from gateway.grids.scaling.opening import open_engine_pools, open_keepers
+from gateway.grids.scaling.pool_controller import Keeper
 from gateway.ledger.db.database import READERS
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.jobs.records import JobForgotten
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.patience import open_patiently
 from gateway.ledger.store.store import Store
-from gateway.peering.circle import Circle
-from gateway.peering.dealings import Dealings
+from gateway.peering.gossip_loop import Circle
+from gateway.peering.message_router import Dealings
 from gateway.peering.neighbours import Society
 from gateway.peering.peers import open_society
-from gateway.runtime.census import Census
-from gateway.runtime.reception import SLOW_TICKS, Reception, Seat
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.capacity_recorder import Census
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import SLOW_TICKS, Reception, Seat
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import Event
 from gateway.sessions.doorkeeper import keep_door
 from gateway.sessions.links import LinkNews
-from gateway.sessions.lobby import Guest, Lobby, News
-from gateway.sessions.pace import Pace
+from gateway.sessions.listener import Guest, Lobby, News
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch
-from gateway.settlement.bookkeeper import Bookkeeper
-from gateway.settlement.office import Office
+from gateway.sessions.token_bucket import Pace
+from gateway.settlement.context import Office
+from gateway.settlement.reconciler import Bookkeeper
 from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least

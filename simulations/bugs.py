@@ -35,7 +35,7 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
 from gateway.runtime.outbox import Outbox
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.dispatch.dispatcher import Handout
 from gateway.scheduler.model.effects import AnswerBill, Effect, Expel, Harden, Say, Side, Write
 from gateway.scheduler.model.events import JobOpened, JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
@@ -43,9 +43,9 @@ from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
 from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
-from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.disputes import Disputes
 from gateway.settlement.payments import PaymentsDesk
+from gateway.settlement.reconciler import Bookkeeper
 from policies.costs.budgets import Earmark, Purse, payers
 from policies.parties import Whose
 from policies.reservations.reservations import Book

@@ -17,8 +17,7 @@ from random import Random
 from typing import Final
 
 from federation.clocks import MonoS
-from federation.membership.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
-from federation.membership.happenings import (
+from federation.membership.events import (
     Admitted,
     Announce,
     Changed,
@@ -36,6 +35,7 @@ from federation.membership.happenings import (
     Unreachable,
     WakeAt,
 )
+from federation.membership.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
 from federation.membership.membership import BOOT_SHIFT, Membership
 from federation.membership.probing import Knobs, refresh_every_s
 from federation.messages.wire import pack

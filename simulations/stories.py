@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from federation.membership.events import Changed, Learned
 from federation.membership.gossip import PRESENT, State
-from federation.membership.happenings import Changed, Learned
 from federation.membership.probing import Knobs
 from simulations.gossip import Network, World
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.clocks import MonoS
+from federation.membership.events import Learned
 from federation.membership.gossip import BULLETINS_MAX, Bulletin, Bulletins, Notice, Topic
-from federation.membership.happenings import Learned
 from federation.membership.probing import Knobs
 from federation.membership.roster import Roster
 from federation.membership.spreading import Spreading

@@ -26,6 +26,25 @@ from typing import Final, assert_never
 from federation.chance import Chance
 from federation.clocks import MonoS
 from federation.membership.bulletins import Board
+from federation.membership.events import (
+    Admitted,
+    Announce,
+    Changed,
+    Connected,
+    Disconnected,
+    Effect,
+    Event,
+    Expelled,
+    Heard,
+    Join,
+    Leave,
+    OfPeer,
+    Overtaken,
+    Started,
+    Tick,
+    Unreachable,
+    WakeAt,
+)
 from federation.membership.exchanging import answer_exchange, tell_everything
 from federation.membership.gossip import (
     INCARNATION_MAX,
@@ -45,25 +64,6 @@ from federation.membership.gossip import (
     State,
     Topic,
     Want,
-)
-from federation.membership.happenings import (
-    Admitted,
-    Announce,
-    Changed,
-    Connected,
-    Disconnected,
-    Effect,
-    Event,
-    Expelled,
-    Heard,
-    Join,
-    Leave,
-    OfPeer,
-    Overtaken,
-    Started,
-    Tick,
-    Unreachable,
-    WakeAt,
 )
 from federation.membership.prober import Prober
 from federation.membership.probing import Knobs, exchange_every_s, probe_every_s

@@ -7,6 +7,7 @@ A change is sent at once. While changes keep coming, a round to all neighbours g
 from collections import defaultdict
 
 from federation.clocks import MonoS
+from federation.membership.events import Effect, Keep, Send
 from federation.membership.gossip import (
     NOTHING,
     TOPICS_ASKED_MAX,
@@ -19,7 +20,6 @@ from federation.membership.gossip import (
     Topic,
     Want,
 )
-from federation.membership.happenings import Effect, Keep, Send
 from federation.membership.probing import Knobs, retransmissions
 from federation.membership.roster import Roster
 from federation.membership.rumours import Rumours

@@ -3,9 +3,9 @@
     class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
 
 The base class names the sites that may send it. The parser (federation.messages.messages) takes
-every message that has a row, the router (gateway.peering.dealings) sends, checks and dispatches by
-it, a part of the gateway registers a method for each of its rows (gateway.base.handlers), and a
-test compares docs/protocol.md with them.
+every message that has a row, the router (gateway.peering.message_router) sends, checks and
+dispatches by it, a part of the gateway registers a method for each of its rows
+(gateway.base.handlers), and a test compares docs/protocol.md with them.
 """
 
 from enum import StrEnum

@@ -34,8 +34,8 @@ from gateway.ledger.db.settlement.records import (
 from gateway.ledger.db.settlement.store import SettlementStore
 from gateway.ledger.store import owed
 from gateway.ledger.store.store import Store
-from gateway.settlement.bookkeeper import Bookkeeper
 from gateway.settlement.payments import told_of
+from gateway.settlement.reconciler import Bookkeeper
 
 Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (

@@ -11,7 +11,7 @@ from gateway.api import budget_views
 from gateway.api.context import SiteContext
 from gateway.api.views import narrow
 from gateway.ledger.db.errors import StoreError
-from gateway.scheduler.model.purses import owed_by
+from gateway.scheduler.model.budget_accounts import owed_by
 from policies.parties import Party
 
 

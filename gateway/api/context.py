@@ -9,18 +9,18 @@ from federation.messages.wire import Maps
 from gateway.alerts.watch import Watch
 from gateway.config.site import SiteConfig
 from gateway.contracts.exchange import Exchange
-from gateway.grids.scaling.keeper import Keeper
+from gateway.grids.scaling.pool_controller import Keeper
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
-from gateway.peering.circle import Circle
+from gateway.peering.gossip_loop import Circle
 from gateway.peering.neighbours import Society
-from gateway.runtime.census import Census
-from gateway.runtime.reception import Reception
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.capacity_recorder import Census
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import Reception
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import Event
-from gateway.sessions.lobby import Guest, Lobby
-from gateway.settlement.bookkeeper import Bookkeeper
+from gateway.sessions.listener import Guest, Lobby
+from gateway.settlement.reconciler import Bookkeeper
 from policies.parties import Whose
 
 

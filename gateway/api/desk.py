@@ -42,8 +42,8 @@ from gateway.peering import orders
 from gateway.runtime.recovery import used_before
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
-from gateway.sessions.lobby import Guest
-from gateway.settlement.office import NoSuchEntry
+from gateway.sessions.listener import Guest
+from gateway.settlement.context import NoSuchEntry
 from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
 from policies.parties import Party
 from policies.reservations.reservations import CantReserve

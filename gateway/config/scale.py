@@ -21,7 +21,7 @@
     ca_file = "/etc/gridfed/gw.pem"      # on their hosts: the CA that pilots trust, for tls+tcp
     dry_run = false             # start and stop nothing, and say so
 
-A pool of such a kind needs this table with `max`. policies.placement.butler explains each key.
+A pool of such a kind needs this table with `max`. policies.placement.autoscaling explains each key.
 """
 
 import re
@@ -32,7 +32,7 @@ from typing import Any, Final
 from federation.address import AddressError, check_address
 from federation.money import parse_money
 from gateway.base.values import KnobError, check_known, count, flag, guarded, length_s, number
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 
 SLOTS_MAX: Final = 1_000_000
 PILOT_SLOTS_MAX: Final = 4_096

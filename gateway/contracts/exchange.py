@@ -28,6 +28,7 @@ from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.dealing import Outcome, Permits
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
+from gateway.contracts.planning.eligibility import Reach
 from gateway.contracts.planning.limits import (
     LimitWatch,
     are_bound,
@@ -35,10 +36,9 @@ from gateway.contracts.planning.limits import (
     committed_nanos,
     said_s,
 )
-from gateway.contracts.planning.looks import JUDGED_PLANS, Looks
 from gateway.contracts.planning.moving import Moving, left_out
-from gateway.contracts.planning.places import Places
-from gateway.contracts.planning.reach import Reach
+from gateway.contracts.planning.placement_plan import Places
+from gateway.contracts.planning.planning_rate import JUDGED_PLANS, Looks
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
@@ -47,8 +47,8 @@ from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.delegation import Notary
 from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
-from gateway.scheduler.model.errands import Notary
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.quotas.spending import Short

@@ -1,6 +1,6 @@
 """A gateway for checks: it admits pilots, records their Hellos, and has them run a call.
 
-It has the sessions of a real one (gateway.sessions.lobby over nng) and nothing behind them: a
+It has the sessions of a real one (gateway.sessions.listener over nng) and nothing behind them: a
 worker that came in has proved that it knows the secret, and stays for as long as its session is
 kept alive.
 """
@@ -18,7 +18,7 @@ from federation.messages.messages import Assign, NeedFunction, PutFunction, Repo
 from federation.sessions.nng import NngPort
 from gateway.base.clocks import mono_now
 from gateway.config.limits import HouseRules
-from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
 TURN_S: Final = 0.05  # the interval of checks for opened and closed pipes
 # os.getenv, pickled by hand: a gateway can't pickle, and this one need not.

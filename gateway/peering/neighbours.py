@@ -11,8 +11,8 @@ import trio
 from federation.clocks import MonoS
 from federation.signed.envelopes import Sealer, Verifier
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.runtime.reception import Seat
-from gateway.sessions.lobby import Guest
+from gateway.runtime.server import Seat
+from gateway.sessions.listener import Guest
 
 
 class Outgoing(Protocol):
@@ -101,7 +101,7 @@ class Society(Neighbours, Protocol):
 
     @property
     def seat(self) -> Seat:
-        """The seat of this site; see gateway.runtime.reception."""
+        """The seat of this site; see gateway.runtime.server."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Talk to other sites until cancelled; started once `seat` and the rest are available."""

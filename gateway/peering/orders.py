@@ -17,7 +17,7 @@ from federation.signed.identity import site_id
 from federation.signed.statements import REASON_CHARS_MAX, TOKEN_PATTERN
 from federation.signed.tokens import Scope, UserToken, check_token, write_token
 from federation.users import check_user
-from gateway.peering.entrance import join
+from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
 from gateway.trust.invitations import SECRET_BYTES, VALID_S, write_invitation

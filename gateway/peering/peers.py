@@ -2,7 +2,7 @@
 
     Peers.run
     ├── Sessions.run     sessions dialled by others and by us       (gateway.sessions.peer_sessions)
-    ├── Entrance.run     invited sites                                 (gateway.peering.entrance)
+    ├── Entrance.run     invited sites                                 (gateway.peering.join_server)
     ├── _read, _write    statements that others pass on: read in slices, written in batches
     └── _tick            key rotation, reopening of ports
 
@@ -35,8 +35,8 @@ from gateway.config.site import SiteConfig
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.peering import orders
 from gateway.peering.directory import SiteDirectory
-from gateway.peering.entrance import Entrance
-from gateway.runtime.reception import Seat
+from gateway.peering.join_server import Entrance
+from gateway.runtime.server import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import (
@@ -48,13 +48,13 @@ from gateway.sessions.links import (
     LinkSilent,
     LinkUp,
 )
-from gateway.sessions.lobby import Guest, Lobby, News
-from gateway.sessions.pace import Pace
+from gateway.sessions.listener import Guest, Lobby, News
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch, Sessions
+from gateway.sessions.token_bucket import Pace
 from gateway.trust.card_rates import Reopening
+from gateway.trust.grant_signer import SigningNotary
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
-from gateway.trust.notary import SigningNotary
 from gateway.trust.passes import Passes
 from gateway.trust.permits import BookPermits
 from gateway.trust.registry import WORDS_MAX, Registry, Word, pack_words, unpack_words

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.messages.contracts import Delivery, Verdict
-from gateway.base.recalling import Recall
+from gateway.base.store_lookup import Recall
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db.contracts.records import (
     ContractEnded,

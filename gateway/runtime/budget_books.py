@@ -12,8 +12,8 @@ from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.usage.records import Dimension, is_for_its_user
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
+from gateway.scheduler.model.budget_accounts import Debtor, Purses, Spent, owed_by
 from gateway.scheduler.model.credits import free_times
-from gateway.scheduler.model.purses import Debtor, Purses, Spent, owed_by
 from policies.costs.budgets import Budget
 from policies.parties import Kind, Party
 

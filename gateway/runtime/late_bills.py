@@ -12,7 +12,7 @@ from typing import Final
 
 from federation.messages.contracts import BILL_FIELDS, Delivery, Verdict
 from federation.messages.deals import Settle
-from gateway.base.recalling import Recall
+from gateway.base.store_lookup import Recall
 from gateway.ledger.db.contracts.records import settled
 from gateway.ledger.db.contracts.store import ContractStore
 from gateway.scheduler.model.effects import AnswerBill, Effect, Say, Side, Write

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from federation.messages.messages import Assign, NeedFunction, PutFunction, RejectJob
-from gateway.base.recalling import Recall, recall_now
+from gateway.base.store_lookup import Recall, recall_now
 from gateway.ledger.db.jobs.records import FunctionKept, JobEnded, JobOpened, OutcomeKept
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
@@ -31,7 +31,7 @@ from gateway.scheduler.model.effects import (
     Tell,
     Write,
 )
-from gateway.sessions.lobby import Guest, Lobby
+from gateway.sessions.listener import Guest, Lobby
 
 _Waiting = Tell | Say | AnswerBill
 

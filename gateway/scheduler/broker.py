@@ -27,13 +27,13 @@ from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.ledger.db import records
-from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.dispatch.dispatcher import Handout
 from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.scheduler.model.events import Event, JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
-from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.model.terms import opened_record
 from gateway.scheduler.quotas.accounts import Accounts, Client, Limits
 from gateway.scheduler.quotas.admission import Admission
@@ -44,7 +44,7 @@ from gateway.scheduler.quotas.reserved import Reserved
 from gateway.scheduler.quotas.roster import Roster
 from gateway.scheduler.quotas.spending import Ending, Spending
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.endings import Endings
+from gateway.scheduler.tasks.completion import Endings
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, is_sound, within_bounds

@@ -10,7 +10,7 @@ from typing import Any, Final
 from federation.clocks import MonoS
 from federation.sessions.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.sessions.lanes import Lanes
-from gateway.sessions.lobby import Guest, Lobby, News, Said
+from gateway.sessions.listener import Guest, Lobby, News, Said
 
 # The weight of messages that one turn takes, in total and of one guest before the next guest's
 # turn. A message weighs 1, and 1 more for each TASKS_COUNTED tasks in it.

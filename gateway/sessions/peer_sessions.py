@@ -2,7 +2,7 @@
 
     Sessions.run
     ├── TrioLinks.run    the sessions that this site dials             (gateway.sessions.driving)
-    ├── _receive         frames of the sessions that others dialled    (gateway.sessions.lobby)
+    ├── _receive         frames of the sessions that others dialled    (gateway.sessions.listener)
     ├── _go_on           the rest of them, part by part                (gateway.sessions.inbox)
     ├── _watch_pipes
     └── _tick            heartbeats, expired sessions
@@ -22,7 +22,7 @@ from federation.transport import Port
 from gateway.base.clocks import mono_now
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.inbox import Inbox
-from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 
 TICK_S: Final = 0.05
 

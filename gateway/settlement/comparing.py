@@ -28,7 +28,7 @@ from federation.messages.reconciliation import (
 from federation.money import format_money
 from gateway.config.books import PERIODS, period_of
 from gateway.settlement import payments
-from gateway.settlement.office import AHEAD_MAX_MS
+from gateway.settlement.context import AHEAD_MAX_MS
 
 SKEW_MS: Final = 60_000
 ENVELOPE_BYTES_MAX: Final = 1 << 15  # of a stored envelope: sums in two hundred currencies

@@ -15,7 +15,7 @@ from gateway.ledger.db.contracts.records import PostingRow
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import Disputed, DisputeRow, DisputeSettled
 from gateway.scheduler.model.effects import Side
-from gateway.settlement.office import AHEAD_MAX_MS, NoSuchEntry, Office
+from gateway.settlement.context import AHEAD_MAX_MS, NoSuchEntry, Office
 
 
 class Disputes:

@@ -17,7 +17,7 @@ from federation.messages.wire import pack
 from gateway.ledger.accounting.settlement import lines, matches
 from gateway.ledger.db.settlement.records import PaymentsTold
 from gateway.ledger.store import owed
-from gateway.settlement.office import Office
+from gateway.settlement.context import Office
 
 TOLD_MAX: Final = 5  # payments of one message that are reported to people
 ENVELOPE_BYTES_MAX: Final = 1 << 19

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 from federation.clocks import MonoS, UtcS
 from federation.signed.identity import Refusal
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
+from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
 from gateway.trust.permissions import ANY, Request, Verb
 from gateway.trust.registry import Registry
 from policies.tariffs import Tariff

@@ -6,9 +6,9 @@
     ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal
 
-The books (gateway.worker.roster) make the decisions. The agent outlives its slots, names the task
-at fault when a slot dies, and never opens a payload. The gateway decides whether a failed task is
-retried.
+The books (gateway.worker.task_book) make the decisions. The agent outlives its slots, names the
+task at fault when a slot dies, and never opens a payload. The gateway decides whether a failed task
+is retried.
 """
 
 import math
@@ -56,13 +56,13 @@ from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
-from gateway.worker.roster import LEVEL_S, Roster
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
 from gateway.worker.slot.channel import is_part
 from gateway.worker.slot.functions import Functions
 from gateway.worker.slot.meter import Attention, Moment
 from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
+from gateway.worker.task_book import LEVEL_S, Roster
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 

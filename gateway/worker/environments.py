@@ -17,8 +17,8 @@ from federation.messages.environments import Environment
 from gateway.worker.isolation.homes import BARE, Home, key_of
 from gateway.worker.isolation.host import EnvironmentUnavailable, Host
 from gateway.worker.pieces import Piece, SlotBook, Terms
-from gateway.worker.roster import Roster
 from gateway.worker.slot.process import SlotProcess
+from gateway.worker.task_book import Roster
 
 PATIENCE_S: Final = 1.0  # an environment that takes longer holds up no slot that the gateway counts
 REFUSED_S: Final = 30.0  # an environment that could not be made is not retried for this time

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from gateway.worker.isolation.limits import describe_memory
 from gateway.worker.pieces import SlotBook, Terms
-from gateway.worker.roster import Roster
 from gateway.worker.slot.meter import Moment
 from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
+from gateway.worker.task_book import Roster
 
 # for a slot: allows for a busy host, and a container that is unpacked
 START_MAX_NS: Final = 120 * 10**9

@@ -13,7 +13,7 @@ from federation.messages.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
 from policies.placement.asks import Ask, House, WhenClosed
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.market import Candidate, Span
 from policies.placement.outlook import Curve
 from policies.placement.placement import Refusal

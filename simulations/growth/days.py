@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from policies.placement.asks import Objective
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 from simulations.growth.cloud import Cloud, Habits
 from simulations.growth.optimum import Span, Terms, least_for_curve
 from simulations.growth.runs import DAY_S, pool_of, under_clock

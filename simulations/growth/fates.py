@@ -18,7 +18,7 @@ from gateway.grids.contract import Stand
 from gateway.grids.scaling.fleet import DIAL_S, DIAL_STARTS
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
 from policies.placement.asks import CHEAPEST, FASTEST
-from policies.placement.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
+from policies.placement.autoscaling import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
 from simulations.growth.cloud import Cloud, Habits, Instance, Spread
 from simulations.growth.runs import pool_of, under_clock, work_of
 from simulations.growth.site import Life, Seen, Site

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
-from gateway.grids.scaling.keeper import ROUND_S
+from gateway.grids.scaling.pool_controller import ROUND_S
 from policies.placement.asks import FASTEST, Objective
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 from simulations.growth.cloud import Bucket, Cloud, Habits
 from simulations.growth.site import POOL, Life, Seen, Site, Spent
 from simulations.world.trioclock import TrioClock, determined

@@ -15,7 +15,7 @@ from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
-from gateway.grids.scaling.keeper import ROUND_S, Keeper
+from gateway.grids.scaling.pool_controller import ROUND_S, Keeper
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
@@ -23,7 +23,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.trust.notary import SigningNotary
+from gateway.trust.grant_signer import SigningNotary
 from policies.placement.asks import Wishes
 from policies.placement.placement import Offer
 from simulations.growth.cloud import Cloud, CloudGrid, Guest, Instance

@@ -14,24 +14,24 @@ from federation.messages import messages
 from federation.messages.messages import Ask
 from gateway.api import books_desk
 from gateway.api.desk import Desk
-from gateway.base.recalling import T
+from gateway.base.store_lookup import T
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db import records
-from gateway.peering.circle import Circle
-from gateway.peering.dealings import Dealings
-from gateway.runtime.census import Census
-from gateway.runtime.reception import Reception, Seat
-from gateway.runtime.surroundings import Surroundings
+from gateway.peering.gossip_loop import Circle
+from gateway.peering.message_router import Dealings
+from gateway.runtime.capacity_recorder import Census
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import Reception, Seat
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell, Write
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.ports import PortKind
 from gateway.sessions.links import LinkNews
-from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.listener import Guest, Lobby, News
 from gateway.sessions.peer_sessions import TICK_S
-from gateway.settlement.office import Office
-from gateway.trust.notary import SigningNotary
+from gateway.settlement.context import Office
+from gateway.trust.grant_signer import SigningNotary
 from simulations.world.host import Ground, Host
 from simulations.world.keeper import Keeper
 from simulations.world.memory.disk import Disk

@@ -1,14 +1,14 @@
 """The real Bookkeeper on the heap; `run`, `in_turn` and `_look`, which need trio, are replaced.
 
 Its jobs wait only for commits, because reading takes no time here. They are resumed after those by
-callbacks, one after the other, in the order of gateway.settlement.bookkeeper.Bookkeeper.
+callbacks, one after the other, in the order of gateway.settlement.reconciler.Bookkeeper.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import TypeVar, cast
 
-from gateway.settlement.bookkeeper import Bookkeeper
-from gateway.settlement.office import Office
+from gateway.settlement.context import Office
+from gateway.settlement.reconciler import Bookkeeper
 from gateway.settlement.turns import OURS, Job
 from simulations.world.host import Host
 

@@ -19,7 +19,7 @@ from federation.signed.identity import SiteKey
 from federation.transport import Link
 from gateway.config.limits import HouseRules
 from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, Links, LinkSilent, LinkUp
-from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, TurnedAway
+from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, TurnedAway
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.trust import introduction
 from gateway.trust.introduction import SiteCredentials

@@ -17,11 +17,11 @@ from federation.transport import Port
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.store.store import Store
-from gateway.peering.circle import Circle
-from gateway.runtime.reception import Reception
-from gateway.runtime.surroundings import Surroundings
+from gateway.peering.gossip_loop import Circle
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import Reception
 from gateway.sessions.links import LinkNews
-from gateway.sessions.lobby import News
+from gateway.sessions.listener import News
 from gateway.site import Site
 from simulations.world.clock import Clock
 from simulations.world.gateway import Member, read_now

@@ -13,13 +13,13 @@ from federation.clocks import MonoS
 from federation.errors import GridError
 from gateway.config.limits import HouseRules
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.runtime.reception import Seat
+from gateway.runtime.server import Seat
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import LinkNews
-from gateway.sessions.lobby import Guest, Lobby, News
+from gateway.sessions.listener import Guest, Lobby, News
 from gateway.sessions.peer_sessions import PipeWatch, Sessions
+from gateway.trust.grant_signer import SigningNotary
 from gateway.trust.introduction import SiteCredentials
-from gateway.trust.notary import SigningNotary
 from simulations.world.host import Host
 from simulations.world.peers import LIMITS, SERVICE, PlannedDirectory, Roll
 

@@ -34,9 +34,9 @@ from gateway.worker.conversation import PULSE_S
 from gateway.worker.outbox import Outbox
 from gateway.worker.oversight import BEGUN_S
 from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
-from gateway.worker.roster import LEVEL_S, Roster
 from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.slot.functions import Functions
+from gateway.worker.task_book import LEVEL_S, Roster
 from simulations.world.driving import HostDriver
 from simulations.world.host import Ground, Host
 from simulations.world.network import MemoryLink

@@ -1,7 +1,7 @@
 """A site of the year: the real exchange, broker, windows and prices, without their surroundings.
 
-The sessions, frames and store of gateway.runtime.reception, gateway.runtime.outbox and
-gateway.peering.dealings are left
+The sessions, frames and store of gateway.runtime.server, gateway.runtime.outbox and
+gateway.peering.message_router are left
 out: events are passed directly, a record is stored when it is written, and a message reaches
 another site after a moment. Nothing is decided here.
 """
@@ -35,7 +35,7 @@ from gateway.scheduler.model.effects import (
     Tell,
     Write,
 )
-from gateway.trust.notary import SigningNotary
+from gateway.trust.grant_signer import SigningNotary
 from policies.costs.carbon import Emissions, Intensity, mg_per_kwh
 from simulations.world.clock import Clock
 from simulations.world.peers import Roll

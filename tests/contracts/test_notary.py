@@ -7,8 +7,8 @@ from support.pure.site_keys import NOW_S, Circle, key
 from support.pure.town import PlainNotary
 
 from federation.messages.deals import AskQuote
-from gateway.scheduler.model.errands import Errand, NotGranted, check_ask
-from gateway.trust.notary import SigningNotary
+from gateway.scheduler.model.delegation import Errand, NotGranted, check_ask
+from gateway.trust.grant_signer import SigningNotary
 
 SITES = ("london", "paris", "lyon", "nice")
 ERRAND = Errand(

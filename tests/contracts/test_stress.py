@@ -19,7 +19,7 @@ from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.nng import NngLink, NngPort
 from federation.transport import TlsSettings
 from gateway.config.limits import HouseRules
-from gateway.sessions.lobby import CameIn, Left, Lobby, Said
+from gateway.sessions.listener import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
 

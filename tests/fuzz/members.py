@@ -52,7 +52,7 @@ from federation.signed import grants
 from federation.signed.envelopes import ALL, body_of
 from federation.signed.grants import Bounds, Purpose
 from federation.signed.strict import INTEGER_MAX
-from gateway.peering.dealings import KIND
+from gateway.peering.message_router import KIND
 from gateway.trust.registry import Registry
 from tests.fuzz.guests import PYTHON
 from tests.fuzz.values import Level

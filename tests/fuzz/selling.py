@@ -9,7 +9,7 @@ from typing import Final
 
 from federation.sessions.nng import NngPort
 from gateway.config.limits import HouseRules
-from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said
+from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.registry import Registry
 from tests.fuzz.members import SellerRole

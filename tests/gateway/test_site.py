@@ -25,7 +25,7 @@ from gateway.config.limits import HouseRules
 from gateway.config.site import PoolConfig, SiteConfig, check
 from gateway.ledger.db.errors import StoreFailed
 from gateway.ledger.store.store import SqlStore
-from gateway.runtime import surroundings
+from gateway.runtime import environment
 from gateway.site import Site
 
 pytestmark = pytest.mark.real
@@ -310,7 +310,7 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
             self.on_fatal(error)
             raise error
 
-    monkeypatch.setattr(surroundings, "SqlStore", Failing)
+    monkeypatch.setattr(environment, "SqlStore", Failing)
     said = []
     listen = (f"ipc://{tmp_path}/gw.sock",)
     site = Site(check(SiteConfig(listen=listen, state=str(tmp_path)), 0.0), said.append)

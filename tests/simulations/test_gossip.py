@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from federation.membership.events import Heard, Send
 from federation.membership.gossip import INCARNATION_MAX, Claim, Gossip, News, Ping, State, to_plain
-from federation.membership.happenings import Heard, Send
 from federation.membership.membership import BOOT_SHIFT, Membership
 from federation.membership.probing import Knobs, retransmissions
 from federation.membership.roster import Roster

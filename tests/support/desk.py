@@ -10,7 +10,7 @@ import trio
 
 from federation.messages.messages import Answer, Ask
 from gateway.config.site import SiteConfig
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from gateway.scheduler.model import events
 from gateway.site import Site
 

@@ -12,7 +12,7 @@ from support import compiled_sql
 import gateway.cli.operate.serve
 import gateway.site
 import gateway.worker.agent  # noqa: F401
-from federation.houses import check_owners
+from federation.package_conflicts import check_owners
 from gateway.ledger.store.store import SqlStore
 
 check_owners()

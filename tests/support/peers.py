@@ -17,7 +17,7 @@ from gateway.config.limits import HouseRules
 from gateway.config.site import SiteConfig
 from gateway.peering.peers import Peers
 from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
-from gateway.sessions.lobby import CameIn, Left, Said
+from gateway.sessions.listener import CameIn, Left, Said
 from gateway.trust import book_file, introduction
 from gateway.trust.book import TrustBook
 from gateway.trust.introduction import SiteCredentials

@@ -31,7 +31,7 @@ from federation.payload import seal_call, seal_function
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.nng import NngLink
 from gateway.config.site import SiteConfig, check
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from gateway.site import Site
 
 READY_S = 300.0

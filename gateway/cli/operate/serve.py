@@ -23,7 +23,7 @@ from federation.address import (
 )
 from federation.clocks import UtcS
 from federation.errors import GridError
-from federation.houses import NameCollision, check_owners
+from federation.package_conflicts import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.base.child import collect_seldom
 from gateway.base.no_pickle import forbid_unpickling

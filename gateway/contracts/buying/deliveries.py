@@ -11,7 +11,7 @@ from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Verdict
 from federation.ranges import RangeSet
-from gateway.contracts.buying.resting import Resting
+from gateway.contracts.buying.site_backoff import Resting
 from gateway.contracts.model.dealing import Outcome, Permits
 from gateway.contracts.model.purchase import (
     Purchase,
@@ -25,7 +25,7 @@ from gateway.contracts.model.purchase import (
 )
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.dispatch.handout import EPOCH_BITS
+from gateway.scheduler.dispatch.dispatcher import EPOCH_BITS
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.jobs import Assignment

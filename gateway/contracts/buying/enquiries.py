@@ -15,12 +15,12 @@ from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Move, Phase, move
 from gateway.config.contracts import DealRules
-from gateway.contracts.buying.resting import Resting
+from gateway.contracts.buying.site_backoff import Resting
 from gateway.contracts.model.dealing import Outcome, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
+from gateway.scheduler.model.delegation import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.scheduler.model.effects import Side
-from gateway.scheduler.model.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import wishes_plain
 from gateway.scheduler.model.jobs import Job

@@ -11,7 +11,7 @@ credit, recall, retries and fencing are the same as for our own workers.
 `gateway.contracts.buying.enquiries` covers the steps up to Hold; this module covers a contract's
 life from Held on. `gateway.contracts.model.purchase` checks a seller's messages,
 `gateway.contracts.buying.deliveries` counts and books deliveries, and
-`gateway.contracts.buying.resting` keeps the back-off of sellers.
+`gateway.contracts.buying.site_backoff` keeps the back-off of sellers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.enquiries import Enquiries
-from gateway.contracts.buying.resting import Resting
+from gateway.contracts.buying.site_backoff import Resting
 from gateway.contracts.model.dealing import RELAY, Outcome, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
@@ -37,9 +37,9 @@ from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.delegation import Notary
 from gateway.scheduler.model.dispatch import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.effects import AnswerBill, SendFunction, Side
-from gateway.scheduler.model.errands import Notary
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import check_ranges
 from gateway.scheduler.model.jobs import Job

@@ -20,8 +20,8 @@ from federation.messages.messages import Results
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.scheduler.model.delegation import Errand
 from gateway.scheduler.model.effects import Charge
-from gateway.scheduler.model.errands import Errand
 from gateway.scheduler.model.events import JobSpec
 from policies.costs.pricelist import PriceNow
 from policies.tariffs import Tariff

@@ -25,7 +25,7 @@ from gateway.contracts.model.sale import Sale
 from gateway.contracts.selling.shortfalls import Shortfalls
 from gateway.contracts.selling.showing import cold_slots, waiting
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model.errands import Notary, NotGranted, check_ask
+from gateway.scheduler.model.delegation import Notary, NotGranted, check_ask
 from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import BadJob, check_spec
 from gateway.scheduler.model.jobs import Worker

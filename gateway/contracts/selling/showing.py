@@ -25,7 +25,7 @@ from policies.calendar.weeks import DAY_S, HORIZON_DAYS
 from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow
 from policies.parties import ANOTHER_SITE
-from policies.placement.butler import NO_GROWTH
+from policies.placement.autoscaling import NO_GROWTH
 from policies.placement.placement import Tags
 from policies.tariffs import MILLION, Extras
 

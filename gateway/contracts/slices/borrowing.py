@@ -26,8 +26,8 @@ from gateway.contracts.model.dealing import Outcome
 from gateway.contracts.model.purchase import shown
 from gateway.contracts.slices.lending import PASSING, Wants, calendar, start_ms
 from gateway.ledger.db.budgets.records import SliceHeld
+from gateway.scheduler.model.budget_accounts import Purses, Spent
 from gateway.scheduler.model.effects import Side
-from gateway.scheduler.model.purses import Purses, Spent
 from policies.calendar.periods import Span, read_zone
 from policies.costs.budgets import Budget, Purse
 from policies.parties import read_party

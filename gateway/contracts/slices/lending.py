@@ -22,8 +22,8 @@ from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Outcome
 from gateway.ledger.db.budgets.records import SliceLent
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.effects import Side
-from gateway.scheduler.model.purses import Purses
 from policies.costs.budgets import Purse
 
 ACCOUNTS_MAX: Final = 20  # of one site and budget: one that was written off and opened anew is two

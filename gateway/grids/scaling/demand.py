@@ -13,7 +13,7 @@ from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.quotas.occupancy import is_reserved
 from policies.access.claims import Seats
 from policies.placement.asks import Objective
-from policies.placement.butler import Work, haste
+from policies.placement.autoscaling import Work, haste
 from policies.placement.estimates import TASK_MIN_S
 from policies.placement.placement import Need, Offer, counted, judge
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
-from policies.placement.butler import MINUTE_S, Past, Pilot, Stage
+from policies.placement.autoscaling import MINUTE_S, Past, Pilot, Stage
 
 UNSEEN_S: Final = 60.0  # an order that the grid does not show after this time is made again, …
 TRIES_MAX: Final = 3  # … up to this many times in all

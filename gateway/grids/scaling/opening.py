@@ -21,7 +21,7 @@ from gateway.grids.contract import GridFault, GridKind, Launch
 from gateway.grids.delegating import Home
 from gateway.grids.delegation.engine_pool import EngineHome, EnginePool
 from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
-from gateway.grids.scaling.keeper import Expect, Keeper
+from gateway.grids.scaling.pool_controller import Expect, Keeper
 from gateway.scheduler.broker import Broker
 from gateway.trust.keys import write_private
 

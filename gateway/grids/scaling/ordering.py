@@ -29,7 +29,7 @@ from gateway.grids.contract import (
     Stand,
 )
 from gateway.grids.scaling.fleet import Fleet, order_of
-from policies.placement.butler import MINUTE_S
+from policies.placement.autoscaling import MINUTE_S
 from policies.placement.placement import Tags
 
 CALL_S: Final = 60.0  # the time limit of a call to the grid

@@ -1,7 +1,7 @@
 """Statements of account: the balances between two sites, equal on both sides. Pure.
 
 A statement is made from the bookings of both sites: paid deliveries and reversals, with the same
-time (gateway.settlement.bookkeeper compares them), and payments, by the same reference, each at the
+time (gateway.settlement.reconciler compares them), and payments, by the same reference, each at the
 time when its site's people saw it. The balance at one site is therefore that at the other with the
 sign changed, to the nano-unit, except for payments that only one site has booked by then, and for
 amounts that one site has written off. Deliveries without a verdict are held: they are listed

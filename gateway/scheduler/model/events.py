@@ -13,9 +13,9 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.ranges import Range
 from federation.users import site_of
-from gateway.scheduler.model.errands import Allowance
+from gateway.scheduler.model.budget_accounts import Debtor, Spent
+from gateway.scheduler.model.delegation import Allowance
 from gateway.scheduler.model.ports import PortKind
-from gateway.scheduler.model.purses import Debtor, Spent
 from policies.access.entitlements import Entitlements, Work
 from policies.access.shares import FairShare
 from policies.access.windows import Rules
@@ -24,7 +24,7 @@ from policies.costs.pricelist import PriceNow
 from policies.costs.volumes import Buyer
 from policies.parties import Whose
 from policies.placement.asks import Wishes
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.environments import kind_of
 from policies.placement.placement import FrozenTags, Need, Tags
 from policies.tariffs import PriceClass, Tariff

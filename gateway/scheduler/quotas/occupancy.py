@@ -28,7 +28,7 @@ from policies.access import claims as claiming
 from policies.access.claims import Claims, Level, Seats
 from policies.access.windows import Closing, Rules, Span, closing_at, closings
 from policies.parties import Party, Whose
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.placement import Refusal
 from policies.reservations.reservations import NAMED
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.ledger.db.usage.records import seller_of
-from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.model.budget_accounts import Purses
 from policies.costs.budgets import Earmark, Purse, named, payers, unpayable
 from policies.parties import Whose
 from policies.reservations.reservations import Reservation

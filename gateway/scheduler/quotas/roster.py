@@ -13,7 +13,7 @@ from typing import Final
 from federation.clocks import UtcS
 from gateway.scheduler.model.events import PilotsAwaited, PilotSeen, PoolGrows, WorkerJoined
 from gateway.scheduler.model.jobs import Job, Worker
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.placement import Offer, counted, judge
 from policies.tariffs import Tariff
 

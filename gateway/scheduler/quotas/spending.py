@@ -12,9 +12,9 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.reasons import Reason
 from gateway.ledger.db.usage.records import UsageRecord
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job
-from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.quotas.reserved import Reserved
 from policies.costs.budgets import Purse, Running, Waiting, named, payers, unpayable
 from policies.parties import Kind

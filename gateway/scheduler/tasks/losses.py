@@ -33,7 +33,7 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import Reported, WorkerGone
 from gateway.scheduler.model.jobs import Assignment, Doing, Job, Loss, Run, Strikes, Worker
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.endings import Endings
+from gateway.scheduler.tasks.completion import Endings
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 
 LISTED_MAX: Final = 10  # losses that an error lists

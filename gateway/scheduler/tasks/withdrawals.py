@@ -15,7 +15,7 @@ from typing import Any, Final
 from federation.messages.messages import Answer, Dropped
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
-from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.dispatch.dispatcher import Handout
 from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
 from gateway.scheduler.quotas.accounts import Client

@@ -3,7 +3,7 @@
 The slot writes the task that it is at and the time since when; the agent reads both to enforce time
 limits and to name the task at fault when the slot dies. The agent writes a limit; the slot starts
 no task at or past it. That takes unstarted tasks back even while a task holds the interpreter for
-seconds: see gateway.worker.roster. The agent also writes the time at which it is going to stop a
+seconds: see gateway.worker.task_book. The agent also writes the time at which it is going to stop a
 task, for the task to read.
 
 Each cell is an aligned 64-bit integer in a shared mapping, written by one side only, so that no

@@ -17,7 +17,7 @@ from federation.sessions.session import DIALLER_WINDOW
 from gateway.ledger.accounting.journal import Booked
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.usage.records import Dimension, UsageRecord
-from gateway.runtime.reception import BACKLOG_MAX
+from gateway.runtime.server import BACKLOG_MAX
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect
 from gateway.scheduler.model.jobs import Job as BrokerJob

@@ -21,7 +21,7 @@ from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.db.usage.records import Dimension
 from policies.access.claims import EVERYTHING
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 from policies.reservations.reservations import ReservationRules
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

@@ -11,7 +11,7 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client
 from federation.errors import JobRefused, QueueLimitReached
 from gateway.config.site import PoolConfig
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from policies.access.entitlements import Entitlements, Rule
 from policies.access.windows import Plan, Window
 from policies.calendar.hours import Hours

@@ -14,7 +14,7 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client
 from gateway.config.carbon import CarbonConfig, SeriesConfig
 from gateway.config.site import PoolConfig
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from policies.placement.asks import House
 
 pytestmark = pytest.mark.real

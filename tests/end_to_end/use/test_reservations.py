@@ -12,7 +12,7 @@ from support.processes import InnerSite, SetClock, SiteProcess, wait_until
 from federation import Client
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from policies.access.claims import Amount
 from policies.reservations.reservations import ReservationRules
 

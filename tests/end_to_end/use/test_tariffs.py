@@ -11,7 +11,7 @@ from federation import Client
 from gateway.cli.main import cli
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client, deadline
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from policies.access.claims import NOTHING, Claim, Claims
 from policies.access.windows import Plan, Window
 from policies.calendar.hours import Hours

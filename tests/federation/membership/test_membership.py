@@ -18,20 +18,7 @@ from support.pure.membership import (
     told_of,
 )
 
-from federation.membership.gossip import (
-    INCARNATION_MAX,
-    Ack,
-    Bulletins,
-    Claim,
-    Exchange,
-    Gossip,
-    Nack,
-    News,
-    Ping,
-    PingRequest,
-    State,
-)
-from federation.membership.happenings import (
+from federation.membership.events import (
     Admitted,
     Changed,
     Connected,
@@ -44,6 +31,19 @@ from federation.membership.happenings import (
     Send,
     Tick,
     Unreachable,
+)
+from federation.membership.gossip import (
+    INCARNATION_MAX,
+    Ack,
+    Bulletins,
+    Claim,
+    Exchange,
+    Gossip,
+    Nack,
+    News,
+    Ping,
+    PingRequest,
+    State,
 )
 from federation.membership.membership import BOOT_SHIFT
 from federation.membership.probing import Knobs, suspicion_s

@@ -3,6 +3,14 @@
 import pytest
 from support.pure.membership import ME, OTHERS, Looked, bulletin, claim, sends, suspect, told_of
 
+from federation.membership.events import (
+    Admitted,
+    Announce,
+    Expelled,
+    Learned,
+    Send,
+    Unreachable,
+)
 from federation.membership.gossip import (
     Ack,
     Bulletins,
@@ -15,14 +23,6 @@ from federation.membership.gossip import (
     Topic,
     Want,
     to_plain,
-)
-from federation.membership.happenings import (
-    Admitted,
-    Announce,
-    Expelled,
-    Learned,
-    Send,
-    Unreachable,
 )
 from federation.membership.probing import Knobs, exchange_every_s, refresh_every_s, retransmissions
 from federation.membership.rumours import Rumours

@@ -11,7 +11,7 @@ from federation.sessions.handshake import NAME_CHARS_MAX, Dialogue, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.sessions.patience import WAIT_MIN_S
 from gateway.config.limits import HouseRules
-from gateway.sessions.lobby import Lobby, Said
+from gateway.sessions.listener import Lobby, Said
 
 WORD = MESSAGES.encode(Pulse([]))  # of the gateway's
 

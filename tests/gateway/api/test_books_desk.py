@@ -23,7 +23,7 @@ from gateway.cli.books import between
 from gateway.cli.main import cli
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.ledger.db.settlement.records import Payment, PaymentRow
-from gateway.settlement.bookkeeper import Comparison
+from gateway.settlement.reconciler import Comparison
 
 NOW_S = 1_793_700_000.0
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gateway.api.budget_amendments import amend, amend_credit
-from gateway.scheduler.model.purses import Purses
+from gateway.scheduler.model.budget_accounts import Purses
 from policies.calendar.periods import Span
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import Whose, read_party

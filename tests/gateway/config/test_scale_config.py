@@ -4,7 +4,7 @@ import pytest
 
 from gateway.base.values import KnobError
 from gateway.config.scale import Scale, read_scale
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 
 
 def test_all_keys():

@@ -14,7 +14,7 @@ from federation.ranges import RangeSet
 from federation.reasons import Reason
 from gateway.api import views
 from gateway.api.federation_views import explain_job
-from gateway.contracts.buying.resting import SILENT_MAX_S
+from gateway.contracts.buying.site_backoff import SILENT_MAX_S
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Side
@@ -83,7 +83,7 @@ def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_it
     town, monkeypatch
 ):
     monkeypatch.setattr(
-        "gateway.contracts.planning.looks.LOOKS_MAX", 180
+        "gateway.contracts.planning.planning_rate.LOOKS_MAX", 180
     )  # ten jobs, when two pools are known
     london = town.sites["london"]
     plans = Counter()

@@ -14,7 +14,7 @@ from policies.access.claims import WHOLE, Amount, Claim, Claims
 from policies.access.windows import Rules, Span
 from policies.parties import OTHERS, OURS
 from policies.placement.asks import CHEAPEST, FASTEST, Wishes
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.placement import Offer
 
 START_S = 60.0

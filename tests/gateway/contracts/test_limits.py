@@ -190,7 +190,7 @@ def test_a_job_that_goes_on_elsewhere_is_not_judged_anew(town):
 def test_of_very_many_in_one_breath_those_at_the_end_are_not_judged(town, monkeypatch):
     # A refusal is as long as twelve plans, a plan with one known pool as 17 or 18 looks, and a
     # tenth of the looks is for them: one refusal fits, and a second begins.
-    monkeypatch.setattr("gateway.contracts.planning.looks.LOOKS_MAX", 2400)
+    monkeypatch.setattr("gateway.contracts.planning.planning_rate.LOOKS_MAX", 2400)
     london = town.sites["london"]
     limits = bound(2 * HOUR_S, slot_hours(40, CHEAP), task_s=HOUR_S, tasks=40)
     for number in range(5):

@@ -32,7 +32,7 @@ from federation.messages.reconciliation import EntryState
 from federation.messages.registry import Receiver
 from federation.signed.envelopes import body_of
 from gateway.ledger.store.store import SqlStore
-from gateway.settlement.office import NoSuchEntry
+from gateway.settlement.context import NoSuchEntry
 
 SITES = st.sampled_from(["london", "paris"])
 TOO_LATE = "the delivery is older than 3 days, and counts as accepted"

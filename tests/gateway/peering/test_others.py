@@ -10,7 +10,7 @@ from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.memory import MemoryPort
 from gateway.config import site
 from gateway.config.limits import HouseRules
-from gateway.sessions.lobby import Lobby
+from gateway.sessions.listener import Lobby
 
 A, B = "tls+tcp://a.example:7461", "tls+tcp://b.example:7461"
 

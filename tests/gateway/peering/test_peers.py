@@ -16,7 +16,7 @@ from federation.transport import TlsSettings
 from gateway.peering.orders import shown
 from gateway.sessions.inbox import TURN_MAX
 from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
-from gateway.sessions.lobby import Left
+from gateway.sessions.listener import Left
 from gateway.trust import introduction
 from gateway.trust.book import BookError
 from gateway.trust.certificates import fetch_leaf, make_leaf, to_pem

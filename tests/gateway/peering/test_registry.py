@@ -16,10 +16,10 @@ from federation.messages.deals import Sealed
 from federation.messages.messages import BETWEEN_GATEWAYS, MESSAGES
 from federation.messages.registry import FromBuyer, FromEither, FromSeller, Receiver
 from gateway.base.handlers import MessageHandler
-from gateway.peering.dealings import KIND
+from gateway.peering.message_router import KIND
 from gateway.scheduler.model.effects import Side
 from gateway.sessions.links import LinkSaid
-from gateway.sessions.lobby import Said
+from gateway.sessions.listener import Said
 from simulations.world.peers import Roll
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from federation.errors import ProtocolError
 from federation.messages.reserving import Reserve, Reserved
-from gateway.base.recalling import recall_now
+from gateway.base.store_lookup import recall_now
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.selling.names import Names
 from gateway.ledger.db.contracts.records import (
@@ -23,13 +23,13 @@ from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import OPEN_MAX, Buying, Selling
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.effects import Remark, Say, Write
-from gateway.scheduler.model.purses import Purses
 from policies.access.claims import Amount
 from policies.access.entitlements import Entitlements, Rule
 from policies.costs.budgets import Budget
 from policies.parties import Whose, read_party
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.reservations.coallocation import FORGET_S, KEEP_S, Phase
 from policies.reservations.reservations import (
     ONES_MAX,

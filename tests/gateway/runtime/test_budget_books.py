@@ -12,7 +12,7 @@ from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.settlement.records import Payment
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.budget_books import read_known, spent_between
-from gateway.scheduler.model.purses import Purses, Spent
+from gateway.scheduler.model.budget_accounts import Purses, Spent
 from policies.calendar.periods import Span
 from policies.costs.budgets import SLOT_TIME, Budget
 from policies.parties import read_party

@@ -7,11 +7,11 @@ import pytest
 
 from federation.sessions.memory import MemoryPort
 from federation.transport import Origin
-from gateway.peering import entrance
-from gateway.peering.entrance import Entrance
-from gateway.sessions import pace
+from gateway.peering import join_server
+from gateway.peering.join_server import Entrance
+from gateway.sessions import token_bucket
 from gateway.sessions.half_open import SILENT_S, HalfOpen, source_of
-from gateway.sessions.pace import HostPaces
+from gateway.sessions.token_bucket import HostPaces
 
 EVIL, HONEST = "203.0.113.9", "198.51.100.7"
 
@@ -97,7 +97,7 @@ def test_a_host_that_is_too_fast_holds_up_no_other():
 
 
 def test_no_more_hosts_are_remembered_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(pace, "SOURCES_MAX", 8)
+    monkeypatch.setattr(token_bucket, "SOURCES_MAX", 8)
     paces = HostPaces(1.0)
     for at in range(100):
         assert paces.take(f"192.0.2.{at}", 0.001 * at)
@@ -106,7 +106,7 @@ def test_no_more_hosts_are_remembered_than_there_is_room_for(monkeypatch):
 
 def test_visitors_who_say_nothing_keep_no_invited_site_out(monkeypatch):
     port = MemoryPort()
-    monkeypatch.setattr(entrance, "NngPort", lambda *_: port)
+    monkeypatch.setattr(join_server, "NngPort", lambda *_: port)
     registry = SimpleNamespace(
         active=SimpleNamespace(leaf=b""), folder=Path(), book=None, invitations=None
     )

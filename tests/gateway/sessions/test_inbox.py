@@ -12,7 +12,7 @@ from federation.sessions.memory import MemoryPort
 from federation.sessions.session import DIALLER_WINDOW, FRAME_BYTES_MAX
 from gateway.config.limits import HouseRules
 from gateway.sessions.inbox import TURN_MAX, WAITING_BYTES_MAX, Inbox
-from gateway.sessions.lobby import CameIn, Left, Lobby, Said, TurnedAway
+from gateway.sessions.listener import CameIn, Left, Lobby, Said, TurnedAway
 
 WORD = MESSAGES.encode(Unknown("x"))
 FULL = [WORD] * (FRAME_BYTES_MAX // (len(WORD) + 8))  # of a frame

@@ -13,7 +13,7 @@ from federation.sessions.memory import MemoryPort
 from gateway.config.limits import HouseRules
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import LinkDown, LinkLimits, LinkSaid, LinkUp
-from gateway.sessions.lobby import CameIn, Left, Lobby, Said
+from gateway.sessions.listener import CameIn, Left, Lobby, Said
 
 pytestmark = pytest.mark.real
 

@@ -14,8 +14,8 @@ from federation.sessions.memory import MemoryPort
 from federation.signed.tokens import UserToken, write_token
 from federation.transport import Origin
 from gateway.config.limits import HouseRules
-from gateway.runtime.reception import Reception
-from gateway.sessions.lobby import CameIn, Lobby
+from gateway.runtime.server import Reception
+from gateway.sessions.listener import CameIn, Lobby
 from gateway.trust.passes import InTheClear, Passes, TokenCredentials
 from gateway.trust.rights import Denied
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from gateway.worker.oversight import BEGUN_S, newly_begun
 from gateway.worker.pieces import Terms
-from gateway.worker.roster import Roster
 from gateway.worker.slot.meter import Moment
+from gateway.worker.task_book import Roster
 
 NOW = Moment(0, 0)
 

@@ -5,8 +5,8 @@ import pytest
 from gateway.worker.fault import DOUBT_NS, End, judge
 from gateway.worker.oversight import WAY_NS, busy_s
 from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
-from gateway.worker.roster import Roster
 from gateway.worker.slot.meter import Moment
+from gateway.worker.task_book import Roster
 
 TERMS = Terms(1, "job", b"f", None, False)
 S = 10**9

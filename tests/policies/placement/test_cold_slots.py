@@ -6,8 +6,8 @@ import pytest
 from support.pure.market import CENT, NOW_S, make_ask, make_market, make_pool
 
 from policies.placement.asks import CHEAPEST, FASTEST, House, Objective
+from policies.placement.autoscaling import Growth, Past, Rules, growth, haste, overhead_s
 from policies.placement.brokering import place
-from policies.placement.butler import Growth, Past, Rules, growth, haste, overhead_s
 from policies.placement.estimates import estimate
 from policies.placement.ranking import lots
 

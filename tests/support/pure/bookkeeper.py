@@ -17,8 +17,8 @@ from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, p
 from gateway.ledger.db.database import snapshot
 from gateway.ledger.db.settlement.records import Payment
 from gateway.ledger.store.store import SqlStore
-from gateway.settlement.bookkeeper import Bookkeeper
-from gateway.settlement.office import Office
+from gateway.settlement.context import Office
+from gateway.settlement.reconciler import Bookkeeper
 
 # 2026-11-01 is a Sunday; the clock begins on the 3rd.
 DAY_S = 86_400.0

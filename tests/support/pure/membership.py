@@ -2,8 +2,8 @@
 
 from random import Random
 
+from federation.membership.events import Admitted, Heard, Send, Started, Tick, WakeAt
 from federation.membership.gossip import Bulletin, Claim, Gossip, News, Notice, State, Topic
-from federation.membership.happenings import Admitted, Heard, Send, Started, Tick, WakeAt
 from federation.membership.membership import BOOT_MAX, Membership
 from federation.membership.probing import Knobs
 

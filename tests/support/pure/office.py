@@ -6,11 +6,11 @@ from support.pure.town import UTC_S, dear_and_cheap
 
 from federation.sessions.session import Session
 from gateway.config.federation import FederationConfig
-from gateway.peering.dealings import Dealings
-from gateway.runtime.surroundings import Surroundings
+from gateway.peering.message_router import Dealings
+from gateway.runtime.environment import Surroundings
 from gateway.scheduler.model.events import FunctionArrived
-from gateway.sessions.lobby import CameIn, Guest, Left
-from gateway.sessions.pace import Pace
+from gateway.sessions.listener import CameIn, Guest, Left
+from gateway.sessions.token_bucket import Pace
 from simulations.world.peers import Roll
 
 

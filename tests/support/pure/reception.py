@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.config.site import SiteConfig, check
-from gateway.runtime.reception import Reception, Seat
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import Reception, Seat
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 

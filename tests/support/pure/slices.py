@@ -9,8 +9,8 @@ from gateway.contracts.model.dealing import Outcome
 from gateway.contracts.slices.borrowing import Borrowing, held_of
 from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
+from gateway.scheduler.model.budget_accounts import Purses, Spent
 from gateway.scheduler.model.effects import Harden, Say, Write
-from gateway.scheduler.model.purses import Purses, Spent
 from policies.calendar.periods import Span
 from policies.costs.budgets import Budget
 from policies.parties import read_party

@@ -26,6 +26,8 @@ from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses, Spent
+from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
@@ -38,8 +40,6 @@ from gateway.scheduler.model.effects import (
     Tell,
     Write,
 )
-from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
-from gateway.scheduler.model.purses import Purses, Spent
 from gateway.scheduler.quotas.accounts import Limits
 from gateway.scheduler.quotas.spending import used_of
 from policies.costs.budgets import Budget

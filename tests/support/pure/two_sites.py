@@ -43,11 +43,11 @@ from gateway.ledger.store import owed
 from gateway.ledger.store.store import SqlStore
 from gateway.runtime.outbox import Outbox
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.effects import Harden, Say, Write
-from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.quotas.reserved import Reserved
-from gateway.settlement.bookkeeper import Bookkeeper
-from gateway.settlement.office import NoSuchEntry, Office
+from gateway.settlement.context import NoSuchEntry, Office
+from gateway.settlement.reconciler import Bookkeeper
 
 DAY_S = 86_400.0
 BEGIN_S = 1_793_491_200.0 + 9 * 3600  # 2026-11-01, 9 o'clock

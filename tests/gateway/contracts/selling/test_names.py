@@ -12,7 +12,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.reserving import Reserve, Reserved
 from federation.reasons import Reason
-from gateway.base.recalling import recall_now
+from gateway.base.store_lookup import recall_now
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.selling.names import Names
 from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, Posted

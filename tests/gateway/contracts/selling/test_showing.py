@@ -15,7 +15,7 @@ from policies.calendar.hours import Business, Hours
 from policies.calendar.weeks import EVERY_DAY, Span
 from policies.costs.pricelist import Adjustment, Band, PriceList
 from policies.parties import OTHERS
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.placement import Offer
 
 HOUR_S = 3_600

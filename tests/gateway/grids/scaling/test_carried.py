@@ -13,7 +13,7 @@ from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Worker
 from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE
-from policies.placement.butler import Growth
+from policies.placement.autoscaling import Growth
 from policies.placement.placement import Offer
 from policies.tariffs import Tariff
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.grids.contract import Blame, GridFault, Order, Shape, Sighting, Stand
 from gateway.grids.scaling.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
-from policies.placement.butler import Stage
+from policies.placement.autoscaling import Stage
 
 START_S = 20.0
 IDLE = AtWork(slots=2, busy=0, idle_since_s=0.0)

@@ -9,11 +9,11 @@ from trio.testing import MockClock
 from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.scaling.keeper import FACTS_S, SETTLE_S, STRANGER_S, Keeper
+from gateway.grids.scaling.pool_controller import FACTS_S, SETTLE_S, STRANGER_S, Keeper
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from policies.placement.asks import House
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 from policies.placement.placement import Offer
 from policies.tariffs import Tariff
 

@@ -7,10 +7,10 @@ import pytest
 from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Capacity, Limits
-from gateway.grids.scaling.keeper import Keeper
+from gateway.grids.scaling.pool_controller import Keeper
 from gateway.scheduler.broker import Broker
 from policies.placement.asks import House
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 
 CENT = 10**7
 SCALE = Scale(Rules(slots_max=100), look_s=1.0, markup=1.5)

@@ -11,11 +11,11 @@ from support.pure.town import CHEAP, UTC_S, Town
 from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
-from gateway.grids.scaling.keeper import SETTLE_S, START_STEP, Keeper
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
+from gateway.grids.scaling.pool_controller import SETTLE_S, START_STEP, Keeper
 from gateway.scheduler.model import events
 from policies.placement.asks import House
-from policies.placement.butler import Rules, Stage
+from policies.placement.autoscaling import Rules, Stage
 from policies.placement.placement import Offer
 
 POOL = "local"

@@ -16,7 +16,7 @@ from gateway.config.site import PoolConfig, SiteConfig, check
 from gateway.grids.kinds import find_kind
 from gateway.grids.scaling.opening import launch_of, mark_of
 from gateway.site import Site
-from policies.placement.butler import Rules
+from policies.placement.autoscaling import Rules
 
 POOL = PoolConfig("hpc", "slurm", scale=Scale(Rules(slots_max=2)))
 

@@ -5,8 +5,8 @@ import pytest
 from gateway.grids.scaling.demand import Shape, demand
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.model.purses import Purses
 from policies.access.claims import NOTHING, Amount, Claim, Claims
 from policies.access.entitlements import Entitlements, Rule
 from policies.access.windows import Plan, Window, rules_at

@@ -13,13 +13,13 @@ from federation.messages import messages
 from federation.ranges import RangeSet
 from gateway.scheduler import broker as brokering
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.dispatch.dispatcher import Handout
 from gateway.scheduler.dispatch.queueing import Queue, TermsBook
 from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model.budget_accounts import Purses
 from gateway.scheduler.model.effects import Order
 from gateway.scheduler.model.events import Drainer, JobSpec
 from gateway.scheduler.model.jobs import Job, Run
-from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.quotas.accounts import Limits
 from policies.access.claims import Amount, Claim, Claims
 from policies.access.entitlements import Entitlements, Rule

@@ -16,9 +16,9 @@ from gateway.ledger.db import records
 from gateway.runtime.budget_books import spent_between
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses, Spent
 from gateway.scheduler.model.effects import Order, Tell, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.model.purses import Purses, Spent
 from gateway.scheduler.quotas.accounts import Limits
 from gateway.scheduler.quotas.spending import used_of
 from gateway.scheduler.tasks import provisional

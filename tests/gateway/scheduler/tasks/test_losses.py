@@ -12,8 +12,8 @@ from gateway.ledger.db import records
 from gateway.runtime.recovery import history_of, recovered
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.delegation import Allowance
 from gateway.scheduler.model.effects import Expel, Tell, Write
-from gateway.scheduler.model.errands import Allowance
 from gateway.scheduler.model.jobs import Run
 from gateway.scheduler.quotas.accounts import Limits
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S

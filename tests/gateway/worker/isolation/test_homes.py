@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.worker.isolation.homes import BARE, Home
 from gateway.worker.pieces import Terms
-from gateway.worker.roster import MOVE_S, Roster
+from gateway.worker.task_book import MOVE_S, Roster
 
 IMAGE = "image:a|3.11"
 OTHER = "image:b|3.11"

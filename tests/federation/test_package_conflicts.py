@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.houses import find_collisions
+from federation.package_conflicts import find_collisions
 
 
 @pytest.fixture

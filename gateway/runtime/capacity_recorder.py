@@ -13,7 +13,7 @@ from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.usage.records import Capacity
 from gateway.ledger.store.store import Store
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from gateway.scheduler.broker import Broker
 
 WAITING_MAX: Final = 10_000  # records waiting to be written; over it the oldest are dropped

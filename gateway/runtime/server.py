@@ -38,7 +38,7 @@ from federation.sessions.task_passes import ABOUT, WORKER
 from federation.signed.tokens import UserToken
 from federation.transport import Origin, Port
 from federation.words import count
-from gateway.base.recalling import Recall, recall_now
+from gateway.base.store_lookup import Recall, recall_now
 from gateway.config.entitlements import window_names
 from gateway.config.site import PoolConfig, SiteConfig, python_minor
 from gateway.contracts.exchange import Exchange
@@ -48,17 +48,18 @@ from gateway.ledger.store.store import Store
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling
 from gateway.runtime.budget_books import read_known
+from gateway.runtime.environment import Surroundings
 from gateway.runtime.functions import Functions
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.outbox import Outbox
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
-from gateway.runtime.surroundings import Surroundings
 from gateway.runtime.timetable import Timetable
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
+from gateway.scheduler.model.budget_accounts import Purses
+from gateway.scheduler.model.delegation import Notary
 from gateway.scheduler.model.effects import Effect
-from gateway.scheduler.model.errands import Notary
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
     BadJob,
@@ -70,12 +71,11 @@ from gateway.scheduler.model.intake import (
     worker_joined,
 )
 from gateway.scheduler.model.peer_queries import PeerQueries
-from gateway.scheduler.model.purses import Purses
 from gateway.scheduler.model.terms import answer_ended
 from gateway.scheduler.quotas.accounts import Limits
 from gateway.sessions.inbox import Inbox, weight_of
-from gateway.sessions.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
-from gateway.sessions.pace import PacedLines
+from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.sessions.token_bucket import PacedLines
 from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
 from gateway.trust.permits import Nobody
 from gateway.trust.rights import Denied, is_operator

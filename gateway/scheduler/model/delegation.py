@@ -1,7 +1,7 @@
 """The rights that a site gives another for one of its users' jobs: grants, for the exchange. Pure.
 
-The chain of signatures (federation.signed.grants) is the notary's: gateway.trust.notary has the
-real one. This module has the contents of a grant, and checks whether a question exceeds it.
+The chain of signatures (federation.signed.grants) is the notary's: gateway.trust.grant_signer has
+the real one. This module has the contents of a grant, and checks whether a question exceeds it.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from federation.clocks import UtcS
 from federation.reasons import NEVER, Reason
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.purchase import Purchase
-from gateway.contracts.planning.reach import Reach
+from gateway.contracts.planning.eligibility import Reach
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 from policies.placement.asks import House

@@ -1,4 +1,4 @@
-"""Signed grants for gateway.scheduler.model.errands, made with the keys of our registry."""
+"""Signed grants for gateway.scheduler.model.delegation, made with the keys of our registry."""
 
 from collections import OrderedDict
 from hashlib import sha256
@@ -10,7 +10,7 @@ from federation.signed import grants
 from federation.signed.grants import Bounds, Grant, Purpose
 from federation.signed.identity import Refusal, SiteKey, Trust, Untrusted
 from federation.signed.strict import INTEGER_MAX
-from gateway.scheduler.model.errands import Allowance, Errand, NotGranted
+from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
 
 NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, as there is no limit
 SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgotten first
@@ -29,7 +29,7 @@ class Keeper(Protocol):
 
 
 class SigningNotary:
-    """A Notary whose grants any member can check; see gateway.scheduler.model.errands.Notary."""
+    """A Notary whose grants any member can check; see gateway.scheduler.model.delegation.Notary."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

@@ -38,9 +38,9 @@ from gateway.config.books import period_of, read_books
 from gateway.ledger.accounting.settlement import agreed_until
 from gateway.ledger.db.contracts.records import posted
 from gateway.ledger.db.errors import StoreError
-from gateway.settlement.bookkeeper import QUESTIONS_MAX, WAITING_MAX, Comparison
-from gateway.settlement.office import NoSuchEntry
+from gateway.settlement.context import NoSuchEntry
 from gateway.settlement.payments import ANSWERS_MAX
+from gateway.settlement.reconciler import QUESTIONS_MAX, WAITING_MAX, Comparison
 from gateway.settlement.turns import OURS
 
 
@@ -216,7 +216,7 @@ async def test_a_seller_that_billed_something_else_is_named_and_nothing_is_chang
 
 
 async def test_more_entries_than_a_message_holds_are_asked_for_in_parts(world, monkeypatch):
-    monkeypatch.setattr("gateway.settlement.bookkeeper.ENTRIES_MAX", 3)
+    monkeypatch.setattr("gateway.settlement.reconciler.ENTRIES_MAX", 3)
     many = [delivery(10 * n, MORNING_S + n) for n in range(20)]
     for each in many:
         world.london.posted(each, Verdict.POST)

@@ -18,8 +18,8 @@ from federation.signed.identity import NONCE_BYTES
 from federation.transport import TlsSettings
 from gateway.base.clocks import mono_now
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
-from gateway.sessions.lobby import LAST_WORD_S
-from gateway.sessions.pace import HostPaces
+from gateway.sessions.listener import LAST_WORD_S
+from gateway.sessions.token_bucket import HostPaces
 from gateway.trust.book import TrustBook
 from gateway.trust.certificates import fetch_leaf, to_pem
 from gateway.trust.invitations import read_invitation

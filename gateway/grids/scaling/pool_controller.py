@@ -6,7 +6,7 @@
     ├── butler.attend      how many slots there should be
     └── grid.start / stop  each in a task of its own: a grid may be slow
 
-policies.placement.butler and gateway.grids.scaling.fleet decide; gateway.grids.scaling.demand
+policies.placement.autoscaling and gateway.grids.scaling.fleet decide; gateway.grids.scaling.demand
 measures the work of the pool; gateway.grids.scaling.ordering queries the grid. The broker is told
 the possible size of the pool, so that plans count with it.
 """
@@ -30,7 +30,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Worker
 from policies.placement.asks import House
-from policies.placement.butler import (
+from policies.placement.autoscaling import (
     NO_GROWTH,
     Growth,
     Orders,

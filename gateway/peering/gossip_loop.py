@@ -14,17 +14,7 @@ from typing import Final
 
 from federation.clocks import MonoS
 from federation.errors import ProtocolError
-from federation.membership.gossip import (
-    Bulletin,
-    Bulletins,
-    Message,
-    Notice,
-    State,
-    Topic,
-    from_plain,
-    to_plain,
-)
-from federation.membership.happenings import (
+from federation.membership.events import (
     Admitted,
     Announce,
     Changed,
@@ -44,6 +34,16 @@ from federation.membership.happenings import (
     Unreachable,
     WakeAt,
 )
+from federation.membership.gossip import (
+    Bulletin,
+    Bulletins,
+    Message,
+    Notice,
+    State,
+    Topic,
+    from_plain,
+    to_plain,
+)
 from federation.membership.membership import BOOT_SHIFT, Membership
 from federation.membership.probing import Knobs, refresh_every_s
 from federation.messages.adverts import ADVERT_BYTES_MAX, PoolAdvert, SiteAdvert
@@ -55,7 +55,7 @@ from federation.signed.identity import Refusal, Untrusted
 from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.exchange import Exchange
 from gateway.peering.neighbours import Neighbours
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 from policies.disclosure import SHOW_ALL, Disclosure, readers, redact
 from policies.placement.outlook import differs
 

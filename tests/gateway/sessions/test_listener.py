@@ -11,7 +11,7 @@ from federation.sessions.memory import MemoryPort
 from federation.transport import Origin
 from gateway.config.limits import HouseRules
 from gateway.sessions.half_open import GREETING_MAX_S
-from gateway.sessions.lobby import (
+from gateway.sessions.listener import (
     LAST_WORD_S,
     LOOKED_AT_MIN,
     QUIET_S,

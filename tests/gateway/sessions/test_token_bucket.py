@@ -1,6 +1,6 @@
 """Lines for the operator at a pace."""
 
-from gateway.sessions.pace import PacedLines
+from gateway.sessions.token_bucket import PacedLines
 
 
 def test_lines_beyond_the_pace_are_counted_and_told_in_one():

@@ -10,7 +10,7 @@ from federation.messages.messages import Dropped
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db import records
-from gateway.scheduler.dispatch.handout import Handout
+from gateway.scheduler.dispatch.dispatcher import Handout
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, Tell, Write
 from gateway.scheduler.model.events import Reported
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, Run, Worker

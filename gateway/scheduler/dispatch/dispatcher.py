@@ -15,8 +15,8 @@ from federation.clocks import UtcS
 from federation.messages.messages import Assign, Recall
 from federation.ranges import RangeSet
 from gateway.base.ranked import Ranked
-from gateway.scheduler.dispatch.crew import Crew
 from gateway.scheduler.dispatch.queueing import Queue, TermsBook
+from gateway.scheduler.dispatch.worker_index import Crew
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.durations import Durations
 from gateway.scheduler.model.effects import Effect, Order

@@ -6,7 +6,7 @@ import pytest
 from support.processes import wait_until
 
 from gateway.ledger.db.checks import HOUR_S
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
 
 pytestmark = pytest.mark.real
 

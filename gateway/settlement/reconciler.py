@@ -64,8 +64,8 @@ from gateway.settlement.comparing import (
     told_sums,
     window_of,
 )
+from gateway.settlement.context import Office
 from gateway.settlement.disputes import Disputes
-from gateway.settlement.office import Office
 from gateway.settlement.payments import PaymentsDesk
 from gateway.settlement.turns import OURS, Job, Turns
 

@@ -35,7 +35,7 @@ from federation.sessions.task_passes import ABOUT
 from federation.transport import Origin, Port
 from gateway.config.limits import HouseRules
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
-from gateway.sessions.pace import HostPaces, Pace
+from gateway.sessions.token_bucket import HostPaces, Pace
 
 LAST_WORD_S: Final = 1.0  # a refused pipe stays open this long, or nng drops the reason
 NONCE_BYTES: Final = 16

@@ -9,11 +9,11 @@ import trio
 from gateway.config.scale import Scale
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.scaling.keeper import FACTS_S, Keeper
 from gateway.grids.scaling.ordering import CALL_S, STOP_AGAIN_S, STOP_RETRY_S
+from gateway.grids.scaling.pool_controller import FACTS_S, Keeper
 from gateway.scheduler.broker import Broker
 from policies.placement.asks import House
-from policies.placement.butler import PAUSE_MIN_S, Rules
+from policies.placement.autoscaling import PAUSE_MIN_S, Rules
 from policies.tariffs import Tariff
 
 UTC_S = 1_800_000_000.0

@@ -3,7 +3,7 @@
 import pytest
 from support.pure.office import Office
 
-from federation.membership.happenings import Connected, Disconnected, Unreachable
+from federation.membership.events import Connected, Disconnected, Unreachable
 from federation.messages import deals
 from federation.messages.messages import PutFunction
 from federation.messages.slices import AskSlice
@@ -11,7 +11,7 @@ from gateway.contracts.slices.borrowing import Borrowing
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.events import FunctionArrived
 from gateway.sessions.links import LinkDown, LinkUp
-from gateway.sessions.lobby import Said
+from gateway.sessions.listener import Said
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))

@@ -23,8 +23,8 @@ from federation.messages.messages import Advert, GossipMessage
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import ALL
 from federation.signed.identity import Untrusted
-from gateway.peering.circle import ADVERT, Circle, _differs
-from gateway.runtime.surroundings import Surroundings
+from gateway.peering.gossip_loop import ADVERT, Circle, _differs
+from gateway.runtime.environment import Surroundings
 from policies.disclosure import SHOW_ALL, Disclosure
 from simulations.world.peers import Roll
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from federation.ranges import RangeSet
 from gateway.worker.pieces import Freeze, Terms
-from gateway.worker.roster import CHUNK_S, CHUNK_TASKS_MAX, Roster
+from gateway.worker.task_book import CHUNK_S, CHUNK_TASKS_MAX, Roster
 
 F = b"f"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contracts.planning.looks import JUDGED_PLANS, LOOKS_MAX, PLAN_LOOKS, Looks
+from gateway.contracts.planning.planning_rate import JUDGED_PLANS, LOOKS_MAX, PLAN_LOOKS, Looks
 
 ROUND_S = 0.25
 THOUSAND = 1000 - PLAN_LOOKS  # candidates, with which a plan takes a thousand looks

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.pure.town import RULES, spec
 
-from gateway.contracts.buying.resting import FULL_MAX_S, FULL_S, SILENT_MAX_S, Resting
+from gateway.contracts.buying.site_backoff import FULL_MAX_S, FULL_S, SILENT_MAX_S, Resting
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from federation.messages.registry import FromEither, GatewayMessage, Receiver
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig
-from gateway.peering.circle import Circle
+from gateway.peering.gossip_loop import Circle
 from gateway.peering.neighbours import Neighbours
-from gateway.runtime.reception import Reception
-from gateway.runtime.surroundings import Surroundings
+from gateway.runtime.environment import Surroundings
+from gateway.runtime.server import Reception
 from gateway.scheduler.model.effects import Side
 from gateway.scheduler.model.events import Event
 from gateway.sessions.links import LinkDown, LinkNews, LinkSaid, LinkUp
-from gateway.sessions.lobby import CameIn, Guest, Left, News, Said
+from gateway.sessions.listener import CameIn, Guest, Left, News, Said
 
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.placement.asks import CHEAPEST, FASTEST
-from policies.placement.butler import (
+from policies.placement.autoscaling import (
     Growth,
     Orders,
     Past,
