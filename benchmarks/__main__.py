@@ -11,7 +11,7 @@ from benchmarks.books import books, books_audit, books_map, books_size
 from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
-from benchmarks.harness import Series, alternate, machine, quantile, save
+from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
 from benchmarks.placement import placement
@@ -36,7 +36,7 @@ def overhead(repeats: int, quick: bool) -> None:
         return rows("floor", rate, submits / submit_s, submits / all_s, times)
 
     def ours_run() -> list[ours.Row]:
-        with ours.Site() as site, Client(site.address) as client:
+        with ours.BenchmarkSite() as site, Client(site.address) as client:
             rate = ours.map_rate(client, tasks)
             submit, both = ours.submit_rates(client, submits)
             times = ours.lone_times(client, lone)
@@ -57,13 +57,13 @@ def rows(who: str, rate: float, submit: float, both: float, times: list[float]) 
 def jobs(repeats: int, quick: bool) -> None:
     """Measure end-to-end times of jobs of 1, 10 and 100 tasks, as AWS HTC-Grid publishes them."""
     facts = machine()
-    series: dict[str, Series] = {}
-    with ours.Site() as site, Client(site.address) as client:
+    series: dict[str, BenchSeries] = {}
+    with ours.BenchmarkSite() as site, Client(site.address) as client:
         for _ in range(repeats):
             for tasks in (1, 10, 100):
                 for taken in ours.job_times(client, tasks, 20 if quick else 200):
                     name = f"job of {tasks}"
-                    one = series.setdefault(name, Series("gridfed", name, "µs"))
+                    one = series.setdefault(name, BenchSeries("gridfed", name, "µs"))
                     one.values.append(taken * 1e6)
     notes = [
         f"{each.measure}: p50 {quantile(each.values, 0.5):,.0f} µs, p90 "
@@ -78,7 +78,7 @@ def ten_million(repeats: int, quick: bool) -> None:
     facts = machine()
     tasks = 1_000_000 if quick else 10_000_000
     notes = []
-    with ours.Site() as site, Client(site.address) as client:
+    with ours.BenchmarkSite() as site, Client(site.address) as client:
         started_s = time.perf_counter()
         for done, _ in enumerate(client.map(empty, range(tasks)), 1):
             if done % (tasks // 5) == 0:
@@ -87,8 +87,8 @@ def ten_million(repeats: int, quick: bool) -> None:
         taken_s = time.perf_counter() - started_s
         peak = ours.peak_bytes(site.gateway.pid)
     series = [
-        Series("gridfed", f"map of {tasks:,}", "s", [taken_s]),
-        Series("gridfed", "gateway's peak memory", "MiB", [peak / (1 << 20)]),
+        BenchSeries("gridfed", f"map of {tasks:,}", "s", [taken_s]),
+        BenchSeries("gridfed", "gateway's peak memory", "MiB", [peak / (1 << 20)]),
     ]
     save("ten_million", facts, series, notes)
 
@@ -118,7 +118,7 @@ def work(repeats: int, quick: bool) -> None:
 
     def run() -> list[ours.Row]:
         found: list[ours.Row] = []
-        with ours.Site() as site, Client(site.address) as client:
+        with ours.BenchmarkSite() as site, Client(site.address) as client:
             for task, seconds, count in measures:
                 started_s = time.perf_counter()
                 list(client.map(task, [seconds] * count))

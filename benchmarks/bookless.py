@@ -9,16 +9,21 @@ from collections.abc import Sequence
 from gateway.command import main
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.usage.records import UsageRecord
-from gateway.ledger.store.writer import Writer
+from gateway.ledger.store.writer import StoreWriter
 
 
 def _book(
-    self: Writer, records: Sequence[Record], *, durable: bool, patient: bool, careful: bool = False
+    self: StoreWriter,
+    records: Sequence[Record],
+    *,
+    durable: bool,
+    patient: bool,
+    careful: bool = False,
 ) -> None:
     kept = [each for each in records if not isinstance(each, UsageRecord)]
     self._transact(self._statements.of(kept, durable), durable, patient=patient)
 
 
 if __name__ == "__main__":
-    Writer._book = _book  # type: ignore[method-assign]
+    StoreWriter._book = _book  # type: ignore[method-assign]
     main()

@@ -21,11 +21,11 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
-from benchmarks.harness import Series, alternate, machine, quantile, save
-from benchmarks.ours import Row, Site, lone_times, map_rate, start
+from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
+from benchmarks.ours import BenchmarkSite, Row, lone_times, map_rate, start
 from federation import Client
 from federation.clocks import UtcS
-from gateway.ledger.db.jobs.records import JobEnded, JobOpened
+from gateway.ledger.db.jobs.records import JobEnded, JobOpenedRecord
 from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY
 from gateway.ledger.store.store import SqlStore
@@ -46,7 +46,7 @@ def books_map(repeats: int, quick: bool) -> None:
     tasks = 100_000 if quick else TASKS
 
     def run(who: str, program: str) -> list[Row]:
-        with Site(program=program) as site, Client(site.address) as client:
+        with BenchmarkSite(program=program) as site, Client(site.address) as client:
             return [
                 (who, "map", "tasks/s", map_rate(client, tasks)),
                 (who, "lone p50", "µs", quantile(lone_times(client, 1_000), 0.5) * 1e6),
@@ -66,7 +66,7 @@ def books(repeats: int, quick: bool) -> None:
     """Run reports over ten million usage records, on SQLite and PostgreSQL."""
     facts = machine()
     records = 200_000 if quick else 10_000_000
-    series: list[Series] = []
+    series: list[BenchSeries] = []
     notes = []
     for kind in KINDS:
         with _database(kind) as url:
@@ -85,7 +85,7 @@ def books(repeats: int, quick: bool) -> None:
     save("books", facts, series, notes)
 
 
-def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
+def _asked(store: SqlStore, kind: str, repeats: int) -> list[BenchSeries]:
     begin_s = UtcS(MONTH_BEGINS_S)
     project = {Dimension.PROJECT: "project7"}
     questions: dict[str, Callable[[], Any]] = {
@@ -100,7 +100,7 @@ def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
     }
     found = []
     for name, ask in questions.items():
-        one = Series(kind, f"usage_totals {name}", "s")
+        one = BenchSeries(kind, f"usage_totals {name}", "s")
         for _ in range(repeats if "all" not in name else 1):
             began_s = time.perf_counter()
             assert ask()
@@ -110,9 +110,9 @@ def _asked(store: SqlStore, kind: str, repeats: int) -> list[Series]:
     return found
 
 
-def _reported(url: str, kind: str, repeats: int) -> list[Series]:
+def _reported(url: str, kind: str, repeats: int) -> list[BenchSeries]:
     """Time the whole of `gridfed report`, with a gateway on that database."""
-    one = Series(kind, "gridfed report cost --by project,day", "s")
+    one = BenchSeries(kind, "gridfed report cost --by project,day", "s")
     with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder:
         address = f"ipc://{folder}/gateway.sock"
         config = Path(folder) / "site.toml"
@@ -271,7 +271,7 @@ def books_size(repeats: int, quick: bool) -> None:
                 after = _size(url)
             for name, size in (("before", before), ("after", after)):
                 mebibytes = (size - empty) / 2**20 * TASKS / tasks
-                one = Series(kind, f"bundles of {bundle:,}, {name} roll-up", "MiB")
+                one = BenchSeries(kind, f"bundles of {bundle:,}, {name} roll-up", "MiB")
                 series.append(one)
                 one.values.append(mebibytes)
             notes.append(
@@ -287,8 +287,10 @@ def books_audit(repeats: int, quick: bool) -> None:
     """Run `gridfed audit` on a million usage records booked by the writer: time and memory."""
     facts = machine()
     records = AUDITED // 10 if quick else AUDITED
-    took = Series("SQLite", f"gridfed audit of {records:,} records", "s")
-    cpu, memory = (Series("SQLite", *each) for each in (("its CPU", "s"), ("its memory", "MiB")))
+    took = BenchSeries("SQLite", f"gridfed audit of {records:,} records", "s")
+    cpu, memory = (
+        BenchSeries("SQLite", *each) for each in (("its CPU", "s"), ("its memory", "MiB"))
+    )
     with _database("SQLite") as url:
         with closing(SqlStore(url)) as store:
             for number in range(records // AUDITED_AT_ONCE):
@@ -340,7 +342,7 @@ def _record(job: str, number: int, bundle: int) -> UsageRecord:
 
 
 def _book(store: SqlStore, tasks: int, bundle: int, job: str = JOB) -> None:
-    opened = JobOpened(job, "var", "ada", "risk", False, b"", UtcS(MONTH_BEGINS_S))
+    opened = JobOpenedRecord(job, "var", "ada", "risk", False, b"", UtcS(MONTH_BEGINS_S))
     records = [_record(job, number, bundle) for number in range(tasks // bundle)]
     ended = JobEnded(job, "done", "", UtcS(MONTH_BEGINS_S) + 20.0 * DAY_S, tasks, 0, 0)
     _write(store, [opened])

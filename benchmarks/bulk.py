@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import ours
 from benchmarks.floor import empty
-from benchmarks.harness import Series, alternate, machine, save
+from benchmarks.harness import BenchSeries, alternate, machine, save
 from federation import Client
 
 MEGABYTES = (1, 10, 30, 60)
@@ -21,7 +21,11 @@ def large(repeats: int, quick: bool) -> None:
     facts = machine()
     sizes = MEGABYTES[:3] if quick else MEGABYTES
 
-    with ours.Site() as site, Client(site.address) as client, ProcessPoolExecutor(2) as pool:
+    with (
+        ours.BenchmarkSite() as site,
+        Client(site.address) as client,
+        ProcessPoolExecutor(2) as pool,
+    ):
 
         def rows(who: str, submit: Callable[..., Any]) -> list[ours.Row]:
             submit(empty, 0).result()
@@ -53,7 +57,7 @@ def unread(repeats: int, quick: bool) -> None:
     """
     facts = machine()
     tasks = 1_000_000 if quick else 10_000_000
-    with ours.Site() as site:
+    with ours.BenchmarkSite() as site:
         client = Client(site.address)
         sum(1 for _ in client.map(empty, range(100_000)))
         before = ours.peak_bytes(os.getpid())
@@ -65,12 +69,12 @@ def unread(repeats: int, quick: bool) -> None:
         gateway = ours.peak_bytes(site.gateway.pid)
         del results
     series = [
-        Series("gridfed", f"closing with {tasks:,} tasks unread", "s", [taken_s]),
-        Series(
+        BenchSeries("gridfed", f"closing with {tasks:,} tasks unread", "s", [taken_s]),
+        BenchSeries(
             "gridfed", "client's peak after a map of 100,000 that was read", "MB", [before / MB]
         ),
-        Series("gridfed", "client's peak after the unread map", "MB", [after / MB]),
-        Series("gridfed", "gateway's peak", "MB", [gateway / MB]),
+        BenchSeries("gridfed", "client's peak after the unread map", "MB", [after / MB]),
+        BenchSeries("gridfed", "gateway's peak", "MB", [gateway / MB]),
     ]
     save("unread", facts, series, ())
 
@@ -79,7 +83,7 @@ def short_jobs(repeats: int, quick: bool) -> None:
     """Run jobs of 200 empty tasks, one by one: from a range, which is sent whole, and not."""
     facts = machine()
     count = 50 if quick else 400
-    with ours.Site() as site, Client(site.address) as client:
+    with ours.BenchmarkSite() as site, Client(site.address) as client:
 
         def run(who: str, inputs: Callable[[], Iterable[int]]) -> list[ours.Row]:
             cpu_s, started_s = _cpu_s(site.gateway.pid), time.perf_counter()

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from benchmarks.floor import empty
-from benchmarks.harness import Series, machine, quantile, save
-from benchmarks.ours import Site
+from benchmarks.harness import BenchSeries, machine, quantile, save
+from benchmarks.ours import BenchmarkSite
 from federation import Client
 
 IMAGE_VARIABLE = "GRIDFED_BENCH_IMAGE"
@@ -83,7 +83,7 @@ def environments(repeats: int, quick: bool) -> None:
     """Run empty tasks in two bare slots and in a container's, by map and one by one."""
     image, facts = _image(), machine()
     rounds = max(4, repeats * ROUNDS // (5 if quick else 1))
-    with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder, Site(0) as site:
+    with tempfile.TemporaryDirectory(prefix="gridfed-bench-") as folder, BenchmarkSite(0) as site:
         rules = Path(folder) / "rules.toml"
         rules.write_text(f'images = ["{image}"]\ncpus = {os.cpu_count()}\n')
         site.add_worker(_python(), "--tags", "bare")
@@ -106,20 +106,20 @@ def environments(repeats: int, quick: bool) -> None:
     save("environments", facts, list(found.values()), _notes(found, begins_s))
 
 
-def _rounds(views: dict[str, Client], rounds: int) -> dict[tuple[str, str], Series]:
-    found: dict[tuple[str, str], Series] = {}
+def _rounds(views: dict[str, Client], rounds: int) -> dict[tuple[str, str], BenchSeries]:
+    found: dict[tuple[str, str], BenchSeries] = {}
     for view in views.values():
         _round(view)  # warm up
     for number in range(rounds):
         order = list(views.items())
         for who, view in order if number % 2 else reversed(order):
             for (measure, unit), value in _round(view).items():
-                series = found.setdefault((who, measure), Series(who, measure, unit))
+                series = found.setdefault((who, measure), BenchSeries(who, measure, unit))
                 series.values.append(value)
     return found
 
 
-def _notes(found: dict[tuple[str, str], Series], begins_s: float) -> list[str]:
+def _notes(found: dict[tuple[str, str], BenchSeries], begins_s: float) -> list[str]:
     lines = [
         "`floor` and `floor again` are bare slots, with the same Python as the image; ratios of "
         "the second are noise. The container's first task, with the start of its slot, took "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.floor import empty
-from benchmarks.harness import Series, alternate, machine, quantile, save
+from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from federation import Client
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -53,7 +53,7 @@ def forwarded(repeats: int, quick: bool) -> None:
     save("forwarded", facts, series, _ratios(series))
 
 
-def _ratios(series: list[Series]) -> list[str]:
+def _ratios(series: list[BenchSeries]) -> list[str]:
     values = {(each.contestant, each.measure): quantile(each.values, 0.5) for each in series}
     return [
         f"{measure}: forwarded is {values['forwarded', measure] / values['local', measure]:.2f} of "

@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass
-class Series:
+class BenchSeries:
     """One measure of one contestant: higher is better unless its unit is a time."""
 
     contestant: str
@@ -32,16 +32,18 @@ class Series:
 
 def alternate(
     runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], repeats: int
-) -> list[Series]:
+) -> list[BenchSeries]:
     """Run contestants in turn, so that other load on the machine affects all alike.
 
     Each run returns (contestant, measure, unit, value) rows.
     """
-    found: dict[tuple[str, str], Series] = {}
+    found: dict[tuple[str, str], BenchSeries] = {}
     for _ in range(repeats):
         for run in runs:
             for contestant, measure, unit, value in run():
-                series = found.setdefault((contestant, measure), Series(contestant, measure, unit))
+                series = found.setdefault(
+                    (contestant, measure), BenchSeries(contestant, measure, unit)
+                )
                 series.values.append(value)
     return list(found.values())
 
@@ -76,7 +78,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 
 
-def save(name: str, facts: dict[str, Any], series: Sequence[Series], notes: Sequence[str]) -> None:
+def save(
+    name: str, facts: dict[str, Any], series: Sequence[BenchSeries], notes: Sequence[str]
+) -> None:
     """Write a run's figures as JSON, and as a table for people, with ratios to the floor."""
     RESULTS.mkdir(exist_ok=True)
     command = f"python -m benchmarks {' '.join(sys.argv[1:])}"

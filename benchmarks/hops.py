@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.floor import empty
-from benchmarks.harness import Series, machine, save
+from benchmarks.harness import BenchSeries, machine, save
 from benchmarks.ours import start
 from federation import Client
 
@@ -117,7 +117,7 @@ def _watch_client(stamps: Stamps) -> None:
     _stamp(stamps, NngLink, "send", "client: sends")
 
 
-def _series(stamps: Stamps) -> list[Series]:
+def _series(stamps: Stamps) -> list[BenchSeries]:
     """Return the stretches of the tasks that went the commonest way, in order, and their sum."""
     ways: dict[tuple[str, ...], list[list[int]]] = defaultdict(list)
     way: Stamps = []
@@ -133,9 +133,9 @@ def _series(stamps: Stamps) -> list[Series]:
     for at, (one, other) in enumerate(itertools.pairwise(tags)):
         what = f"{at + 1:02} {WAYS.get((one, other), f'{one} to {other}')}"
         values = [(times[at + 1] - times[at]) / 1000 for times in taken]
-        series.append(Series("gridfed", what, "µs", [statistics.median(values)]))
+        series.append(BenchSeries("gridfed", what, "µs", [statistics.median(values)]))
     whole = [(times[-1] - times[0]) / 1000 for times in taken]
-    series.append(Series("gridfed", "all of it", "µs", [statistics.median(whole)]))
+    series.append(BenchSeries("gridfed", "all of it", "µs", [statistics.median(whole)]))
     return series
 
 

@@ -16,7 +16,7 @@ from federation import Client
 Row = tuple[str, str, str, float]
 
 
-class Site:
+class BenchmarkSite:
     """A gateway and workers as separate processes; a context manager."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Site:
             )
         )
 
-    def __enter__(self) -> "Site":
+    def __enter__(self) -> "BenchmarkSite":
         return self
 
     def __exit__(self, *_: object) -> None:

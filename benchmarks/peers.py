@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import ours
-from benchmarks.harness import Series, alternate, machine, quantile, save
+from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from federation import Client
 
 CACHE: Final = Path(os.environ.get("GRIDFED_BENCH_CACHE", "~/.cache/gridfed-bench")).expanduser()
@@ -152,7 +152,7 @@ def compare(repeats: int, quick: bool) -> None:
             notes.append(f"{name} was skipped: {str(error)[:300]}")
 
     def ours_run() -> list[ours.Row]:
-        with ours.Site() as site, Client(site.address) as client:
+        with ours.BenchmarkSite() as site, Client(site.address) as client:
             submit, both = ours.submit_rates(client, 100_000 // scale)
             return figures("gridfed", submit, both, ours.lone_times(client, 500))
 
@@ -165,7 +165,7 @@ def compare(repeats: int, quick: bool) -> None:
     save("peers", facts, series, notes)
 
 
-def ratios(series: list[Series]) -> list[str]:
+def ratios(series: list[BenchSeries]) -> list[str]:
     """Compare gridfed with each peer."""
     mine = {each.measure: each.median for each in series if each.contestant == "gridfed"}
     return [

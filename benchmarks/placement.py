@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.harness import Series, alternate, machine, save
+from benchmarks.harness import BenchSeries, alternate, machine, save
 from federation.clocks import UtcS
 from federation.messages.adverts import PoolAdvert, SiteAdvert
-from policies.placement.asks import CHEAPEST, FASTEST, Ask, House
+from policies.placement.asks import CHEAPEST, FASTEST, Demand, Preferences
 from policies.placement.brokering import place
-from policies.placement.feasibility import Terms
+from policies.placement.feasibility import PlacementTerms
 from policies.placement.market import Market
 from policies.placement.placement import Need
 from policies.placement.ranking import lots
@@ -36,7 +36,7 @@ class Tags(dict[str, bool | int | float]):
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedCandidate:
     """The minimal candidate."""
 
     price_nanos: int
@@ -80,9 +80,9 @@ def make_adverts(sites: int, version: int = 1) -> list[SiteAdvert]:
     ]
 
 
-def make_terms(sites: int, project: str) -> Terms:
+def make_terms(sites: int, project: str) -> PlacementTerms:
     """Return a job's terms, which three in four pools meet."""
-    return Terms(
+    return PlacementTerms(
         Need(Tags(linux=True, gpu=1), "3.11", "USD"),
         project,
         trusted=frozenset(f"site{n}" for n in range(sites)),
@@ -102,26 +102,28 @@ def timed(call: Callable[[int], object]) -> float:
 
 def placing(sites: int) -> list[Row]:
     """Time the floor and placements among so many sites."""
-    market, house = Market("site0"), House()
+    market, house = Market("site0"), Preferences()
     for advert in make_adverts(sites):
         market.learn(advert, NOW_S)
-    priced = [Priced(each.advert.price_nanos, 0.1) for each in market.candidates]
+    priced = [PricedCandidate(each.advert.price_nanos, 0.1) for each in market.candidates]
     kept = [make_terms(sites, "kept")] * CALLS
     new = [make_terms(sites, f"new {n}") for n in range(CALLS)]
     limits: dict[str, object] = {"deadline_s": NOW_S + 100.0, "budget_nanos": 10**12}
     free: dict[str, float] = {}
 
-    def decide(terms: list[Terms], limits: Mapping[str, object]) -> Callable[[int], object]:
+    def decide(
+        terms: list[PlacementTerms], limits: Mapping[str, object]
+    ) -> Callable[[int], object]:
         objective = FASTEST if limits else CHEAPEST
 
         def call(n: int) -> object:
-            ask = Ask(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
+            ask = Demand(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
             return place(ask, market, house, NOW_S + 3, lots(str(n)))
 
         return call
 
     measure = f"{sites:,} sites x {POOLS} pools"
-    decision = place(Ask(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, lots("1"))
+    decision = place(Demand(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, lots("1"))
     calls = {
         "floor": lambda n: sum(each.price_nanos * each.task_s for each in priced),
         "kept": decide(kept, free),
@@ -155,7 +157,7 @@ def placement(repeats: int, quick: bool) -> None:
     def run() -> list[Row]:
         return [row for size in sizes for row in placing(size)] + learning()
 
-    found: list[Series] = alternate([run], repeats)
+    found: list[BenchSeries] = alternate([run], repeats)
     notes = [
         "The goal is 20 ms for 1,000 sites of 4 pools. Each figure is the median of "
         f"{CALLS} calls, with the garbage collector on."

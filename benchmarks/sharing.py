@@ -9,14 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from benchmarks.harness import Series, alternate, machine, save
+from benchmarks.harness import BenchSeries, alternate, machine, save
 from federation.clocks import UtcS
 from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Order
+from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.shares import FairShare, Share
 from policies.parties import read_party
 from policies.tariffs import Tariff
@@ -49,7 +49,7 @@ def opened(project: str) -> JobSpec:
 
 def handed_out(rules: FairShare | None, projects: int, task_s: float, tasks: int) -> float:
     """Return the bundles per second of CPU that a broker hands out and takes reports of."""
-    broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 50))
+    broker = Broker({"p": Tariff(1, "USD", "v")}, limits=ClientLimits(10**9, 1 << 50))
     now_s = NOW_S
     reports: deque[tuple[int, int, int, int]] = deque()  # worker, assignment, first, stop
     bundles = 0
@@ -59,7 +59,7 @@ def handed_out(rules: FairShare | None, projects: int, task_s: float, tasks: int
         effects = [each for event in happened for each in broker.handle(event, now_s)]
         for effect in effects + broker.settle(now_s):
             match effect:
-                case Order(worker, messages.Assign() as order):
+                case SendToWorker(worker, messages.Assign() as order):
                     bundles += 1
                     stop = order.first + len(order.arguments)
                     step = 1 if task_s > 1.0 else 1000
@@ -110,7 +110,7 @@ def sharing(repeats: int, quick: bool) -> None:
 
         return run_
 
-    found: list[Series] = alternate([run("floor", False), run("fair shares", True)], repeats)
+    found: list[BenchSeries] = alternate([run("floor", False), run("fair shares", True)], repeats)
     notes = [
         f"{WORKERS} workers of {SLOTS} slots. Each project has a job that wants more slots "
         "to the end; their shares are a tree of two levels. With fair shares, only jobs of "

@@ -69,7 +69,7 @@ def _cluster() -> Iterator[Any]:
         made.close()
 
 
-class Site:
+class SlurmBenchmarkSite:
     """A gateway without its own workers, and a grid that starts pilots for it."""
 
     def __init__(self, cluster: Any) -> None:
@@ -95,7 +95,7 @@ class Site:
         """Whether so many slots have connected."""
         return bool(sum(worker["slots"] for worker in client.ask("workers")) >= slots)
 
-    def __enter__(self) -> "Site":
+    def __enter__(self) -> "SlurmBenchmarkSite":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,7 +156,7 @@ def first_result(cluster: Any) -> list[ours.Row]:
 
 def _arrivals(cluster: Any) -> list[ours.Row]:
     """Time from an explicit order to its first pilot, and to all of them."""
-    with Site(cluster) as site, Client(site.address) as client:
+    with SlurmBenchmarkSite(cluster) as site, Client(site.address) as client:
         begun_s = time.perf_counter()
         site.start(CAME)
         submitted_s = time.perf_counter() - begun_s
@@ -172,12 +172,12 @@ def _arrivals(cluster: Any) -> list[ours.Row]:
 
 
 def _by_workers(tasks: int) -> list[ours.Row]:
-    with ours.Site() as site, Client(site.address) as client:
+    with ours.BenchmarkSite() as site, Client(site.address) as client:
         return [("workers", "map", "tasks/s", ours.map_rate(client, tasks))]
 
 
 def _by_pilots(cluster: Any, tasks: int) -> list[ours.Row]:
-    with Site(cluster) as site, Client(site.address) as client:
+    with SlurmBenchmarkSite(cluster) as site, Client(site.address) as client:
         site.start(2)
         _wait(lambda: site.has(client, 2))
         sum(1 for _ in client.map(empty, range(1000)))
@@ -206,7 +206,7 @@ def _by_array(cluster: Any, jobs: int) -> list[ours.Row]:
 
 
 def _all_by_pilots(cluster: Any, jobs: int) -> list[ours.Row]:
-    with Site(cluster) as site, Client(site.address) as client:
+    with SlurmBenchmarkSite(cluster) as site, Client(site.address) as client:
         begun_s = time.perf_counter()
         site.start(2)
         assert sum(1 for _ in client.map(empty, range(jobs))) == jobs

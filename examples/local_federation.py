@@ -39,7 +39,7 @@ environments = { sandbox = "none", accept_risk = "tasks of others can act as thi
 
 
 @dataclass(frozen=True)
-class Plan:
+class LocalSitePlan:
     """A site to be made: its number of slots, possibly none, and the price of a slot-hour.
 
     `pools` are more of its pools, in TOML.
@@ -54,7 +54,7 @@ class Plan:
 class LocalSite:
     """One site: its folder, and its gateway once it runs."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: LocalSitePlan) -> None:
         self.plan = plan
         self.name = plan.name
         self.folder = folder / plan.name
@@ -148,7 +148,7 @@ class LocalSite:
 
 
 @contextlib.contextmanager
-def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
+def local_federation(plans: Sequence[LocalSitePlan]) -> Iterator[list[LocalSite]]:
     """Run sites that know and trust each other, and have seen each other's pools."""
     with tempfile.TemporaryDirectory(prefix="gridfed-demo-") as folder:
         sites = [LocalSite(Path(folder), plan) for plan in plans]

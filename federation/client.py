@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar, cast
 from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
-from federation.engine.engine import LEAVE_S, Engine, Holder
+from federation.engine.engine import LEAVE_S, ClientEngine, Holder
 from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.jobs import JobHandle
 from federation.engine.mapping import Inputs, MapResults, feed_all
@@ -65,7 +65,7 @@ EXPLAINED: Final = (
     "python",
     "wishes",
 )
-_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_engines: "weakref.WeakSet[ClientEngine]" = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,10 @@ class _Where:
 class _Shared:
     """The state that all views of one client share."""
 
-    engine: Engine | None = None
-    beside: dict[str, Engine] = field(default_factory=dict)  # by address: gateways we have left
+    engine: ClientEngine | None = None
+    beside: dict[str, ClientEngine] = field(
+        default_factory=dict
+    )  # by address: gateways we have left
     homes: dict[str, str] = field(default_factory=dict)  # detached job → its gateway's address
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -208,7 +210,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         task: its number in that job.
     """
 
-    def __init__(self, engine: Engine, stream: Stream) -> None:
+    def __init__(self, engine: ClientEngine, stream: Stream) -> None:
         # Replaces Future.__init__, which makes a lock for every future, at half the cost of a
         # submit. This class makes the lock on first use. A test compares the attributes.
         self._own: threading.Condition | None = None
@@ -394,7 +396,7 @@ class Client(concurrent.futures.Executor):
         self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
-    def _connect(self) -> Engine:
+    def _connect(self) -> ClientEngine:
         where = self._where
         addresses, origin = resolve_address(where.address)
         for each in addresses:
@@ -423,8 +425,8 @@ class Client(concurrent.futures.Executor):
             where.trusted_sites,
         )
 
-    def _start(self, itinerary: Itinerary, origin: str, connect_timeout_s: float) -> Engine:
-        engine = Engine(
+    def _start(self, itinerary: Itinerary, origin: str, connect_timeout_s: float) -> ClientEngine:
+        engine = ClientEngine(
             itinerary,
             origin,
             holder=self._holder,
@@ -434,7 +436,7 @@ class Client(concurrent.futures.Executor):
         _engines.add(engine)
         return engine
 
-    def _reach(self, gateway: str, within_s: float | None = None) -> Engine:
+    def _reach(self, gateway: str, within_s: float | None = None) -> ClientEngine:
         """Return the engine at a gateway: the client's own while there, else a separate one."""
         engine = self._engine
         if gateway in ("", engine.address):
@@ -459,7 +461,7 @@ class Client(concurrent.futures.Executor):
             return known
 
     @property
-    def _engine(self) -> Engine:
+    def _engine(self) -> ClientEngine:
         """The engine; a client that was unpickled connects on first use."""
         engine = self._shared.engine
         return engine if engine is not None else self._connect()
@@ -548,7 +550,7 @@ class Client(concurrent.futures.Executor):
             raise
         return future
 
-    def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
+    def _stream(self, engine: ClientEngine, function: SealedFunction) -> Stream:
         """Return the job for calls of this function under these options."""
         housed = self._options.house(function)
         key = (housed.digest, self._options.key())

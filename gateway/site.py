@@ -8,12 +8,12 @@
     ├── _tick          heartbeats, expired sessions, jobs without an owner
     ├── watch          alerts, where some are configured
     ├── watch_credit   debts of other sites, where they have a limit
-    ├── Census.run     the slots that there were, for the books
+    ├── CapacityRecorder.run     the slots that there were, for the books
     ├── Meters.run     the carbon intensity of the pools' electricity, where that changes
     ├── desk           one task for each question that has to wait for the store
     ├── LocalGrid.run  one for each local pool
     ├── EnginePool.run one for each pool of a delegating grid
-    └── Keeper.run     one for each pool whose workers a grid starts
+    └── PoolController.run     one for each pool whose workers a grid starts
 
 All decisions are made elsewhere. This module runs in one thread, and state is consistent between
 any two awaits. The store's writer thread calls back in through `_from_thread`.
@@ -52,31 +52,31 @@ from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
 from gateway.grids.local import LocalGrid
 from gateway.grids.scaling.opening import open_engine_pools, open_keepers
-from gateway.grids.scaling.pool_controller import Keeper
+from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.database import READERS
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.jobs.records import JobForgotten
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.patience import open_patiently
 from gateway.ledger.store.store import Store
-from gateway.peering.gossip_loop import Circle
-from gateway.peering.message_router import Dealings
+from gateway.peering.gossip_loop import GossipLoop
+from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import Society
 from gateway.peering.peers import open_society
-from gateway.runtime.capacity_recorder import Census
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import SLOW_TICKS, Reception, Seat
+from gateway.runtime.capacity_recorder import CapacityRecorder
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import SLOW_TICKS, GatewayServer, Seat
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import Event
 from gateway.sessions.doorkeeper import keep_door
 from gateway.sessions.links import LinkNews
-from gateway.sessions.listener import Guest, Lobby, News
+from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch
-from gateway.sessions.token_bucket import Pace
-from gateway.settlement.context import Office
-from gateway.settlement.reconciler import Bookkeeper
-from policies.parties import Whose
+from gateway.sessions.token_bucket import TokenBucket
+from gateway.settlement.context import SettlementContext
+from gateway.settlement.reconciler import Reconciler
+from policies.parties import Owner
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
@@ -101,20 +101,20 @@ class Site:
         self,
         config: SiteConfig,
         say: Callable[[str], None],
-        surroundings: Surroundings | None = None,
+        surroundings: RuntimeEnvironment | None = None,
         open_society: OpenSociety = open_society,
     ) -> None:
         self.config = config
         self._say = say
-        self.surroundings = surroundings or Surroundings()
-        self.keepers: list[Keeper] = []  # of the pools whose workers grids start
+        self.surroundings = surroundings or RuntimeEnvironment()
+        self.keepers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
-        self._dealings: Dealings | None = None
-        self.bookkeeper: Bookkeeper | None = None
+        self._dealings: MessageRouter | None = None
+        self.bookkeeper: Reconciler | None = None
         self.peers: Society | None = open_society(
             config, self._handles, self._hear_peers, self._hear_link, self._heard_all, say
         )
@@ -130,12 +130,12 @@ class Site:
         return self.reception.exchange
 
     @property
-    def circle(self) -> Circle | None:
+    def circle(self) -> GossipLoop | None:
         """The federation as this site sees it; None for a single site."""
         return self._dealings.circle if self._dealings is not None else None
 
     @property
-    def lobby(self) -> Lobby:
+    def lobby(self) -> SessionListener:
         """The present guests."""
         return self.reception.lobby
 
@@ -176,7 +176,7 @@ class Site:
             raise
         self._port, self._folder = port, folder
         self.desk = Desk(self)
-        self.census = Census(self)
+        self.census = CapacityRecorder(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -278,7 +278,7 @@ class Site:
         """Put the deciding parts together, and take up the state of the last run."""
         under, peers = self.surroundings, self.peers
         seat = peers.seat if peers is not None else Seat(handles=self._handles)
-        self.reception = Reception(
+        self.reception = GatewayServer(
             self.config,
             port,
             self.store,
@@ -293,9 +293,9 @@ class Site:
         )
         self.lobby.set_others(list(self.config.others))
         if peers is not None:
-            self._dealings = Dealings(peers, self.reception, under, self._say)
-            self.bookkeeper = self._dealings.books = Bookkeeper(
-                Office(
+            self._dealings = MessageRouter(peers, self.reception, under, self._say)
+            self.bookkeeper = self._dealings.books = Reconciler(
+                SettlementContext(
                     self.config.books,
                     self.store,
                     self.read,
@@ -391,8 +391,8 @@ class Site:
 
         self._from_thread(stop)
 
-    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Adopt the windows, prices and shares of another configuration: see Reception."""
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Owner, int]) -> None:
+        """Adopt the windows, prices and shares of another configuration: see GatewayServer."""
         self.config = config
         self.reception.take_in(config, used_ns)
         pools = {pool.name: pool for pool in config.pools}
@@ -405,7 +405,7 @@ class Site:
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
-    def _ask(self, guest: Guest, question: Ask) -> None:
+    def _ask(self, guest: PeerSession, question: Ask) -> None:
         if self.desk.takes(guest, question):
             self._nursery.start_soon(self.desk.answer, guest, question)
 
@@ -558,7 +558,7 @@ class Site:
         keeper = keep_door(
             [self._port], most=rules.strangers_max, most_of_host=rules.host_strangers_max
         )
-        lines, shut = Pace(1 / DOOR_LINE_S, mono_now()), 0
+        lines, shut = TokenBucket(1 / DOOR_LINE_S, mono_now()), 0
         while keeper is not None:
             await trio.sleep(DOOR_LOOK_S)
             shut += await keeper.look()
@@ -633,7 +633,7 @@ class Site:
         """Log a fault of the gateway, and go on."""
         self._say(describe_fault(where, error))
 
-    def uptime_s(self, guest: Guest) -> float:
+    def uptime_s(self, guest: PeerSession) -> float:
         """Return how long a guest has been here."""
         return round(mono_now() - guest.since_s, 1)
 

@@ -11,7 +11,7 @@ from typing import Final
 NAME_CHARS_MAX: Final = 200
 
 
-class Kind(StrEnum):
+class PartyKind(StrEnum):
     """The kind of a party."""
 
     USER = "user"
@@ -23,11 +23,11 @@ class Kind(StrEnum):
     ALL = "all"
 
 
-NAMED: Final = frozenset({Kind.USER, Kind.GROUP, Kind.PROJECT, Kind.SITE})
+NAMED: Final = frozenset({PartyKind.USER, PartyKind.GROUP, PartyKind.PROJECT, PartyKind.SITE})
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class Owner:
     """The owner of work.
 
     Attributes:
@@ -47,37 +47,37 @@ class Whose:
 class Party:
     """A principal or a set of principals that a rule applies to."""
 
-    kind: Kind
+    kind: PartyKind
     name: str = ""
 
-    def includes(self, whose: Whose) -> bool:
+    def includes(self, whose: Owner) -> bool:
         """Whether an owner's work is work of this party."""
         match self.kind:
-            case Kind.ALL:
+            case PartyKind.ALL:
                 return True
-            case Kind.OURS:
+            case PartyKind.OURS:
                 return not whose.site
-            case Kind.OTHERS:
+            case PartyKind.OTHERS:
                 return bool(whose.site)
-            case Kind.USER:
+            case PartyKind.USER:
                 return whose.user == self.name
-            case Kind.GROUP:
+            case PartyKind.GROUP:
                 return not whose.site and whose.group == self.name
-            case Kind.PROJECT:
+            case PartyKind.PROJECT:
                 return whose.project == self.name
-            case Kind.SITE:
+            case PartyKind.SITE:
                 return whose.site == self.name
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.kind in NAMED else str(self.kind)
 
 
-NOBODY_KNOWN: Final = Whose("")  # a user of this site
-ANOTHER_SITE: Final = Whose("", site="?")  # unknown work from another site: no site has this name
+NOBODY_KNOWN: Final = Owner("")  # a user of this site
+ANOTHER_SITE: Final = Owner("", site="?")  # unknown work from another site: no site has this name
 
-ALL: Final = Party(Kind.ALL)
-OURS: Final = Party(Kind.OURS)
-OTHERS: Final = Party(Kind.OTHERS)
+ALL: Final = Party(PartyKind.ALL)
+OURS: Final = Party(PartyKind.OURS)
+OTHERS: Final = Party(PartyKind.OTHERS)
 
 
 def read_party(text: str) -> Party:
@@ -85,8 +85,8 @@ def read_party(text: str) -> Party:
     kind, colon, name = text.partition(":")
     if kind in NAMED and colon:
         if 0 < len(name) <= NAME_CHARS_MAX and name.isprintable():
-            return Party(Kind(kind), name)
-    elif not colon and kind in set(Kind) - NAMED:
-        return Party(Kind(kind))
+            return Party(PartyKind(kind), name)
+    elif not colon and kind in set(PartyKind) - NAMED:
+        return Party(PartyKind(kind))
     ways = "user:NAME, group:NAME, project:NAME, site:NAME, ours, others, all"
     raise ValueError(f"{text[:60]!r} is not a party: use one of {ways}")

@@ -12,7 +12,7 @@ from simulations.growth import command as growth
 from simulations.scenarios import SCENARIOS
 from simulations.swarm import swarm
 from simulations.world.trioclock import run_under_trio
-from simulations.world.world import Run, World
+from simulations.world.world import World, WorldRun
 from simulations.year import command as year
 
 STORY_LINES = 200
@@ -61,7 +61,7 @@ def run_one(given: Namespace) -> int:
     return 1
 
 
-def tell(run: Run, job: str, task: int) -> None:
+def tell(run: WorldRun, job: str, task: int) -> None:
     """Print the story of one task."""
     say(f"the history of task {task} of job {job}:")
     for line in list(run.trace.story(job, task))[-STORY_LINES:]:

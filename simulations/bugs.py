@@ -13,9 +13,9 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from federation.clocks import MonoS, UtcS
-from federation.membership.gossip import Claim, State
+from federation.membership.gossip import MemberClaim, MemberState
 from federation.membership.membership import Membership
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from federation.messages.deals import Bill, Deliver, Settle
 from federation.messages.messages import Recall
 from federation.messages.reconciliation import Reconcile, Tally, sums_of
@@ -25,18 +25,32 @@ from gateway.contracts.buying import purchases
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.exchange import Exchange
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.model.purchase import Purchase
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.slices.lending import Lending
-from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to, transfers_of
+from gateway.ledger.accounting.postings import (
+    Balance,
+    LedgerAccount,
+    Transfer,
+    add_to,
+    transfers_of,
+)
 from gateway.ledger.db.contracts.records import ContractSide, PostingSettled
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
-from gateway.runtime.outbox import Outbox
+from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.dispatch.dispatcher import Handout
-from gateway.scheduler.model.effects import AnswerBill, Effect, Expel, Harden, Say, Side, Write
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.model.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Harden,
+    PeerSide,
+    SendToSite,
+    Write,
+)
 from gateway.scheduler.model.events import JobOpened, JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.quotas.entitling import Entitling
@@ -45,13 +59,13 @@ from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
 from gateway.settlement.disputes import Disputes
 from gateway.settlement.payments import PaymentsDesk
-from gateway.settlement.reconciler import Bookkeeper
-from policies.costs.budgets import Earmark, Purse, payers
-from policies.parties import Whose
-from policies.reservations.reservations import Book
+from gateway.settlement.reconciler import Reconciler
+from policies.costs.budgets import BudgetAccount, Earmark, payers
+from policies.parties import Owner
+from policies.reservations.reservations import ReservationBook
 from simulations.world.memory import disk, tables
-from simulations.world.peers import Roll
-from simulations.world.plan import Plan
+from simulations.world.peers import SimRoll
+from simulations.world.plan import WorldPlan
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -139,15 +153,15 @@ def paid_after_failover() -> Iterator[None]:
     def unread(self: Deliveries, purchase: Purchase, bill: Bill, utc_s: UtcS) -> None:
         billed(self, purchase, bill, utc_s)
         said = self._outcome.effects.pop()
-        assert isinstance(said, Say)
+        assert isinstance(said, SendToSite)
         self._outcome.effects.append(replace(said, message=pay(bill)))
 
-    def unread_late(self: Outbox, answer: AnswerBill) -> None:
-        self.perform([Say(answer.site, Side.SELLER, pay(answer.bill))])
+    def unread_late(self: EffectOutbox, answer: AnswerBill) -> None:
+        self.perform([SendToSite(answer.site, PeerSide.SELLER, pay(answer.bill))])
 
     with (
         patch.object(Deliveries, "billed", unread),
-        patch.object(Outbox, "_answer_bill", unread_late),
+        patch.object(EffectOutbox, "_answer_bill", unread_late),
     ):
         yield
 
@@ -159,7 +173,7 @@ def endless_hold() -> Iterator[None]:
 
     def patient(self: Sales, mono_s: MonoS, utc_s: UtcS) -> None:
         for sale in self.sales.values():
-            if sale.phase is Phase.HELD:
+            if sale.phase is ContractPhase.HELD:
                 sale.until_s = max(sale.until_s, mono_s + 1.0)
         tick(self, mono_s, utc_s)
 
@@ -172,8 +186,8 @@ def ignored_refutation() -> Iterator[None]:
     """Ignore the refutation of a live member that is believed dead."""
     merge = Membership._merge
 
-    def deaf(self: Membership, claim: Claim, *rest: Any, **more: Any) -> None:
-        buried = self.state(claim.site) is State.DEAD and claim.state is State.ALIVE
+    def deaf(self: Membership, claim: MemberClaim, *rest: Any, **more: Any) -> None:
+        buried = self.state(claim.site) is MemberState.DEAD and claim.state is MemberState.ALIVE
         if not buried:
             merge(self, claim, *rest, **more)
 
@@ -184,7 +198,7 @@ def ignored_refutation() -> Iterator[None]:
 @contextmanager
 def open_door() -> Iterator[None]:
     """Sell to buyers that the rules forbid."""
-    with patch.object(Roll, "may_send", lambda *_: ""):
+    with patch.object(SimRoll, "may_send", lambda *_: ""):
         yield
 
 
@@ -234,7 +248,7 @@ def one_sided_books() -> Iterator[None]:
 def half_a_transfer() -> Iterator[None]:
     """Take a reversal from one account and give it to none."""
 
-    def lossy(found: dict[Account, Balance], transfer: Transfer) -> None:
+    def lossy(found: dict[LedgerAccount, Balance], transfer: Transfer) -> None:
         add_to(found, transfer)
         if transfer.kind == "reversal":
             found[transfer.debit].debits_nanos -= transfer.amount_nanos
@@ -271,7 +285,7 @@ def lost_verdict() -> Iterator[None]:
 @contextmanager
 def soft_bill() -> Iterator[None]:
     """Make a seller bill deliveries that are not yet on its disk, and may be lost."""
-    with patch.object(Outcome, "harden", lambda self: None):
+    with patch.object(Consequences, "harden", lambda self: None):
         yield
 
 
@@ -300,9 +314,9 @@ def unheard_payments() -> Iterator[None]:
 @contextmanager
 def blind_agreement() -> Iterator[None]:
     """Make a seller agree to any figures of its buyer for a day, without reading its own books."""
-    compare_for = Bookkeeper._compare_for
+    compare_for = Reconciler._compare_for
 
-    async def blind(self: Bookkeeper, buyer: str, message: Reconcile, envelope: bytes) -> None:
+    async def blind(self: Reconciler, buyer: str, message: Reconcile, envelope: bytes) -> None:
         told = Tally(sums_of(message.sums), message.digest)
 
         async def tally(*_: object) -> Tally:
@@ -311,16 +325,16 @@ def blind_agreement() -> Iterator[None]:
         with patch.object(self, "_tally", tally):
             await compare_for(self, buyer, message, envelope)
 
-    with patch.object(Bookkeeper, "_compare_for", blind):
+    with patch.object(Reconciler, "_compare_for", blind):
         yield
 
 
 @contextmanager
 def hasty_agreement() -> Iterator[None]:
     """Make a seller agree before the agreement, and its subject, are safe on its disk."""
-    keep = Bookkeeper._keep
+    keep = Reconciler._keep
 
-    async def hasty(self: Bookkeeper, side: ContractSide, *rest: Any) -> None:
+    async def hasty(self: Reconciler, side: ContractSide, *rest: Any) -> None:
         async def write(*records: Record) -> None:
             office.store.write(records, False, lambda: None)
 
@@ -331,7 +345,7 @@ def hasty_agreement() -> Iterator[None]:
         finally:
             self._office = office
 
-    with patch.object(Bookkeeper, "_keep", hasty):
+    with patch.object(Reconciler, "_keep", hasty):
         yield
 
 
@@ -376,19 +390,21 @@ def forgotten_slots() -> Iterator[None]:
 @contextmanager
 def overbooked_slots() -> Iterator[None]:
     """Make a site forget its reservations when it is asked for more."""
-    free = Book.free
+    free = ReservationBook.free
 
-    def forgetful(self: Book, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> int:
+    def forgetful(
+        self: ReservationBook, whose: Owner, from_s: UtcS, until_s: UtcS, utc_s: UtcS
+    ) -> int:
         return free(replace(self, made=()), whose, from_s, until_s, utc_s)
 
-    with patch.object(Book, "free", forgetful):
+    with patch.object(ReservationBook, "free", forgetful):
         yield
 
 
 @contextmanager
 def unheld_tasks() -> Iterator[None]:
     """Hold nothing for tasks that go out: each slot spends the rest of a budget."""
-    with patch.object(Handout, "_holds", lambda *_: ()):
+    with patch.object(Dispatcher, "_holds", lambda *_: ()):
         yield
 
 
@@ -396,7 +412,7 @@ def unheld_tasks() -> Iterator[None]:
 def unheld_contracts() -> Iterator[None]:
     """Commit a contract without a hold for its cost."""
 
-    def empty(purses: Iterable[Purse], _nanos: int, *, anyway: bool = False) -> Earmark:
+    def empty(purses: Iterable[BudgetAccount], _nanos: int, *, anyway: bool = False) -> Earmark:
         return Earmark(payers(purses), 0)
 
     with patch.object(purchases, "earmark", empty):
@@ -417,29 +433,29 @@ def forgotten_slices() -> Iterator[None]:
 @contextmanager
 def overtaking_tells() -> Iterator[None]:
     """Send messages without a record at once, ahead of those that wait for the store."""
-    perform = Outbox.perform
+    perform = EffectOutbox.perform
 
-    def hasty(self: Outbox, effects: Iterable[Effect]) -> list[Expel]:
+    def hasty(self: EffectOutbox, effects: Iterable[Effect]) -> list[Expel]:
         found = list(effects)
         if any(isinstance(each, Write | Harden) for each in found):
             return perform(self, found)
         with patch.object(self, "_batches", deque()):
             return perform(self, found)
 
-    with patch.object(Outbox, "perform", hasty):
+    with patch.object(EffectOutbox, "perform", hasty):
         yield
 
 
 @contextmanager
 def forgotten_holds() -> Iterator[None]:
     """Hold nothing any more for tasks that were out when their gateway restarted."""
-    resume = Handout.resume
+    resume = Dispatcher.resume
 
-    def forgetful(self: Handout, *resumed: Any) -> None:
+    def forgetful(self: Dispatcher, *resumed: Any) -> None:
         with patch.object(self, "_holds", lambda *_: ()):
             resume(self, *resumed)
 
-    with patch.object(Handout, "resume", forgetful):
+    with patch.object(Dispatcher, "resume", forgetful):
         yield
 
 
@@ -460,14 +476,14 @@ def forgotten_stops() -> Iterator[None]:
 @contextmanager
 def bytes_released_twice() -> Iterator[None]:
     """Release the bytes of a finished assignment once more than the worker held them."""
-    release = Handout.release
+    release = Dispatcher.release
 
-    def twice(self: Handout, assignment: Assignment, first: int, stop: int) -> None:
+    def twice(self: Dispatcher, assignment: Assignment, first: int, stop: int) -> None:
         release(self, assignment, first, stop)
         if not assignment.left:
             assignment.worker.held_bytes -= assignment.run.size
 
-    with patch.object(Handout, "release", twice):
+    with patch.object(Dispatcher, "release", twice):
         yield
 
 
@@ -529,7 +545,7 @@ def planted(name: str) -> AbstractContextManager[Any]:
     return (BUGS | TREATY_BUGS)[name]() if name else nullcontext()
 
 
-def may_show(name: str, plan: Plan) -> bool:
+def may_show(name: str, plan: WorldPlan) -> bool:
     """Whether a world can show a bug; a search in other worlds is useless."""
     if name in TREATY_BUGS and not any(site.others for site in plan.sites):
         return False

@@ -10,17 +10,16 @@ from typing import Any, Final
 from federation.money import parse_money
 from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from policies.access.claims import EVERYTHING, Amount, Claim, Claims
-from policies.access.entitlements import Entitlements, Rule
+from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.access.shares import FairShare, Share
-from policies.access.windows import Plan as WindowPlan
-from policies.access.windows import Window
+from policies.access.windows import Window, WindowPlan
 from policies.calendar.hours import Hours
 from policies.calendar.weeks import DAY_S
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
-from policies.parties import OTHERS, OURS, Kind, Party
-from policies.placement.asks import House
+from policies.parties import OTHERS, OURS, Party, PartyKind
+from policies.placement.asks import Preferences
 from policies.reservations.reservations import ReservationRules
 from policies.tariffs import MILLION
 from simulations.world.clock import EPOCH_S
@@ -28,19 +27,19 @@ from simulations.world.network import Weather
 from simulations.world.plan import (
     ClientPlan,
     Crash,
-    Cut,
     DrainWorkers,
     Fault,
     JobPlan,
+    NetworkCut,
     OperatorPlan,
     Pause,
-    Plan,
-    Pool,
+    PoolPlan,
     ReservePlan,
     Reset,
     SitePlan,
     SlowStore,
     WorkerPlan,
+    WorldPlan,
 )
 
 CALM_S: Final = 30.0
@@ -64,7 +63,7 @@ PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
 
 
-def draw_plan(seed: int) -> Plan:
+def draw_plan(seed: int) -> WorldPlan:
     """Draw the world of a seed."""
     plan = _draw_world(seed)
     # Drawn separately, so that all other worlds stay as they were.
@@ -86,7 +85,7 @@ def draw_plan(seed: int) -> Plan:
     return plan
 
 
-def _draw_world(seed: int) -> Plan:
+def _draw_world(seed: int) -> WorldPlan:
     dice = Random(seed)
     if dice.random() >= FEDERATED:
         return _draw_sites(dice)
@@ -98,7 +97,7 @@ def _draw_world(seed: int) -> Plan:
     return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
 
 
-def _with_reservations(plan: Plan, dice: Random) -> Plan:
+def _with_reservations(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Let users reserve slots at several sites at once, for some seconds.
 
     Unused slots cost nothing there: other tests cover bills without tasks.
@@ -126,7 +125,7 @@ def _with_reservations(plan: Plan, dice: Random) -> Plan:
     return replace(plan, sites=tuple(sites))
 
 
-def _with_stops(plan: Plan, dice: Random) -> Plan:
+def _with_stops(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Give the first job of each user long tasks, and stop it half way."""
     if not any(site.others for site in plan.sites):
         return plan
@@ -141,7 +140,7 @@ def _with_stops(plan: Plan, dice: Random) -> Plan:
     return replace(plan, clients=tuple(clients))
 
 
-def _impatient(plan: Plan) -> Plan:
+def _impatient(plan: WorldPlan) -> WorldPlan:
     """Let users ask for results of detached jobs before these are known to be kept."""
     clients = tuple(
         replace(each, jobs=tuple(replace(job, is_impatient=job.detached) for job in each.jobs))
@@ -150,20 +149,22 @@ def _impatient(plan: Plan) -> Plan:
     return replace(plan, clients=clients)
 
 
-def _with_shares(plan: Plan, dice: Random) -> Plan:
+def _with_shares(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Add fair shares."""
     sites = []
     for site in plan.sites:
         written = (
-            Share("others", dice.randint(1, 3), who=OTHERS, each=Kind.SITE),
-            Share("user0", dice.randint(1, 3), who=Party(Kind.USER, "user0")),
+            Share("others", dice.randint(1, 3), who=OTHERS, each=PartyKind.SITE),
+            Share("user0", dice.randint(1, 3), who=Party(PartyKind.USER, "user0")),
         )
-        rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
+        rules = FairShare(
+            dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), PartyKind.USER, written
+        )
         sites.append(replace(site, fair_share=rules))
     return replace(plan, sites=tuple(sites))
 
 
-def _with_entitlements(plan: Plan, dice: Random) -> Plan:
+def _with_entitlements(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Limit the slots of users: for this site's users, enough to finish.
 
     No user is in two allowing rules. Where work must pass through a site, the plan stays as it is.
@@ -174,19 +175,21 @@ def _with_entitlements(plan: Plan, dice: Random) -> Plan:
     for site in plan.sites:
         queued = dice.choice((None, None, None, 150))
         rules = [
-            Rule(True, (OURS,), slots_max=dice.choice((2, 3, 5)), queued_max=queued),
-            Rule(True, (OTHERS,), slots_max=dice.choice((0, 1, 2, 4))),
+            EntitlementRule(True, (OURS,), slots_max=dice.choice((2, 3, 5)), queued_max=queued),
+            EntitlementRule(True, (OTHERS,), slots_max=dice.choice((0, 1, 2, 4))),
         ]
         if any(pool.windows.windows for pool in site.pools) and dice.random() < 0.5:
-            rules.append(Rule(False, (OTHERS,), windows=frozenset({"run"})))
+            rules.append(EntitlementRule(False, (OTHERS,), windows=frozenset({"run"})))
         if site.others and dice.random() < 0.3:
-            denied = Party(Kind.SITE, dice.choice(site.others))
-            rules.append(Rule(False, (denied,), frozenset({dice.choice(site.pools).name})))
+            denied = Party(PartyKind.SITE, dice.choice(site.others))
+            rules.append(
+                EntitlementRule(False, (denied,), frozenset({dice.choice(site.pools).name}))
+            )
         sites.append(replace(site, entitlements=Entitlements(tuple(rules), "site.toml")))
     return replace(plan, sites=tuple(sites))
 
 
-def _with_restarts(plan: Plan, dice: Random) -> Plan:
+def _with_restarts(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Give the first job of each user long tasks, and restart its gateway."""
     clients, crashes = [], []
     for client in plan.clients:
@@ -199,7 +202,7 @@ def _with_restarts(plan: Plan, dice: Random) -> Plan:
     return replace(plan, clients=tuple(clients), faults=(*plan.faults, *crashes))
 
 
-def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan:
+def _with_budgets(plan: WorldPlan, dice: Random, limits_s: tuple[float, ...]) -> WorldPlan:
     """Add budgets that run out, or nearly; all sites of a federation share one.
 
     They are not periodic, as nothing here waits for midnight, so work that can't be paid ends.
@@ -235,7 +238,7 @@ def _with_budgets(plan: Plan, dice: Random, limits_s: tuple[float, ...]) -> Plan
             nanos = max(1, round(shared.amount_nanos * slice_part))
             budgets.append(replace(shared, owner=owner, amount_nanos=nanos))
         if dice.random() < 0.4:
-            user = Party(Kind.USER, f"user{dice.randint(0, 1)}")
+            user = Party(PartyKind.USER, f"user{dice.randint(0, 1)}")
             own = _budget("own", user, work_s[site.name], limit_s, price_nanos, dice)
             budgets.append(replace(own, is_hard=dice.random() < 0.8))
         if site.others and not is_row and dice.random() < 0.3:
@@ -259,7 +262,7 @@ def _budget(
     return Budget(name, party, unit, round(nanos), span=None, running=running, waiting=Waiting.END)
 
 
-def _draw_sites(dice: Random) -> Plan:
+def _draw_sites(dice: Random) -> WorldPlan:
     """Draw one site, or two that know nothing of each other."""
     is_long = dice.random() < 0.2
     names = SITES[: 1 if dice.random() < 0.8 else 2]
@@ -279,12 +282,12 @@ def _draw_sites(dice: Random) -> Plan:
     if is_long:
         cut_off = dice.choice(workers)
         at_s, one_way = round(dice.uniform(2, 10), 3), dice.random() < 0.5
-        faults.append(Cut(at_s, cut_off.name, cut_off.site, 14.0, one_way=one_way))
+        faults.append(NetworkCut(at_s, cut_off.name, cut_off.site, 14.0, one_way=one_way))
     weather = dice.choice(WEATHERS)
-    return Plan(sites, workers, clients, tuple(faults), weather, CALM_S, SETTLE_S)
+    return WorldPlan(sites, workers, clients, tuple(faults), weather, CALM_S, SETTLE_S)
 
 
-def _draw_federation(dice: Random) -> Plan:
+def _draw_federation(dice: Random) -> WorldPlan:
     """Draw two to four sites that deal with each other, with users at some of them."""
     names = SITES[: dice.choice((2, 2, 3, 4))]
     sites = tuple(_member(name, names, dice) for name in names)
@@ -304,10 +307,12 @@ def _draw_federation(dice: Random) -> Plan:
             faults.append(_rift(dice, names, homes))
         else:
             faults.append(_fault(dice, sites, workers, clients))
-    return Plan(sites, workers, clients, tuple(faults), dice.choice(WEATHERS), CALM_S, SETTLE_S)
+    return WorldPlan(
+        sites, workers, clients, tuple(faults), dice.choice(WEATHERS), CALM_S, SETTLE_S
+    )
 
 
-def _in_a_row(plan: Plan) -> Plan:
+def _in_a_row(plan: WorldPlan) -> WorldPlan:
     """Connect three sites in a row, each of which deals only with its neighbours.
 
     Only the last has a vault, and the first user of the first site needs it. The site between them
@@ -315,7 +320,7 @@ def _in_a_row(plan: Plan) -> Plan:
     """
     names = [site.name for site in plan.sites]
     first, last = names[0], names[-1]
-    vault = Pool("vault", plan.sites[-1].pools[0].price, {"linux": True, "vault": True})
+    vault = PoolPlan("vault", plan.sites[-1].pools[0].price, {"linux": True, "vault": True})
     sites = []
     for at, site in enumerate(plan.sites):
         near = (*names[max(0, at - 1) : at], *names[at + 1 : at + 2])
@@ -331,7 +336,7 @@ def _in_a_row(plan: Plan) -> Plan:
     return replace(plan, sites=tuple(sites), workers=(*plan.workers, guard), clients=clients)
 
 
-def _with_books(plan: Plan, dice: Random) -> Plan:
+def _with_books(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Add days of a few seconds, and operators of the books."""
     day_ms = dice.choice((2_000, 5_000))
     sites = []
@@ -356,7 +361,7 @@ def _with_books(plan: Plan, dice: Random) -> Plan:
     return replace(plan, sites=tuple(sites))
 
 
-def _with_windows(plan: Plan, dice: Random) -> Plan:
+def _with_windows(plan: WorldPlan, dice: Random) -> WorldPlan:
     """Add windows of some seconds in which others may have few slots of a pool, or none."""
     sites = []
     for site in plan.sites:
@@ -399,7 +404,7 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
         runs_not=tuple(other for other in others if dice.random() < 0.1),
         takes_not=tuple(other for other in others if dice.random() < 0.1),
         deals=DealRules(lease_s=lease_s, grace_s=grace_s),
-        house=House(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
+        house=Preferences(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
     )
 
 
@@ -437,8 +442,8 @@ def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
         Crash(at_s, one, for_s),
         Crash(at_s, one, for_s, power=True),
         Pause(at_s, one, for_s),
-        Cut(at_s, one, other, for_s),
-        Cut(at_s, one, other, for_s, one_way=True),
+        NetworkCut(at_s, one, other, for_s),
+        NetworkCut(at_s, one, other, for_s, one_way=True),
         Reset(at_s, one, other, dice.choice((1, 1, 8, 30)), dice.choice((0.02, 0.3, 2.0))),
         # The longest outlasts a hold: the buyer's commit comes too late.
         SlowStore(at_s, one, dice.choice((0.05, 0.5, 3.0, 8.0)), for_s),
@@ -447,12 +452,12 @@ def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
 
 
 def _site(name: str, dice: Random) -> SitePlan:
-    pools = [Pool("farm", "36 USD", {"linux": True})]
+    pools = [PoolPlan("farm", "36 USD", {"linux": True})]
     if dice.random() < 0.5:
         tags: dict[str, Any] = {"linux": True, "gpu": dice.randint(1, 3), "licence": 0.5}
-        pools.append(Pool("cards", "72 USD", tags))
+        pools.append(PoolPlan("cards", "72 USD", tags))
     heartbeat_s, grace_s = dice.choice(((2.0, 10.0), (0.5, 3.0), (0.5, 3.0)))
-    rules = HouseRules(
+    rules = ListenerLimits(
         site=name,
         heartbeat_s=heartbeat_s,
         grace_s=grace_s,
@@ -539,11 +544,11 @@ def _fault(
     user = dice.choice(clients)
     kinds: tuple[Fault, ...] = (
         Crash(at_s, site, for_s, power=dice.random() < 0.3),
-        Cut(at_s, user.site, user.name, for_s, one_way=dice.random() < 0.4),
+        NetworkCut(at_s, user.site, user.name, for_s, one_way=dice.random() < 0.4),
         Crash(at_s, host, for_s, power=dice.random() < 0.3),
         Pause(at_s, host, for_s),
-        Cut(at_s, caller.name, caller.site, for_s, one_way=dice.random() < 0.4),
-        Cut(at_s, caller.site, caller.name, for_s, one_way=dice.random() < 0.4),
+        NetworkCut(at_s, caller.name, caller.site, for_s, one_way=dice.random() < 0.4),
+        NetworkCut(at_s, caller.site, caller.name, for_s, one_way=dice.random() < 0.4),
         Reset(
             at_s, caller.name, caller.site, dice.choice((1, 1, 8)), dice.choice((0.02, 0.3, 2.0))
         ),

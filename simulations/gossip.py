@@ -35,9 +35,17 @@ from federation.membership.events import (
     Unreachable,
     WakeAt,
 )
-from federation.membership.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
+from federation.membership.gossip import (
+    Bulletin,
+    BulletinNotice,
+    MemberClaim,
+    MemberState,
+    Message,
+    Topic,
+    to_plain,
+)
 from federation.membership.membership import BOOT_SHIFT, Membership
-from federation.membership.probing import Knobs, refresh_every_s
+from federation.membership.probing import GossipSettings, refresh_every_s
 from federation.messages.wire import pack
 
 TICK: Final = Tick()
@@ -48,7 +56,7 @@ BOOTS_AHEAD: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class GossipNetwork:
     """The simulated network. Each pair of sites has its own latency, drawn once."""
 
     latency_min_s: float = 0.005
@@ -64,7 +72,7 @@ class Network:
     cut_s: float = 60.0  # how long these pairs stay the same
 
 
-class World:
+class GossipWorld:
     """A federation of `members` sites, all of which know each other at the start.
 
     Set `on_changed` and `on_learned` to observe: (site, effect) → None.
@@ -74,14 +82,14 @@ class World:
         self,
         members: int,
         seed: int,
-        knobs: Knobs | None = None,
-        network: Network | None = None,
+        knobs: GossipSettings | None = None,
+        network: GossipNetwork | None = None,
         *,
         start: bool = True,
     ) -> None:
         self.now = 0.0
-        self.knobs = knobs or Knobs()
-        self.network = network or Network()
+        self.knobs = knobs or GossipSettings()
+        self.network = network or GossipNetwork()
         self.rng = Random(seed)
         self.sites = [f"site-{number:04}" for number in range(members)]
         self.numbers = {site: number for number, site in enumerate(self.sites)}
@@ -130,7 +138,9 @@ class World:
         return BOOTS_AHEAD + self.now
 
     def _start_all(self) -> None:
-        known = tuple(Claim(site, State.ALIVE, self._incarnation) for site in self.sites)
+        known = tuple(
+            MemberClaim(site, MemberState.ALIVE, self._incarnation) for site in self.sites
+        )
         everybody = tuple(self.sites)
         for number in range(len(self.sites)):
             self.feed(number, Admitted(everybody))
@@ -277,10 +287,10 @@ class World:
 
     # --- faults and changes of members ---------------------------------------------------------
 
-    def announce(self, number: int) -> Notice:
+    def announce(self, number: int) -> BulletinNotice:
         """Change a site's capacity; return the notice to look for."""
         self.versions[number] += 1
-        notice = Notice(
+        notice = BulletinNotice(
             Topic(self.sites[number], "advert"), self.boots[number], self.versions[number]
         )
         self.feed(number, Announce(Bulletin(notice, self._body)))
@@ -327,7 +337,7 @@ class World:
         self.feed(number, Leave())
         self.down.add(number)
 
-    def believed(self, about: int, state: State | None) -> int:
+    def believed(self, about: int, state: MemberState | None) -> int:
         """Return how many of the others that are up believe it to be in a state."""
         site = self.sites[about]
         return sum(

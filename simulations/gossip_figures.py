@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from simulations.stories import Figure, Settings, tell_calm, tell_joining, tell_lossy, tell_parted
+from simulations.stories import (
+    Settings,
+    StoryFigure,
+    tell_calm,
+    tell_joining,
+    tell_lossy,
+    tell_parted,
+)
 
 RESULTS: Final = Path(__file__).parent.parent / "benchmarks" / "results"
 STORIES: Final = ("calm", "parted", "joining", "lossy")
@@ -59,7 +66,7 @@ def _command(arguments: Sequence[str], story: str) -> str:
     return f"python -m simulations gossip {' '.join(plain)}"
 
 
-def _tell(story: str, settings: Settings) -> list[Figure]:
+def _tell(story: str, settings: Settings) -> list[StoryFigure]:
     match story:
         case "calm":
             return tell_calm(settings)
@@ -71,7 +78,7 @@ def _tell(story: str, settings: Settings) -> list[Figure]:
             return tell_lossy(settings, _say)
 
 
-def _keep(settings: Settings, figures: list[Figure], command: str, seconds: float) -> None:
+def _keep(settings: Settings, figures: list[StoryFigure], command: str, seconds: float) -> None:
     """Replace these figures in the results, and write a new table."""
     path = RESULTS / "gossip.json"
     body: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"series": []}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.membership.events import Changed, Learned
-from federation.membership.gossip import PRESENT, State
-from federation.membership.probing import Knobs
-from simulations.gossip import Network, World
+from federation.membership.gossip import PRESENT, MemberState
+from federation.membership.probing import GossipSettings
+from simulations.gossip import GossipNetwork, GossipWorld
 
 DETECTION_MAX_S: Final = 60.0
 SPREAD_MAX_S: Final = 30.0
@@ -21,7 +21,7 @@ STEP_S: Final = 3600.0  # of a long story, between two progress messages
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class StoryFigure:
     """One measure of a story, with each of its samples."""
 
     measure: str
@@ -39,15 +39,15 @@ class Settings:
     loss: float = 0.05
     cut: float = 0.0
     samples: int = 20
-    knobs: Knobs = field(default_factory=Knobs)
+    knobs: GossipSettings = field(default_factory=GossipSettings)
 
 
-def tell_calm(settings: Settings) -> list[Figure]:
+def tell_calm(settings: Settings) -> list[StoryFigure]:
     """Measure a federation at rest, then changes of capacity, then crashes of hosts, one by one."""
-    world = World(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.knobs)
     refresh_s = world.refresh_all()
     world.run(min(refresh_s, WARM_UP_S))
-    figures = [Figure("refresh of an advert", "s", (refresh_s,))]
+    figures = [StoryFigure("refresh of an advert", "s", (refresh_s,))]
     figures += _measure_rest(world, REST_S)
     figures += _measure_spread(world, settings.samples)
     figures += _measure_detection(world, min(settings.samples, settings.members // 4))
@@ -55,7 +55,7 @@ def tell_calm(settings: Settings) -> list[Figure]:
     return figures
 
 
-def _measure_rest(world: World, for_s: float) -> list[Figure]:
+def _measure_rest(world: GossipWorld, for_s: float) -> list[StoryFigure]:
     world.counting = True
     world.run(world.now + for_s)
     world.counting = False
@@ -63,25 +63,25 @@ def _measure_rest(world: World, for_s: float) -> list[Figure]:
     sent = [world.sent_bytes[number] / for_s / 1000 for number in numbers]
     both = [sent[number] + world.received_bytes[number] / for_s / 1000 for number in numbers]
     return [
-        Figure("sent at rest, mean of members", "kB/s", (sum(sent) / len(sent),)),
-        Figure("sent at rest, busiest member", "kB/s", (max(sent),)),
-        Figure("sent and received at rest, busiest member", "kB/s", (max(both),)),
-        Figure("messages sent at rest, mean", "1/s", (_rate(world, for_s),)),
-        Figure("connections, mean", "", (sum(world.connections()) / len(world.sites),)),
-        Figure("connections, most", "", (float(max(world.connections())),)),
+        StoryFigure("sent at rest, mean of members", "kB/s", (sum(sent) / len(sent),)),
+        StoryFigure("sent at rest, busiest member", "kB/s", (max(sent),)),
+        StoryFigure("sent and received at rest, busiest member", "kB/s", (max(both),)),
+        StoryFigure("messages sent at rest, mean", "1/s", (_rate(world, for_s),)),
+        StoryFigure("connections, mean", "", (sum(world.connections()) / len(world.sites),)),
+        StoryFigure("connections, most", "", (float(max(world.connections())),)),
         *(
-            Figure(f"sent at rest as {kind}, mean", "kB/s", (size / for_s / len(sent) / 1000,))
+            StoryFigure(f"sent at rest as {kind}, mean", "kB/s", (size / for_s / len(sent) / 1000,))
             for kind, size in sorted(world.kind_bytes.items())
         ),
     ]
 
 
-def _rate(world: World, for_s: float) -> float:
+def _rate(world: GossipWorld, for_s: float) -> float:
     count = sum(count for kind, count in world.kinds.items() if kind != "handshake")
     return count / for_s / len(world.sites)
 
 
-def _measure_spread(world: World, samples: int) -> list[Figure]:
+def _measure_spread(world: GossipWorld, samples: int) -> list[StoryFigure]:
     nearly: list[float] = []
     wholly: list[float] = []
     for sample in range(samples):
@@ -89,12 +89,12 @@ def _measure_spread(world: World, samples: int) -> list[Figure]:
         nearly.append(delays[max(0, -(-len(delays) * 99 // 100) - 1)])
         wholly.append(delays[-1])
     return [
-        Figure("a change is known to 99 %", "s", tuple(nearly)),
-        Figure("a change is known to all", "s", tuple(wholly)),
+        StoryFigure("a change is known to 99 %", "s", tuple(nearly)),
+        StoryFigure("a change is known to all", "s", tuple(wholly)),
     ]
 
 
-def _spread(world: World, number: int) -> list[float]:
+def _spread(world: GossipWorld, number: int) -> list[float]:
     """Return how long after a change each member knew it, in order."""
     found: dict[int, float] = {}
     began_s = world.now
@@ -114,7 +114,7 @@ def _spread(world: World, number: int) -> list[float]:
     return sorted(found.values())
 
 
-def _measure_detection(world: World, samples: int) -> list[Figure]:
+def _measure_detection(world: GossipWorld, samples: int) -> list[StoryFigure]:
     first: list[float] = []
     last: list[float] = []
     wrong = Counter[str]()
@@ -123,7 +123,7 @@ def _measure_detection(world: World, samples: int) -> list[Figure]:
         times: dict[int, float] = {}
 
         def look(at: int, effect: Changed) -> None:
-            if effect.new is State.DEAD:
+            if effect.new is MemberState.DEAD:
                 if world.numbers[effect.site] not in world.down:
                     wrong[effect.site] += 1
                 times.setdefault(at, world.now - began_s)  # noqa: B023
@@ -137,20 +137,20 @@ def _measure_detection(world: World, samples: int) -> list[Figure]:
         first.append(min(times.values()))
         last.append(max(times.values()))
     return [
-        Figure("a dead gateway is detected by the first", "s", tuple(first)),
-        Figure("a dead gateway is detected by all", "s", tuple(last)),
-        Figure("wrongly declared dead meanwhile", "", (float(sum(wrong.values())),)),
+        StoryFigure("a dead gateway is detected by the first", "s", tuple(first)),
+        StoryFigure("a dead gateway is detected by all", "s", tuple(last)),
+        StoryFigure("wrongly declared dead meanwhile", "", (float(sum(wrong.values())),)),
     ]
 
 
-def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]:
+def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[StoryFigure]:
     """Lose messages with their connections for hours; some pairs can't connect at all.
 
     An interrupt (Ctrl-C) gives the figures until then.
     """
-    network = Network(loss=settings.loss, cut=settings.cut)
-    world = World(settings.members, settings.seed, settings.knobs, network)
-    counts: Counter[State | None] = Counter()
+    network = GossipNetwork(loss=settings.loss, cut=settings.cut)
+    world = GossipWorld(settings.members, settings.seed, settings.knobs, network)
+    counts: Counter[MemberState | None] = Counter()
 
     def look(_number: int, effect: Changed) -> None:
         counts[effect.new] += 1
@@ -163,33 +163,35 @@ def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]
             world.run(min(world.now + STEP_S, until_s))
             watch(
                 f"{world.now / 3600:.1f} h, {time.monotonic() - began_s:.0f} s: "
-                f"{world.events:,} events, dead {counts[State.DEAD]}"
+                f"{world.events:,} events, dead {counts[MemberState.DEAD]}"
             )
     objections = sum(core.incarnation - (1 << 20) for core in world.cores)
     name = f"{settings.loss:.0%} of messages lost, {settings.cut:.0%} of pairs cut"
     return [
-        Figure(f"{name}: hours", "h", (world.now / 3600,)),
-        Figure(f"{name}: objections to suspicion", "", (float(objections),)),
-        Figure(f"{name}: live members declared dead", "", (float(counts[State.DEAD]),)),
+        StoryFigure(f"{name}: hours", "h", (world.now / 3600,)),
+        StoryFigure(f"{name}: objections to suspicion", "", (float(objections),)),
+        StoryFigure(f"{name}: live members declared dead", "", (float(counts[MemberState.DEAD]),)),
         _memory(),
     ]
 
 
-def tell_parted(settings: Settings) -> list[Figure]:
+def tell_parted(settings: Settings) -> list[StoryFigure]:
     """Split the federation into two halves for five minutes, then reconnect them."""
-    world = World(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.knobs)
     changes: Counter[tuple[int, str]] = Counter()
     half = settings.members // 2
     world.side = [0] * half + [1] * (settings.members - half)
     world.run(300.0)
-    parted = all(world.believed(number, State.ALIVE) < settings.members - 1 for number in (0, half))
+    parted = all(
+        world.believed(number, MemberState.ALIVE) < settings.members - 1 for number in (0, half)
+    )
     world.on_changed = lambda number, effect: changes.update([(number, effect.site)])
     world.side = [0] * settings.members
     healed_s = world.now
 
     def is_whole() -> bool:
         return all(core.members == settings.members for core in world.cores) and not any(
-            claim.state is not State.ALIVE for core in world.cores for claim in core.claims()
+            claim.state is not MemberState.ALIVE for core in world.cores for claim in core.claims()
         )
 
     if not parted or not world.run_until(is_whole, healed_s + 120.0, 0.5):
@@ -197,19 +199,19 @@ def tell_parted(settings: Settings) -> list[Figure]:
     taken_s = world.now - healed_s
     world.run(world.now + 60.0)  # and stays whole
     return [
-        Figure("after a partition all are alive to all", "s", (taken_s,)),
-        Figure("changes of one member as seen by another, most", "", (max(changes.values()),)),
-        Figure("still not present a minute later", "", (float(_absent(world)),)),
+        StoryFigure("after a partition all are alive to all", "s", (taken_s,)),
+        StoryFigure("changes of one member as seen by another, most", "", (max(changes.values()),)),
+        StoryFigure("still not present a minute later", "", (float(_absent(world)),)),
     ]
 
 
-def _absent(world: World) -> int:
+def _absent(world: GossipWorld) -> int:
     return sum(claim.state not in PRESENT for core in world.cores for claim in core.claims())
 
 
-def tell_joining(settings: Settings) -> list[Figure]:
+def tell_joining(settings: Settings) -> list[StoryFigure]:
     """Restart a host that was gone, with only the name of one other member."""
-    world = World(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.knobs)
     world.refresh_all()
     world.run(60.0)
     known: list[float] = []
@@ -222,16 +224,18 @@ def tell_joining(settings: Settings) -> list[Figure]:
         def is_in(number: int = number) -> bool:
             everybody = len(world.sites) - 1
             return (
-                world.believed(number, State.ALIVE) == everybody
+                world.believed(number, MemberState.ALIVE) == everybody
                 and world.cores[number].members == everybody + 1
             )
 
         if not world.run_until(is_in, began_s + 60.0):
             raise RuntimeError("a member that came back is not known to all after a minute")
         known.append(world.now - began_s)
-    return [Figure("a member that comes back is known to all, and knows all", "s", tuple(known))]
+    return [
+        StoryFigure("a member that comes back is known to all, and knows all", "s", tuple(known))
+    ]
 
 
-def _memory() -> Figure:
+def _memory() -> StoryFigure:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Figure("memory of the simulation, peak", "MiB", (peak,))
+    return StoryFigure("memory of the simulation, peak", "MiB", (peak,))

@@ -9,13 +9,13 @@ from multiprocessing import get_context
 
 from simulations.bugs import may_show, planted
 from simulations.draw import draw_plan
-from simulations.world.world import Run, World
+from simulations.world.world import World, WorldRun
 
 CHUNK = 8  # worlds that a process takes at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SeedVerdict:
     """The result of one seed; `broken` is empty when all invariants held."""
 
     seed: int
@@ -24,26 +24,28 @@ class Verdict:
     virtual_s: float
 
 
-def run_seed(seed: int, bug: str = "") -> Run:
+def run_seed(seed: int, bug: str = "") -> WorldRun:
     """Run the random world of a seed, with a planted bug if one is named."""
     with planted(bug):
         return World(draw_plan(seed), seed).run()
 
 
-def judge(seed: int, bug: str = "") -> Verdict:
+def judge(seed: int, bug: str = "") -> SeedVerdict:
     """Run a seed; an exception is as bad as a broken invariant."""
     try:
         run = run_seed(seed, bug)
     except Exception as error:  # noqa: BLE001 - the whole point is to report it with its seed
-        return Verdict(seed, f"{type(error).__name__}: {error}", 0, 0.0)
-    return Verdict(seed, str(run.broken or ""), run.events, run.seconds)
+        return SeedVerdict(seed, f"{type(error).__name__}: {error}", 0, 0.0)
+    return SeedVerdict(seed, str(run.broken or ""), run.events, run.seconds)
 
 
-def _judge_all(seeds: list[int]) -> list[Verdict]:
+def _judge_all(seeds: list[int]) -> list[SeedVerdict]:
     return [judge(seed) for seed in seeds]
 
 
-def swarm(seeds: Iterable[int], processes: int, until_s: float | None = None) -> Iterator[Verdict]:
+def swarm(
+    seeds: Iterable[int], processes: int, until_s: float | None = None
+) -> Iterator[SeedVerdict]:
     """Judge seeds in order, in so many processes, until time.monotonic() is `until_s`."""
     if processes == 1:
         for seed in seeds:
@@ -61,7 +63,7 @@ def swarm(seeds: Iterable[int], processes: int, until_s: float | None = None) ->
                 yield from verdicts
 
 
-def find(bug: str, seeds_max: int, first: int = 0) -> Verdict | None:
+def find(bug: str, seeds_max: int, first: int = 0) -> SeedVerdict | None:
     """Return the first seed that shows a planted bug, or None after so many worlds.
 
     The search uses only worlds that can show the bug.

@@ -21,7 +21,7 @@ PASSED, FAILED = 0, 1  # of pytest's exit codes
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SuiteOutcome:
     """What one run of pytest came to: its exit code, its counts, and the tests that failed."""
 
     code: int
@@ -30,14 +30,16 @@ class Outcome:
     failed: list[str]
 
 
-def run_pytest(*options: str) -> Outcome:
+def run_pytest(*options: str) -> SuiteOutcome:
     """Run pytest in a process of its own; its output goes to ours."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "outcome.json"
         command = [sys.executable, "-m", "pytest", "--tb=short", f"--outcome={told}", *options]
         code = subprocess.run(command, check=False).returncode
         found = json.loads(told.read_text()) if told.exists() else {}
-    return Outcome(code, found.get("passed", 0), found.get("skipped", 0), found.get("failed", []))
+    return SuiteOutcome(
+        code, found.get("passed", 0), found.get("skipped", 0), found.get("failed", [])
+    )
 
 
 def run_suite(options: list[str], *, thorough: bool) -> tuple[bool, list[str]]:

@@ -7,11 +7,19 @@ from dataclasses import replace
 import psutil
 import pytest
 from chaos import processes
-from chaos.books import Books, Delivery, Usage, read_books
+from chaos.books import ChaosBooks, Delivery, Usage, read_books
 from chaos.evidence import Run, read_lines, value_of
 from chaos.faults import draw
 from chaos.journal import Journal, read_journal
-from chaos.reconciliation import CHECKS, DIGITS, Facts, Outcome, Promise, read_promises, reconcile
+from chaos.reconciliation import (
+    CHECKS,
+    DIGITS,
+    ChaosFacts,
+    HeardOutcome,
+    Promise,
+    read_promises,
+    reconcile,
+)
 from chaos.report import quantile
 from chaos.run import KINDS
 from sqlalchemy import insert, select
@@ -40,12 +48,12 @@ def record(job, name, pool, first=0, tasks=TASKS, attempt=0, state="ok"):
 def facts():
     """A job of London's that Paris has done, and all that there is of it."""
     promise = Promise("a-1", "london", "forwarded", "steady", TASKS, "j1", is_finished=True)
-    promise.outcomes = [Outcome(task, value_of(task)) for task in range(TASKS)]
-    london = Books("london", [record("j1", "a-1", "paris/workers")], [DELIVERY])
+    promise.outcomes = [HeardOutcome(task, value_of(task)) for task in range(TASKS)]
+    london = ChaosBooks("london", [record("j1", "a-1", "paris/workers")], [DELIVERY])
     london.reported_nanos = london.stated_nanos = {"paris": COST_NANOS}
     sold = replace(DELIVERY, side="sell", site="london")
-    paris = Books("paris", [record("london:c1", "a-1", "workers")], [sold])
-    return Facts(
+    paris = ChaosBooks("paris", [record("london:c1", "a-1", "workers")], [sold])
+    return ChaosFacts(
         promises={"a-1": promise},
         runs=[Run("a-1", task, f"r{task}", 100 + task, "ok") for task in range(TASKS)],
         books={"london": london, "paris": paris},
@@ -66,7 +74,7 @@ def lose_a_task(facts):
 
 
 def end_a_task_twice(facts):
-    facts.promises["a-1"].outcomes.append(Outcome(1, value_of(1)))
+    facts.promises["a-1"].outcomes.append(HeardOutcome(1, value_of(1)))
 
 
 def swap_a_value(facts):
@@ -74,11 +82,11 @@ def swap_a_value(facts):
 
 
 def give_a_task_up(facts):
-    facts.promises["a-1"].outcomes[1] = Outcome(1, error="WorkerLost", text="lost 3 times")
+    facts.promises["a-1"].outcomes[1] = HeardOutcome(1, error="WorkerLost", text="lost 3 times")
 
 
 def crash_a_task_once(facts):
-    facts.promises["a-1"].outcomes[1] = Outcome(1, error="TaskCrashed", text="2 times")
+    facts.promises["a-1"].outcomes[1] = HeardOutcome(1, error="TaskCrashed", text="2 times")
     facts.runs += [Run("a-1", 1, "x", 900), Run("a-1", 1, "y", 901)]
     facts.killed_slots = {900}
 
@@ -104,7 +112,7 @@ def forget_a_charge(facts):
 def forget_a_detached_charge(facts):
     """As what ran and was given up: there is no result either."""
     forget_a_charge(facts)
-    facts.promises["a-1"].outcomes[TASKS - 1] = Outcome(TASKS - 1, error="WorkerLost")
+    facts.promises["a-1"].outcomes[TASKS - 1] = HeardOutcome(TASKS - 1, error="WorkerLost")
 
 
 def sell_more_than_ran(facts):
@@ -207,7 +215,7 @@ def test_what_is_planted_is_found(facts, plant, check):
 def test_each_check_can_fail(facts):
     found = set()
     for plant in PLANTED:
-        planted = Facts(
+        planted = ChaosFacts(
             promises={
                 key: replace(each, outcomes=[replace(one) for one in each.outcomes])
                 for key, each in facts.promises.items()
@@ -225,8 +233,8 @@ def test_each_check_can_fail(facts):
 
 def test_reasons_of_a_tasks_own_are_no_violations(facts):
     facts.promises["a-1"].manner = "wrong"
-    facts.promises["a-1"].outcomes[0] = Outcome(0, error="ValueError", text="it raises")
-    facts.promises["a-1"].outcomes[1] = Outcome(1, error="TaskCrashed", text="2 times")
+    facts.promises["a-1"].outcomes[0] = HeardOutcome(0, error="ValueError", text="it raises")
+    facts.promises["a-1"].outcomes[1] = HeardOutcome(1, error="TaskCrashed", text="2 times")
     facts.runs += [Run("a-1", 1, "x", 900), Run("a-1", 1, "y", 901)]
     facts.killed_slots = {900, 901}
     assert "errors_are_their_own" not in violated(facts)
@@ -240,7 +248,7 @@ def test_what_is_wrong_with_jobs_that_the_other_version_took_is_told_apart(
     digits = (DIGITS[made_ms >> 5 * at & 31] for at in reversed(range(10)))
     promise = facts.promises["a-1"]
     promise.job = "".join(digits) + "0123456789abcdef"
-    promise.outcomes[0] = Outcome(0, error="WorkerLost", text="3 times")
+    promise.outcomes[0] = HeardOutcome(0, error="WorkerLost", text="3 times")
     facts.others_until_s = {"london": until_s}
     assert ("errors_are_their_own" in violated(facts)) is not is_excused
     assert bool(reconcile(facts)[1]) is is_excused

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from federation.errors import FAILURES
 from federation.membership import gossip
-from federation.membership.probing import Knobs
+from federation.membership.probing import GossipSettings
 from federation.messages import messages
 from federation.messages.messages import BETWEEN_GATEWAYS, HANDSHAKE, MESSAGES
 from federation.messages.registry import FromBuyer, FromSeller
@@ -21,19 +21,19 @@ from gateway.api import books_desk
 from gateway.api.desk import TAKES, Desk
 from gateway.cli.main import cli
 from gateway.config import entitlements, fair_share, reservations, scale, tariffs, windows
-from gateway.config.alerts import ALERT_KEYS, Pace
+from gateway.config.alerts import ALERT_KEYS, AlertPace
 from gateway.config.books import BookRules
 from gateway.config.budgets import BUDGET_KEYS
 from gateway.config.carbon import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
 from gateway.config.contracts import DealRules
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.config.federation import FederationConfig
 from gateway.config.site import _LIMITS, PoolConfig, SiteConfig
 from gateway.peering import orders
 from gateway.trust import joining
 from gateway.trust.rights import RIGHTS
 from policies.disclosure import Disclosure
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 
 ROOT = Path(__file__).parent.parent
 
@@ -131,10 +131,10 @@ def test_every_knob_is_documented():
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
-    known |= {field.name for field in dataclasses.fields(House)}
+    known |= {field.name for field in dataclasses.fields(Preferences)}
     known |= {field.name for field in dataclasses.fields(BookRules)} - {"day_ms"}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
-    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
+    known |= {field.name for field in dataclasses.fields(AlertPace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariffs.KEYS
     known |= reservations.KEYS
     known |= fair_share.KEYS - {"share"} | fair_share.SHARE_KEYS
@@ -166,14 +166,14 @@ def test_every_knob_of_a_tariff_is_documented():
 
 
 def test_every_knob_of_membership_is_documented():
-    known = {field.name for field in dataclasses.fields(Knobs)}
+    known = {field.name for field in dataclasses.fields(GossipSettings)}
     assert set(table_rows("membership.md")) == known
 
 
 def test_the_defaults_of_membership_are_as_documented():
     rows = table_rows("membership.md")
     units = {"1 MiB": 1 << 20, "1 day": 86_400.0}
-    for field in dataclasses.fields(Knobs):
+    for field in dataclasses.fields(GossipSettings):
         shown = rows[field.name].split("|")[2].strip()
         assert units.get(shown, float(shown.split()[0])) == field.default, field.name
 
@@ -248,5 +248,5 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
 
 def test_every_knob_of_environments_is_documented():
     assert set(table_rows("environments.md", section="## What an owner allows")) == set(
-        Rules.__slots__
+        EnvironmentRules.__slots__
     )

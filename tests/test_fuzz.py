@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fuzz import run
 from fuzz.guests import ClientRole, WorkerRole
-from fuzz.judging import CHECKS, HANG_S, Done, Facts, Sample, judge
+from fuzz.judging import CHECKS, HANG_S, Done, FuzzFacts, Sample, judge
 from fuzz.report import markdown
 from fuzz.tally import Tally
 from fuzz.values import BY_TYPE, Level, broken
@@ -33,7 +33,7 @@ MORE = {
 @pytest.fixture
 def facts():
     """A run in which all was well."""
-    return Facts(
+    return FuzzFacts(
         tallies={"client": Tally(9, 8, 1, Counter(busy=1), Counter(), Counter(answer=3))},
         done=[Done("home", 0.1), Done("home", 0.2)],
         after=[Done("home", 0.2)],
@@ -151,7 +151,7 @@ def test_odd_frames_break_a_session_and_nothing_else():
 
 @pytest.mark.real
 def test_a_gateway_withstands_some_thousand_messages(capsys):
-    settings = run.Settings(
+    settings = run.FuzzSettings(
         seed=1, messages=4_000, minutes=3.0, roles=("client", "worker", "buyer"), every_s=0.5
     )
     facts, violations = run.perform(settings)

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.load.guests import Guest, play
+from benchmarks.load.guests import LoadSession, play
 from federation.messages.messages import Assign, Recall, Report, Returned
 from federation.sessions.handshake import Opened
 from gateway.sessions.conversation import Lapsed
@@ -23,17 +23,17 @@ EMPTY_NS = 5_000
 COME_IN_TOGETHER, COME_IN_S = 16, 0.05
 
 
-class Agent:
+class LoadAgent:
     """One agent with so many slots; the contents of tasks do not matter."""
 
-    def __init__(self, crew: "Crew", number: int) -> None:
+    def __init__(self, crew: "LoadAgents", number: int) -> None:
         self._crew = crew
         self._waiting: deque[list[int]] = deque()  # assignment, first, stop
         self._life = 0
         self._free = crew.slots
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         about = {"slots": crew.slots, "tags": {}, "pool": "", "python": python}
-        self.guest = Guest(crew.address, "worker", f"agent-{number}", about, self._hear)
+        self.guest = LoadSession(crew.address, "worker", f"agent-{number}", about, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -96,7 +96,7 @@ class Agent:
         self._crew.reported += tasks
 
 
-class Crew:
+class LoadAgents:
     """All agents of the process, and their counts."""
 
     def __init__(self, address: str, agents: int, slots: int, task_s: float) -> None:
@@ -106,7 +106,7 @@ class Crew:
         self._ends: list[tuple[float, int, Any]] = []
         self._count = 0
         self._more = trio.Event()
-        self._agents = [Agent(self, number) for number in range(agents)]
+        self._agents = [LoadAgent(self, number) for number in range(agents)]
 
     def end_later(self, end: Any) -> None:
         """Schedule a callback for when its task is done."""
@@ -143,5 +143,5 @@ class Crew:
 
 
 if __name__ == "__main__":
-    chosen = Crew(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    chosen = LoadAgents(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
     play(chosen.run, chosen.figures)

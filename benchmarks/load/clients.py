@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.load.guests import Guest, play
+from benchmarks.load.guests import LoadSession, play
 from federation.ids import new_id
 from federation.messages.messages import (
     Answer,
@@ -43,7 +43,7 @@ class JobClient:
         self._load = load
         self._most = jobs
         self._left: dict[str, int] = {}
-        self.guest = Guest(load.address, "client", f"client-{number}", {}, self._hear)
+        self.guest = LoadSession(load.address, "client", f"client-{number}", {}, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -89,14 +89,14 @@ class JobClient:
         self.guest.post(CloseJob(job, tasks, []))
 
 
-class Prober:
+class StatusProber:
     """Asks for the status, one question after the other."""
 
     def __init__(self, address: str) -> None:
         self.taken_s: list[float] = []
         self._asked_s = 0.0
         self._opened, self._answered = trio.Event(), trio.Event()
-        self._guest = Guest(address, "client", "prober", {}, self._hear)
+        self._guest = LoadSession(address, "client", "prober", {}, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         if any(isinstance(message, Opened) for message in messages):
@@ -137,7 +137,7 @@ class Load:
         self.ended = self.jobs = self.failed = self.rejected = self.sessions = 0
         parts = [jobs // clients + (number < jobs % clients) for number in range(clients)]
         self._clients = [JobClient(self, number, part) for number, part in enumerate(parts)]
-        self._prober = Prober(address)
+        self._prober = StatusProber(address)
 
     async def run(self) -> None:
         """Run all clients."""

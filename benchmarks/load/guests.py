@@ -16,7 +16,7 @@ from gateway.worker.conversation import WorkerConversation
 TICK_S = 0.25
 
 
-class Guest:
+class LoadSession:
     """One session with a gateway. Only the contents of the hello make it a worker's or a client's.
 
     Args:

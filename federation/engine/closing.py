@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from federation.engine.engine import LEAVE_S, Engine
+from federation.engine.engine import LEAVE_S, ClientEngine
 
 # A notebook's server kills a kernel five seconds after it was told to end. The client must say
 # goodbye before that; otherwise tasks run on until the gateway misses their client.
@@ -26,7 +26,7 @@ _log = logging.getLogger("gridfed")
 
 
 def wind_up(
-    engine: Engine, *, cancel: bool, on_cancelled: Callable[[], object] = lambda: None
+    engine: ClientEngine, *, cancel: bool, on_cancelled: Callable[[], object] = lambda: None
 ) -> None:
     """Cancel unstarted calls, if asked to; run the rest to its end; and close."""
     _take_back(engine, cancel=cancel)
@@ -35,7 +35,7 @@ def wind_up(
     engine.close()
 
 
-def wind_up_later(engine: Engine, *, cancel: bool) -> None:
+def wind_up_later(engine: ClientEngine, *, cancel: bool) -> None:
     """Work as `wind_up`, but return once the cancels are done, or after LEAVE_S."""
     cancelled = threading.Event()
     threading.Thread(
@@ -48,7 +48,7 @@ def wind_up_later(engine: Engine, *, cancel: bool) -> None:
     cancelled.wait(LEAVE_S)
 
 
-def drop(engine: Engine, why: str) -> None:
+def drop(engine: ClientEngine, why: str) -> None:
     """Close at once, and log the number of tasks that are dropped."""
     dropped = _unfinished(engine)
     try:
@@ -58,7 +58,7 @@ def drop(engine: Engine, why: str) -> None:
     _say(dropped, f"dropped: {why}")
 
 
-def wind_up_at_exit(engine: Engine) -> bool:
+def wind_up_at_exit(engine: ClientEngine) -> bool:
     """Run all work to its end and close, at the interpreter's exit; return False after a Ctrl-C.
 
     The wait for a lost gateway is at most `failover_s`; a notebook's kernel waits at most KERNEL_S.
@@ -82,7 +82,7 @@ def wind_up_at_exit(engine: Engine) -> bool:
     return True
 
 
-def _take_back(engine: Engine, *, cancel: bool) -> None:
+def _take_back(engine: ClientEngine, *, cancel: bool) -> None:
     """Cancel unstarted calls: all of them if asked to, else those of maps that may have no end."""
     taken = endless = 0
     for feeder in engine.feeders:
@@ -105,7 +105,7 @@ def _take_back(engine: Engine, *, cancel: bool) -> None:
     )
 
 
-def _run_out(engine: Engine, at_most_s: float | None = None) -> None:
+def _run_out(engine: ClientEngine, at_most_s: float | None = None) -> None:
     until_s = math.inf if at_most_s is None else time.monotonic() + at_most_s
     for feeder in engine.feeders:
         feeder.run_out(until_s)
@@ -117,7 +117,7 @@ def _run_out(engine: Engine, at_most_s: float | None = None) -> None:
     )
 
 
-def _unfinished(engine: Engine) -> int:
+def _unfinished(engine: ClientEngine) -> int:
     """Return the number of submitted tasks that have not ended, with the unsent inputs of maps."""
     attached = (stream for stream in engine.streams if not stream.opening.detached)
     return sum(stream.unfinished for stream in attached) + sum(

@@ -13,7 +13,7 @@ from typing import Final
 
 from federation.address import AddressError, check_bearer
 from federation.clocks import MonoS
-from federation.engine.gateways import Dial, GiveUp, Itinerary, Loss
+from federation.engine.gateways import DialGateway, GatewayLoss, GiveUp, Itinerary
 from federation.sessions.handshake import Dialogue
 from federation.sessions.nng import NngLink
 from federation.sessions.waking import Waker
@@ -80,15 +80,15 @@ class Connection:
         self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
         self._greeted = False
 
-    def redial(self, mono_s: MonoS) -> Loss | None:
-        """Dial when it is time to; return a Loss if the address can't be dialled."""
+    def redial(self, mono_s: MonoS) -> GatewayLoss | None:
+        """Dial when it is time to; return a GatewayLoss if the address can't be dialled."""
         if mono_s < self._redial_s:
             return None
         try:
             self.dial()
         except AddressError as error:
             _log.warning("%s", error)
-            return Loss.UNWILLING
+            return GatewayLoss.UNWILLING
         return None
 
     def greet(self, link: NngLink, mono_s: MonoS) -> None:
@@ -97,17 +97,17 @@ class Connection:
             self._greeted = True
             self._dialogue.connected(mono_s)
 
-    def find_loss(self, link: NngLink, mono_s: MonoS) -> tuple[Loss, MonoS] | None:
+    def find_loss(self, link: NngLink, mono_s: MonoS) -> tuple[GatewayLoss, MonoS] | None:
         """Return why the pipe must be given up, and since when the gateway is lost, or None."""
         if link.is_lost:
-            return (Loss.ABSENT if link.is_absent else Loss.GONE), mono_s
+            return (GatewayLoss.ABSENT if link.is_absent else GatewayLoss.GONE), mono_s
         if self.itinerary.is_overdue(mono_s):
-            return Loss.GONE, mono_s
+            return GatewayLoss.GONE, mono_s
         if self._greeted and self._dialogue.is_silent(mono_s):
-            return Loss.GONE, self._dialogue.heard_at_s
+            return GatewayLoss.GONE, self._dialogue.heard_at_s
         return None
 
-    def hang_up(self, loss: Loss, mono_s: MonoS, since_s: MonoS, *, is_missed: bool) -> str:
+    def hang_up(self, loss: GatewayLoss, mono_s: MonoS, since_s: MonoS, *, is_missed: bool) -> str:
         """Give up the pipe; return why no other will be dialled, or an empty text.
 
         `is_missed` tells whether work is waiting, so that the user must be told.
@@ -122,7 +122,7 @@ class Connection:
             what = "trying another" if self.itinerary.has_others else "reconnecting"
             _log.warning("the connection to the gateway at %s is lost; %s", address, what)
         match self.itinerary.lost(loss, mono_s, since_s):
-            case Dial(to, at_s):
+            case DialGateway(to, at_s):
                 self._redial_s = at_s
                 if to != address:
                     self._dialogue.start_over()

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.clocks import MonoS
 from federation.engine.connection import Connection
-from federation.engine.gateways import Itinerary, Loss
+from federation.engine.gateways import GatewayLoss, Itinerary
 from federation.engine.outcomes import resolve_all, screen, show
 from federation.engine.shelves import FunctionShelf, StreamShelf
-from federation.engine.streams import Chunk, Ended, Outcome, Placed, Stream
+from federation.engine.streams import ClientBundle, Ended, Outcome, Placed, Stream
 from federation.errors import (
     GatewayUnreachable,
     GridError,
@@ -122,7 +122,7 @@ class Holder:
         return "token" in self.about
 
 
-class Engine:
+class ClientEngine:
     """One session at a time, with one of several gateways.
 
     Args:
@@ -305,11 +305,13 @@ class Engine:
 
     # --- the connection ------------------------------------------------------------------------
 
-    def _hang_up(self, loss: Loss, mono_s: MonoS, since_s: MonoS, *, by_us: bool = False) -> None:
+    def _hang_up(
+        self, loss: GatewayLoss, mono_s: MonoS, since_s: MonoS, *, by_us: bool = False
+    ) -> None:
         is_missed = bool(self._streams) and not (by_us or self._leaving)
         reason = self._line.hang_up(loss, mono_s, since_s, is_missed=is_missed)
         if reason:
-            refusal = self._refusal if loss is Loss.UNWILLING else None
+            refusal = self._refusal if loss is GatewayLoss.UNWILLING else None
             self._fail(refusal or GatewayUnreachable(reason))
 
     def _fail(self, error: GridError) -> None:
@@ -330,7 +332,7 @@ class Engine:
             # the calls without an outcome again; calls that ran already are not charged again.
             self._dialogue.start_over()
             mono_s = MonoS(time.monotonic())
-            self._hang_up(Loss.GONE, mono_s, mono_s, by_us=True)
+            self._hang_up(GatewayLoss.GONE, mono_s, mono_s, by_us=True)
             raise
 
     def _exchange(self, mono_s: MonoS) -> bool:
@@ -359,7 +361,7 @@ class Engine:
             return True
         except ProtocolError as error:
             _log.warning("protocol error of the gateway: %s", error)
-            self._hang_up(Loss.GONE, mono_s, mono_s)
+            self._hang_up(GatewayLoss.GONE, mono_s, mono_s)
             return True
         lost = line.find_loss(link, mono_s)
         if lost is not None:
@@ -373,11 +375,11 @@ class Engine:
         """Handle a refusal by the gateway. If it is not temporary, only another can help."""
         self._refusal = refusal
         if refusal.code in PASSING_REFUSALS:
-            self._hang_up(Loss.GONE, mono_s, mono_s)
+            self._hang_up(GatewayLoss.GONE, mono_s, mono_s)
             return
         if self._line.itinerary.has_others:
             _log.warning("the gateway at %s refuses this client: %s", self.address, refusal)
-        self._hang_up(Loss.UNWILLING, mono_s, mono_s)
+        self._hang_up(GatewayLoss.UNWILLING, mono_s, mono_s)
         if refusal.code == "expelled":
             self._fail(refusal)  # caused by this client: another gateway would expel it too
 
@@ -437,7 +439,7 @@ class Engine:
                 self._line.learn(others)
             case Bye():
                 mono_s = MonoS(time.monotonic())
-                self._hang_up(Loss.ABSENT, mono_s, mono_s)
+                self._hang_up(GatewayLoss.ABSENT, mono_s, mono_s)
             case _:
                 pass  # Unknown, of an older gateway: the important ones were refused by name
 
@@ -705,7 +707,7 @@ class Engine:
                 self.transmit()
         return True
 
-    def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> Chunk:
+    def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> ClientBundle:
         """Add many calls to a job; `late` ones are accepted even after shutdown."""
         self._check_process()
         with self._lock:

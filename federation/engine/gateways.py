@@ -27,7 +27,7 @@ FAILOVER_S: Final = 5.0
 _COMPLAINTS_MAX: Final = 64
 
 
-class Loss(Enum):
+class GatewayLoss(Enum):
     """The way in which a gateway was lost, or an attempt to reach it failed."""
 
     GONE = "gone"  # the pipe was lost or silent, or did not come up in time
@@ -36,7 +36,7 @@ class Loss(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class DialGateway:
     """Dial this gateway, not before that moment."""
 
     address: str
@@ -98,13 +98,13 @@ class Itinerary:
         """Whether there is another gateway to go to."""
         return any(address != self.address for address in self.known)
 
-    def begin(self, mono_s: MonoS, within_s: float) -> Dial:
+    def begin(self, mono_s: MonoS, within_s: float) -> DialGateway:
         """Return the first gateway to dial; each gets a share of the time to find one."""
         if self.has_others:
             share_s = within_s / len(self.own)
             self._deadline_s = mono_s + min(self._attempt_s, share_s)
             self._attempt_s = min(self._attempt_s, share_s)
-        return Dial(self.address, mono_s)
+        return DialGateway(self.address, mono_s)
 
     def opened(self) -> None:
         """Note that a session is open: stay."""
@@ -133,14 +133,14 @@ class Itinerary:
         """Whether the time of the gateway that is dialled is up: call `lost`."""
         return self._deadline_s is not None and mono_s >= self._deadline_s
 
-    def lost(self, loss: Loss, mono_s: MonoS, since_s: MonoS) -> Dial | GiveUp:
+    def lost(self, loss: GatewayLoss, mono_s: MonoS, since_s: MonoS) -> DialGateway | GiveUp:
         """Note that the gateway is lost, or was not reached; return the next step.
 
         `since_s` is the time when it was last there: `mono_s` if the loss was seen at once.
         """
         if self._away_s is None:
             self._away_s = since_s
-        if loss is Loss.UNWILLING:
+        if loss is GatewayLoss.UNWILLING:
             self._barred.add(self.address)
         left = [address for address in self.known if address not in self._barred]
         if not left:
@@ -149,14 +149,14 @@ class Itinerary:
             return GiveUp(
                 f"no gateway was reached within {self._give_up_s:g} s: {', '.join(self.known)}"
             )
-        patient = self._has_session and loss is Loss.GONE
+        patient = self._has_session and loss is GatewayLoss.GONE
         if left == [self.address]:
             return self._dial(mono_s + self._pause(), None)
         if patient and mono_s < self._away_s + self._failover_s:
             return self._dial(mono_s + self._pause(), self._away_s + self._failover_s)
         return self._go_on(left, mono_s)
 
-    def _go_on(self, left: list[str], mono_s: MonoS) -> Dial:
+    def _go_on(self, left: list[str], mono_s: MonoS) -> DialGateway:
         self._has_session = False
         at_s = mono_s
         while self._round and self._round[0] in self._barred:
@@ -175,12 +175,12 @@ class Itinerary:
         self._random.shuffle(learnt)
         return own + learnt + [address for address in left if address == self.address]
 
-    def _dial(self, at_s: MonoS, deadline_s: MonoS | None) -> Dial:
+    def _dial(self, at_s: MonoS, deadline_s: MonoS | None) -> DialGateway:
         if self._give_up_s is not None and self._away_s is not None:
             over_s = self._away_s + self._give_up_s
             deadline_s = over_s if deadline_s is None else min(deadline_s, over_s)
         self._deadline_s = deadline_s
-        return Dial(self.address, at_s)
+        return DialGateway(self.address, at_s)
 
     def _pause(self) -> float:
         pause_s = self._pause_s * self._random.uniform(0.5, 1.5)

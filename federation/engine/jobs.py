@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from federation.engine.engine import Engine
+from federation.engine.engine import ClientEngine
 from federation.engine.outcomes import exception_of, screen, show
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
@@ -58,7 +58,7 @@ class JobHandle:
 
     def __init__(
         self,
-        reach: Callable[[str, float | None], Engine],
+        reach: Callable[[str, float | None], ClientEngine],
         job_id: str,
         gateway: str = "",
         trusted_sites: frozenset[str] | None = None,

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
-from federation.engine.engine import Engine
+from federation.engine.engine import ClientEngine
 from federation.engine.outcomes import exception_of
 from federation.engine.progress import bar
 from federation.engine.streams import (
     CHUNK_BYTES_MAX,
     CHUNK_TASKS_MAX,
     PENDING,
-    Chunk,
+    ClientBundle,
     Ended,
     Stream,
 )
@@ -79,7 +79,7 @@ class MapResults(Generic[T]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ClientEngine,
         stream: Stream,
         inputs: Inputs,
         *,
@@ -90,7 +90,7 @@ class MapResults(Generic[T]):
         self._stream = stream
         self._feeder = Feeder(engine, stream, inputs)
         self._until_s = None if timeout is None else time.monotonic() + timeout
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[ClientBundle] = deque()
         self._ahead = 0
         self._ahead_bytes = 0
         self._lead = 0  # the most calls that were ahead
@@ -169,7 +169,7 @@ class MapResults(Generic[T]):
                 "no more results after shutdown: the client was shut down before all were read"
             )
 
-    def _take_one(self, chunk: Chunk) -> T:
+    def _take_one(self, chunk: ClientBundle) -> T:
         """Return one outcome of a chunk that is incomplete, or that has a failed call."""
         at = chunk.taken
         if chunk.outcomes[at] is PENDING:
@@ -196,7 +196,7 @@ class MapResults(Generic[T]):
             raise error
         return cast("T", value)
 
-    def _wait(self, chunk: Chunk, at: int) -> None:
+    def _wait(self, chunk: ClientBundle, at: int) -> None:
         while chunk.outcomes[at] is PENDING:
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -255,7 +255,7 @@ class MapResults(Generic[T]):
         self._ahead_bytes += chunk.size
         return True
 
-    def _forget(self, chunk: Chunk) -> None:
+    def _forget(self, chunk: ClientBundle) -> None:
         self._given = chunk.stop
         self._ahead -= len(chunk.outcomes)
         self._ahead_bytes -= chunk.size
@@ -292,7 +292,7 @@ class MapResults(Generic[T]):
         self._engine.abandon(self._stream, stop=self._is_interrupted)
 
 
-def feed_all(engine: Engine, stream: Stream, inputs: Inputs) -> None:
+def feed_all(engine: ClientEngine, stream: Stream, inputs: Inputs) -> None:
     """Send every call of a detached job, waiting where the gateway must catch up.
 
     The unacknowledged part is bounded in calls and in bytes of arguments.
@@ -314,7 +314,7 @@ class Feeder:
         is_closing: the client closes: the reader feeds no more.
     """
 
-    def __init__(self, engine: Engine, stream: Stream, inputs: Inputs) -> None:
+    def __init__(self, engine: ClientEngine, stream: Stream, inputs: Inputs) -> None:
         self._engine = engine
         self.stream = stream
         self._calls = iter(inputs.calls)
@@ -398,7 +398,7 @@ class Feeder:
             _log.warning("the rest of a map is dropped: its inputs raised %.300s", text)
             return False
 
-    def next_chunk(self) -> Chunk | None:
+    def next_chunk(self) -> ClientBundle | None:
         """Seal and send the next batch of inputs; return None when there are no more."""
         with self._lock:
             if not self._sealed and not self._ended:
@@ -451,7 +451,7 @@ class Feeder:
         return calls
 
 
-def _open_all(chunk: Chunk) -> list[Any] | None:
+def _open_all(chunk: ClientBundle) -> list[Any] | None:
     """Return the results of a whole chunk; None if one can't be unpickled: take them singly."""
     try:
         return list(map(open_result, chunk.outcomes))

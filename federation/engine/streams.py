@@ -46,7 +46,7 @@ class Ended:
 Outcome = bytes | Ended
 
 
-class Chunk:
+class ClientBundle:
     """Contiguous calls of a stream: arguments, and outcomes as they come (PENDING before)."""
 
     __slots__ = (
@@ -114,9 +114,9 @@ class Stream:
         self.rejection: Ended | None = None
         self.home = ""  # the address of the gateway where it was opened last
         self.key: Hashable = None  # of the calls that `submit` adds to it
-        self.waiting: deque[Chunk] = deque()
+        self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
-        self._chunks: list[Chunk] = []
+        self._chunks: list[ClientBundle] = []
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -130,20 +130,20 @@ class Stream:
             or len(tail.arguments) >= CHUNK_TASKS_MAX
             or tail.size + len(payload) > CHUNK_BYTES_MAX
         ):
-            self._add(Chunk(self.total, [payload], [future]))
+            self._add(ClientBundle(self.total, [payload], [future]))
         else:
             tail.append(payload, future)
         self.total += 1
         return self.total - 1
 
-    def extend(self, arguments: list[bytes]) -> Chunk:
+    def extend(self, arguments: list[bytes]) -> ClientBundle:
         """Add a chunk of calls whose outcomes are read from the chunk itself."""
-        chunk = Chunk(self.total, arguments, None)
+        chunk = ClientBundle(self.total, arguments, None)
         self._add(chunk)
         self.total = chunk.stop
         return chunk
 
-    def _add(self, chunk: Chunk) -> None:
+    def _add(self, chunk: ClientBundle) -> None:
         self._chunks.append(chunk)
         self._firsts.append(chunk.first)
         self.waiting.append(chunk)
@@ -168,7 +168,7 @@ class Stream:
         """Bytes of arguments that are kept, because their chunk has unfinished calls."""
         return sum(chunk.size for chunk in self._chunks)
 
-    def next_to_send(self) -> tuple[Chunk, list[Tasks]] | None:
+    def next_to_send(self) -> tuple[ClientBundle, list[Tasks]] | None:
         """Return the next chunk to send and its messages; it counts as sent from now on."""
         while self.waiting:
             chunk = self.waiting.popleft()
@@ -177,7 +177,7 @@ class Stream:
                 return chunk, self._messages(chunk)
         return None
 
-    def _messages(self, chunk: Chunk) -> list[Tasks]:
+    def _messages(self, chunk: ClientBundle) -> list[Tasks]:
         return [
             Tasks(self.id, low, chunk.arguments[low - chunk.first : high - chunk.first])
             for low, high in chunk.unfinished()
@@ -255,7 +255,7 @@ class Stream:
                 self._forget(chunk, placed)
         return placed
 
-    def _place_in(self, chunk: Chunk, start: int, part: list[Any], placed: "Placed") -> None:
+    def _place_in(self, chunk: ClientBundle, start: int, part: list[Any], placed: "Placed") -> None:
         end = start + len(part)
         is_fresh = chunk.outcomes[start:end].count(PENDING) == len(part)
         fresh: Sequence[int] = range(len(part))
@@ -290,7 +290,7 @@ class Stream:
         """End all unfinished calls."""
         return self.end([(0, self.total)], ended)
 
-    def _touching(self, first: int, stop: int) -> list[Chunk]:
+    def _touching(self, first: int, stop: int) -> list[ClientBundle]:
         at = max(0, bisect_right(self._firsts, first) - 1)
         found = []
         while at < len(self._chunks) and self._firsts[at] < stop:
@@ -299,7 +299,7 @@ class Stream:
             at += 1
         return found
 
-    def _forget(self, chunk: Chunk, placed: "Placed") -> None:
+    def _forget(self, chunk: ClientBundle, placed: "Placed") -> None:
         at = bisect_right(self._firsts, chunk.first) - 1
         del self._firsts[at], self._chunks[at]
         if chunk.sent:

@@ -12,11 +12,11 @@ from typing import Final
 
 from federation.clocks import MonoS
 from federation.membership.events import Learned
-from federation.membership.gossip import BULLETINS_MAX, Bulletin, Bulletins, Notice, Topic
-from federation.membership.probing import Knobs
-from federation.membership.roster import Roster
+from federation.membership.gossip import BULLETINS_MAX, Bulletin, BulletinNotice, Bulletins, Topic
+from federation.membership.probing import GossipSettings
+from federation.membership.roster import MemberRoster
 from federation.membership.spreading import Spreading
-from federation.membership.timetable import Timer, Timetable
+from federation.membership.timetable import TimerKind, TimerTable
 
 TELLERS_MAX: Final = 4  # peers remembered for one fetch
 
@@ -25,7 +25,7 @@ TELLERS_MAX: Final = 4  # peers remembered for one fetch
 class Fetch:
     """A wanted bulletin: its notice, the peer asked, the time to ask again, and other holders."""
 
-    notice: Notice
+    notice: BulletinNotice
     asked: str
     again_at_s: MonoS
     tellers: deque[str] = field(default_factory=lambda: deque(maxlen=TELLERS_MAX))
@@ -35,7 +35,11 @@ class Board:
     """The newest bulletin of each topic, for members only, with a limited number per member."""
 
     def __init__(
-        self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs
+        self,
+        roster: MemberRoster,
+        spreading: Spreading,
+        timetable: TimerTable,
+        knobs: GossipSettings,
     ) -> None:
         self._roster = roster
         self._spreading = spreading
@@ -52,7 +56,7 @@ class Board:
     def __iter__(self) -> Iterator[Bulletin]:
         return iter(self._held.values())
 
-    def is_news(self, notice: Notice) -> bool:
+    def is_news(self, notice: BulletinNotice) -> bool:
         """Whether a bulletin of another site would be accepted."""
         member = self._roster.members.get(notice.topic.site)
         if member is None or notice.boot < member.boot:
@@ -116,7 +120,7 @@ class Board:
 
     # --- fetching ------------------------------------------------------------------------------
 
-    def note(self, notice: Notice, teller: str, now: MonoS) -> None:
+    def note(self, notice: BulletinNotice, teller: str, now: MonoS) -> None:
         """Note that a peer has a bulletin; fetch news from the first peer to announce it."""
         if not self.is_news(notice):
             self._spreading.notices.heard(teller, notice.topic)
@@ -165,4 +169,4 @@ class Board:
     def _set_timer(self, at_s: MonoS) -> None:
         if not self._is_fetch_set:
             self._is_fetch_set = True
-            self._timetable.at(at_s, Timer.FETCH)
+            self._timetable.at(at_s, TimerKind.FETCH)

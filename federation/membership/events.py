@@ -6,7 +6,7 @@ The caller feeds events and performs effects in their order; it does not interpr
 from dataclasses import dataclass
 
 from federation.clocks import MonoS
-from federation.membership.gossip import Bulletin, Claim, Message, State
+from federation.membership.gossip import Bulletin, MemberClaim, MemberState, Message
 
 # --- events --------------------------------------------------------------------------------------
 
@@ -15,7 +15,7 @@ from federation.membership.gossip import Bulletin, Claim, Message, State
 class Started:
     """Begin. Claims from before a restart may be given; admit their sites first."""
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[MemberClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class Changed:
     """A member has changed state; None stands for one that is not known (any more)."""
 
     site: str
-    old: State | None
-    new: State | None
+    old: MemberState | None
+    new: MemberState | None
 
 
 @dataclass(frozen=True, slots=True)

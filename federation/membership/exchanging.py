@@ -4,21 +4,25 @@ from typing import Final
 
 from federation.chance import Chance
 from federation.membership.bulletins import Board
-from federation.membership.gossip import NOTICES_MAX, Claim, Exchange, News
-from federation.membership.roster import Roster
+from federation.membership.gossip import NOTICES_MAX, GossipExchange, MemberClaim, News
+from federation.membership.roster import MemberRoster
 
 _UNKNOWN: Final = (-1, -1)
 
 
-def tell_everything(own: Claim, roster: Roster, board: Board, rng: Chance) -> Exchange:
+def tell_everything(
+    own: MemberClaim, roster: MemberRoster, board: Board, rng: Chance
+) -> GossipExchange:
     """Return all claims, our own first, and all notices, or a sample if there are too many."""
     notices = [bulletin.notice for bulletin in board]
     if len(notices) > NOTICES_MAX:
         notices = rng.sample(notices, NOTICES_MAX)
-    return Exchange(False, News((own, *roster.claims()), tuple(notices)))
+    return GossipExchange(False, News((own, *roster.claims()), tuple(notices)))
 
 
-def answer_exchange(own: Claim, roster: Roster, board: Board, news: News) -> Exchange:
+def answer_exchange(
+    own: MemberClaim, roster: MemberRoster, board: Board, news: News
+) -> GossipExchange:
     """Return the claims and notices that the other side lacks or has in an older version."""
     ranks = {claim.site: (claim.incarnation, claim.state) for claim in news.claims}
     ages = {notice.topic: notice.age for notice in news.notices}
@@ -32,4 +36,4 @@ def answer_exchange(own: Claim, roster: Roster, board: Board, news: News) -> Exc
         for bulletin in board
         if bulletin.notice.age > ages.get(bulletin.notice.topic, _UNKNOWN)
     ]
-    return Exchange(True, News(claims, tuple(notices[:NOTICES_MAX])))
+    return GossipExchange(True, News(claims, tuple(notices[:NOTICES_MAX])))

@@ -1,9 +1,10 @@
 """The messages by which gateways tell each other about the federation's members.
 
-There are three kinds of items. A `Claim` states the state of a member: a few bytes, told to every
-neighbour at once. A `Bulletin` is a site's statement about itself (the advert of a pool, its card),
-signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin is not
-pushed but announced by a `Notice`, and each member fetches it once, from the first to announce it.
+There are three kinds of items. A `MemberClaim` states the state of a member: a few bytes, told to
+every neighbour at once. A `Bulletin` is a site's statement about itself (the advert of a pool, its
+card), signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin is
+not pushed but announced by a `BulletinNotice`, and each member fetches it once, from the first to
+announce it.
 
 Messages travel as short arrays. Input is never trusted: `from_plain` checks every field and every
 length. Elements beyond the known ones are ignored, so that a newer site may add some. Only
@@ -33,7 +34,7 @@ _incarnation = strict.upto(INCARNATION_MAX)
 _body = strict.data(1, BULLETIN_BYTES_MAX)
 
 
-class State(IntEnum):
+class MemberState(IntEnum):
     """The claimed state of a member. Within one incarnation, the higher state wins."""
 
     ALIVE = 0
@@ -43,22 +44,22 @@ class State(IntEnum):
 
 
 # States in which a member counts as present: a suspect may well be alive.
-PRESENT: Final = frozenset({State.ALIVE, State.SUSPECT})
+PRESENT: Final = frozenset({MemberState.ALIVE, MemberState.SUSPECT})
 
 
-def _state(value: object) -> State:
-    return State(strict.upto(State.LEFT)(value))
+def _state(value: object) -> MemberState:
+    return MemberState(strict.upto(MemberState.LEFT)(value))
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MemberClaim:
     """The state of a member, as of an incarnation that the member itself began.
 
     `by` is the accuser of a suspect or dead member; empty when the member makes the claim itself.
     """
 
     site: str
-    state: State
+    state: MemberState
     incarnation: int
     by: str = ""
 
@@ -85,7 +86,7 @@ class Topic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class BulletinNotice:
     """A bulletin exists. Of one topic the highest (boot, version) is the newest."""
 
     topic: Topic
@@ -117,7 +118,7 @@ class Notice:
 class Bulletin:
     """A site's statement about itself: its notice, and bytes that it has signed."""
 
-    notice: Notice
+    notice: BulletinNotice
     body: bytes
 
     @property
@@ -134,15 +135,15 @@ class Bulletin:
         """Read plain values; ValueError has the reason."""
         if type(value) is not list or len(value) < 5:
             raise ValueError("must be a list of 5")
-        return cls(Notice.from_plain(value[:4]), _body(value[4]))
+        return cls(BulletinNotice.from_plain(value[:4]), _body(value[4]))
 
 
 @dataclass(frozen=True, slots=True)
 class News:
     """News that ride along with any message, up to the sender's own limit of bytes."""
 
-    claims: tuple[Claim, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    claims: tuple[MemberClaim, ...] = ()
+    notices: tuple[BulletinNotice, ...] = ()
 
     def to_plain(self) -> list[Any]:
         """Convert to plain values."""
@@ -209,7 +210,7 @@ class Gossip:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class GossipExchange:
     """All claims and notices that the sender holds; the answer has those known better there."""
 
     kind: ClassVar[str] = "exchange"
@@ -233,7 +234,7 @@ class Bulletins:
     items: tuple[Bulletin, ...]
 
 
-Message = Ping | Ack | PingRequest | Nack | Gossip | Exchange | Want | Bulletins
+Message = Ping | Ack | PingRequest | Nack | Gossip | GossipExchange | Want | Bulletins
 
 
 def to_plain(message: Message) -> list[Any]:
@@ -245,7 +246,7 @@ def to_plain(message: Message) -> list[Any]:
             return [message.kind, message.number, message.target, message.news.to_plain()]
         case Gossip():
             return [message.kind, message.news.to_plain()]
-        case Exchange():
+        case GossipExchange():
             return [message.kind, message.is_answer, message.news.to_plain()]
         case Want():
             return [message.kind, [list(topic) for topic in message.topics]]
@@ -294,15 +295,15 @@ def _topic(value: object) -> Topic:
     return Topic(*_row(value, site_id, _topic_name))
 
 
-_claims = _many(Claim.from_plain, CLAIMS_MAX)
-_notices = _many(Notice.from_plain, NOTICES_MAX)
+_claims = _many(MemberClaim.from_plain, CLAIMS_MAX)
+_notices = _many(BulletinNotice.from_plain, NOTICES_MAX)
 _FORMS: Final[dict[str, tuple[Callable[..., Message], tuple[strict.Check, ...]]]] = {
     Ping.kind: (Ping, (strict.count, News.from_plain)),
     Ack.kind: (Ack, (strict.count, News.from_plain)),
     PingRequest.kind: (PingRequest, (strict.count, site_id, News.from_plain)),
     Nack.kind: (Nack, (strict.count, News.from_plain)),
     Gossip.kind: (Gossip, (News.from_plain,)),
-    Exchange.kind: (Exchange, (strict.flag, News.from_plain)),
+    GossipExchange.kind: (GossipExchange, (strict.flag, News.from_plain)),
     Want.kind: (Want, (_many(_topic, TOPICS_ASKED_MAX),)),
     Bulletins.kind: (Bulletins, (_many(Bulletin.from_plain, BULLETINS_MAX),)),
 }

@@ -51,25 +51,25 @@ from federation.membership.gossip import (
     PRESENT,
     Ack,
     Bulletin,
+    BulletinNotice,
     Bulletins,
-    Claim,
-    Exchange,
     Gossip,
+    GossipExchange,
+    MemberClaim,
+    MemberState,
     Message,
     Nack,
     News,
-    Notice,
     Ping,
     PingRequest,
-    State,
     Topic,
     Want,
 )
 from federation.membership.prober import Prober
-from federation.membership.probing import Knobs, exchange_every_s, probe_every_s
-from federation.membership.roster import Roster
+from federation.membership.probing import GossipSettings, exchange_every_s, probe_every_s
+from federation.membership.roster import MemberRoster
 from federation.membership.spreading import Spreading
-from federation.membership.timetable import Timer, Timetable
+from federation.membership.timetable import TimerKind, TimerTable
 
 # An incarnation is a boot and, in its low bits, how often the member had to object in that run.
 BOOT_SHIFT: Final = 20
@@ -94,7 +94,7 @@ class Membership:
         self,
         me: str,
         incarnation: int,
-        knobs: Knobs,
+        knobs: GossipSettings,
         rng: Chance,
         boot_max: Callable[[], float] = lambda: BOOT_MAX,
     ) -> None:
@@ -104,25 +104,25 @@ class Membership:
         self._connected: set[str] = set()
         self._knobs = knobs
         self._rng = rng
-        self._timetable = timetable = Timetable()
-        self._roster = roster = Roster(me, knobs)
+        self._timetable = timetable = TimerTable()
+        self._roster = roster = MemberRoster(me, knobs)
         self._spreading = spreading = Spreading(roster, knobs, timetable)
         self._board = Board(roster, spreading, timetable, knobs)
         self._prober = Prober(roster, spreading, timetable, knobs, rng)
         self._seeds: tuple[str, ...] = ()
         self._left = False
         self._woken_s: MonoS | None = None
-        self._due: Final[dict[Timer, Callable[[MonoS, object], None]]] = {
-            Timer.PROBE: self._on_probe,
-            Timer.ANSWER: lambda _, number: self._prober.seek_help(number),
-            Timer.RELAY: lambda _, number: self._prober.give_up(number),
-            Timer.SUSPICION: self._on_suspicion,
-            Timer.GOSSIP: lambda _now, _: self._spreading.begin_round(),
-            Timer.FETCH: lambda now, _: self._board.fetch_again(now),
-            Timer.EXCHANGE: self._on_exchange,
-            Timer.RECONNECT: self._on_reconnect,
-            Timer.JOIN: self._on_join,
-            Timer.REAP: self._on_reap,
+        self._due: Final[dict[TimerKind, Callable[[MonoS, object], None]]] = {
+            TimerKind.PROBE: self._on_probe,
+            TimerKind.ANSWER: lambda _, number: self._prober.seek_help(number),
+            TimerKind.RELAY: lambda _, number: self._prober.give_up(number),
+            TimerKind.SUSPICION: self._on_suspicion,
+            TimerKind.GOSSIP: lambda _now, _: self._spreading.begin_round(),
+            TimerKind.FETCH: lambda now, _: self._board.fetch_again(now),
+            TimerKind.EXCHANGE: self._on_exchange,
+            TimerKind.RECONNECT: self._on_reconnect,
+            TimerKind.JOIN: self._on_join,
+            TimerKind.REAP: self._on_reap,
         }
 
     # --- state ---------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ class Membership:
         """The local health: 0 is well; each step up stretches our probes: we may be at fault."""
         return self._prober.health
 
-    def state(self, site: str) -> State | None:
+    def state(self, site: str) -> MemberState | None:
         """Return the state of another member; None if it is not known."""
         member = self._roster.members.get(site)
         return member.state if member else None
 
-    def claims(self) -> tuple[Claim, ...]:
+    def claims(self) -> tuple[MemberClaim, ...]:
         """Return all claims about the other members: for lists, and to keep for the next start."""
         return tuple(self._roster.claims())
 
@@ -155,7 +155,7 @@ class Membership:
         """Return the newest bulletin held of a topic."""
         return self._board.get(topic)
 
-    def is_news(self, notice: Notice) -> bool:
+    def is_news(self, notice: BulletinNotice) -> bool:
         """Whether a bulletin that arrived would be accepted: verify only those."""
         return self._board.is_news(notice)
 
@@ -211,22 +211,22 @@ class Membership:
                 self._seeds = seeds
                 self._on_join(now, None)
             case Leave():
-                gone = Gossip(News((Claim(self.me, State.LEFT, self.incarnation),)))
+                gone = Gossip(News((MemberClaim(self.me, MemberState.LEFT, self.incarnation),)))
                 for peer in self.neighbours:
                     self._spreading.send(peer, gone)
                 self._left = True
 
-    def _start(self, claims: tuple[Claim, ...], now: MonoS) -> None:
+    def _start(self, claims: tuple[MemberClaim, ...], now: MonoS) -> None:
         self._roster.load(claims, now)
         for site, member in self._roster.members.items():
             self._spreading.effects.append(Changed(site, None, member.state))
         draw = self._rng.random
-        self._timetable.at(now + draw() * self._knobs.probe_s, Timer.PROBE)
+        self._timetable.at(now + draw() * self._knobs.probe_s, TimerKind.PROBE)
         self._timetable.at(
-            now + draw() * exchange_every_s(self._knobs, self.members), Timer.EXCHANGE
+            now + draw() * exchange_every_s(self._knobs, self.members), TimerKind.EXCHANGE
         )
-        self._timetable.at(now + draw() * self._knobs.reconnect_s, Timer.RECONNECT)
-        self._timetable.at(now + REAP_EVERY_S, Timer.REAP)
+        self._timetable.at(now + draw() * self._knobs.reconnect_s, TimerKind.RECONNECT)
+        self._timetable.at(now + REAP_EVERY_S, TimerKind.REAP)
 
     def _forget(self, site: str, *, was_known: bool) -> None:
         self._spreading.claims.drop((site, ""))
@@ -267,7 +267,7 @@ class Membership:
                     self._board.learn(bulletin, peer)
             case Want(topics):
                 self._board.answer(peer, topics)
-            case Exchange(is_answer, news):
+            case GossipExchange(is_answer, news):
                 self._on_exchanged(peer, news, now, is_answer=is_answer)
             case PingRequest(number, target, news):
                 self._take(peer, news, now)
@@ -284,7 +284,9 @@ class Membership:
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
-    def _merge(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool = False) -> None:
+    def _merge(
+        self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool = False
+    ) -> None:
         """Take a claim into account, and pass it on if it is news.
 
         Args:
@@ -299,17 +301,21 @@ class Membership:
             return
         if site not in self._roster.admitted or not self._is_believable(claim, source):
             return
-        if claim.state is State.SUSPECT and source is not None and not self._may_accuse(claim):
+        if (
+            claim.state is MemberState.SUSPECT
+            and source is not None
+            and not self._may_accuse(claim)
+        ):
             claim = replace(claim, by=source)
-        has_left = claim.state is State.LEFT
+        has_left = claim.state is MemberState.LEFT
         if source is not None and self._buries(claim, source):
-            claim = replace(claim, state=State.SUSPECT, by=source)
+            claim = replace(claim, state=MemberState.SUSPECT, by=source)
         self._weigh(claim, source, now, quiet=quiet)
         suspicion = self._roster.suspicions.get(site)
         if has_left and suspicion and claim.incarnation == self._roster.members[site].incarnation:
-            suspicion.verdict = State.LEFT
+            suspicion.verdict = MemberState.LEFT
 
-    def _buries(self, claim: Claim, source: str) -> bool:
+    def _buries(self, claim: MemberClaim, source: str) -> bool:
         """Whether hearsay reports as gone a member that is present as far as we know.
 
         It counts only as a suspicion. Otherwise both sides of a partition would bury each other,
@@ -318,7 +324,7 @@ class Membership:
         is_hearsay = source != claim.site
         return is_hearsay and claim.state not in PRESENT and self.state(claim.site) in PRESENT
 
-    def _is_believable(self, claim: Claim, source: str | None) -> bool:
+    def _is_believable(self, claim: MemberClaim, source: str | None) -> bool:
         """Whether a member can be in the run that a claim is about.
 
         Otherwise one lie could spread an incarnation that nobody can surpass. A site's own claim
@@ -330,7 +336,7 @@ class Membership:
         boot = claim.incarnation >> BOOT_SHIFT
         return boot <= self._boot_max() or (member is not None and boot <= member.boot)
 
-    def _weigh(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool) -> None:
+    def _weigh(self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool) -> None:
         """Compare a believable claim about another member with the one that we hold."""
         site = claim.site
         member = self._roster.members.get(site)
@@ -343,20 +349,20 @@ class Membership:
         else:
             if source is not None:
                 self._spreading.claims.heard(source, _key(claim, member.accuser))
-            if claim.state is State.SUSPECT and self._roster.confirm(site, claim.by):
+            if claim.state is MemberState.SUSPECT and self._roster.confirm(site, claim.by):
                 self._spreading.claims.put(_key(claim, member.accuser), claim, source)
                 self._watch(site)
 
-    def _may_accuse(self, claim: Claim) -> bool:
+    def _may_accuse(self, claim: MemberClaim) -> bool:
         return claim.by == self.me or (claim.by in self._roster.admitted and claim.by != claim.site)
 
-    def _apply(self, claim: Claim, source: str | None, now: MonoS, *, quiet: bool) -> None:
+    def _apply(self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool) -> None:
         site = claim.site
         if suspicion := self._roster.suspicions.get(site):
             for accuser in suspicion.accusers:
                 self._spreading.claims.drop((site, accuser))
         old = self._roster.apply(claim, now)
-        if claim.state is State.SUSPECT:
+        if claim.state is MemberState.SUSPECT:
             self._watch(site)
             self._prober.hurry(site)
             if source is not None and site in self._connected and site not in self.neighbours:
@@ -366,12 +372,12 @@ class Membership:
         if not quiet:
             self._spreading.claims.put((site, ""), claim, source)
 
-    def _object(self, claim: Claim, source: str | None) -> None:
+    def _object(self, claim: MemberClaim, source: str | None) -> None:
         """Answer a claim about ourselves: object to a false one, with a higher incarnation.
 
         A claim about a run that we can't be in needs no objection: others do not believe it either.
         """
-        if (claim.incarnation, claim.state) <= (self.incarnation, State.ALIVE):
+        if (claim.incarnation, claim.state) <= (self.incarnation, MemberState.ALIVE):
             if claim.incarnation < self.incarnation and source is not None:
                 self._spreading.claims.tell(source, (self.me, ""), self._own_claim())
             return
@@ -382,17 +388,17 @@ class Membership:
             return
         if boot > own:
             self._spreading.effects.append(Overtaken(claim.incarnation, source or self.me))
-        elif claim.state is not State.ALIVE:
+        elif claim.state is not MemberState.ALIVE:
             self._prober.feel(1)
         self.incarnation = claim.incarnation + 1
         self._spreading.claims.put((self.me, ""), self._own_claim(), None)
         if source is not None and source not in self.neighbours:
             self._spreading.send(source, Gossip(News((self._own_claim(),))))
 
-    def _own_claim(self) -> Claim:
-        return Claim(self.me, State.ALIVE, self.incarnation)
+    def _own_claim(self) -> MemberClaim:
+        return MemberClaim(self.me, MemberState.ALIVE, self.incarnation)
 
-    def _everything(self) -> Exchange:
+    def _everything(self) -> GossipExchange:
         return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
 
     def _on_exchanged(self, peer: str, news: News, now: MonoS, *, is_answer: bool) -> None:
@@ -417,16 +423,16 @@ class Membership:
         silent = self._prober.conclude()
         member = self._roster.members.get(silent) if silent else None
         if silent and member and member.state in PRESENT:
-            claim = Claim(silent, State.SUSPECT, member.incarnation, self.me)
+            claim = MemberClaim(silent, MemberState.SUSPECT, member.incarnation, self.me)
             self._merge(claim, None, now)
             self._roster.suspicions[silent].is_ours = True
-        self._timetable.at(now + probe_every_s(self._knobs, self.health), Timer.PROBE)
+        self._timetable.at(now + probe_every_s(self._knobs, self.health), TimerKind.PROBE)
         self._prober.begin(now)
 
     def _watch(self, site: str) -> None:
         """Set the timer for the end of a suspicion."""
         until_s = self._roster.suspicions[site].until_s(self._knobs, self.members)
-        self._timetable.at(until_s, Timer.SUSPICION, site)
+        self._timetable.at(until_s, TimerKind.SUSPICION, site)
 
     def _on_suspicion(self, now: MonoS, key: object) -> None:
         site = str(key)
@@ -453,7 +459,7 @@ class Membership:
 
     def _on_exchange(self, now: MonoS, _: object) -> None:
         every_s = exchange_every_s(self._knobs, self.members)
-        self._timetable.at(now + every_s * self._jitter(), Timer.EXCHANGE)
+        self._timetable.at(now + every_s * self._jitter(), TimerKind.EXCHANGE)
         rings = self._roster.rings
         site = rings.site_at(self._rng.randrange(len(rings)))
         if site != self.me:
@@ -461,7 +467,7 @@ class Membership:
 
     def _on_reconnect(self, now: MonoS, _: object) -> None:
         """Contact a member that is thought dead: no other check detects the end of a partition."""
-        self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), Timer.RECONNECT)
+        self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), TimerKind.RECONNECT)
         if dead := self._roster.dead():
             self._spreading.send(self._rng.choice(dead), self._everything())
 
@@ -469,10 +475,10 @@ class Membership:
         if self._seeds:
             for seed in self._rng.sample(self._seeds, min(SEEDS_ASKED, len(self._seeds))):
                 self._spreading.send(seed, self._everything())
-            self._timetable.at(now + self._knobs.join_s, Timer.JOIN)
+            self._timetable.at(now + self._knobs.join_s, TimerKind.JOIN)
 
     def _on_reap(self, now: MonoS, _: object) -> None:
-        self._timetable.at(now + REAP_EVERY_S, Timer.REAP)
+        self._timetable.at(now + REAP_EVERY_S, TimerKind.REAP)
         for site in self._roster.past(now):
             self._roster.forget(site)
             self._forget(site, was_known=True)
@@ -481,6 +487,6 @@ class Membership:
         return 0.9 + 0.2 * self._rng.random()
 
 
-def _key(claim: Claim, first_accuser: str) -> tuple[str, str]:
+def _key(claim: MemberClaim, first_accuser: str) -> tuple[str, str]:
     """Return the key for spreading a claim: each confirming accusation has its own."""
     return (claim.site, "" if claim.by == first_accuser else claim.by)

@@ -10,11 +10,11 @@ from typing import Final
 
 from federation.chance import Chance
 from federation.clocks import MonoS
-from federation.membership.gossip import Ack, Nack, Ping, PingRequest, State
-from federation.membership.probing import Knobs, answer_within_s
-from federation.membership.roster import Roster
+from federation.membership.gossip import Ack, MemberState, Nack, Ping, PingRequest
+from federation.membership.probing import GossipSettings, answer_within_s
+from federation.membership.roster import MemberRoster
 from federation.membership.spreading import Spreading
-from federation.membership.timetable import Timer, Timetable
+from federation.membership.timetable import TimerKind, TimerTable
 
 # A helper reports a missing answer while the asker still listens.
 NACK_SHARE: Final = 0.8
@@ -41,7 +41,12 @@ class Prober:
     """Runs one probe at a time for this member, and several for others."""
 
     def __init__(
-        self, roster: Roster, spreading: Spreading, timetable: Timetable, knobs: Knobs, rng: Chance
+        self,
+        roster: MemberRoster,
+        spreading: Spreading,
+        timetable: TimerTable,
+        knobs: GossipSettings,
+        rng: Chance,
     ) -> None:
         self.health = 0
         self._roster = roster
@@ -73,7 +78,7 @@ class Prober:
         self._probe = _Probe(self._number, target)
         self._spreading.send(target, Ping(self._number, self._spreading.news(target)))
         answer_s = now + answer_within_s(self._knobs, self.health)
-        self._timetable.at(answer_s, Timer.ANSWER, self._number)
+        self._timetable.at(answer_s, TimerKind.ANSWER, self._number)
 
     def _next(self) -> str | None:
         """Return the next neighbour: suspects first, then in rounds, each shuffled anew."""
@@ -104,7 +109,7 @@ class Prober:
         able = [  # they have connections with it
             site
             for site in sorted(self._roster.rings.neighbours(probe.target))
-            if site != self._roster.me and members[site].state is State.ALIVE
+            if site != self._roster.me and members[site].state is MemberState.ALIVE
         ]
         chosen = self._rng.sample(able, min(self._knobs.helpers, len(able)))
         probe.helpers = tuple(chosen)
@@ -158,7 +163,7 @@ class Prober:
         self._number += 1
         self._relays[self._number] = _Relay(asker, number, target)
         self._spreading.send(target, Ping(self._number, self._spreading.news(target)))
-        self._timetable.at(now + NACK_SHARE * self._knobs.answer_s, Timer.RELAY, self._number)
+        self._timetable.at(now + NACK_SHARE * self._knobs.answer_s, TimerKind.RELAY, self._number)
 
     def give_up(self, number: object) -> None:
         """Tell the asker that a probe was not answered, unless it was."""

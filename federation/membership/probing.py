@@ -13,7 +13,7 @@ NEWS_BYTES_MIN: Final = 512  # so that any one claim or notice fits
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class GossipSettings:
     """The settings that an operator may change. The federation works best if all sites agree."""
 
     # Probes.
@@ -53,17 +53,17 @@ class Knobs:
             raise ValueError(f"news_bytes must be at least {NEWS_BYTES_MIN}")
 
 
-def probe_every_s(knobs: Knobs, health: int) -> float:
+def probe_every_s(knobs: GossipSettings, health: int) -> float:
     """Return the time between probes: a member with many failures allows more time."""
     return knobs.probe_s * (health + 1)
 
 
-def answer_within_s(knobs: Knobs, health: int) -> float:
+def answer_within_s(knobs: GossipSettings, health: int) -> float:
     """Return the time for a direct answer, stretched alike."""
     return knobs.answer_s * (health + 1)
 
 
-def suspicion_s(knobs: Knobs, members: int, confirmations: int) -> float:
+def suspicion_s(knobs: GossipSettings, members: int, confirmations: int) -> float:
     """Return how long a suspect has to object, from the first accusation.
 
         shortest = suspicion · max(1, log10 members) · probe_s
@@ -82,12 +82,12 @@ def suspicion_s(knobs: Knobs, members: int, confirmations: int) -> float:
     return max(shortest_s, longest_s - (longest_s - shortest_s) * share)
 
 
-def retransmissions(knobs: Knobs, members: int) -> int:
+def retransmissions(knobs: GossipSettings, members: int) -> int:
     """Return how often one member sends one rumour: ⌈retransmit · log10(members + 1)⌉."""
     return math.ceil(knobs.retransmit * math.log10(members + 1))
 
 
-def exchange_every_s(knobs: Knobs, members: int) -> float:
+def exchange_every_s(knobs: GossipSettings, members: int) -> float:
     """Return the time between full exchanges: exchange_s · max(1, ⌈log2 members⌉ - 4).
 
     As in memberlist: an exchange grows with the members, and so does the time between two, above 32
@@ -96,7 +96,7 @@ def exchange_every_s(knobs: Knobs, members: int) -> float:
     return knobs.exchange_s * max(1, math.ceil(math.log2(max(members, 1))) - 4)
 
 
-def refresh_every_s(knobs: Knobs, bulletins: int, bulletin_bytes: float) -> float:
+def refresh_every_s(knobs: GossipSettings, bulletins: int, bulletin_bytes: float) -> float:
     """Return how often a site should announce a bulletin without news, because of its age.
 
     Each one passes every member once, so `bulletins` of them, in the whole federation, cost a

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from federation.clocks import MonoS
-from federation.membership.gossip import PRESENT, Claim, State
-from federation.membership.probing import Knobs, suspicion_s
+from federation.membership.gossip import PRESENT, MemberClaim, MemberState
+from federation.membership.probing import GossipSettings, suspicion_s
 from federation.membership.rings import Rings
 
 
@@ -20,7 +20,7 @@ from federation.membership.rings import Rings
 class Member:
     """One of the other members."""
 
-    state: State
+    state: MemberState
     incarnation: int
     accuser: str  # of a suspect or a dead member
     since_s: MonoS  # when the state began, here
@@ -28,7 +28,7 @@ class Member:
     topics: int = 0  # bulletins of that run that are held
 
     @property
-    def rank(self) -> tuple[int, State]:
+    def rank(self) -> tuple[int, MemberState]:
         """The rank that a claim must exceed to change the member's state."""
         return (self.incarnation, self.state)
 
@@ -42,22 +42,22 @@ class Suspicion:
 
     since_s: MonoS
     accusers: list[str] = field(default_factory=list)
-    verdict: State = State.DEAD  # or LEFT, when another member claims that it has left
+    verdict: MemberState = MemberState.DEAD  # or LEFT, when another member claims that it has left
     is_ours: bool = False
 
-    def until_s(self, knobs: Knobs, members: int) -> MonoS:
+    def until_s(self, knobs: GossipSettings, members: int) -> MonoS:
         """Return the time until which the suspect may object."""
         return self.since_s + suspicion_s(knobs, members, len(self.accusers) - 1)
 
 
-class Roster:
+class MemberRoster:
     """All members that are known, except oneself.
 
     `admitted` lists the sites that may be members at all. The value is true for those that may be
     connected with, and so probed, linked and asked. Others appear only in claims.
     """
 
-    def __init__(self, me: str, knobs: Knobs) -> None:
+    def __init__(self, me: str, knobs: GossipSettings) -> None:
         self.me = me
         self._knobs = knobs
         self.admitted: dict[str, bool] = {}
@@ -89,11 +89,11 @@ class Roster:
         self.present -= member is not None and member.state in PRESENT
         return member is not None
 
-    def load(self, claims: Iterable[Claim], now: MonoS) -> None:
+    def load(self, claims: Iterable[MemberClaim], now: MonoS) -> None:
         """Load earlier claims, many at once; only while no member is known."""
         for claim in claims:
             if claim.site in self.admitted and claim.site not in self.members:
-                state = State.ALIVE if claim.state is State.SUSPECT else claim.state
+                state = MemberState.ALIVE if claim.state is MemberState.SUSPECT else claim.state
                 self.members[claim.site] = Member(state, claim.incarnation, claim.by, now)
                 self.present += state in PRESENT
         direct = [
@@ -101,7 +101,7 @@ class Roster:
         ]
         self.rings.reset([self.me, *direct])
 
-    def apply(self, claim: Claim, now: MonoS) -> State | None:
+    def apply(self, claim: MemberClaim, now: MonoS) -> MemberState | None:
         """Apply a claim that is news; return the state before, None for an unknown member."""
         member = self.members.get(claim.site)
         old = member.state if member else None
@@ -114,7 +114,7 @@ class Roster:
             if member.state is not claim.state:
                 member.state, member.since_s = claim.state, now
         self.suspicions.pop(claim.site, None)
-        if claim.state is State.SUSPECT:
+        if claim.state is MemberState.SUSPECT:
             self.suspicions[claim.site] = Suspicion(now, [claim.by])
         self._place(claim.site)
         return old
@@ -129,12 +129,12 @@ class Roster:
         suspicion.accusers.append(accuser)
         return True
 
-    def claim_of(self, site: str) -> Claim:
+    def claim_of(self, site: str) -> MemberClaim:
         """Return the state of a member as a claim."""
         member = self.members[site]
-        return Claim(site, member.state, member.incarnation, member.accuser)
+        return MemberClaim(site, member.state, member.incarnation, member.accuser)
 
-    def claims(self) -> Iterator[Claim]:
+    def claims(self) -> Iterator[MemberClaim]:
         """Iterate over the states of all members, as claims."""
         return (self.claim_of(site) for site in self.members)
 
@@ -147,7 +147,7 @@ class Roster:
         return [
             site
             for site, member in self.members.items()
-            if member.state is State.DEAD and self.admitted[site]
+            if member.state is MemberState.DEAD and self.admitted[site]
         ]
 
     def past(self, now: MonoS) -> list[str]:

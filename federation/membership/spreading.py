@@ -11,29 +11,29 @@ from federation.membership.events import Effect, Keep, Send
 from federation.membership.gossip import (
     NOTHING,
     TOPICS_ASKED_MAX,
-    Claim,
+    BulletinNotice,
     Gossip,
+    MemberClaim,
+    MemberState,
     Message,
     News,
-    Notice,
-    State,
     Topic,
     Want,
 )
-from federation.membership.probing import Knobs, retransmissions
-from federation.membership.roster import Roster
+from federation.membership.probing import GossipSettings, retransmissions
+from federation.membership.roster import MemberRoster
 from federation.membership.rumours import Rumours
-from federation.membership.timetable import Timer, Timetable
+from federation.membership.timetable import TimerKind, TimerTable
 
 
 class Spreading:
     """The outgoing side: effects in order, and rumours until they find a message to ride on."""
 
-    def __init__(self, roster: Roster, knobs: Knobs, timetable: Timetable) -> None:
+    def __init__(self, roster: MemberRoster, knobs: GossipSettings, timetable: TimerTable) -> None:
         self.neighbours: tuple[str, ...] = ()
         self.effects: list[Effect] = []
-        self.claims: Rumours[tuple[str, str], Claim] = Rumours()
-        self.notices: Rumours[Topic, Notice] = Rumours()
+        self.claims: Rumours[tuple[str, str], MemberClaim] = Rumours()
+        self.notices: Rumours[Topic, BulletinNotice] = Rumours()
         self._roster = roster
         self._knobs = knobs
         self._timetable = timetable
@@ -63,7 +63,7 @@ class Spreading:
     def news(self, peer: str) -> News:
         """Return the news that ride along to a peer; first of all, any wrong belief about it."""
         member = self._roster.members.get(peer)
-        is_well = member is None or member.state is State.ALIVE
+        is_well = member is None or member.state is MemberState.ALIVE
         if is_well and not self._has_for(peer):
             return NOTHING
         limit = retransmissions(self._knobs, self._roster.present)
@@ -104,7 +104,7 @@ class Spreading:
             self._round_s = now + self._knobs.gossip_s
         if not self._is_round_set and (self.claims or self.notices):
             self._is_round_set = True
-            self._timetable.at(self._round_s, Timer.GOSSIP)
+            self._timetable.at(self._round_s, TimerKind.GOSSIP)
 
     def begin_round(self) -> None:
         """Handle the timer of a round: the next flush sends it."""

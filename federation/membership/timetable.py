@@ -7,7 +7,7 @@ from enum import Enum, auto
 from federation.clocks import MonoS
 
 
-class Timer(Enum):
+class TimerKind(Enum):
     """The kinds of timers."""
 
     PROBE = auto()  # conclude one probe and begin the next
@@ -22,19 +22,19 @@ class Timer(Enum):
     REAP = auto()
 
 
-class Timetable:
+class TimerTable:
     """Timers, each with a key. None is cancelled: a timer that is no longer needed does nothing."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[MonoS, int, Timer, object]] = []
+        self._heap: list[tuple[MonoS, int, TimerKind, object]] = []
         self._count = 0
 
-    def at(self, at_s: MonoS, what: Timer, key: object = None) -> None:
+    def at(self, at_s: MonoS, what: TimerKind, key: object = None) -> None:
         """Set a timer, after all earlier ones for the same time."""
         self._count += 1
         heapq.heappush(self._heap, (at_s, self._count, what, key))
 
-    def due(self, now: MonoS) -> Iterator[tuple[Timer, object]]:
+    def due(self, now: MonoS) -> Iterator[tuple[TimerKind, object]]:
         """Remove and return, in order, the timers due by now, with those set in the meantime."""
         while self._heap and self._heap[0][0] <= now:
             _, _, what, key = heapq.heappop(self._heap)

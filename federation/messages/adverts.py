@@ -45,7 +45,7 @@ DG_PER_KWH_MAX: Final = 50_000  # more than any power station emits
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AdvertisedWindow:
     """A span of time in which a pool takes work: [from_s, until_s), UTC."""
 
     from_s: UtcS
@@ -117,7 +117,7 @@ class PoolAdvert:
     carbon_g_per_kwh: float | None = None  # CO2 equivalent of the electricity, location-based
     slot_watts: float | None = None  # of a busy slot, with its share of cooling
     # When not empty, work runs only inside these: in order, disjoint, the current one included.
-    windows: tuple[Window, ...] = ()
+    windows: tuple[AdvertisedWindow, ...] = ()
     projects: frozenset[str] | None = None  # that may use it; None: all
     sites: frozenset[str] | None = None
     rtt_s: float | None = None  # hints, for a reader that has not measured its link to here
@@ -307,9 +307,9 @@ def _tag_prices(value: object) -> dict[str, TagPrice]:
     return {_tag_name(key): TagPrice(*_row(each, _price, _factor)) for key, each in value.items()}
 
 
-def _windows(value: object) -> tuple[Window, ...]:
+def _windows(value: object) -> tuple[AdvertisedWindow, ...]:
     rows = _list(value, WINDOWS_MAX)
-    found = tuple(Window(*_row(row, _number, _number, _slots, _price)) for row in rows)
+    found = tuple(AdvertisedWindow(*_row(row, _number, _number, _slots, _price)) for row in rows)
     edges = [edge for window in found for edge in (window.from_s, window.until_s)]
     opens = all(window.from_s < window.until_s for window in found)
     if not opens or edges != sorted(edges):
@@ -423,7 +423,7 @@ def _plain(value: Any) -> Any:
             return sorted(value)
         case tuple():
             return [_plain(item) for item in value]
-        case Window() | PriceChange() | TagPrice() | Outlook():
+        case AdvertisedWindow() | PriceChange() | TagPrice() | Outlook():
             return [_plain(getattr(value, field.name)) for field in dataclasses.fields(value)]
         case Mapping():
             return {name: _plain(each) for name, each in value.items()}

@@ -27,7 +27,7 @@ BILL_FIELDS: Final = 6
 FORWARDS_MAX: Final = 10_000  # out under one contract at a time
 
 
-class Phase(StrEnum):
+class ContractPhase(StrEnum):
     """The phase of a contract."""
 
     QUOTED = "quoted"  # a price is named, nothing is promised
@@ -51,27 +51,27 @@ class Move(StrEnum):
     SETTLE = "settle"
 
 
-MOVES: Final[dict[tuple[Phase, Move], Phase]] = {
-    (Phase.QUOTED, Move.HOLD): Phase.HELD,
-    (Phase.QUOTED, Move.DECLINE): Phase.DECLINED,
-    (Phase.QUOTED, Move.EXPIRE): Phase.DECLINED,
-    (Phase.HELD, Move.COMMIT): Phase.OPEN,
-    (Phase.HELD, Move.DECLINE): Phase.DECLINED,
-    (Phase.HELD, Move.EXPIRE): Phase.DECLINED,
-    (Phase.OPEN, Move.CLOSE): Phase.CLOSING,
-    (Phase.OPEN, Move.LAPSE): Phase.LAPSED,
-    (Phase.CLOSING, Move.LAPSE): Phase.LAPSED,
-    (Phase.CLOSING, Move.SETTLE): Phase.SETTLED,
-    (Phase.LAPSED, Move.SETTLE): Phase.SETTLED,
+MOVES: Final[dict[tuple[ContractPhase, Move], ContractPhase]] = {
+    (ContractPhase.QUOTED, Move.HOLD): ContractPhase.HELD,
+    (ContractPhase.QUOTED, Move.DECLINE): ContractPhase.DECLINED,
+    (ContractPhase.QUOTED, Move.EXPIRE): ContractPhase.DECLINED,
+    (ContractPhase.HELD, Move.COMMIT): ContractPhase.OPEN,
+    (ContractPhase.HELD, Move.DECLINE): ContractPhase.DECLINED,
+    (ContractPhase.HELD, Move.EXPIRE): ContractPhase.DECLINED,
+    (ContractPhase.OPEN, Move.CLOSE): ContractPhase.CLOSING,
+    (ContractPhase.OPEN, Move.LAPSE): ContractPhase.LAPSED,
+    (ContractPhase.CLOSING, Move.LAPSE): ContractPhase.LAPSED,
+    (ContractPhase.CLOSING, Move.SETTLE): ContractPhase.SETTLED,
+    (ContractPhase.LAPSED, Move.SETTLE): ContractPhase.SETTLED,
 }
-ENDED: Final = frozenset({Phase.SETTLED, Phase.DECLINED})
+ENDED: Final = frozenset({ContractPhase.SETTLED, ContractPhase.DECLINED})
 
 
 class WrongMoveError(ProtocolError):
     """A move that is not allowed in this phase of a contract."""
 
 
-def move(phase: Phase, what: Move) -> Phase:
+def move(phase: ContractPhase, what: Move) -> ContractPhase:
     """Return the phase after a move. Raises WrongMoveError if the table does not have it."""
     after = MOVES.get((phase, what))
     if after is None:
@@ -131,7 +131,7 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Forward:
+class ForwardedBundle:
     """A bundle forwarded to the seller under an epoch; `left` are its tasks that are still out."""
 
     epoch: int
@@ -147,7 +147,7 @@ class Out:
     Both sides keep the same books: the buyer's fence late results, the seller's late forwards.
     """
 
-    forwards: dict[int, Forward] = field(default_factory=dict)
+    forwards: dict[int, ForwardedBundle] = field(default_factory=dict)
     highest: int = 0
     _all: RangeSet = field(default_factory=RangeSet)  # the tasks that are out, under any epoch
 
@@ -171,7 +171,7 @@ class Out:
         if self._all.within(first, stop):
             raise ProtocolError("tasks were forwarded that are already assigned")
         self.highest = epoch
-        self.forwards[epoch] = Forward(epoch, first, stop, RangeSet([(first, stop)]))
+        self.forwards[epoch] = ForwardedBundle(epoch, first, stop, RangeSet([(first, stop)]))
         self._all.add(first, stop)
         return True
 

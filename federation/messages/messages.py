@@ -326,7 +326,7 @@ class Assign:
     origin: Text = ""  # the site of the code's user; empty for our own users
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
     pass_key: bytes = b""  # with which tasks of the job may connect as its user; sealed, or empty
-    wary: bool = False  # a worker was lost with these: start them singly, each after a Begun
+    wary: bool = False  # a worker was lost with these: start them singly, each after a BegunTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunTasks:
     """Tasks that have begun and are not reported: rows of [assignment, task, milliseconds].
 
     Sent once for each task that runs for longer than a moment (gateway.worker.oversight.BEGUN_S),
@@ -459,7 +459,7 @@ class Advert(FromEither, to=Receiver.GOSSIP):
 
 
 @dataclass(frozen=True, slots=True)
-class Statements(FromEither, to=Receiver.TRUST):
+class SignedStatements(FromEither, to=Receiver.TRUST):
     """The permanent signed statements of sites (federation.signed.statements), each as its bytes.
 
     Sent whole when a session opens; after that, new statements are sent as soon as they are known.
@@ -481,7 +481,7 @@ MESSAGES = Catalogue(
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
-        *(Report, Begun, Returned, Preparing, Pulse),
+        *(Report, BegunTasks, Returned, Preparing, Pulse),
     ]
 )
 

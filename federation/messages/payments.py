@@ -135,7 +135,7 @@ def _check(line: Line) -> None:
 # --- comparison ----------------------------------------------------------------------------------
 
 
-class Standing(StrEnum):
+class PaymentStanding(StrEnum):
     """The standing of one payment at two sites."""
 
     CONFIRMED = "confirmed"  # both have it
@@ -152,12 +152,12 @@ class Match:
 
     ours: Line | None
     theirs: Line | None
-    standing: Standing
+    standing: PaymentStanding
 
     @property
     def is_even(self) -> bool:
         """Whether nothing is open: both have it, or it is too old to be compared."""
-        return self.standing in (Standing.CONFIRMED, Standing.TOO_OLD)
+        return self.standing in (PaymentStanding.CONFIRMED, PaymentStanding.TOO_OLD)
 
     @property
     def line(self) -> Line:
@@ -180,13 +180,13 @@ def match(ours: Iterable[Line], theirs: Iterable[Line] | None, since_ms: int = 0
     for each in ours:
         other = left.pop((each.reference, each.currency), None)
         if other is not None:
-            standing = Standing.CONFIRMED if each.is_same(other) else Standing.DIFFERS
+            standing = PaymentStanding.CONFIRMED if each.is_same(other) else PaymentStanding.DIFFERS
         elif theirs is None:
-            standing = Standing.UNTOLD
+            standing = PaymentStanding.UNTOLD
         elif since_ms and each.at_ms < since_ms + APART_MS:
-            standing = Standing.TOO_OLD
+            standing = PaymentStanding.TOO_OLD
         else:
-            standing = Standing.HERE_ALONE
+            standing = PaymentStanding.HERE_ALONE
         found.append(Match(each, other, standing))
-    found += (Match(None, each, Standing.THERE_ALONE) for each in left.values())
+    found += (Match(None, each, PaymentStanding.THERE_ALONE) for each in left.values())
     return sorted(found, key=lambda each: (each.line.at_ms, each.line.reference))

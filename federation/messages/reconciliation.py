@@ -55,7 +55,7 @@ STATE_WORDS: Final = tuple(each.word for each in EntryState)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BookEntry:
     """One line of the books of a contract. A reversal has the time when it was agreed to."""
 
     contract: str
@@ -82,7 +82,7 @@ class Sums:
     reversals: int = 0
     reversed_nanos: int = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BookEntry) -> None:
         """Count one more entry."""
         delivery = entry.delivery
         if entry.state is EntryState.REVERSAL:
@@ -125,7 +125,7 @@ class Tally:
         return any(each.pending for each in self.sums.values())
 
 
-def tally_of(entries: Iterable[Entry]) -> Tally:
+def tally_of(entries: Iterable[BookEntry]) -> Tally:
     """Sum up and digest entries, ordered by contract, epoch, first and state."""
     tally, digest = Tally(), hashlib.sha256()
     for entry in entries:
@@ -135,7 +135,7 @@ def tally_of(entries: Iterable[Entry]) -> Tally:
     return tally
 
 
-def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
+def by_contract(entries: Iterable[BookEntry]) -> dict[str, bytes]:
     """Return the digest of each contract's entries."""
     found: dict[str, Any] = {}
     for entry in entries:
@@ -186,7 +186,7 @@ class Findings:
     unclear: list[str] = field(default_factory=list)
 
 
-def compare(ours: Iterable[Entry], theirs: Iterable[list[int]]) -> Findings:
+def compare(ours: Iterable[BookEntry], theirs: Iterable[list[int]]) -> Findings:
     """Compare a buyer's entries of a contract with the seller's rows. Raises ProtocolError."""
     found = Findings()
     mine = {_key(each.row): each for each in ours}
@@ -208,7 +208,7 @@ def compare(ours: Iterable[Entry], theirs: Iterable[list[int]]) -> Findings:
     return found
 
 
-def _both(found: Findings, entry: Entry, theirs: EntryState) -> None:
+def _both(found: Findings, entry: BookEntry, theirs: EntryState) -> None:
     epoch, first = entry.delivery.epoch, entry.delivery.first
     if theirs is EntryState.PENDING:
         found.say.append([epoch, first, 1])

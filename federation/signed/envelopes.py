@@ -22,9 +22,9 @@ from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
-    Refusal,
     SiteKey,
     Trust,
+    TrustRefusal,
     Untrusted,
     federation_id,
     find_signer,
@@ -144,16 +144,16 @@ class _Window:
         self.highest = 0
         self._marks = array("Q", bytes(8 * WINDOW))
 
-    def check(self, sequence: int, mark: int) -> Refusal | None:
+    def check(self, sequence: int, mark: int) -> TrustRefusal | None:
         """Return why this message must be refused; None if it may be accepted."""
         if sequence > self.highest:
             return None
         if sequence <= self.highest - WINDOW:
-            return Refusal.STALE
+            return TrustRefusal.STALE
         seen = self._marks[sequence % WINDOW]
         if not seen:
             return None
-        return Refusal.REPLAYED if seen == mark else Refusal.EQUIVOCATION
+        return TrustRefusal.REPLAYED if seen == mark else TrustRefusal.EQUIVOCATION
 
     def note(self, sequence: int, mark: int) -> None:
         """Note that a message has arrived."""
@@ -198,13 +198,13 @@ class Verifier:
         self._check_header(header, utc_s)
         keys = self._trust.keys_of(header.source)
         if not keys:
-            raise Untrusted(Refusal.UNKNOWN_SITE, f"no key of site {header.source!r} is known")
+            raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"no key of site {header.source!r} is known")
         mark = _mark(header_bytes, body)
         refusal = self._seen(header, mark)
-        if refusal in (Refusal.OLD_BOOT, Refusal.STALE, Refusal.REPLAYED):
+        if refusal in (TrustRefusal.OLD_BOOT, TrustRefusal.STALE, TrustRefusal.REPLAYED):
             raise Untrusted(refusal, _describe(header))
         if find_signer(keys, signature, _DOMAIN, header_bytes, body) is None:
-            raise Untrusted(Refusal.BAD_SIGNATURE, _describe(header))
+            raise Untrusted(TrustRefusal.BAD_SIGNATURE, _describe(header))
         if refusal is not None:
             raise Untrusted(refusal, _describe(header))
         self._note(header, mark)
@@ -221,7 +221,8 @@ class Verifier:
             self._sources[source] = _Source(boot)
         elif boot < known.boot:
             raise Untrusted(
-                Refusal.OLD_BOOT, f"site {source!r} uses boot {boot}, expected boot {known.boot}"
+                TrustRefusal.OLD_BOOT,
+                f"site {source!r} uses boot {boot}, expected boot {known.boot}",
             )
 
     def forget(self, source: str) -> None:
@@ -239,23 +240,26 @@ class Verifier:
         age_s = utc_s - header.issued_s
         if header.federation != self._trust.federation:
             raise Untrusted(
-                Refusal.WRONG_FEDERATION, f"the envelope is for federation {header.federation!r}"
+                TrustRefusal.WRONG_FEDERATION,
+                f"the envelope is for federation {header.federation!r}",
             )
         if header.to not in (self._trust.site, ALL):
-            raise Untrusted(Refusal.WRONG_DESTINATION, f"the envelope is for site {header.to!r}")
+            raise Untrusted(
+                TrustRefusal.WRONG_DESTINATION, f"the envelope is for site {header.to!r}"
+            )
         if age_s > self._limits.age_max_s:
-            raise Untrusted(Refusal.STALE, f"{_describe(header)} was issued {age_s:.0f} s ago")
+            raise Untrusted(TrustRefusal.STALE, f"{_describe(header)} was issued {age_s:.0f} s ago")
         if -age_s > self._limits.ahead_max_s:
             raise Untrusted(
-                Refusal.AHEAD, f"{_describe(header)} was issued {-age_s:.0f} s in the future"
+                TrustRefusal.AHEAD, f"{_describe(header)} was issued {-age_s:.0f} s in the future"
             )
 
-    def _seen(self, header: Header, mark: int) -> Refusal | None:
+    def _seen(self, header: Header, mark: int) -> TrustRefusal | None:
         known = self._sources.get(header.source)
         if known is None or header.boot > known.boot:
             return None
         if header.boot < known.boot:
-            return Refusal.OLD_BOOT
+            return TrustRefusal.OLD_BOOT
         window = known.windows.get(header.to == ALL)
         return window.check(header.sequence, mark) if window else None
 

@@ -22,9 +22,9 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
-    Refusal,
     SiteKey,
     Trust,
+    TrustRefusal,
     Untrusted,
     federation_id,
     find_signer,
@@ -42,7 +42,7 @@ REGION_CHARS_MAX: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class GrantBounds:
     """The fields that every block states anew, and may only narrow.
 
     Args:
@@ -85,7 +85,7 @@ class Grant:
     """
 
     purpose: Purpose
-    bounds: Bounds
+    bounds: GrantBounds
     path: tuple[str, ...]
     raw: bytes
 
@@ -122,7 +122,7 @@ _PURPOSE = strict.Form(
     closed=True,
 )
 _BOUNDS = strict.Form(
-    Bounds,
+    GrantBounds,
     {
         "target": site_id,
         "contract": _name,
@@ -139,7 +139,7 @@ _ORIGIN: Final = "grant by its origin"
 _HOP: Final = "grant passed on"
 
 
-def issue(purpose: Purpose, bounds: Bounds, key: SiteKey) -> bytes:
+def issue(purpose: Purpose, bounds: GrantBounds, key: SiteKey) -> bytes:
     """Return the origin's grant for one contract.
 
     Raises:
@@ -151,7 +151,7 @@ def issue(purpose: Purpose, bounds: Bounds, key: SiteKey) -> bytes:
     return _pack([_Block(about, encoded, key.sign(_ORIGIN, about, encoded))])
 
 
-def pass_on(grant: Grant, bounds: Bounds, key: SiteKey) -> bytes:
+def pass_on(grant: Grant, bounds: GrantBounds, key: SiteKey) -> bytes:
     """Return the chain for the next site: one that was checked to be for us, and our block.
 
     Raises:
@@ -183,7 +183,7 @@ def check(raw: bytes, sender: str, trust: Trust, utc_s: UtcS) -> Grant:
     purpose, bounds = _PURPOSE.decode(first.about), _BOUNDS.decode(first.bounds)
     if purpose.federation != trust.federation:
         raise Untrusted(
-            Refusal.WRONG_FEDERATION, f"the grant is for federation {purpose.federation!r}"
+            TrustRefusal.WRONG_FEDERATION, f"the grant is for federation {purpose.federation!r}"
         )
     _check_signature(first, _ORIGIN, purpose.origin, trust)
     path = [purpose.origin]
@@ -192,24 +192,26 @@ def check(raw: bytes, sender: str, trust: Trust, utc_s: UtcS) -> Grant:
     for block in later:
         narrowed = _BOUNDS.decode(block.bounds)
         if block.about != parent.hash():
-            raise Untrusted(Refusal.WRONG_PARENT, "a block does not belong to the chain before it")
+            raise Untrusted(
+                TrustRefusal.WRONG_PARENT, "a block does not belong to the chain before it"
+            )
         _check_signature(block, _HOP, bounds.target, trust)
         path.append(bounds.target)
         _check_narrowing(bounds, narrowed)
         _check_target(narrowed, path)
         parent, bounds = block, narrowed
     if bounds.target != trust.site:
-        raise Untrusted(Refusal.WRONG_DESTINATION, f"the grant is for site {bounds.target!r}")
+        raise Untrusted(TrustRefusal.WRONG_DESTINATION, f"the grant is for site {bounds.target!r}")
     if path[-1] != sender:
         raise Untrusted(
-            Refusal.WRONG_SITE, f"site {sender!r} presents a grant of site {path[-1]!r}"
+            TrustRefusal.WRONG_SITE, f"site {sender!r} presents a grant of site {path[-1]!r}"
         )
     if bounds.expires_s <= utc_s:
-        raise Untrusted(Refusal.EXPIRED, f"the grant of job {purpose.job!r} has expired")
+        raise Untrusted(TrustRefusal.EXPIRED, f"the grant of job {purpose.job!r} has expired")
     return Grant(purpose, bounds, tuple(path), raw)
 
 
-def _check_narrowing(wide: Bounds, narrow: Bounds) -> None:
+def _check_narrowing(wide: GrantBounds, narrow: GrantBounds) -> None:
     """Raise Untrusted if anything in `narrow` goes beyond `wide`."""
     wider = ""
     if narrow.max_cost_nanos > wide.max_cost_nanos:
@@ -223,19 +225,19 @@ def _check_narrowing(wide: Bounds, narrow: Bounds) -> None:
     elif not _is_within(narrow.sites, wide.sites):
         wider = "more sites than the block before it allows"
     if wider:
-        raise Untrusted(Refusal.WIDENED, wider)
+        raise Untrusted(TrustRefusal.WIDENED, wider)
 
 
 def _is_within(narrow: frozenset[str] | None, wide: frozenset[str] | None) -> bool:
     return wide is None or (narrow is not None and narrow <= wide)
 
 
-def _check_target(bounds: Bounds, path: Sequence[str]) -> None:
+def _check_target(bounds: GrantBounds, path: Sequence[str]) -> None:
     if bounds.target in path:
-        raise Untrusted(Refusal.LOOP, f"the grant has passed site {bounds.target!r} already")
+        raise Untrusted(TrustRefusal.LOOP, f"the grant has passed site {bounds.target!r} already")
     if bounds.sites is not None and bounds.target not in bounds.sites:
         raise Untrusted(
-            Refusal.WIDENED, f"site {bounds.target!r} is not among the sites of the grant"
+            TrustRefusal.WIDENED, f"site {bounds.target!r} is not among the sites of the grant"
         )
 
 
@@ -243,11 +245,12 @@ def _check_signature(block: _Block, domain: str, signer: str, trust: Trust) -> N
     keys = trust.lasting_keys_of(signer)
     if not keys:
         raise Untrusted(
-            Refusal.UNKNOWN_SITE, f"the grant has a block by site {signer!r}, which is not known"
+            TrustRefusal.UNKNOWN_SITE,
+            f"the grant has a block by site {signer!r}, which is not known",
         )
     if not block.is_signed(keys, domain):
         raise Untrusted(
-            Refusal.BAD_SIGNATURE, f"the grant has a block that site {signer!r} did not sign"
+            TrustRefusal.BAD_SIGNATURE, f"the grant has a block that site {signer!r} did not sign"
         )
 
 

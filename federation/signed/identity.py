@@ -45,7 +45,7 @@ _Y8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDER_Y: Final = frozenset({0, 1, _PRIME - 1, _Y8, _PRIME - _Y8})
 
 
-class Refusal(StrEnum):
+class TrustRefusal(StrEnum):
     """Why a site's message or statement is not believed. The value appears in logs."""
 
     WRONG_FEDERATION = "wrong-federation"
@@ -78,7 +78,7 @@ class Refusal(StrEnum):
 class Untrusted(ProtocolError):
     """Well formed, but not to be believed or obeyed; `refusal` names the reason."""
 
-    def __init__(self, refusal: Refusal, details: str) -> None:
+    def __init__(self, refusal: TrustRefusal, details: str) -> None:
         super().__init__(f"{refusal}: {details}")
         self.refusal = refusal
         self.details = details
@@ -226,18 +226,18 @@ def from_text(prefix: str, text: str, chars_max: int) -> bytes:
         Untrusted: ALTERED, when it is of another kind, cut short, or has a wrong character.
     """
     if len(text) > chars_max:
-        raise Untrusted(Refusal.ALTERED, f"has more than {chars_max:,} characters")
+        raise Untrusted(TrustRefusal.ALTERED, f"has more than {chars_max:,} characters")
     found, underscore, written = "".join(text.split()).lower().partition("_")
     if not underscore or found != prefix:
-        raise Untrusted(Refusal.ALTERED, f"must begin with {prefix}_")
+        raise Untrusted(TrustRefusal.ALTERED, f"must begin with {prefix}_")
     try:
         checked = base64.b32decode(written.upper() + "=" * (-len(written) % 8))
     except binascii.Error:
-        raise Untrusted(Refusal.ALTERED, "has a wrong or missing character") from None
+        raise Untrusted(TrustRefusal.ALTERED, "has a wrong or missing character") from None
     payload, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
     if checksum != _checksum(prefix, payload) or to_text(prefix, payload) != f"{prefix}_{written}":
         raise Untrusted(
-            Refusal.ALTERED, "has a wrong or missing character: copy the whole text again"
+            TrustRefusal.ALTERED, "has a wrong or missing character: copy the whole text again"
         )
     return payload
 
@@ -249,7 +249,7 @@ def _checksum(prefix: str, payload: bytes) -> bytes:
 # --- the hello between two gateways ------------------------------------------------------------
 
 
-class Side(StrEnum):
+class PipeSide(StrEnum):
     """One end of a pipe."""
 
     DIALLER = "dialler"
@@ -272,22 +272,22 @@ class Meeting:
     dialler_nonce: bytes
     listener_nonce: bytes
 
-    def sign(self, key: SiteKey, side: Side) -> bytes:
+    def sign(self, key: SiteKey, side: PipeSide) -> bytes:
         """Sign the meeting, as one side of it."""
         return key.sign("hello", *self._parts(side))
 
-    def check(self, keys: Iterable[bytes], side: Side, signature: bytes) -> None:
+    def check(self, keys: Iterable[bytes], side: PipeSide, signature: bytes) -> None:
         """Check the other side's signature; `keys` are those of the site that it claims to be.
 
         Raises:
             Untrusted: BAD_SIGNATURE.
         """
         if find_signer(keys, signature, "hello", *self._parts(side)) is None:
-            site = self.dialler if side is Side.DIALLER else self.listener
+            site = self.dialler if side is PipeSide.DIALLER else self.listener
             raise Untrusted(
-                Refusal.BAD_SIGNATURE, f"the {side} did not prove the identity of {site!r}"
+                TrustRefusal.BAD_SIGNATURE, f"the {side} did not prove the identity of {site!r}"
             )
 
-    def _parts(self, side: Side) -> list[bytes]:
+    def _parts(self, side: PipeSide) -> list[bytes]:
         values = (side.value, *astuple(self))
         return [each if isinstance(each, bytes) else str(each).encode() for each in values]

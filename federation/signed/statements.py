@@ -23,8 +23,8 @@ from federation.signed import strict
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
     SIGNATURE_BYTES,
-    Refusal,
     SiteKey,
+    TrustRefusal,
     Untrusted,
     federation_id,
     find_signer,
@@ -208,7 +208,7 @@ def read(
     by = content.by if isinstance(content, Expulsion) else content.site
     keys = keys_of(by)
     if not keys:
-        raise Untrusted(Refusal.UNKNOWN_SITE, f"the statement is of site {by!r}")
+        raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"the statement is of site {by!r}")
     _check_signature(found, keys)
     return by, found
 
@@ -225,12 +225,12 @@ def _check_signature(found: Signed[Any], keys: Sequence[bytes]) -> None:
     domain, _ = _FORMS[type(found.content)]
     if find_signer(keys, found.signature, domain, found.body) is None:
         raise Untrusted(
-            Refusal.BAD_SIGNATURE,
+            TrustRefusal.BAD_SIGNATURE,
             f"{domain} of site {found.content.site!r} is not signed by that site",
         )
 
 
-class Order(StrEnum):
+class StatementOrder(StrEnum):
     """How a statement that arrived compares with the one that we have."""
 
     NEWER = "newer"
@@ -238,7 +238,7 @@ class Order(StrEnum):
     OLDER = "older"
 
 
-def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> Order:
+def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> StatementOrder:
     """Compare a verified statement with the one of its site that we have, if any.
 
     A card follows another only if it is signed by a key that the other names: so keys rotate.
@@ -251,23 +251,23 @@ def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> Order:
     """
     site, serial = new.content.site, new.content.serial
     if old is not None and serial < old.content.serial:
-        return Order.OLDER
+        return StatementOrder.OLDER
     if isinstance(new.content, SiteCard) and old is not None and not follows(old, new):
         raise Untrusted(
-            Refusal.NOT_SUCCESSOR,
+            TrustRefusal.NOT_SUCCESSOR,
             f"the card of {site!r} is not signed by a key of its previous card",
         )
     ahead_s = new.content.issued_s - utc_s
     if ahead_s > CLOCK_AHEAD_MAX_S:
-        raise Untrusted(Refusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
+        raise Untrusted(TrustRefusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
     if old is None or serial > old.content.serial:
-        return Order.NEWER
+        return StatementOrder.NEWER
     if new.body != old.body:
         raise Untrusted(
-            Refusal.EQUIVOCATION,
+            TrustRefusal.EQUIVOCATION,
             f"site {site!r}: two different statements have the serial {serial}",
         )
-    return Order.SAME
+    return StatementOrder.SAME
 
 
 def follows(old: Signed[Any], new: Signed[Any]) -> bool:

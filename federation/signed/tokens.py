@@ -16,9 +16,9 @@ from federation.clocks import UtcS
 from federation.signed import strict
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
-    Refusal,
     SiteKey,
     Trust,
+    TrustRefusal,
     Untrusted,
     federation_id,
     find_signer,
@@ -143,24 +143,26 @@ def check_token(text: str, trust: Trust, utc_s: UtcS) -> UserToken:
     token, body, signature = read_token(text)
     if token.federation != trust.federation:
         raise Untrusted(
-            Refusal.WRONG_FEDERATION, f"the token is for federation {token.federation!r}"
+            TrustRefusal.WRONG_FEDERATION, f"the token is for federation {token.federation!r}"
         )
     if trust.site not in token.sites:
         raise Untrusted(
-            Refusal.WRONG_SITE, f"the token is for {', '.join(sorted(token.sites)[:8])}"
+            TrustRefusal.WRONG_SITE, f"the token is for {', '.join(sorted(token.sites)[:8])}"
         )
     is_guest = token.issuer != trust.site
     keys = trust.lasting_keys_of(token.issuer)
     if not keys or (is_guest and not trust.welcomes(token.issuer)):
         raise Untrusted(
-            Refusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not accepted here"
+            TrustRefusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not accepted here"
         )
     if find_signer(keys, signature, _DOMAIN, body) is None:
-        raise Untrusted(Refusal.BAD_SIGNATURE, f"the token is not signed by site {token.issuer!r}")
+        raise Untrusted(
+            TrustRefusal.BAD_SIGNATURE, f"the token is not signed by site {token.issuer!r}"
+        )
     if token.issued_s > utc_s + CLOCK_AHEAD_MAX_S:
-        raise Untrusted(Refusal.AHEAD, f"token {token.id} is not valid yet")
+        raise Untrusted(TrustRefusal.AHEAD, f"token {token.id} is not valid yet")
     if token.expires_s <= utc_s:
-        raise Untrusted(Refusal.EXPIRED, f"token {token.id} has expired")
+        raise Untrusted(TrustRefusal.EXPIRED, f"token {token.id} has expired")
     if token.id in trust.revoked_by(token.issuer):
-        raise Untrusted(Refusal.REVOKED, f"token {token.id} was revoked")
+        raise Untrusted(TrustRefusal.REVOKED, f"token {token.id} was revoked")
     return replace(token, scopes=token.scopes & GUEST_SCOPES) if is_guest else token

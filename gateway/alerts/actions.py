@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from gateway.config.alerts import Pace, Watched
+from gateway.config.alerts import AlertPace, Watched
 from policies.costs.alerts import Alert, moment, printable
 
 FORMAT: Final = 1  # of the body; it is only ever added to
@@ -67,7 +67,7 @@ def body_of(alert: Alert, site: str, *, is_test: bool = False) -> dict[str, Any]
     }
 
 
-def actions_of(watched: Watched, pace: Pace) -> list[Action]:
+def actions_of(watched: Watched, pace: AlertPace) -> list[Action]:
     """Return the actions of an alert."""
     actions: list[Action] = [Webhook(url, pace) for url in watched.webhooks]
     if watched.command:
@@ -80,7 +80,7 @@ class Webhook:
     """Posts the body as JSON. Certificates are verified; a redirect is not followed."""
 
     url: str
-    pace: Pace
+    pace: AlertPace
 
     @property
     def name(self) -> str:

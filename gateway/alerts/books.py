@@ -6,32 +6,32 @@ from typing import Final
 
 from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import HOUR_S
-from gateway.ledger.db.contracts.records import Pending as Held
+from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import (
-    Budget,
+    AlertBudget,
+    AlertScope,
+    AlertSpending,
     Facts,
-    Pending,
+    OverdueDeliveries,
     PoolPrice,
     Rule,
-    Spending,
     Unacknowledged,
-    Whose,
 )
 
 DAY_S: Final = 24 * HOUR_S
 _DIMENSIONS: Final = {
-    Whose.PROJECT: Dimension.PROJECT,
-    Whose.USER: Dimension.USER,
-    Whose.GROUP: Dimension.GROUP,
-    Whose.SITE: Dimension.SITE,
-    Whose.ORIGIN: Dimension.ORIGIN,
+    AlertScope.PROJECT: Dimension.PROJECT,
+    AlertScope.USER: Dimension.USER,
+    AlertScope.GROUP: Dimension.GROUP,
+    AlertScope.SITE: Dimension.SITE,
+    AlertScope.ORIGIN: Dimension.ORIGIN,
 }
 _Key = tuple[str, UtcS, UtcS]
 
 
-class Books:
+class AlertBooks:
     """Reads the facts that rules are judged by.
 
     Usage before yesterday's midnight (UTC) is summed up once a day and kept: a year has thousands
@@ -45,12 +45,12 @@ class Books:
 
     def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], utc_s: UtcS) -> Facts:
         """Return everything that these rules are judged by, at this moment."""
-        spent: dict[str, Spending] = {}
-        pending: dict[str, list[Pending]] = {}
+        spent: dict[str, AlertSpending] = {}
+        pending: dict[str, list[OverdueDeliveries]] = {}
         before, self._past = self._past, {}
         for rule in rules:
             match rule:
-                case Budget():
+                case AlertBudget():
                     spent[rule.name] = self._spending(rule, utc_s, before)
                 case Unacknowledged():
                     pending[rule.name] = self._pending(rule, utc_s)
@@ -58,7 +58,9 @@ class Books:
                     pass
         return Facts(utc_s, spent, prices, pending)
 
-    def _spending(self, rule: Budget, utc_s: UtcS, before: dict[_Key, Counter[str]]) -> Spending:
+    def _spending(
+        self, rule: AlertBudget, utc_s: UtcS, before: dict[_Key, Counter[str]]
+    ) -> AlertSpending:
         period = rule.period_at(utc_s)
         cut_s = UtcS(utc_s // DAY_S * DAY_S - DAY_S)
         spent: Counter[str] = Counter()
@@ -70,20 +72,23 @@ class Books:
         spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, utc_s)
         held_nanos = _sum(rule, self._store.contracts.pending(period.start_s, period.end_s))
         refunded_nanos = 0
-        if rule.whose in (Whose.SITE, Whose.ORIGIN):  # users' charges stay: the site keeps refunds
+        if rule.whose in (
+            AlertScope.SITE,
+            AlertScope.ORIGIN,
+        ):  # users' charges stay: the site keeps refunds
             refunded_nanos = _sum(
                 rule, self._store.contracts.reversed(period.start_s, period.end_s)
             )
         # A seller's charge and the charge to a user here may differ by a margin.
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
-        return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
+        return AlertSpending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
-    def _spent(self, rule: Budget, start_s: UtcS, end_s: UtcS, utc_s: UtcS) -> Counter[str]:
+    def _spent(self, rule: AlertBudget, start_s: UtcS, end_s: UtcS, utc_s: UtcS) -> Counter[str]:
         """Return the spending by currency; only the rule's currency counts, others are reported."""
         only: dict[Dimension, str | int] = {}
         if rule.whose in _DIMENSIONS:
             only[_DIMENSIONS[rule.whose]] = rule.of
-        if rule.whose in (Whose.ALL, Whose.PROJECT, Whose.USER, Whose.GROUP):
+        if rule.whose in (AlertScope.ALL, AlertScope.PROJECT, AlertScope.USER, AlertScope.GROUP):
             only[Dimension.ORIGIN] = ""  # other sites have users and projects of these names, too
         spent: Counter[str] = Counter()
         for span in spans(start_s, end_s):
@@ -92,14 +97,14 @@ class Books:
                     spent[total.currency] += total.cost_nanos
         return spent
 
-    def _pending(self, rule: Unacknowledged, utc_s: UtcS) -> list[Pending]:
-        found: dict[tuple[str, str], Pending] = {}
+    def _pending(self, rule: Unacknowledged, utc_s: UtcS) -> list[OverdueDeliveries]:
+        found: dict[tuple[str, str], OverdueDeliveries] = {}
         for each in self._store.contracts.pending(
             UtcS(0.0), max(UNIX_EPOCH_S, utc_s - rule.after_s)
         ):
             if rule.side not in ("", each.side) or rule.site not in ("", each.site):
                 continue
-            one = Pending(
+            one = OverdueDeliveries(
                 each.side,
                 each.site,
                 each.records,
@@ -127,35 +132,35 @@ def spans(start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
         yield last_s, end_s
 
 
-def _sum(rule: Budget, deliveries: Iterable[Held]) -> int:
+def _sum(rule: AlertBudget, deliveries: Iterable[PendingDeliveries]) -> int:
     return sum(each.cost_nanos for each in deliveries if _counts(rule, each))
 
 
-def _counts(rule: Budget, each: Held) -> bool:
+def _counts(rule: AlertBudget, each: PendingDeliveries) -> bool:
     """Whether deliveries, without a verdict or reversed, are of this budget."""
     if each.currency != rule.currency:
         return False
     is_ours = each.side == "buy" and not each.relayed
     match rule.whose:
-        case Whose.ALL:
+        case AlertScope.ALL:
             return is_ours
-        case Whose.PROJECT:
+        case AlertScope.PROJECT:
             return is_ours and each.project == rule.of
-        case Whose.USER:
+        case AlertScope.USER:
             return is_ours and each.user == rule.of
-        case Whose.GROUP:
+        case AlertScope.GROUP:
             return is_ours and each.group == rule.of
-        case Whose.SITE:
+        case AlertScope.SITE:
             return each.side == "buy" and each.site == rule.of
-        case Whose.ORIGIN:
+        case AlertScope.ORIGIN:
             return each.side == "sell" and each.site == rule.of
 
 
-def _both(one: Pending, other: Pending) -> Pending:
+def _both(one: OverdueDeliveries, other: OverdueDeliveries) -> OverdueDeliveries:
     costs_nanos = dict(one.costs_nanos)
     for currency, nanos in other.costs_nanos.items():
         costs_nanos[currency] = costs_nanos.get(currency, 0) + nanos
-    return Pending(
+    return OverdueDeliveries(
         one.side,
         one.site,
         one.records + other.records,

@@ -9,7 +9,7 @@ from typing import Any
 from federation.money import format_money
 from gateway.ledger.db.alerts.records import AlertRow
 from policies.costs.alerts import (
-    Budget,
+    AlertBudget,
     Facts,
     PriceLimit,
     Rule,
@@ -34,7 +34,7 @@ def standing(rule: Rule, facts: Facts, told: Sequence[AlertRow]) -> dict[str, An
         "overlooked": list(overlooked(rule, facts).values()),
     }
     match rule:
-        case Budget():
+        case AlertBudget():
             return shown | _budget(rule, facts, own)
         case PriceLimit():
             return shown | _price(rule, facts) | {"raised": raised}
@@ -42,7 +42,7 @@ def standing(rule: Rule, facts: Facts, told: Sequence[AlertRow]) -> dict[str, An
             return shown | _pending(rule, facts) | {"raised": raised}
 
 
-def _budget(rule: Budget, facts: Facts, own: Sequence[AlertRow]) -> dict[str, Any]:
+def _budget(rule: AlertBudget, facts: Facts, own: Sequence[AlertRow]) -> dict[str, Any]:
     spending = facts.spent[rule.name]
     fired = {(row.key, row.level) for row in own}
     levels = [level for level in rule.levels if rule.mark(spending.period, level)[1:] in fired]

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from federation.clocks import UtcS
 from gateway.alerts import views
 from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
-from gateway.alerts.books import Books
+from gateway.alerts.books import AlertBooks
 from gateway.base.faults import describe_fault
 from gateway.config.alerts import AlertsConfig
 from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
@@ -82,7 +82,7 @@ class Watch:
         self._utc_s = utc_s
         self._rules = tuple(each.rule for each in config.watched)
         self._watched = {each.rule.name: each for each in config.watched}
-        self._books = Books(store)
+        self._books = AlertBooks(store)
         self._told: dict[Mark, AlertRow] | None = None  # None: not read yet
         self._giving: set[Mark] = set()
         # By rule and subject: in how many looks up to now it was overlooked.

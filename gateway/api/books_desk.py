@@ -13,7 +13,7 @@ from federation.messages.reconciliation import (
     ENTRIES_MAX,
     REASON_CHARS_MAX,
     STATE_WORDS,
-    Entry,
+    BookEntry,
     EntryState,
 )
 from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
@@ -35,7 +35,7 @@ from gateway.ledger.db.settlement.store import SettlementStore
 from gateway.ledger.store import owed
 from gateway.ledger.store.store import Store
 from gateway.settlement.payments import told_of
-from gateway.settlement.reconciler import Bookkeeper
+from gateway.settlement.reconciler import Reconciler
 
 Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (
@@ -177,7 +177,7 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
 
 def _entries(
     store: SettlementStore, name: str, span_ms: tuple[int, int], contract: str, state: str
-) -> Iterator[tuple[str, Entry]]:
+) -> Iterator[tuple[str, BookEntry]]:
     """The deliveries with their side, in the given state if any."""
     for side in ("buy", "sell"):
         if state in ("", "void"):
@@ -189,7 +189,7 @@ def _entries(
 
 
 def _delivery_view(
-    side: str, each: Entry, job: str, caps: frozenset[tuple[int, int]]
+    side: str, each: BookEntry, job: str, caps: frozenset[tuple[int, int]]
 ) -> dict[str, Any]:
     delivery, is_reversal = each.delivery, each.state is EntryState.REVERSAL
     return {
@@ -428,7 +428,7 @@ def _check_named(name: str, names: list[str]) -> None:
 # --- parsing of questions ------------------------------------------------------------------------
 
 
-def _keeper(site: SiteContext) -> Bookkeeper:
+def _keeper(site: SiteContext) -> Reconciler:
     if site.bookkeeper is None:
         raise BadBooksQuestion("this site is in no federation: create one with `gridfed init`")
     return site.bookkeeper

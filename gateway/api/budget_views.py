@@ -6,12 +6,14 @@ The keys are an interface (`--json`): they are only ever added to.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.contracts.slices.lending import Share, calendar
+from gateway.contracts.slices.lending import LentShare, calendar
 from gateway.scheduler.model.jobs import Job
-from policies.costs.budgets import Purse
+from policies.costs.budgets import BudgetAccount
 
 
-def standing(purse: Purse, shares: Iterable[Share], lasts_s: float | None) -> dict[str, Any]:
+def standing(
+    purse: BudgetAccount, shares: Iterable[LentShare], lasts_s: float | None
+) -> dict[str, Any]:
     """Return one budget, quota or credit.
 
     Args:
@@ -57,7 +59,7 @@ def standing(purse: Purse, shares: Iterable[Share], lasts_s: float | None) -> di
     }
 
 
-def _by_site(shares: Iterable[Share]) -> list[dict[str, Any]]:
+def _by_site(shares: Iterable[LentShare]) -> list[dict[str, Any]]:
     """Return each site's share of a budget, all its accounts together."""
     rows: dict[str, dict[str, Any]] = {}
     for share in shares:
@@ -69,7 +71,7 @@ def _by_site(shares: Iterable[Share]) -> list[dict[str, Any]]:
     return [rows[site] for site in sorted(rows)]
 
 
-def of_job(job: Job, why: Mapping[Purse, str]) -> list[dict[str, Any]]:
+def of_job(job: Job, why: Mapping[BudgetAccount, str]) -> list[dict[str, Any]]:
     """Return the budgets that pay for a job, and their standing; `why` is why there is no room."""
     return [
         {

@@ -20,24 +20,30 @@ from gateway.config.site import PoolConfig, SiteConfig
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.invitations import Invitations
-from gateway.trust.permissions import Request, Rule, Verb
+from gateway.trust.permissions import PermissionRequest, PermissionRule, Verb
 from gateway.trust.permissions import to_plain as rule_to_plain
 from gateway.trust.permits import DATA_CLASS
 from gateway.trust.registry import TRUST_FILE
 from policies.access import entitlements
-from policies.access.entitlements import ELSEWHERE, NO_WINDOW, Entitlements, Verdict, Work
+from policies.access.entitlements import (
+    ELSEWHERE,
+    NO_WINDOW,
+    Entitlements,
+    EntitlementVerdict,
+    Work,
+)
 from policies.access.windows import AHEAD_S, NO_WINDOWS
-from policies.parties import Whose
+from policies.parties import Owner
 
-Used = Callable[[entitlements.Rule, str], int]
+Used = Callable[[entitlements.EntitlementRule, str], int]
 
 
-class BadQuestion(GridError):
+class BadCanQuestion(GridError):
     """A question that has no answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CanQuestion:
     """The subject of a question.
 
     Attributes:
@@ -55,12 +61,12 @@ class Question:
     pool: str | None
     at_s: UtcS
 
-    def whose(self, groups: Mapping[str, str]) -> Whose:
+    def whose(self, groups: Mapping[str, str]) -> Owner:
         """The principal of the work in question."""
         if self.site:
-            return Whose(f"{self.user}@{self.site}", "", self.project, self.site)
+            return Owner(f"{self.user}@{self.site}", "", self.project, self.site)
         group = groups.get(self.user, "") if self.group is None else self.group
-        return Whose(self.user, group, self.project)
+        return Owner(self.user, group, self.project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class TrustFiles:
     """A trust book, and its file."""
 
     book: TrustBook
@@ -80,24 +86,24 @@ class Trust:
     path: Path
 
 
-def read_question(details: Mapping[str, Any], utc_s: UtcS) -> Question:
-    """Read a question; raises BadQuestion."""
+def read_question(details: Mapping[str, Any], utc_s: UtcS) -> CanQuestion:
+    """Read a question; raises BadCanQuestion."""
     at_s = details.get("at_s")
     if at_s is not None and (type(at_s) not in (int, float) or not 0 <= at_s < 1e11):
-        raise BadQuestion("at_s must be seconds since 1970, UTC")
+        raise BadCanQuestion("at_s must be seconds since 1970, UTC")
     user = _name(details, "user")
     if user is None:
-        raise BadQuestion("the detail `user` is missing")
+        raise BadCanQuestion("the detail `user` is missing")
     site = _name(details, "site") or ""
     if site:
         try:
             site_id(site)
         except ValueError as error:
-            raise BadQuestion(f"site: {error}") from None
+            raise BadCanQuestion(f"site: {error}") from None
     group = _name(details, "group")
     if site and group:
-        raise BadQuestion("groups are of our own users: omit the site or the group")
-    return Question(
+        raise BadCanQuestion("groups are of our own users: omit the site or the group")
+    return CanQuestion(
         user,
         _name(details, "project") or USUAL_PROJECT,
         group,
@@ -107,27 +113,27 @@ def read_question(details: Mapping[str, Any], utc_s: UtcS) -> Question:
     )
 
 
-def load_trust(config: SiteConfig) -> Trust | None:
+def load_trust(config: SiteConfig) -> TrustFiles | None:
     """Load the trust book of a federation member; None for another site. Raises GridError."""
     if config.federation is None:
         return None
     path = config.trust_path / TRUST_FILE
-    return Trust(*book_file.load(path, config.federation.follow), path)
+    return TrustFiles(*book_file.load(path, config.federation.follow), path)
 
 
 def answer(
-    config: SiteConfig, trust: Trust | None, question: Question, usage: Usage | None = None
+    config: SiteConfig, trust: TrustFiles | None, question: CanQuestion, usage: Usage | None = None
 ) -> dict[str, Any]:
-    """Say, pool by pool, what a user may do; BadQuestion for an unknown group or pool."""
+    """Say, pool by pool, what a user may do; BadCanQuestion for an unknown group or pool."""
     pools = {each.name: each for each in config.pools or (PoolConfig(USUAL_POOL),)}
     whose = question.whose(config.groups)
     if question.group is not None and question.group not in config.groups.values():
         known = ", ".join(sorted(set(config.groups.values()))) or "none"
-        raise BadQuestion(f"no group {question.group!r} in [groups]; known groups: {known}")
+        raise BadCanQuestion(f"no group {question.group!r} in [groups]; known groups: {known}")
     names = [*pools, *([ELSEWHERE] if trust is not None and not question.site else [])]
     if question.pool is not None:
         if question.pool not in names:
-            raise BadQuestion(f"no pool {question.pool!r} here; known pools: {', '.join(names)}")
+            raise BadCanQuestion(f"no pool {question.pool!r} here; known pools: {', '.join(names)}")
         names = [question.pool]
     work = Work(whose)
     return {
@@ -154,7 +160,7 @@ def unknown_users(rules: Entitlements, known: frozenset[str]) -> list[str]:
     ]
 
 
-def _warnings(config: SiteConfig, whose: Whose) -> list[str]:
+def _warnings(config: SiteConfig, whose: Owner) -> list[str]:
     rules = config.entitlements
     found = []
     if not rules.is_closed(whose):
@@ -174,8 +180,8 @@ def _row(
     pool: PoolConfig | None,
     name: str,
     work: Work,
-    question: Question,
-    trust: Trust | None,
+    question: CanQuestion,
+    trust: TrustFiles | None,
     usage: Usage | None,
 ) -> dict[str, Any]:
     rules, at_s = config.entitlements, question.at_s
@@ -204,7 +210,9 @@ def _row(
     return row
 
 
-def _told(rules: Entitlements, verdict: Verdict, work: Work, usage: Usage | None) -> dict[str, Any]:
+def _told(
+    rules: Entitlements, verdict: EntitlementVerdict, work: Work, usage: Usage | None
+) -> dict[str, Any]:
     rule, user = verdict.rule, work.whose.user
     row: dict[str, Any] = {
         "may": verdict.is_yes,
@@ -221,20 +229,20 @@ def _told(rules: Entitlements, verdict: Verdict, work: Work, usage: Usage | None
     return row
 
 
-def _place(config: SiteConfig, verdict: Verdict) -> dict[str, Any] | None:
+def _place(config: SiteConfig, verdict: EntitlementVerdict) -> dict[str, Any] | None:
     rule = verdict.rule
     if rule is None:
         return None
     return {"file": config.source, "line": rule.line, "text": str(rule)}
 
 
-def _ask_trust(trust: Trust | None, question: Question, pool: PoolConfig) -> dict[str, Any]:
+def _ask_trust(trust: TrustFiles | None, question: CanQuestion, pool: PoolConfig) -> dict[str, Any]:
     """The verdict of the trust book on a slot for a site's work, cost aside."""
     if trust is None:
         text = "this site is in no federation"
         return {"may": False, "why": "not-approved", "text": text, "rule": None}
     site, book = question.site, trust.book
-    request = Request(
+    request = PermissionRequest(
         Verb.SEND, site, pool.name, question.project, DATA_CLASS, site, 1, 0, pool.prices.currency
     )
     found = book.decide(request)
@@ -257,7 +265,7 @@ def _ask_trust(trust: Trust | None, question: Question, pool: PoolConfig) -> dic
     return {"may": found.is_yes, "why": why, "text": text, "rule": place}
 
 
-def _shown(rule: Rule) -> str:
+def _shown(rule: PermissionRule) -> str:
     """Format a rule of the trust book as one line."""
     told = rule_to_plain(rule).items()
     return "; ".join(
@@ -275,5 +283,5 @@ def _name(details: Mapping[str, Any], key: str) -> str | None:
         return None
     is_name = isinstance(value, str) and 0 < len(value) <= NAME_CHARS_MAX and value.isprintable()
     if not is_name:
-        raise BadQuestion(f"{key} must be a name of 1 to {NAME_CHARS_MAX} printable characters")
+        raise BadCanQuestion(f"{key} must be a name of 1 to {NAME_CHARS_MAX} printable characters")
     return str(value)

@@ -9,35 +9,35 @@ from federation.messages.wire import Maps
 from gateway.alerts.watch import Watch
 from gateway.config.site import SiteConfig
 from gateway.contracts.exchange import Exchange
-from gateway.grids.scaling.pool_controller import Keeper
+from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
-from gateway.peering.gossip_loop import Circle
+from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.neighbours import Society
-from gateway.runtime.capacity_recorder import Census
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import Reception
+from gateway.runtime.capacity_recorder import CapacityRecorder
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import GatewayServer
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import Event
-from gateway.sessions.listener import Guest, Lobby
-from gateway.settlement.reconciler import Bookkeeper
-from policies.parties import Whose
+from gateway.sessions.listener import PeerSession, SessionListener
+from gateway.settlement.reconciler import Reconciler
+from policies.parties import Owner
 
 
 class SiteContext(Protocol):
     """A running site, as its handlers see it; gateway.site.Site is the real one."""
 
-    reception: Reception
+    reception: GatewayServer
     store: Store
     watch: Watch
-    census: Census
+    census: CapacityRecorder
 
     @property
     def config(self) -> SiteConfig:
         """The configuration as it is now."""
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> RuntimeEnvironment:
         """Clock, chance and disk."""
 
     @property
@@ -53,7 +53,7 @@ class SiteContext(Protocol):
         """What this site buys and sells."""
 
     @property
-    def lobby(self) -> Lobby:
+    def lobby(self) -> SessionListener:
         """The sessions of clients and workers."""
 
     @property
@@ -61,7 +61,7 @@ class SiteContext(Protocol):
         """What workers last said of their slots, by handle."""
 
     @property
-    def circle(self) -> Circle | None:
+    def circle(self) -> GossipLoop | None:
         """The federation as this site sees it; None for a single site."""
 
     @property
@@ -69,11 +69,11 @@ class SiteContext(Protocol):
         """The sessions with other gateways; None for a single site."""
 
     @property
-    def bookkeeper(self) -> Bookkeeper | None:
+    def bookkeeper(self) -> Reconciler | None:
         """Compares the books with other sites'; None for a single site."""
 
     @property
-    def keepers(self) -> list[Keeper]:
+    def keepers(self) -> list[PoolController]:
         """The keepers of pools whose workers grids start."""
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
@@ -91,7 +91,7 @@ class SiteContext(Protocol):
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port."""
 
-    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Owner, int]) -> None:
         """Go on by another configuration of the same pools."""
 
     def results_of(self, job: str) -> trio.Event:
@@ -109,5 +109,5 @@ class SiteContext(Protocol):
     def tell_fault(self, where: str, error: Exception) -> None:
         """Tell the operator of a fault of ours, and go on."""
 
-    def uptime_s(self, guest: Guest) -> float:
+    def uptime_s(self, guest: PeerSession) -> float:
         """How long a guest has been here."""

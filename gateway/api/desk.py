@@ -42,7 +42,7 @@ from gateway.peering import orders
 from gateway.runtime.recovery import used_before
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
-from gateway.sessions.listener import Guest
+from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
 from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
 from policies.parties import Party
@@ -134,7 +134,7 @@ class Desk:
             "write_off": self._write_off,
         }
 
-    def takes(self, guest: Guest, ask: Ask) -> bool:
+    def takes(self, guest: PeerSession, ask: Ask) -> bool:
         """Whether this guest may ask one more question: then call `answer`. Else refuse it.
 
         Raises ProtocolError for a guest that keeps asking and reads nothing.
@@ -152,7 +152,7 @@ class Desk:
         self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
         return False
 
-    async def answer(self, guest: Guest, ask: Ask) -> None:
+    async def answer(self, guest: PeerSession, ask: Ask) -> None:
         """Answer one question; errors in it go into the answer."""
         try:
             reply = await self._answer(guest, ask)
@@ -167,7 +167,7 @@ class Desk:
                 self._site.lobby.post(guest, self._fault(ask, error))
             self._site.lobby.flush(self._site.surroundings.mono_s())
 
-    async def _answer(self, guest: Guest, ask: Ask) -> Answer:
+    async def _answer(self, guest: PeerSession, ask: Ask) -> Answer:
         try:
             return Answer(ask.request, "", "", await self._find(guest, ask))
         except (BadQuestion, Denied) as error:
@@ -184,7 +184,7 @@ class Desk:
         self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
         return Answer(ask.request, Reason.FAULT, "internal error of the gateway: see its log", None)
 
-    async def _find(self, guest: Guest, ask: Ask) -> Any:
+    async def _find(self, guest: PeerSession, ask: Ask) -> Any:
         right = right_to(ask.verb)
         _check_known(ask)
         held = self._site.reception.pass_of(guest)
@@ -521,7 +521,7 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
     return outcomes
 
 
-def _check_home(guest: Guest, verb: str) -> None:
+def _check_home(guest: PeerSession, verb: str) -> None:
     """Refuse a guest that did not connect to our own socket."""
     if not guest.is_local:
         raise BadQuestion(

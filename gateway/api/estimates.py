@@ -6,7 +6,7 @@ from itertools import groupby
 from federation.clocks import UtcS
 from gateway.ledger.db.jobs.records import sender_of
 from gateway.ledger.db.usage.records import Dimension, seller_of
-from gateway.ledger.reports import Claim
+from gateway.ledger.reports import OpenClaim
 from gateway.scheduler.model.jobs import Assignment, Job
 from policies.placement.placement import show_tags
 
@@ -24,7 +24,7 @@ def estimates(job: Job, utc_s: UtcS) -> dict[str, int]:
     return dict(sorted(sums.items()))
 
 
-def claims(jobs: Iterable[Job], utc_s: UtcS) -> Iterator[Claim]:
+def claims(jobs: Iterable[Job], utc_s: UtcS) -> Iterator[OpenClaim]:
     """The estimates for each job and worker, with the dimensions that a report can filter by."""
     for job in jobs:
         spec = job.spec
@@ -48,7 +48,7 @@ def claims(jobs: Iterable[Job], utc_s: UtcS) -> Iterator[Claim]:
             }
             currency = assignments[0].tariff.currency
             cost_nanos = sum(_cost(each, utc_s) for each in assignments)
-            yield Claim({**of_job, **at_worker}, currency, cost_nanos)
+            yield OpenClaim({**of_job, **at_worker}, currency, cost_nanos)
 
 
 def _cost(assignment: Assignment, utc_s: UtcS) -> int:

@@ -14,10 +14,10 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.api.budget_amendments import Told, amend, amend_credit
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig, SiteConfig, check, load, with_local
 from gateway.grids.kinds import Installed
-from policies.access.entitlements import Rule
+from policies.access.entitlements import EntitlementRule
 from policies.access.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are reported
@@ -73,7 +73,7 @@ class Change:
     prices: Mapping[str, tuple[str, str]]
     budgets: list[Told]
     shares: bool
-    entitlements: tuple[list[Rule], list[Rule]]
+    entitlements: tuple[list[EntitlementRule], list[EntitlementRule]]
     reservations: bool
     scales: list[tuple[str, str, str, str]]
     later: list[str]
@@ -171,7 +171,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
     return Change(config, windows, prices, told, shares, rules, reservations, scales, later)
 
 
-def _scale(pool: PoolConfig, other: PoolConfig) -> Scale | None:
+def _scale(pool: PoolConfig, other: PoolConfig) -> ScaleConfig | None:
     """Return how a pool grows from now on; settings of its pilots wait for the next start."""
     if pool.scale is None or other.scale is None:
         return pool.scale
@@ -210,7 +210,7 @@ def _in_file(field: str, pool: PoolConfig, known: object, other: object) -> str:
 
 def _scale_changes(old: object, new: object) -> list[tuple[str, str, str]]:
     """Return the changes in how a pool grows: key, before, after."""
-    if not isinstance(old, Scale) or not isinstance(new, Scale):
+    if not isinstance(old, ScaleConfig) or not isinstance(new, ScaleConfig):
         return []
     found = []
     for before, after in ((old.rules, new.rules), (old, new)):
@@ -222,7 +222,7 @@ def _scale_changes(old: object, new: object) -> list[tuple[str, str, str]]:
     return found
 
 
-def _shown(name: str, value: object, scale: Scale) -> str:
+def _shown(name: str, value: object, scale: ScaleConfig) -> str:
     match value:
         case None | "":
             return "none"

@@ -12,7 +12,15 @@ from federation.money import parse_money
 from gateway.api.context import SiteContext
 from gateway.api.estimates import claims
 from gateway.api.views import narrow
-from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
+from gateway.ledger.reports import (
+    ALL,
+    UTILISATION,
+    Cell,
+    Present,
+    ReportTable,
+    UsageQuestion,
+    make_report,
+)
 from gateway.ledger.reports.keys import Key, key_of
 from gateway.ledger.reports.question import OURS
 from gateway.trust.rights import Asker
@@ -35,7 +43,7 @@ async def report(site: SiteContext, details: Mapping[str, Any], asker: Asker) ->
     if kind == UTILISATION and details.get("whose", ALL) != ALL:
         raise ValueError("utilisation covers the work of all users: omit `whose`")
     static_price = _static_price(details)
-    made: Report = await site.read(
+    made: ReportTable = await site.read(
         make_report, kind, site.store, question, present(site, static_price)
     )
     if len(made.rows) > ROWS_MAX:
@@ -53,7 +61,7 @@ async def report(site: SiteContext, details: Mapping[str, Any], asker: Asker) ->
     }
 
 
-def _narrowed(question: Question, kind: str, asker: Asker) -> Question:
+def _narrowed(question: UsageQuestion, kind: str, asker: Asker) -> UsageQuestion:
     """Limit a question to the rows that the asker may see; ValueError when there can be none."""
     if asker.sees_all and asker.projects is None:
         return question
@@ -97,7 +105,7 @@ def present(site: SiteContext, static_price: tuple[int, str] | None = None) -> P
     )
 
 
-def _question(details: Mapping[str, Any], site: str) -> Question:
+def _question(details: Mapping[str, Any], site: str) -> UsageQuestion:
     by, where = details.get("by", []), details.get("where", [])
     if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
         raise ValueError("`by` must be a list of names")
@@ -110,7 +118,9 @@ def _question(details: Mapping[str, Any], site: str) -> Question:
     whose = details.get("whose")
     if whose is not None and not isinstance(whose, str):
         raise ValueError("whose must be text")
-    return Question.of(by, [(name, value) for name, value in where], start_s, end_s, site, whose)
+    return UsageQuestion.of(
+        by, [(name, value) for name, value in where], start_s, end_s, site, whose
+    )
 
 
 def _is_pair(item: Any) -> bool:

@@ -17,14 +17,14 @@ from gateway.reservations.reserving import SITES_MAX, Whole
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.trust.rights import Asker
 from policies.access.entitlements import Work
-from policies.parties import Kind, Party, Whose, read_party
-from policies.reservations.coallocation import Phase
+from policies.parties import Owner, Party, PartyKind, read_party
+from policies.reservations.coallocation import BookingPhase
 from policies.reservations.reservations import (
     OPEN,
     CantReserve,
     Reservation,
     ReservationRules,
-    State,
+    ReservationState,
     check_span,
     check_who,
 )
@@ -66,7 +66,7 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     bookings = site.reception.bookings
     found = bookings.ask(slots, from_s, from_s + lasts_s, str(who), by, utc_s, pool)
     if not is_dry:
-        found = replace(found, state=State.BOOKED)
+        found = replace(found, state=ReservationState.BOOKED)
         site.reception.perform([bookings.keep(found)])
         await site.harden()
     return [view(kept_as(found, "sell", 0), site.config.name, utc_s)]
@@ -79,7 +79,7 @@ async def _at_several(
     span: tuple[UtcS, UtcS],
     pool: str,
     who: Party,
-    by: Whose,
+    by: Owner,
 ) -> list[dict[str, Any]]:
     """Book at each of these sites, or at none."""
     utc_s, mono_s = site.surroundings.utc_s(), site.surroundings.mono_s()
@@ -91,7 +91,7 @@ async def _at_several(
     site.reception.perform(effects)
     while not whole.is_settled:
         await site.wait_for_progress(TICK_S)
-    if whole.machine.phase is not Phase.BOOKED:
+    if whole.machine.phase is not BookingPhase.BOOKED:
         raise CantReserve(f"nothing was reserved: {whole.machine.reason}")
     await site.harden()
     return _parts(site, whole)
@@ -112,7 +112,7 @@ async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     name, bookings = _text(details, "reservation"), site.reception.bookings
     whole = site.reception.buying.find(name)
     if whole is not None and _may_cancel(asker, whole.by):
-        if whole.machine.phase is not Phase.BOOKED:
+        if whole.machine.phase is not BookingPhase.BOOKED:
             raise CantReserve(f"reservation {name} is being cancelled already")
         mono_s = site.surroundings.mono_s()
         site.reception.perform(site.reception.buying.cancel(whole, mono_s, utc_s))
@@ -129,7 +129,7 @@ async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     return [view(kept_as(gone, "sell", 0), site.config.name, utc_s)]
 
 
-def _may_cancel(asker: Asker, by: Whose) -> bool:
+def _may_cancel(asker: Asker, by: Owner) -> bool:
     return asker.is_operator or asker.owns(by.user, by.project)
 
 
@@ -168,17 +168,17 @@ def _is_shown(site: SiteContext, asker: Asker, each: Reservation) -> bool:
         return True
     if asker.projects is not None and by.project not in asker.projects:
         return False
-    is_for_some = each.who.kind in (Kind.USER, Kind.GROUP)
+    is_for_some = each.who.kind in (PartyKind.USER, PartyKind.GROUP)
     return is_for_some and not by.site and asker.concerns(each.who, group)
 
 
-def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Whose]:
+def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Owner]:
     """Return the party that may use the slots, and the owner of the reservation.
 
     An operator (gateway.trust.rights.is_operator) may name any user, group or project of this site.
     """
     groups, project = site.config.groups, _text(details, "project")
-    by = Whose(asker.user, groups.get(asker.user, ""), project)
+    by = Owner(asker.user, groups.get(asker.user, ""), project)
     text = _text(details, "who") or f"user:{asker.user}"
     try:
         who = read_party(text)
@@ -188,13 +188,13 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Wh
         check_who(who, by)
         return who, by
     match who.kind:
-        case Kind.USER:
-            by = Whose(who.name, groups.get(who.name, ""), project)
-        case Kind.GROUP:
-            by = Whose(asker.user, who.name, project)
-        case Kind.PROJECT:
-            by = Whose(asker.user, by.group, who.name)
-        case Kind.OURS:
+        case PartyKind.USER:
+            by = Owner(who.name, groups.get(who.name, ""), project)
+        case PartyKind.GROUP:
+            by = Owner(asker.user, who.name, project)
+        case PartyKind.PROJECT:
+            by = Owner(asker.user, by.group, who.name)
+        case PartyKind.OURS:
             pass
         case _:
             raise CantReserve(

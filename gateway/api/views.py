@@ -17,8 +17,8 @@ from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job, Worker
-from gateway.scheduler.quotas.fair_shares import Shares
-from policies.access.fairness import Node, Standing
+from gateway.scheduler.quotas.fair_shares import FairShares
+from policies.access.fairness import ShareNode, ShareStanding
 from policies.costs.carbon import Emissions
 from policies.parties import Party
 from policies.placement.environments import SANDBOX_TAG, is_sandbox
@@ -96,13 +96,13 @@ def stored_job(row: JobRow) -> dict[str, Any]:
 
 
 def shares(
-    broker: Broker, shares: Shares, utc_s: UtcS, is_shown: Callable[[Party], bool]
+    broker: Broker, shares: FairShares, utc_s: UtcS, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
     """Return the tree of shares, as its owner wrote it, with the standing of each at a moment, UTC.
 
     The shares of a party are left out unless it `is_shown`.
     """
-    waiting: Counter[Node] = Counter()
+    waiting: Counter[ShareNode] = Counter()
     for job in broker.waiting_jobs:
         for node in job.leaf.path if job.leaf is not None else ():
             waiting[node] += job.waiting
@@ -120,7 +120,7 @@ def shares(
 
 
 def share_of(
-    job: Job, shares: Shares, utc_s: UtcS, is_shown: Callable[[Party], bool]
+    job: Job, shares: FairShares, utc_s: UtcS, is_shown: Callable[[Party], bool]
 ) -> dict[str, Any]:
     """Return the standing of a job's share, its place in the queue, and the next share in turn.
 
@@ -140,11 +140,11 @@ def share_of(
     }
 
 
-def _is_shown(node: Node, is_shown: Callable[[Party], bool]) -> bool:
+def _is_shown(node: ShareNode, is_shown: Callable[[Party], bool]) -> bool:
     return all(each.who is None or is_shown(each.who) for each in node.path)
 
 
-def _share(standing: Standing, waiting: int) -> dict[str, Any]:
+def _share(standing: ShareStanding, waiting: int) -> dict[str, Any]:
     node = standing.node
     return {
         "share": node.title,

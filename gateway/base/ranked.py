@@ -12,7 +12,7 @@ Rank = tuple[Any, ...]
 T = TypeVar("T")
 
 
-class Ranked(Generic[T]):
+class RankedItems(Generic[T]):
     """Items by rank, least first. No two ranks are equal, and the caller remembers them."""
 
     __slots__ = ("_pairs",)

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Recall(Protocol):
+class StoreLookup(Protocol):
     """Looks something up in the store without blocking; earlier writes are visible to it.
 
     `find` may take its time. Then `then` is called in the site's own thread, with the result of

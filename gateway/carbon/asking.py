@@ -25,7 +25,7 @@ WAIT_MAX_S: Final = 600.0  # the clock may be set during a sleep
 T = TypeVar("T", bound=Reading | Foreseen)
 
 
-class Question(Protocol[T]):
+class CarbonQuestion(Protocol[T]):
     """A question, and the reading of its answer."""
 
     def url(self, utc_s: UtcS) -> str:
@@ -58,7 +58,7 @@ class Asking(Generic[T]):
 
     def __init__(
         self,
-        question: Question[T],
+        question: CarbonQuestion[T],
         config: HttpConfig,
         key: str,
         cache: Cache[T],

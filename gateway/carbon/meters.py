@@ -25,7 +25,7 @@ LOOK_S: Final = 10.0  # the ages of readings are looked at so often
 KEY_CHARS_MAX: Final = 4_096
 
 
-class Source(Protocol):
+class IntensitySource(Protocol):
     """A source that may know the intensity."""
 
     def at(self, utc_s: UtcS) -> Intensity | None:
@@ -35,7 +35,7 @@ class Source(Protocol):
         """Return the forecast for the time after that; None: nothing."""
 
 
-class Follower(Source, Protocol):
+class Follower(IntensitySource, Protocol):
     """A source that has to be asked."""
 
     async def follow(self, heard: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class Meters:
         self._utc_s = utc_s
         self._known = {pool.name: pool.emissions for pool in pools}
         self._feeds: dict[HttpConfig, Follower] = {}  # one for all pools that ask the same
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, IntensitySource] = {}
         for pool in pools:
             series, http = pool.carbon.series, pool.carbon.http
             if series is not None:

@@ -20,7 +20,7 @@ NAME_CHARS_MAX: Final = 100
 HOUR_S: Final = 3_600
 
 
-class Series:
+class IntensitySeries:
     """Intensities by the hour.
 
     An hour that the file leaves out, or leaves empty, is not known. Outside of the file's span
@@ -72,13 +72,13 @@ class Series:
         return found
 
 
-def read_series(config: SeriesConfig) -> Series:
+def read_series(config: SeriesConfig) -> IntensitySeries:
     """Read a series; GridError names the file and the line of a mistake."""
     path = Path(config.file).expanduser()
     name = clean(path.name)[:NAME_CHARS_MAX]
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return Series(name, _read(path, file, config), repeats=config.repeats)
+            return IntensitySeries(name, _read(path, file, config), repeats=config.repeats)
     except OSError as error:
         raise GridError(f"can't read {path}: {error.strerror}") from None
 

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 from federation.money import parse_money
 from gateway.base.toml_lines import Passage
 from gateway.base.values import KnobError, check_known, count, number
-from policies.calendar.periods import Span, read_zone
+from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.alerts import (
     CLEAR_PERCENT,
     LEVELS,
     PENDING_H,
-    Budget,
+    AlertBudget,
+    AlertScope,
     PriceLimit,
     Rule,
     Severity,
     Unacknowledged,
-    Whose,
 )
 
 ALERTS_MAX: Final = 100
@@ -42,7 +42,7 @@ ALERT_KEYS: Final = _OF_ALL.union(*_OF_KIND.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class AlertPace:
     """How often rules are checked, and how patient actions are: the table [alerts]."""
 
     interval_s: float = 60.0
@@ -66,7 +66,7 @@ class Watched:
 class AlertsConfig:
     """All settings of a site about alerts."""
 
-    pace: Pace = field(default_factory=Pace)
+    pace: AlertPace = field(default_factory=AlertPace)
     watched: tuple[Watched, ...] = ()
 
 
@@ -110,8 +110,8 @@ def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None
             )
 
 
-def _pace(table: dict[str, Any]) -> Pace:
-    check_known(table, {field.name for field in fields(Pace)})
+def _pace(table: dict[str, Any]) -> AlertPace:
+    check_known(table, {field.name for field in fields(AlertPace)})
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key == "ca_file":
@@ -120,7 +120,7 @@ def _pace(table: dict[str, Any]) -> Pace:
             values[key] = count(key, value, 1, 10)
         else:
             values[key] = number(key, value, *_PACE_LIMITS[key])
-    return Pace(**values)
+    return AlertPace(**values)
 
 
 def _file(key: str, value: Any) -> str:
@@ -171,7 +171,7 @@ def _rule(name: str, table: dict[str, Any]) -> Rule:
             )
 
 
-def _budget(name: str, severity: Severity, table: dict[str, Any]) -> Budget:
+def _budget(name: str, severity: Severity, table: dict[str, Any]) -> AlertBudget:
     nanos, currency = _money(table, "amount")
     if not nanos:
         raise KnobError("amount must be above zero")
@@ -187,13 +187,13 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> Budget:
         zone = read_zone(_text("zone", table.get("zone", "UTC")))
     except ValueError as error:
         raise KnobError(f"zone: {error}") from None
-    return Budget(
+    return AlertBudget(
         name,
         nanos,
         currency,
-        Whose(given[0]) if given else Whose.ALL,
+        AlertScope(given[0]) if given else AlertScope.ALL,
         of,
-        Span(_choice(table, "period", Span.MONTH, list(Span))),
+        PeriodLength(_choice(table, "period", PeriodLength.MONTH, list(PeriodLength))),
         zone,
         _levels(table.get("levels", list(LEVELS))),
         severity,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.messages.reconciliation import DAY_MS
 from gateway.base.values import KnobError, check_known, number
-from policies.calendar.periods import UTC_ZONE, Span, period_at
+from policies.calendar.periods import UTC_ZONE, PeriodLength, period_at
 
 _BOUNDS: Final = {
     "reconcile_s": (0.01, 864_000.0),
@@ -74,7 +74,7 @@ def period_of(at_ms: int, period: str, day_ms: int = DAY_MS) -> tuple[int, int]:
     """The period that contains a moment, as [first_ms, stop_ms), UTC."""
     # By the number of the day, so that days of any length make weeks and months.
     cycle, day = divmod(at_ms // day_ms, CYCLE_DAYS)
-    found = period_at(Span(period), UTC_ZONE, UtcS(day * DAY_MS / 1000))
+    found = period_at(PeriodLength(period), UTC_ZONE, UtcS(day * DAY_MS / 1000))
     first, stop = (
         cycle * CYCLE_DAYS + round(each * 1000) // DAY_MS for each in (found.start_s, found.end_s)
     )

@@ -10,7 +10,7 @@ from federation.signed.identity import site_id
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line
 from gateway.base.values import KnobError, check_known, flag, guarded, number
-from policies.calendar.periods import Span, read_zone
+from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 
@@ -164,11 +164,11 @@ def _budget(table: dict[str, Any]) -> Budget:
     )
 
 
-def _calendar(table: dict[str, Any]) -> tuple[Span | None, Any]:
-    period = _choice(table, "period", Span.MONTH, [*Span, EVER])
+def _calendar(table: dict[str, Any]) -> tuple[PeriodLength | None, Any]:
+    period = _choice(table, "period", PeriodLength.MONTH, [*PeriodLength, EVER])
     zone = _text(table.get("zone", "UTC"))
     found = guarded("zone", partial(read_zone, zone))
-    return None if period == EVER else Span(period), found
+    return None if period == EVER else PeriodLength(period), found
 
 
 def _text(value: Any) -> str:

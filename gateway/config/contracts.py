@@ -8,7 +8,7 @@ from federation.money import check_currency
 from gateway.base.toml_lines import Passage
 from gateway.base.values import KnobError, check_known, count, flag, number
 from policies.disclosure import Disclosure
-from policies.placement.asks import House, Objective, read_objective
+from policies.placement.asks import Objective, Preferences, read_objective
 
 SECONDS_MAX: Final = 86_400.0
 LEASE_MARGIN_S: Final = 1.0
@@ -82,10 +82,10 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
         raise KnobError(str(error)) from None
 
 
-def read_placement(table: dict[str, Any]) -> House:
+def read_placement(table: dict[str, Any]) -> Preferences:
     """Read [placement]."""
-    known = {field.name for field in fields(House)}
-    house = House()
+    known = {field.name for field in fields(Preferences)}
+    house = Preferences()
     check_known(table, known)
     for key, value in table.items():
         house = replace(house, **{key: _read(key, value)})

@@ -25,9 +25,15 @@ from federation.wishes import NAME_CHARS_MAX
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line
 from gateway.base.values import KnobError, check_known, count, guarded, number
-from policies.access.entitlements import ELSEWHERE, NO_WINDOW, RULES_MAX, Entitlements, Rule
-from policies.access.windows import Plan
-from policies.parties import Kind, Party, read_party
+from policies.access.entitlements import (
+    ELSEWHERE,
+    NO_WINDOW,
+    RULES_MAX,
+    EntitlementRule,
+    Entitlements,
+)
+from policies.access.windows import WindowPlan
+from policies.parties import Party, PartyKind, read_party
 
 NAMES_MAX: Final = 256
 SLOTS_MAX: Final = 10**9
@@ -60,7 +66,7 @@ def read_entitlements(
     return Entitlements(tuple(rules))
 
 
-def check_entitlements(entitlements: Entitlements, plans: Mapping[str, Plan]) -> None:
+def check_entitlements(entitlements: Entitlements, plans: Mapping[str, WindowPlan]) -> None:
     """Refuse rules with unknown pools or windows; KnobError has the line."""
     windows = window_names(plans)
     for rule in entitlements.rules:
@@ -83,12 +89,12 @@ def check_entitlements(entitlements: Entitlements, plans: Mapping[str, Plan]) ->
             )
 
 
-def window_names(plans: Mapping[str, Plan]) -> dict[str, frozenset[str]]:
+def window_names(plans: Mapping[str, WindowPlan]) -> dict[str, frozenset[str]]:
     """The names of each pool's windows."""
     return {pool: frozenset(each.name for each in plan.windows) for pool, plan in plans.items()}
 
 
-def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
+def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
     if not isinstance(row, dict):
         raise KnobError("entitlement must be an array of tables, written as [[entitlement]]")
     check_known(row, KEYS)
@@ -107,7 +113,7 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> Rule:
     windows = _names("windows", row)
     if NO_WINDOW in windows:
         raise KnobError("windows: the name of a window is empty")
-    return Rule(
+    return EntitlementRule(
         way == "allow",
         who,
         _names("pools", row),
@@ -128,7 +134,7 @@ def _parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
         if not isinstance(name, str):
             raise KnobError(f"{name!r:.40} is not a party: a party is text")
         party = read_party(name)
-        if party.kind is Kind.GROUP and party.name not in groups:
+        if party.kind is PartyKind.GROUP and party.name not in groups:
             known = ", ".join(sorted(groups)[:8]) or "none"
             raise KnobError(
                 f"group {party.name!r:.60} not found in [groups]; known groups: {known}"

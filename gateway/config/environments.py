@@ -93,7 +93,7 @@ FREE: Final = Confines()
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EnvironmentRules:
     """The rules described above; every field is a key."""
 
     images: tuple[str, ...] = ()
@@ -185,11 +185,11 @@ def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-def read_rules(table: Any) -> Rules:
+def read_rules(table: Any) -> EnvironmentRules:
     """Return the rules of a table. Raises KnobError that names the wrong key."""
     if not isinstance(table, dict):
         raise KnobError("must be a table")
-    check_known(table, Rules.__slots__)
+    check_known(table, EnvironmentRules.__slots__)
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _NUMBERS:
@@ -211,20 +211,20 @@ def read_rules(table: Any) -> Rules:
     # Building packages would run other sites' code outside of the sandbox.
     is_building = values.get("packages") and not values.get("wheels_only", True)
     values.setdefault("sandbox", "none" if is_building else AUTO)
-    rules = Rules(**values)
+    rules = EnvironmentRules(**values)
     _check(rules)
     return rules
 
 
-def rules_from_json(text: str) -> Rules:
+def rules_from_json(text: str) -> EnvironmentRules:
     """Return the rules that a local pool hands to its agent."""
     plain = json.loads(text)
     for key in ("images", "runtimes"):
         plain[key] = tuple(plain[key])
-    return Rules(**plain)
+    return EnvironmentRules(**plain)
 
 
-def _check(rules: Rules) -> None:
+def _check(rules: EnvironmentRules) -> None:
     if rules.sandbox == "image":
         if not rules.sandbox_image:
             raise KnobError('sandbox = "image" needs a sandbox_image, for work without an image')
@@ -251,7 +251,7 @@ def _check(rules: Rules) -> None:
     _check_sources(rules)
 
 
-def _check_sources(rules: Rules) -> None:
+def _check_sources(rules: EnvironmentRules) -> None:
     for key in ("links", "cache"):
         path = getattr(rules, key)
         if path and not Path(path).is_absolute():

@@ -27,7 +27,7 @@ from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line
 from gateway.base.values import KnobError, check_known, count, guarded, length_s
 from policies.access.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
-from policies.parties import NAMED, Kind, read_party
+from policies.parties import NAMED, PartyKind, read_party
 
 HALF_LIFE: Final = ("1h", "366d")  # the resolution of the books is an hour
 MAX_WAIT: Final = ("1m", "366d")
@@ -91,7 +91,7 @@ def _share(table: Any) -> Share:
     )
 
 
-def _kind(value: Any) -> Kind:
+def _kind(value: Any) -> PartyKind:
     if not isinstance(value, str) or value not in NAMED:
         raise KnobError(f"each is {value!r:.40}: it must be one of {', '.join(sorted(NAMED))}")
-    return Kind(value)
+    return PartyKind(value)

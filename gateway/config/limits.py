@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class HouseRules:
+class ListenerLimits:
     """The lobby's parameters and limits for its guests.
 
     `grace_s` is how long a session outlives its pipe. For a worker it is the lease, after which it

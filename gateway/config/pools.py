@@ -13,7 +13,7 @@ from gateway.config.environments import (
     ANY_USER,
     OWN_USER,
     Confines,
-    Rules,
+    EnvironmentRules,
     check_confines,
     check_user,
     gpus_tagged,
@@ -21,10 +21,10 @@ from gateway.config.environments import (
     read_rules,
 )
 from gateway.config.environments import AUTO as SHUT
-from gateway.config.scale import Scale, read_scale
+from gateway.config.scale import ScaleConfig, read_scale
 from gateway.config.tariffs import read_price_list
 from gateway.config.windows import read_plan
-from policies.access.windows import NO_WINDOWS, Plan
+from policies.access.windows import NO_WINDOWS, WindowPlan
 from policies.calendar.calendars import Calendar
 from policies.costs.carbon import SLOT_WATTS_MAX, Emissions
 from policies.costs.pricelist import PriceList
@@ -116,9 +116,9 @@ class PoolConfig:
     pin: bool = False
     gpus: tuple[str, ...] = ()
     user: str = ANY_USER  # that its slots run as
-    environments: Rules | None = None  # the environments of jobs, beside bare slots
-    plan: Plan = NO_WINDOWS
-    scale: Scale | None = None  # of a pool whose workers a grid starts for us
+    environments: EnvironmentRules | None = None  # the environments of jobs, beside bare slots
+    plan: WindowPlan = NO_WINDOWS
+    scale: ScaleConfig | None = None  # of a pool whose workers a grid starts for us
     grid: Any = None  # the table of its kind, as read by the kind
 
     @property
@@ -207,7 +207,7 @@ class PoolConfig:
         """Return the pool with defaults chosen: in a federation, other sites' work is sandboxed."""
         if self.kind == "remote" or self.is_delegated:
             return self
-        rules = self.environments or (Rules(sandbox=SHUT) if is_federated else None)
+        rules = self.environments or (EnvironmentRules(sandbox=SHUT) if is_federated else None)
         if rules is not None and rules.sandbox == SHUT and not is_federated:
             rules = replace(rules, sandbox="none")
         is_free = self.user == ANY_USER and not is_federated
@@ -338,7 +338,7 @@ def _carbon(given: Passage) -> CarbonConfig:
     return carbon
 
 
-def _environments(given: Passage) -> Rules | None:
+def _environments(given: Passage) -> EnvironmentRules | None:
     if "environments" not in given.table:
         return None
     table = _below(given, "environments")

@@ -32,7 +32,7 @@ from typing import Any, Final
 from federation.address import AddressError, check_address
 from federation.money import parse_money
 from gateway.base.values import KnobError, check_known, count, flag, guarded, length_s, number
-from policies.placement.autoscaling import Rules
+from policies.placement.autoscaling import ScalingRules
 
 SLOTS_MAX: Final = 1_000_000
 PILOT_SLOTS_MAX: Final = 4_096
@@ -55,7 +55,7 @@ _PYTHON: Final = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleConfig:
     """How a pool grows and shrinks.
 
     Attributes:
@@ -70,7 +70,7 @@ class Scale:
         markup: the pool's price is the grid's charge, times this; None: it is as written.
     """
 
-    rules: Rules
+    rules: ScalingRules
     start_s: float = 30.0
     walltime_s: float | None = None
     dial: str = ""
@@ -84,7 +84,7 @@ class Scale:
     markup: float | None = None
 
 
-def read_scale(table: Mapping[str, Any]) -> Scale:
+def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
     """Read [pool.scale]. Raises KnobError, with the key in its text."""
     check_known(table, KEYS)
     if "max" not in table:
@@ -97,7 +97,7 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
             f"max is {most}: it must be at least the {pilot_slots} slots of a pilot (pilot_slots)"
         )
     hourly = _hourly(table)
-    rules = Rules(
+    rules = ScalingRules(
         slots_max=most,
         slots_min=count("min", table.get("min", 0), 0, most),
         pilot_slots=pilot_slots,
@@ -108,7 +108,7 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
         stops_max=count("stops_per_minute", table.get("stops_per_minute", 100), 1, SLOTS_MAX),
         hourly_nanos=hourly[0] if hourly else None,
     )
-    return Scale(
+    return ScaleConfig(
         rules,
         start_s=lengths.get("start", 30.0),
         walltime_s=lengths.get("walltime"),

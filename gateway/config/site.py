@@ -36,7 +36,7 @@ listen = "tls+tcp://0.0.0.0:7462"
 [contracts]                             # see gateway.config.contracts.DealRules
 lease_s = 30.0
 
-[placement]                             # see policies.placement.asks.House
+[placement]                             # see policies.placement.asks.Preferences
 objective = "cheapest"
 prefer_own_s = 0.0
 
@@ -140,7 +140,7 @@ from gateway.config.entitlements import check_entitlements, read_entitlements
 from gateway.config.fair_share import read_fair_share
 from gateway.config.federation import FederationConfig, check_federation, read_federation
 from gateway.config.groups import NO_GROUPS, read_groups
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.config.reservations import read_reservations
 from gateway.config.windows import check_plan, read_calendars
@@ -148,7 +148,7 @@ from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.access.shares import FairShare
 from policies.costs.budgets import Budget
 from policies.disclosure import SHOW_ALL, Disclosure
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 from policies.reservations.reservations import ReservationRules
 
 __all__ = ["ConfigError", "PoolConfig", "SiteConfig", "check", "load", "make_folder"]
@@ -173,11 +173,11 @@ class SiteConfig:
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     results_s: float = 30 * 86400.0
-    rules: HouseRules = field(default_factory=HouseRules)
+    rules: ListenerLimits = field(default_factory=ListenerLimits)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
     deals: DealRules = field(default_factory=DealRules)
-    house: House = field(default_factory=House)
+    house: Preferences = field(default_factory=Preferences)
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
@@ -223,7 +223,7 @@ class SiteConfig:
         return read_secret(self.secret_file)
 
 
-# key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)
+# key in [limits] → (field of ListenerLimits or SiteConfig, smallest, largest)
 _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "heartbeat_s": ("heartbeat_s", 0.05, 3600),
     "grace_s": ("grace_s", 0.1, 86400),
@@ -253,7 +253,7 @@ T = TypeVar("T")
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
+    field.name: field.default for kind in (ListenerLimits, SiteConfig) for field in fields(kind)
 }
 
 
@@ -441,7 +441,7 @@ def _site_values(site: Passage) -> dict[str, Any]:
     return values
 
 
-def _limits(limits: Passage) -> tuple[HouseRules, dict[str, Any]]:
+def _limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
     limits.expect(_LIMITS)
     values: dict[str, Any] = {}
     for key, value in limits.table.items():
@@ -450,4 +450,4 @@ def _limits(limits: Passage) -> tuple[HouseRules, dict[str, Any]]:
         with limits.about():
             values[name] = read(key, value, low, high)
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
-    return HouseRules(**values), own
+    return ListenerLimits(**values), own

@@ -24,9 +24,9 @@ from typing import Any, Final, TypeVar
 
 from federation.money import parse_money
 from gateway.base.values import KnobError, check_known, count, guarded, number
-from policies.access.windows import NO_WINDOWS, Plan
+from policies.access.windows import NO_WINDOWS, WindowPlan
 from policies.calendar.periods import UTC_ZONE, read_zone
-from policies.calendar.weeks import DAY_S, Span, read_weekdays
+from policies.calendar.weeks import DAY_S, WeekSpan, read_weekdays
 from policies.costs.pricelist import FACTOR_MAX, PRICE_NANOS_MAX, Adjustment, Band, PriceList, Tier
 from policies.costs.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
-def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) -> PriceList:
+def read_price_list(pool: str, price: Any, table: Any, plan: WindowPlan = NO_WINDOWS) -> PriceList:
     """Read a pool's price list from its list price and its table; KnobError names the key."""
     if not isinstance(price, str):
         raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
@@ -138,7 +138,7 @@ class _Reader:
         from_s = read_time(f"{where}: from", value.get("from", "00:00"))
         to_s = read_time(f"{where}: to", value.get("to", "24:00"))
         days = _days(f"{where}: days", value.get("days", "daily"))
-        span = guarded(where, lambda: Span(from_s, to_s, days))
+        span = guarded(where, lambda: WeekSpan(from_s, to_s, days))
         return Band(name, span, adjust)
 
     def _tier(self, where: str, value: Any) -> Tier:

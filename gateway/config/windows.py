@@ -59,7 +59,7 @@ from policies.access.claims import (
     Claims,
     read_amount,
 )
-from policies.access.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Plan, Window
+from policies.access.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Window, WindowPlan
 from policies.calendar.calendars import SATURDAY_SUNDAY, Calendar, read_dates
 from policies.calendar.crons import LASTS_MAX_S, LASTS_MIN_S, Cron
 from policies.calendar.hours import Days, Hours, Weekdays, read_days
@@ -102,7 +102,7 @@ def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> di
     return found
 
 
-def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
+def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> WindowPlan:
     """Read the windows and claims of a pool's table, which has a name; KnobError."""
     table, places, place = pool.table, pool.places, pool.path
     where = f"[[pool]] {table['name']}"
@@ -120,10 +120,10 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> Plan:
         name = row.get("name", "") if isinstance(row, dict) else ""
         of = f"{line}[[pool.window]] {name!r:.60} of {table['name']}"
         windows.append(guarded(of, partial(_window, row, calendars, line)))
-    return guarded(f"{at_line(places, place)}{where}", lambda: Plan(tuple(windows), base))
+    return guarded(f"{at_line(places, place)}{where}", lambda: WindowPlan(tuple(windows), base))
 
 
-def check_plan(pool: str, plan: Plan, utc_s: UtcS) -> None:
+def check_plan(pool: str, plan: WindowPlan, utc_s: UtcS) -> None:
     """Refuse windows of one priority that overlap within a year, and too many; KnobError.
 
     All windows of the next two weeks are examined whenever one begins or ends, while work is

@@ -25,10 +25,10 @@ from gateway.base.handlers import MessageHandler
 from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
 from gateway.contracts.buying.purchases import Purchases
-from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
-from gateway.contracts.planning.eligibility import Reach
+from gateway.contracts.planning.eligibility import SiteEligibility
 from gateway.contracts.planning.limits import (
     LimitWatch,
     are_bound,
@@ -37,8 +37,8 @@ from gateway.contracts.planning.limits import (
     said_s,
 )
 from gateway.contracts.planning.moving import Moving, left_out
-from gateway.contracts.planning.placement_plan import Places
-from gateway.contracts.planning.planning_rate import JUDGED_PLANS, Looks
+from gateway.contracts.planning.placement_plan import PlacementPlan
+from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
@@ -47,15 +47,15 @@ from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import Notary
-from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
+from gateway.scheduler.model.delegation import GrantSigner
+from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.quotas.spending import Short
 from policies.access.entitlements import Work
-from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
-from policies.placement.asks import CHEAPEST, Ask, House, Wishes
-from policies.placement.brokering import Rest, place
+from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Owner, PartyKind
+from policies.placement.asks import CHEAPEST, Demand, Preferences, Wishes
+from policies.placement.brokering import BackoffEnd, place
 from policies.placement.decisions import Decision
 from policies.placement.deferral import Deferral
 from policies.placement.market import Market
@@ -99,10 +99,10 @@ class Exchange:
         boot: int,
         broker: Broker,
         rules: DealRules,
-        house: House,
+        house: Preferences,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
-        notary: Notary,
+        notary: GrantSigner,
         handles: Iterator[int],
     ) -> None:
         self.site = site
@@ -110,12 +110,12 @@ class Exchange:
         self.house = house
         self._broker = broker
         self._facts = facts
-        self._outcome = Outcome()
+        self._outcome = Consequences()
         self.market = Market(site)
         self.purchases = Purchases(
             site, boot, broker, rules, permits, notary, self._outcome, handles
         )
-        self.reach = Reach(
+        self.reach = SiteEligibility(
             *(site, broker, house, permits, facts, self.market),
             self.purchases.resting.was_refused,
         )
@@ -124,7 +124,7 @@ class Exchange:
             site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome, handles)
-        self._places = Places(site, broker, house, self.market, self.purchases, self.reach)
+        self._places = PlacementPlan(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.purses, self._outcome)
         self.borrowing = Borrowing(broker.purses, boot, self._outcome)
         self._parts: dict[Receiver, MessageHandler[[MonoS, UtcS], None]] = {
@@ -135,18 +135,20 @@ class Exchange:
         self._version = 0
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
-        self._looks = Looks(rules.plan_s)
+        self._looks = PlanningRateLimit(rules.plan_s)
         self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
         self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
 
     # --- between the broker and us -------------------------------------------------------------
 
-    def take(self, effect: Tell | Order | Expel, mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
+    def take(
+        self, effect: SendToClient | SendToWorker | Expel, mono_s: MonoS, utc_s: UtcS
+    ) -> list[Effect]:
         """Turn an effect for a contract into the effects for its other site and the books."""
         match effect:
-            case Tell():
+            case SendToClient():
                 self.sales.told(effect.client, effect.message, effect.charge, utc_s)
-            case Order():
+            case SendToWorker():
                 self.purchases.ordered(effect.worker, effect.message, mono_s)
             case Expel():
                 self.sales.expelled(effect.guest, effect.reason)
@@ -172,7 +174,7 @@ class Exchange:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def hear(self, site: str, side: Side, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
+    def hear(self, site: str, side: PeerSide, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a message of another site, which is our buyer or our seller here.
 
         Raises:
@@ -260,7 +262,7 @@ class Exchange:
         utc_s: UtcS,
         without: Job | None = None,
         stock: Stock | None = None,
-        whose: Whose = ANOTHER_SITE,
+        whose: Owner = ANOTHER_SITE,
         *,
         for_others: bool = False,
     ) -> SiteAdvert:
@@ -287,16 +289,16 @@ class Exchange:
         }
         return take_stock(self._broker, self._facts, aside, utc_s, for_others=for_others)
 
-    def booked_by(self) -> dict[str, Whose]:
+    def booked_by(self) -> dict[str, Owner]:
         """The sites with reservations here, now or later, each with the principal of its work."""
-        found: dict[str, Whose] = {}
+        found: dict[str, Owner] = {}
         for rules in self._broker.occupancy.rules.values():
             for who in {seats.who for span in rules.spans for seats in span.claims.reserved}:
                 user, _, site = who.name.rpartition("@")
-                if who.kind is Kind.SITE:
-                    found[who.name] = Whose("", site=who.name)
-                elif who.kind is Kind.USER and user and site:
-                    found.setdefault(site, Whose(who.name, site=site))
+                if who.kind is PartyKind.SITE:
+                    found[who.name] = Owner("", site=who.name)
+                elif who.kind is PartyKind.USER and user and site:
+                    found.setdefault(site, Owner(who.name, site=site))
         return found
 
     def learn(self, advert: SiteAdvert, utc_s: UtcS) -> bool:
@@ -418,7 +420,7 @@ class Exchange:
             if pools:
                 self._outcome.happened(events.PlacesLeft(job.id, pools))
 
-    def refresh(self, utc_s: UtcS, without: Job | None = None, whose: Whose = NOBODY_KNOWN) -> None:
+    def refresh(self, utc_s: UtcS, without: Job | None = None, whose: Owner = NOBODY_KNOWN) -> None:
         """Update the market with the current state of our own pools; see `show`."""
         self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
@@ -477,13 +479,13 @@ class Exchange:
 
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
-    ) -> Ask:
+    ) -> Demand:
         """The request for `tasks` tasks of a job, with all of its money."""
         durations, at = self._broker.durations, {}
         if task_s is None and is_measured:
             task_s = durations.of(spec.function)
             at = durations.by_site(spec.function)
-        return Ask(
+        return Demand(
             terms=self.reach.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
@@ -499,7 +501,7 @@ class Exchange:
 
     def _spared(
         self, spec: JobSpec, utc_s: UtcS, short: Short | None = None, *, is_unfit: bool = False
-    ) -> Mapping[str, Rest]:
+    ) -> Mapping[str, BackoffEnd]:
         """Sites and pools in back-off; ours too while a budget has no room for a task here.
 
         At another site a contract bounds the cost of tasks, and may be cheaper. Our site is also
@@ -513,11 +515,11 @@ class Exchange:
             why = f"can't be paid now: {budget} has no room"
         else:
             return resting
-        return {**resting, self.site: Rest(utc_s + max(1.0, self.rules.plan_s), why)}
+        return {**resting, self.site: BackoffEnd(utc_s + max(1.0, self.rules.plan_s), why)}
 
     # --- limits of jobs ------------------------------------------------------------------------
 
-    def _judge(self, spec: JobSpec, ask: Ask, utc_s: UtcS, chance: str) -> Unmet | None:
+    def _judge(self, spec: JobSpec, ask: Demand, utc_s: UtcS, chance: str) -> Unmet | None:
         spared = self._spared(spec, utc_s)
         return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
 
@@ -544,7 +546,7 @@ class Exchange:
         self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet
 
-    def _hopeless(self, spec: JobSpec, ask: Ask, utc_s: UtcS) -> Unmet | None:
+    def _hopeless(self, spec: JobSpec, ask: Demand, utc_s: UtcS) -> Unmet | None:
         """Why no task of a job can ever be paid for, by its client's stated duration.
 
         Unknown as long as a site that it may go to has not shown its pools.

@@ -17,8 +17,16 @@ from federation.clocks import MonoS
 from federation.messages.messages import Assign, NeedFunction, PutFunction, Report
 from federation.sessions.nng import NngPort
 from gateway.base.clocks import mono_now
-from gateway.config.limits import HouseRules
-from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.listener import (
+    News,
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerSession,
+    PeerTurnedAway,
+    SessionListener,
+)
 
 TURN_S: Final = 0.05  # the interval of checks for opened and closed pipes
 # os.getenv, pickled by hand: a gateway can't pickle, and this one need not.
@@ -54,10 +62,10 @@ class FakeGateway:
     def __init__(self, listen: str, secret: str) -> None:
         self.address = ""
         self.arrivals: list[Arrival] = []
-        self.refusals: list[TurnedAway] = []
+        self.refusals: list[PeerTurnedAway] = []
         self._listen = listen
         self._secret = secret
-        self._guests: dict[int, Guest] = {}
+        self._guests: dict[int, PeerSession] = {}
         self._functions: dict[bytes, bytes] = {}
         self._reports: dict[int, Report] = {}
         self._numbers = itertools.count(1)
@@ -67,8 +75,10 @@ class FakeGateway:
         port = NngPort([self._listen], _nothing)
         try:
             self.address = port.addresses[0]
-            rules = HouseRules(site="checks", secret=self._secret, heartbeat_s=0.5, grace_s=30.0)
-            self._lobby = Lobby(port, rules)
+            rules = ListenerLimits(
+                site="checks", secret=self._secret, heartbeat_s=0.5, grace_s=30.0
+            )
+            self._lobby = SessionListener(port, rules)
             task_status.started()
             while True:
                 with trio.move_on_after(TURN_S):
@@ -108,20 +118,20 @@ class FakeGateway:
         news: News
         for news in happened:
             match news:
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     self._guests[guest.handle] = guest
                     self.arrivals.append(_arrival(guest))
-                case Left(guest):
+                case PeerLeft(guest):
                     self._guests.pop(guest.handle, None)
-                case TurnedAway():
+                case PeerTurnedAway():
                     self.refusals.append(news)
-                case Said(guest, NeedFunction(digest)):
+                case PeerSaid(guest, NeedFunction(digest)):
                     self._lobby.post(guest, PutFunction(digest, self._functions[digest]))
-                case Said(_, Report() as report):
+                case PeerSaid(_, Report() as report):
                     self._reports[report.assignment] = report
 
 
-def _arrival(guest: Guest) -> Arrival:
+def _arrival(guest: PeerSession) -> Arrival:
     about: Callable[..., Any] = guest.about.get
     return Arrival(
         name=guest.name,

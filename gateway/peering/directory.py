@@ -1,4 +1,4 @@
-"""How other sites are dialled, by the trust book: addresses, keys and pins; for Links.
+"""How other sites are dialled, by the trust book: addresses, keys and pins; for PeerLinks.
 
 Two sites that were disconnected while one of them rotated its keys reconnect by themselves:
 
@@ -23,7 +23,7 @@ from gateway.trust.certificates import fetch_leaf, leaf_hash, to_pem
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import Generation, dialler_tls, write_old_leaf, write_private
 from gateway.trust.registry import Registry
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 LOOK_S: Final = 5.0  # for one handshake
 
@@ -33,7 +33,7 @@ Way = tuple[tuple[str, ...], tuple[bytes, ...]]
 
 @dataclass(slots=True)
 class SiteDial:
-    """The last dial of a site; see gateway.trust.introduction.Dial."""
+    """The last dial of a site; see gateway.trust.introduction.DialFacts."""
 
     registry: Registry
     site: str
@@ -65,7 +65,7 @@ class SiteDirectory:
     def may_dial(self, site: str) -> bool:
         """Whether a site is approved and can be dialled; False for all sites once we have left."""
         registry = self._registry
-        if registry.has_left or registry.level(site) is not Level.APPROVED:
+        if registry.has_left or registry.level(site) is not TrustLevel.APPROVED:
             return False
         return site != registry.site and bool(self._way_to(site)[0])
 

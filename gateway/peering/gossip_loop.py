@@ -36,26 +36,26 @@ from federation.membership.events import (
 )
 from federation.membership.gossip import (
     Bulletin,
+    BulletinNotice,
     Bulletins,
+    MemberState,
     Message,
-    Notice,
-    State,
     Topic,
     from_plain,
     to_plain,
 )
 from federation.membership.membership import BOOT_SHIFT, Membership
-from federation.membership.probing import Knobs, refresh_every_s
+from federation.membership.probing import GossipSettings, refresh_every_s
 from federation.messages.adverts import ADVERT_BYTES_MAX, PoolAdvert, SiteAdvert
 from federation.messages.messages import Advert, GossipMessage
 from federation.messages.registry import Receiver
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import ALL
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted
 from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.exchange import Exchange
 from gateway.peering.neighbours import Neighbours
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from policies.disclosure import SHOW_ALL, Disclosure, readers, redact
 from policies.placement.outlook import differs
 
@@ -63,7 +63,9 @@ ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
 # Reasons to ignore a bulletin here that its forwarder rightly accepted: the forwarder did not know
 # the site's next boot yet, or its clock differs.
-_INNOCENT: Final = frozenset({Refusal.OLD_BOOT, Refusal.STALE, Refusal.REPLAYED, Refusal.AHEAD})
+_INNOCENT: Final = frozenset(
+    {TrustRefusal.OLD_BOOT, TrustRefusal.STALE, TrustRefusal.REPLAYED, TrustRefusal.AHEAD}
+)
 # An advert is sent when one of its figures has changed by CHANGE: a few adverts at once, then at a
 # rate that would cost each member CHANGES_BYTES_S if all sites were as busy as ours. Unchanged
 # adverts are refreshed, as they are valid for VALID_REFRESHES refresh periods only.
@@ -77,7 +79,7 @@ COMPLAINTS_MAX: Final = 1000
 BOOT_AHEAD_S: Final = 3600.0
 
 
-class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
+class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     """The federation as this site sees it.
 
     Args:
@@ -93,7 +95,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self,
         peers: Neighbours,
         exchange: Exchange,
-        surroundings: Surroundings,
+        surroundings: RuntimeEnvironment,
         *,
         carry: Callable[[str, GossipMessage | Advert], None],
         say: Callable[[str], None],
@@ -117,7 +119,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
         self._looked_s = surroundings.mono_s() - ADVERT_MIN_S
-        self._knobs = Knobs()
+        self._knobs = GossipSettings()
         seed = int.from_bytes(surroundings.random_bytes(8), "big")
         self.membership = Membership(
             registry.site,
@@ -186,7 +188,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         """Announce that this site leaves on purpose."""
         self._handle(Leave())
 
-    def state(self, site: str) -> State | None:
+    def state(self, site: str) -> MemberState | None:
         """The membership state of another site."""
         return self.membership.state(site)
 
@@ -197,7 +199,9 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         Only sites that are up and trusted with our users' work and with results that they open.
         """
         trusted = self._exchange.reach.trusted()
-        up = [site for site in self.known if site in trusted and self.state(site) is State.ALIVE]
+        up = [
+            site for site in self.known if site in trusted and self.state(site) is MemberState.ALIVE
+        ]
         adverts = map(self._exchange.market.advert, up)
         doors = [advert.doors for advert in adverts if advert is not None]
         return [door for row in zip_longest(*doors) for door in row if door is not None]
@@ -210,11 +214,11 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     def word(self, site: str) -> str:
         """The state of a site as a word for people: up, suspect, gone, or unknown."""
         match self.state(site):
-            case State.ALIVE:
+            case MemberState.ALIVE:
                 return "up"
-            case State.SUSPECT:
+            case MemberState.SUSPECT:
                 return "suspect"
-            case State.DEAD | State.LEFT:
+            case MemberState.DEAD | MemberState.LEFT:
                 return "gone"
             case _:
                 return "unknown"
@@ -297,16 +301,16 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     def _send(self, peer: str, message: Message) -> None:
         self._carry(peer, GossipMessage(pack(to_plain(message))))
 
-    def _note(self, site: str, old: State | None, new: State | None) -> None:
-        if new is None or new in (State.DEAD, State.LEFT):
+    def _note(self, site: str, old: MemberState | None, new: MemberState | None) -> None:
+        if new is None or new in (MemberState.DEAD, MemberState.LEFT):
             self._exchange.market.forget(site)
-        elif old in (State.DEAD, State.LEFT):
+        elif old in (MemberState.DEAD, MemberState.LEFT):
             # The board does not count its last advert as news, so no other site would send it
             # again.
             held = self.membership.bulletin(Topic(site, ADVERT))
             if held is not None:
                 self._learn(_advert_of(held))
-        if new is State.ALIVE:
+        if new is MemberState.ALIVE:
             self._show_anew(site)
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
@@ -350,7 +354,7 @@ class Circle(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         advert = redact(whole, self._shows)
         body = registry.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), utc_s)
         self._size = len(body)
-        notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
+        notice = BulletinNotice(Topic(registry.site, ADVERT), registry.boot, advert.version)
         self._handle(Announce(Bulletin(notice, body)))
         booked = self._exchange.booked_by()  # these sites see the slots reserved for them
         for reader in sorted((readers(self._shows) | booked.keys()) & set(registry.approved)):

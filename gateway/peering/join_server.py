@@ -19,11 +19,11 @@ from federation.transport import TlsSettings
 from gateway.base.clocks import mono_now
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
 from gateway.sessions.listener import LAST_WORD_S
-from gateway.sessions.token_bucket import HostPaces
+from gateway.sessions.token_bucket import HostTokenBuckets
 from gateway.trust.book import TrustBook
 from gateway.trust.certificates import fetch_leaf, to_pem
 from gateway.trust.invitations import read_invitation
-from gateway.trust.joining import Applicant, Joined, Reception, enter, reject
+from gateway.trust.joining import JoinApplicant, Joined, JoinReception, enter, reject
 from gateway.trust.keys import write_private
 from gateway.trust.registry import Registry
 
@@ -36,13 +36,13 @@ TICK_S: Final = 0.25
 
 @dataclass(slots=True)
 class _Visit:
-    reception: Reception
+    reception: JoinReception
     book: TrustBook
     until_s: MonoS
     is_over: bool = False
 
 
-class Entrance:
+class JoinServer:
     """The inviter's port.
 
     Args:
@@ -68,7 +68,7 @@ class Entrance:
     ) -> None:
         self._registry = registry
         self._half_open: HalfOpen[int] = HalfOpen(strangers_max, host_strangers_max)
-        self._paces = HostPaces(handshakes_per_s)
+        self._paces = HostTokenBuckets(handshakes_per_s)
         self._changed = changed
         self._say = say
         self._visits: dict[int, _Visit] = {}
@@ -134,7 +134,9 @@ class Entrance:
             self._visits[older].is_over = True  # `gone` removes it
             self.port.drop(older)
         registry = self._registry
-        reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
+        reception = JoinReception(
+            registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES)
+        )
         visit = self._visits[pipe] = _Visit(reception, registry.book, mono_s + GREETING_MAX_S)
         return visit
 
@@ -177,7 +179,7 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     invitation = read_invitation(text, utc_s)
     was = registry.book
     book = enter(was, invitation, registry.ring.current.key, utc_s)
-    applicant = Applicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
+    applicant = JoinApplicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
     host, _, port = invitation.address.removeprefix("tls+tcp://").rpartition(":")
     leaf = await _fetch_leaf(invitation.address, host.strip("[]"), int(port))
     applicant.check_leaf(leaf)
@@ -210,7 +212,7 @@ async def _fetch_leaf(address: str, host: str, port: int) -> bytes:
         await trio.sleep(AGAIN_S)
 
 
-async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined:
+async def _apply(applicant: JoinApplicant, address: str, tls: TlsSettings) -> Joined:
     token, changed = trio.lowlevel.current_trio_token(), trio.Event()
 
     def on_change() -> None:
@@ -233,7 +235,7 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
 
 
 async def _talk(
-    applicant: Applicant, link: NngLink, changed: trio.Event
+    applicant: JoinApplicant, link: NngLink, changed: trio.Event
 ) -> tuple[Joined | None, bool]:
     """Use one pipe; return its result, and whether the other side has answered at all."""
     is_begun = False

@@ -14,20 +14,20 @@ from federation.messages.registry import FromEither, GatewayMessage, Receiver
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig
-from gateway.peering.gossip_loop import Circle
+from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.neighbours import Neighbours
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import Reception
-from gateway.scheduler.model.effects import Side
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import GatewayServer
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import Event
 from gateway.sessions.links import LinkDown, LinkNews, LinkSaid, LinkUp
-from gateway.sessions.listener import CameIn, Guest, Left, News, Said
+from gateway.sessions.listener import News, PeerCameIn, PeerLeft, PeerSaid, PeerSession
 
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20
 
 
-class Books(Protocol):
+class ComparedBooks(Protocol):
     """The comparison of our books with other sites'."""
 
     def hear(self, site: str, message: GatewayMessage, envelope: bytes) -> None:
@@ -37,7 +37,7 @@ class Books(Protocol):
         """Note that a new session with a site is open."""
 
 
-class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
+class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     """A site's conversations with other sites about contracts.
 
     Args:
@@ -49,22 +49,22 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     def __init__(
         self,
         peers: Neighbours,
-        reception: Reception,
-        surroundings: Surroundings,
+        reception: GatewayServer,
+        surroundings: RuntimeEnvironment,
         say: Callable[[str], None],
     ) -> None:
         self._peers = peers
         self._say = say
         self._reception = reception
         self._clock = surroundings
-        self._guests: dict[str, Guest] = {}  # our buyers, by site
-        self.books: Books | None = None
+        self._guests: dict[str, PeerSession] = {}  # our buyers, by site
+        self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
         reception.outbox.carrier = self
         federation = reception.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
-        self.circle = Circle(
+        self.circle = GossipLoop(
             peers,
             reception.exchange,
             surroundings,
@@ -76,14 +76,14 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     # --- sending -------------------------------------------------------------------------------
 
-    def carry(self, site: str, side: Side, message: GatewayMessage | Sealed) -> None:
+    def carry(self, site: str, side: PeerSide, message: GatewayMessage | Sealed) -> None:
         """See gateway.runtime.outbox.Carrier."""
         row = message.row if isinstance(message, GatewayMessage) else None
         is_urgent = row is not None and row.urgent
         posted = self.seal(site, message) if row is not None and row.sealed else message
         if isinstance(message, FromEither):
             self.reach(site, posted)
-        elif side is Side.SELLER:
+        elif side is PeerSide.SELLER:
             self._peers.links.post(site, posted, urgent=is_urgent)
         elif site in self._guests:  # else important messages are repeated when the buyer is back
             self._peers.answer(self._guests[site], posted, urgent=is_urgent)
@@ -146,23 +146,23 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """Handle news of the sessions that other sites dialled."""
         for item in news:
             match item:
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     self._guests[guest.name] = guest
                     self._reception.exchange.buyer_came(guest.name)
                     self._met(guest.name)
                     self.circle.met(guest.name)
-                case Said(guest, message) if guest.name in self._guests:
+                case PeerSaid(guest, message) if guest.name in self._guests:
                     self._hear_guest(guest, message)
-                case Left(guest, _) if self._guests.get(guest.name) is guest:
+                case PeerLeft(guest, _) if self._guests.get(guest.name) is guest:
                     del self._guests[guest.name]
                     if guest.name not in self._peers.links.up:
                         self.circle.unreachable(guest.name)
         arrived, self._arrived = self._arrived, []
         self._reception.act(arrived)  # once for all of them, as acting means planning
 
-    def _hear_guest(self, guest: Guest, message: Any) -> None:
+    def _hear_guest(self, guest: PeerSession, message: Any) -> None:
         try:
-            self._hear(guest.name, Side.BUYER, message, guest.handle)
+            self._hear(guest.name, PeerSide.BUYER, message, guest.handle)
         except ProtocolError as error:
             self._peers.expel(guest, f"protocol error: {error}")
         except Exception as error:  # noqa: BLE001 - no other site may end ours
@@ -179,7 +179,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     self.circle.met(site)
             case LinkSaid(site, message):
                 try:
-                    self._hear(site, Side.SELLER, message, 0)
+                    self._hear(site, PeerSide.SELLER, message, 0)
                 except ProtocolError as error:
                     self._peers.links.punish(site, f"protocol error: {error}")
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
@@ -208,7 +208,7 @@ class Dealings(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """Act, after all news that arrived together on our links has been handled."""
         self._reception.act([])
 
-    def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
+    def _hear(self, site: str, side: PeerSide, message: Any, sender: int) -> None:
         """Handle a message of a site, which is our buyer or our seller on this session."""
         envelope = b""
         if isinstance(message, Unknown):

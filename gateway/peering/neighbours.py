@@ -12,10 +12,10 @@ from federation.clocks import MonoS
 from federation.signed.envelopes import Sealer, Verifier
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.runtime.server import Seat
-from gateway.sessions.listener import Guest
+from gateway.sessions.listener import PeerSession
 
 
-class Outgoing(Protocol):
+class DialledSessions(Protocol):
     """The sessions that we dialled; gateway.sessions.links states their guarantees."""
 
     @property
@@ -29,7 +29,7 @@ class Outgoing(Protocol):
         """End the link to a site that broke the protocol, and start its back-off."""
 
 
-class Roll(Protocol):
+class ApprovedSites(Protocol):
     """Our own identity, and the sites that we have approved."""
 
     @property
@@ -64,21 +64,21 @@ class Neighbours(Protocol):
     """The network side of a site's federation; open before its first use."""
 
     @property
-    def links(self) -> Outgoing:
+    def links(self) -> DialledSessions:
         """The sessions that we dialled."""
 
     @property
-    def registry(self) -> Roll:
+    def registry(self) -> ApprovedSites:
         """The known sites."""
 
     @property
     def directory(self) -> Reachable:
         """The sites that can be dialled."""
 
-    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
 
-    def expel(self, guest: Guest, reason: str) -> None:
+    def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and tell people the reason."""
 
     def keep(self, sites: Iterable[str]) -> None:

@@ -21,9 +21,9 @@ from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
 from gateway.trust.invitations import SECRET_BYTES, VALID_S, write_invitation
-from gateway.trust.permissions import ANY, Rule, Verb
+from gateway.trust.permissions import ANY, PermissionRule, Verb
 from gateway.trust.registry import Registry
-from gateway.trust.standing import Level, Member
+from gateway.trust.standing import TrustedMember, TrustLevel
 
 TOKEN_VALID_S: Final = 12 * 3600.0
 VALID_MAX_S: Final = 366 * 86400.0
@@ -172,7 +172,7 @@ async def _trust(registry: Registry, details: Details) -> Any:
     return _view(registry, site, _member(registry, site))
 
 
-def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
+def _kept_rules(rules: Any, verb: Verb) -> Iterable[PermissionRule]:
     """Yield rules that are fully enforced here; BadOrder names a part that would be ignored."""
     for rule in _rules(rules, verb):
         if ANY not in rule.classes:
@@ -276,7 +276,7 @@ async def _known(registry: Registry, details: Details) -> Any:
             f"such reports: {said}"
         )
     own = _view(registry, registry.site, book.own)
-    own["level"] = Level.LEFT.value if registry.has_left else "self"
+    own["level"] = TrustLevel.LEFT.value if registry.has_left else "self"
     if source is None:
         sites = sorted({*book.members, *book.hearsay.sites})
         views = [own, *(_view(registry, site, _member(registry, site)) for site in sites)]
@@ -308,7 +308,7 @@ VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
 }
 
 
-def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
+def _view(registry: Registry, site: str, member: TrustedMember) -> dict[str, Any]:
     """Return a site in the form shown to people."""
     level, card = registry.level(site), member.card.content
     shared = registry.book.rules
@@ -339,7 +339,7 @@ def _line(value: object) -> object:
         raise BadOrder(f"the reason {error}") from None
 
 
-def _member(registry: Registry, site: str) -> Member:
+def _member(registry: Registry, site: str) -> TrustedMember:
     member = registry.book.find(site)
     if member is None:
         raise BookError(f"site {site!r} not found in the trust book")
@@ -353,7 +353,7 @@ def _site(details: Details) -> str:
         raise BadOrder(f"invalid site name: it {error}") from None
 
 
-def _rules(plain: object, verb: Verb) -> list[permissions.Rule]:
+def _rules(plain: object, verb: Verb) -> list[permissions.PermissionRule]:
     if not isinstance(plain, list) or len(plain) > RULES_MAX:
         raise BadOrder(f"rules must be a list of at most {RULES_MAX}")
     try:

@@ -2,9 +2,9 @@
 
     Peers.run
     ├── Sessions.run     sessions dialled by others and by us       (gateway.sessions.peer_sessions)
-    ├── Entrance.run     invited sites                                 (gateway.peering.join_server)
-    ├── _read, _write    statements that others pass on: read in slices, written in batches
-    └── _tick            key rotation, reopening of ports
+    ├── JoinServer.run     invited sites
+    (gateway.peering.join_server) ├── _read, _write    statements that others pass on: read in
+    slices, written in batches └── _tick            key rotation, reopening of ports
 
 Lasting signed statements of sites (cards, expulsions, farewells, revocations) are exchanged when a
 session opens, and passed on when they are news. All other messages are for the site: `heard` for
@@ -23,7 +23,7 @@ import trio
 
 from federation.clocks import MonoS
 from federation.errors import GridError, ProtocolError
-from federation.messages.messages import Statements
+from federation.messages.messages import SignedStatements
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.sessions.nng import NngPort
 from federation.signed.statements import Expulsion, parse
@@ -35,7 +35,7 @@ from gateway.config.site import SiteConfig
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.peering import orders
 from gateway.peering.directory import SiteDirectory
-from gateway.peering.join_server import Entrance
+from gateway.peering.join_server import JoinServer
 from gateway.runtime.server import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
 from gateway.sessions.driving import TrioLinks
@@ -43,16 +43,16 @@ from gateway.sessions.links import (
     LinkDown,
     LinkLimits,
     LinkNews,
-    Links,
     LinkSaid,
     LinkSilent,
     LinkUp,
+    PeerLinks,
 )
-from gateway.sessions.listener import Guest, Lobby, News
+from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch, Sessions
-from gateway.sessions.token_bucket import Pace
+from gateway.sessions.token_bucket import TokenBucket
 from gateway.trust.card_rates import Reopening
-from gateway.trust.grant_signer import SigningNotary
+from gateway.trust.grant_signer import KeyGrantSigner
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
 from gateway.trust.passes import Passes
@@ -113,7 +113,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             GridError: folder, keys or trust book can't be used, or an address.
         """
         knobs = self._knobs
-        self._lines = Pace(LINES_PER_S, mono_now())
+        self._lines = TokenBucket(LINES_PER_S, mono_now())
         with hold(self._config.trust_path):
             self.registry = Registry(
                 self._config.trust_path,
@@ -130,7 +130,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             self.registry.write_tls()
             self._watch = PipeWatch()
             port = self._port = NngPort(self._listen, self._watch.note, self._tls)
-            entrance: Entrance | None = None
+            entrance: JoinServer | None = None
             try:
                 entrance = self._open_entrance() if knobs.join_listen else None
                 self._entrance = entrance
@@ -154,8 +154,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         folder = self.registry.folder
         return TlsSettings(str(folder / "leaf.pem"), str(folder / "pins.pem"))
 
-    def _open_entrance(self) -> Entrance:
-        entrance = Entrance(
+    def _open_entrance(self) -> JoinServer:
+        entrance = JoinServer(
             self._knobs.join_listen,
             self.registry,
             strangers_max=self._knobs.strangers,
@@ -185,7 +185,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             handshakes_per_s=knobs.handshakes_per_s,
             frames_per_s=knobs.frames_per_s,
         )
-        lobby = Lobby(
+        lobby = SessionListener(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
         self.directory = SiteDirectory(registry)
@@ -239,12 +239,12 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         return found
 
     @property
-    def lobby(self) -> Lobby:
+    def lobby(self) -> SessionListener:
         """The sites that have dialled us."""
         return self._sessions.lobby
 
     @property
-    def links(self) -> Links:
+    def links(self) -> PeerLinks:
         """The sessions that we dial."""
         return self._sessions.links
 
@@ -257,14 +257,14 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             BookPermits(registry, mono_now, self.older_books),
             self._handles,
             Passes(lambda: registry.book, utc_now),
-            SigningNotary(registry),
+            KeyGrantSigner(registry),
         )
 
-    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
         self._sessions.answer(guest, message, urgent=urgent)
 
-    def expel(self, guest: Guest, reason: str) -> None:
+    def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and tell people the reason."""
         self._say_often(f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
@@ -363,12 +363,12 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         if line:
             self.links.hurry(site)
 
-    def _meet(self, guest: Guest) -> None:
+    def _meet(self, guest: PeerSession) -> None:
         self.lobby.post(guest, pack_words(self.registry.words()))
         self._say_often(f"site {guest.name} connected")
 
-    @handles(Statements)
-    def _learn(self, source: str, said: Statements) -> None:
+    @handles(SignedStatements)
+    def _learn(self, source: str, said: SignedStatements) -> None:
         """Take the statements that a site passes on: some at once, others later (`_read`)."""
         words = unpack_words(said)
         waiting = self._unread.setdefault(source, deque())

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.messages.contracts import Delivery, Verdict
-from gateway.base.store_lookup import Recall
+from gateway.base.store_lookup import StoreLookup
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db.contracts.records import (
     ContractEnded,
@@ -32,19 +32,19 @@ from gateway.ledger.store.store import Store
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect, Remark, Write
 from policies.access.entitlements import Work
-from policies.access.windows import Span
-from policies.parties import Whose, read_party
+from policies.access.windows import WindowSpan
+from policies.parties import Owner, read_party
 from policies.reservations.reservations import (
     BOOKED_MAX,
     NAMED,
     ONES_MAX,
     OPEN,
-    Book,
     CantReserve,
     Reservation,
+    ReservationBook,
     ReservationRules,
-    State,
-    Used,
+    ReservationState,
+    ReservationUse,
     check_span,
     price_over,
 )
@@ -71,7 +71,7 @@ class Bookings:
         store: Store,
         *,
         random_bytes: Callable[[int], bytes],
-        recall: Recall,
+        recall: StoreLookup,
         perform: Callable[[Iterable[Effect]], object],
     ) -> None:
         self._site = config.name
@@ -115,7 +115,7 @@ class Bookings:
         from_s: UtcS,
         until_s: UtcS,
         who: str,
-        by: Whose,
+        by: Owner,
         utc_s: UtcS,
         pool: str = "",
     ) -> Reservation:
@@ -169,7 +169,7 @@ class Bookings:
             raise CantReserve(objection)
         return made
 
-    def _check_entitled(self, pool: str, by: Whose, slots: int, span: tuple[UtcS, UtcS]) -> None:
+    def _check_entitled(self, pool: str, by: Owner, slots: int, span: tuple[UtcS, UtcS]) -> None:
         """Refuse a reservation that entitlements forbid its maker in any part of its time."""
         rules, work = self._broker.entitling.rules, Work(by)
         for each in self._pools[pool].plan.spans(*span):
@@ -181,16 +181,16 @@ class Bookings:
                     f"{by.user} may have at most {verdict.slots_max:g} slots ({verdict.rule})"
                 )
 
-    def book_of(self, pool: str) -> Book:
+    def book_of(self, pool: str) -> ReservationBook:
         """The reservations and capacity of a pool, including the slots that can be started."""
         made = [each for each in self.open.values() if each.pool == pool]
         total = 0 if self._broker.draining else self._broker.occupancy.slots_in_all(pool)
         entitling = self._broker.entitling
 
-        def entitled(whose: Whose, span: Span) -> float:
+        def entitled(whose: Owner, span: WindowSpan) -> float:
             return entitling.slots_max(Work(whose), pool, span.named)
 
-        return Book(self._pools[pool].plan, total, self.rules, made, entitled)
+        return ReservationBook(self._pools[pool].plan, total, self.rules, made, entitled)
 
     def _price(self, pool: str, from_s: UtcS, until_s: UtcS, site: str) -> tuple[int, str]:
         prices = self._pools[pool].prices
@@ -249,8 +249,8 @@ class Bookings:
         """Release lapsed holds, and bill reservations that are over."""
         for each in list(self.open.values()):
             if each.has_lapsed(utc_s):
-                yield self.keep(replace(each, state=State.EXPIRED))
-            elif each.state is State.BOOKED and (
+                yield self.keep(replace(each, state=ReservationState.EXPIRED))
+            elif each.state is ReservationState.BOOKED and (
                 each.left_at_s is not None or utc_s >= each.until_s
             ):
                 self._look_at_end(each, utc_s)
@@ -270,14 +270,16 @@ class Bookings:
             partial(self._bill, reservation.id, utc_s),
         )
 
-    def _bill(self, name: str, utc_s: UtcS, used: Used | str) -> None:
+    def _bill(self, name: str, utc_s: UtcS, used: ReservationUse | str) -> None:
         """End a reservation, and charge its unused part."""
         self._billing.discard(name)
         reservation = self.open.get(name)
         if reservation is None or isinstance(used, str):
             return  # the store can't be read now: the next tick tries again
         billed_nanos = reservation.bill_nanos(used)
-        over = State.ENDED if reservation.left_at_s is None else State.CANCELLED
+        over = (
+            ReservationState.ENDED if reservation.left_at_s is None else ReservationState.CANCELLED
+        )
         ended = replace(
             reservation,
             state=over,
@@ -306,7 +308,7 @@ def named(store: Store, name: str) -> Named:
     return Named(store.reservations.get("sell", name), is_contract)
 
 
-def used_of(usage: UsageStore, reservation: Reservation, utc_s: UtcS) -> Used:
+def used_of(usage: UsageStore, reservation: Reservation, utc_s: UtcS) -> ReservationUse:
     """Read the usage of a reservation from the books.
 
     It covers the tasks charged at its tariff and the repeats that ran for free; the rest is billed
@@ -325,7 +327,7 @@ def used_of(usage: UsageStore, reservation: Reservation, utc_s: UtcS) -> Used:
         for each, state, price_class in states
         if state == "repeat" or is_for_its_user(state, price_class)
     ]
-    return Used(
+    return ReservationUse(
         sum(each.wall_ns for each in counted),
         sum(each.cost_nanos for each in counted),
         sum(each.records for each in counted),
@@ -431,9 +433,9 @@ def reservation_of(row: ReservationKept) -> Reservation:
         until_s=row.until_s,
         price_nanos=row.price_nanos,
         currency=row.currency,
-        by=Whose(row.user, row.group, row.project, site),
+        by=Owner(row.user, row.group, row.project, site),
         made_at_s=row.made_at_s,
-        state=State(row.state),
+        state=ReservationState(row.state),
         held_until_s=row.held_until_s,
         unused_factor=row.unused_factor,
         cancel_factor=row.cancel_factor,

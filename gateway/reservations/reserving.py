@@ -38,12 +38,19 @@ from gateway.reservations.bookings import (
     paid,
     reservation_of,
 )
-from gateway.scheduler.model.effects import Effect, Remark, Say, Side, Write
+from gateway.scheduler.model.effects import Effect, PeerSide, Remark, SendToSite, Write
 from policies.costs.pricelist import PRICE_NANOS_MAX
-from policies.parties import NAME_CHARS_MAX, Kind, Party, Whose
+from policies.parties import NAME_CHARS_MAX, Owner, Party, PartyKind
 from policies.reservations import coallocation
-from policies.reservations.coallocation import OVER, Coallocation, Decide, Phase
-from policies.reservations.reservations import OPEN, CantReserve, Reservation, State, Used, advanced
+from policies.reservations.coallocation import OVER, BookingPhase, Coallocation, Decide
+from policies.reservations.reservations import (
+    OPEN,
+    CantReserve,
+    Reservation,
+    ReservationState,
+    ReservationUse,
+    advanced,
+)
 from policies.tariffs import MILLION
 
 SITES_MAX: Final = 16  # of one booking
@@ -60,10 +67,10 @@ SLOTS_MAX: Final = 10**8
 CHARS_MAX: Final = 200
 REASON_CHARS_MAX: Final = 500  # of a site's text that is shown to people
 _STATE: Final = {
-    Phase.BOOKING: State.BOOKING,
-    Phase.BOOKED: State.BOOKED,
-    Phase.RELEASING: State.RELEASING,
-    Phase.RELEASED: State.CANCELLED,
+    BookingPhase.BOOKING: ReservationState.BOOKING,
+    BookingPhase.BOOKED: ReservationState.BOOKED,
+    BookingPhase.RELEASING: ReservationState.RELEASING,
+    BookingPhase.RELEASED: ReservationState.CANCELLED,
 }
 _PHASE: Final = {state: phase for phase, state in _STATE.items()}
 
@@ -111,16 +118,19 @@ class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERV
         if known is None:
             if look_up := self._look_ups.get((buyer, message.reservation)):
                 look_up.is_wanted = False
-            yield Say(buyer, Side.BUYER, _expired(message.reservation))
+            yield SendToSite(buyer, PeerSide.BUYER, _expired(message.reservation))
             return
         if message.step == Step.SETTLE:
-            if known.state in (State.ENDED, State.CANCELLED) and known.billed_nanos:
+            if (
+                known.state in (ReservationState.ENDED, ReservationState.CANCELLED)
+                and known.billed_nanos
+            ):
                 yield Write(paid(known, "sell", buyer, utc_s), durable=True)
-            yield Say(buyer, Side.BUYER, replace(_answer(known, utc_s), state=SETTLED))
+            yield SendToSite(buyer, PeerSide.BUYER, replace(_answer(known, utc_s), state=SETTLED))
             return
         yield from self.advance(known, message.step, utc_s)
         now = self._bookings.find(message.reservation)
-        yield Say(buyer, Side.BUYER, _answer(now or known, utc_s))
+        yield SendToSite(buyer, PeerSide.BUYER, _answer(now or known, utc_s))
 
     def _look_up(self, buyer: str, message: Reserve, utc_s: UtcS) -> Iterator[Effect]:
         """Refuse an impossible hold; for any other, look up whether its name is new."""
@@ -133,7 +143,7 @@ class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERV
                 raise CantReserve(_NOT_NEW.format(name))
             self._hold(buyer, message, utc_s)
         except CantReserve as error:
-            yield Say(buyer, Side.BUYER, _refused(name, str(error)))
+            yield SendToSite(buyer, PeerSide.BUYER, _refused(name, str(error)))
             return
         self._names.reserve(buyer, name)
         self._look_ups[buyer, name] = _LookUp()
@@ -161,7 +171,7 @@ class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERV
                 yield self._bookings.keep(held)
                 answer = _answer(held, utc_s)
         for _ in range(look_up.said):
-            yield Say(buyer, Side.BUYER, answer)
+            yield SendToSite(buyer, PeerSide.BUYER, answer)
 
     def advance(self, known: Reservation, step: str, utc_s: UtcS) -> Iterator[Effect]:
         """Take a step with a part that is known here; do nothing if the step does not apply."""
@@ -179,8 +189,8 @@ class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERV
         user = f"{message.user}@{buyer}" if message.user else ""
         if len(user) > NAME_CHARS_MAX:
             raise CantReserve(f"the user's name is too long, {len(user)} characters: {user[:60]}…")
-        who = Party(Kind.USER, user) if user else Party(Kind.SITE, buyer)
-        by = Whose(user or buyer, "", message.project, buyer)
+        who = Party(PartyKind.USER, user) if user else Party(PartyKind.SITE, buyer)
+        by = Owner(user or buyer, "", message.project, buyer)
         from_s, until_s = UtcS(message.from_ms / 1000), UtcS(message.until_ms / 1000)
         asked = message.slots, from_s, until_s, str(who), by, utc_s, message.pool
         found = self._bookings.ask(*asked)
@@ -219,14 +229,18 @@ class Whole:
     bills_asked: int = 0  # how often, since a part of it was over
 
     @property
-    def by(self) -> Whose:
+    def by(self) -> Owner:
         """The owner of the booking."""
         return next(iter(self.parts.values())).by
 
     @property
     def is_settled(self) -> bool:
         """Whether the outcome can be reported."""
-        return self.machine.phase in (Phase.BOOKED, Phase.RELEASING, Phase.RELEASED)
+        return self.machine.phase in (
+            BookingPhase.BOOKED,
+            BookingPhase.RELEASING,
+            BookingPhase.RELEASED,
+        )
 
 
 class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.RESERVED_THERE):
@@ -253,7 +267,11 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
             if row.side == "buy":
                 rows.setdefault(row.whole, []).append(row)
         for name, parts in rows.items():
-            phases = {_PHASE[State(each.state)] for each in parts if State(each.state) in _PHASE}
+            phases = {
+                _PHASE[ReservationState(each.state)]
+                for each in parts
+                if ReservationState(each.state) in _PHASE
+            }
             own = [each for each in self._bookings.open.values() if each.whole == name]
             whole = Whole(name, Coallocation(tuple(each.site for each in parts)), {})
             if own:
@@ -318,11 +336,13 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         whole = self.wholes.get(self._of_part.get(message.reservation, ""))
         part = whole.parts.get(seller) if whole is not None else None
         if whole is None or part is None or part.id != message.reservation:
-            if message.state in (State.HELD, State.BOOKING):
+            if message.state in (ReservationState.HELD, ReservationState.BOOKING):
                 # A part that was never decided here, or was forgotten, is not wanted.
-                yield Say(seller, Side.SELLER, _wish(message.reservation, None, "release"))
+                yield SendToSite(
+                    seller, PeerSide.SELLER, _wish(message.reservation, None, "release")
+                )
             return
-        if message.state == State.HELD and whole.machine.phase is Phase.HOLDING:
+        if message.state == ReservationState.HELD and whole.machine.phase is BookingPhase.HOLDING:
             _check_offer(message)
             part = replace(
                 part,
@@ -336,7 +356,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
             objection = self._bookings.reserved.objection(part.by, part.total_nanos, part.currency)
             if objection:
                 message = replace(message, state=coallocation.REFUSED, reason=objection)
-                yield Say(seller, Side.SELLER, _wish(part.id, part, "release"))
+                yield SendToSite(seller, PeerSide.SELLER, _wish(part.id, part, "release"))
             else:
                 self._bookings.reserved.hold(part, seller)
         elif message.state == SETTLED:
@@ -365,7 +385,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         awaited = [
             (site, part)
             for site, part in whole.parts.items()
-            if (utc_s >= part.until_s or whole.machine.phase is Phase.RELEASED)
+            if (utc_s >= part.until_s or whole.machine.phase is BookingPhase.RELEASED)
             and site not in (self._site, *whole.ended)
         ]
         if not whole.steps or not awaited:
@@ -374,7 +394,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         wait_s = min(ASK_BILL_MAX_S, ASK_BILL_S * 2.0 ** min(whole.bills_asked, 10))
         whole.bills_asked, whole.ask_bills_at_s = whole.bills_asked + 1, mono_s + wait_s
         for site, part in awaited:
-            yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
+            yield SendToSite(site, PeerSide.SELLER, _wish(part.id, part, Step.KEEP))
 
     def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: UtcS) -> Iterator[Effect]:
         """Book and settle a seller's bill for a part that is over, if it keeps to the agreed terms.
@@ -382,13 +402,13 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         The bill is booked and settled at both sites; repeating that changes nothing.
         """
         part = whole.parts[seller]
-        was_booked = seller in whole.steps and whole.machine.phase is not Phase.BOOKING
+        was_booked = seller in whole.steps and whole.machine.phase is not BookingPhase.BOOKING
         if not was_booked or seller in whole.ended:
             return
-        if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
+        if message.state == ReservationState.EXPIRED and whole.machine.phase is BookingPhase.BOOKED:
             yield Remark(f"{seller} released reservation {part.id}: it received no confirmation")
         billed_s = UtcS(message.at_ms / 1000)
-        is_back = whole.machine.phase in (Phase.RELEASING, Phase.RELEASED)
+        is_back = whole.machine.phase in (BookingPhase.RELEASING, BookingPhase.RELEASED)
         most_nanos = _most_nanos(part) if is_back or utc_s >= part.until_s else 0
         if message.billed_nanos > most_nanos or billed_s > utc_s + AHEAD_MAX_S:
             yield Remark(
@@ -397,7 +417,11 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
                 "booked"
             )
             return
-        state = State.ENDED if message.state == State.ENDED else State.CANCELLED
+        state = (
+            ReservationState.ENDED
+            if message.state == ReservationState.ENDED
+            else ReservationState.CANCELLED
+        )
         part = whole.parts[seller] = replace(
             part,
             state=state,
@@ -411,7 +435,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
             return
         for record in (bill_of(part, seller), *delivered(part, "buy", seller)):
             yield Write(record, durable=True)
-        yield Say(seller, Side.SELLER, _wish(part.id, part, Step.SETTLE))
+        yield SendToSite(seller, PeerSide.SELLER, _wish(part.id, part, Step.SETTLE))
 
     def _settled(self, whole: Whole, seller: str) -> Iterator[Effect]:
         """Note that no more messages are due about a part."""
@@ -426,7 +450,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         others = {site for site in whole.parts if site != self._site}
         # A booking that was never decided has nothing to bill.
         is_over = others <= whole.ended or not whole.steps
-        if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
+        if is_over and whole.machine.phase in (BookingPhase.BOOKED, BookingPhase.RELEASED):
             del self.wholes[whole.id]
             for site in others:
                 part = replace(whole.parts[site], billed_nanos=0)
@@ -442,7 +466,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
             act = left.pop(0)
             if isinstance(act, Decide):
                 # A booking that was never decided has left nothing behind.
-                is_new = act.phase is Phase.BOOKING
+                is_new = act.phase is BookingPhase.BOOKING
                 for site, part in whole.parts.items():
                     is_open = site not in whole.ended and (is_new or site in whole.steps)
                     if site != self._site and is_open:
@@ -454,7 +478,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
                 left += answered
             else:
                 part = whole.parts[act.site]
-                yield Say(act.site, Side.SELLER, _wish(part.id, part, act.step))
+                yield SendToSite(act.site, PeerSide.SELLER, _wish(part.id, part, act.step))
 
     def _own(
         self,
@@ -477,13 +501,13 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
                 return
             known = replace(found, id=part.id, whole=whole.id)
             yield bookings.keep(known)
-        state, held_until_s = State.EXPIRED, mono_s
+        state, held_until_s = ReservationState.EXPIRED, mono_s
         if known is not None:
             yield from self._selling.advance(known, step, utc_s)
             known = bookings.find(part.id) or known
             whole.parts[self._site] = known
             # A part that its user has released waits for its bill, which concerns no other site.
-            state = State.CANCELLED if known.left_at_s is not None else known.state
+            state = ReservationState.CANCELLED if known.left_at_s is not None else known.state
             held_until_s = mono_s + (known.held_until_s - utc_s)
         answered += whole.machine.heard(self._site, state, mono_s, held_until_s)
 
@@ -495,7 +519,10 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
 
 def _most_nanos(part: Reservation) -> int:
     """Return the most that a part may be billed: all of it unused, or all of it released."""
-    return max(part.bill_nanos(Used()), replace(part, left_at_s=part.from_s).bill_nanos(Used()))
+    return max(
+        part.bill_nanos(ReservationUse()),
+        replace(part, left_at_s=part.from_s).bill_nanos(ReservationUse()),
+    )
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -505,7 +532,7 @@ def _wish(name: str, part: Reservation | None, step: str) -> Reserve:
     if part is None:
         return Reserve(name, step, "", 1, 0, 1, "", "")
     by = part.by
-    user = part.who.name if part.who.kind is Kind.USER else ""
+    user = part.who.name if part.who.kind is PartyKind.USER else ""
     from_ms, until_ms = round(part.from_s * 1000), round(part.until_s * 1000)
     return Reserve(name, step, part.pool, part.slots, from_ms, until_ms, user, by.project)
 
@@ -513,7 +540,7 @@ def _wish(name: str, part: Reservation | None, step: str) -> Reserve:
 def _answer(known: Reservation, utc_s: UtcS) -> Reserved:
     return Reserved(
         known.id,
-        State.EXPIRED if known.has_lapsed(utc_s) else known.state,
+        ReservationState.EXPIRED if known.has_lapsed(utc_s) else known.state,
         "",
         known.pool,
         known.price_nanos,
@@ -532,7 +559,7 @@ def _refused(name: str, reason: str) -> Reserved:
 
 
 def _expired(name: str) -> Reserved:
-    return Reserved(name, State.EXPIRED, "", "", 0, "", 0, 0, 0, 0, 0, 0)
+    return Reserved(name, ReservationState.EXPIRED, "", "", 0, "", 0, 0, 0, 0, 0, 0)
 
 
 def _check(buyer: str, message: Reserve) -> None:
@@ -554,7 +581,7 @@ def _check_answer(message: Reserved) -> None:
     numbers = message.used_ns, message.billed_nanos, message.price_nanos, message.lease_ms
     if not all(0 <= each <= NUMBER_LIMIT for each in numbers):
         raise ProtocolError("a reservation with a number out of range")
-    if not 0 <= message.at_ms <= TIME_MS_MAX or message.state not in (*State, *_ANSWERS):
+    if not 0 <= message.at_ms <= TIME_MS_MAX or message.state not in (*ReservationState, *_ANSWERS):
         raise ProtocolError("a reservation in an unknown state, or at an invalid time")
     try:
         check_currency(message.currency or "USD")

@@ -12,10 +12,10 @@ from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.usage.records import Dimension, is_for_its_user
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.scheduler.model.budget_accounts import Debtor, Purses, Spent, owed_by
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent, Debtor, owed_by
 from gateway.scheduler.model.credits import free_times
 from policies.costs.budgets import Budget
-from policies.parties import Kind, Party
+from policies.parties import Party, PartyKind
 
 Chosen = Mapping[Dimension, str | int]
 _OURS: Final[Chosen] = {Dimension.ORIGIN: ""}
@@ -23,15 +23,15 @@ LOOK_BACK_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSpending:
     """Spending by budget, and by this site's accounts of others' budgets; debts of other sites."""
 
-    spent: Mapping[str, Spent]
-    accounts: Mapping[SliceHeld, Spent]
+    spent: Mapping[str, BudgetSpent]
+    accounts: Mapping[SliceHeld, BudgetSpent]
     owed: Mapping[Debtor, int]
 
 
-def read_known(store: Store, purses: Purses, utc_s: UtcS) -> Known:
+def read_known(store: Store, purses: BudgetAccounts, utc_s: UtcS) -> KnownSpending:
     """Return everything that purses begin with."""
     held = {
         each: _spent_of(store.usage, former_budget(each), each, utc_s)
@@ -42,20 +42,24 @@ def read_known(store: Store, purses: Purses, utc_s: UtcS) -> Known:
     for name, purse in purses.own.items():
         owner = purse.budget.owner
         if owner:
-            spent[name] = ours.get((owner, name), Spent(0, 0))
+            spent[name] = ours.get((owner, name), BudgetSpent(0, 0))
         else:
             spent[name] = _spent_of(store.usage, purse.budget, None, utc_s)
-    return Known(spent, held, owed_by(store.journal.balances()) if purses.has_credit else {})
+    return KnownSpending(
+        spent, held, owed_by(store.journal.balances()) if purses.has_credit else {}
+    )
 
 
-def _spent_of(usage: UsageStore, budget: Budget, account: SliceHeld | None, utc_s: UtcS) -> Spent:
+def _spent_of(
+    usage: UsageStore, budget: Budget, account: SliceHeld | None, utc_s: UtcS
+) -> BudgetSpent:
     """Return the spending of a budget, in all and in its period; since an account was opened."""
     opened_s = UtcS(account.account / 1000 if account is not None else 0.0)
     period = budget.period_at(utc_s)
     start_s = max(opened_s, period.start_s if period is not None else UNIX_EPOCH_S)
     now = spent_between(usage, budget, start_s, utc_s)
     before = spent_between(usage, budget, opened_s, start_s) if account is not None else 0
-    return Spent(before + now, now)
+    return BudgetSpent(before + now, now)
 
 
 def spent_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS) -> int:
@@ -65,7 +69,7 @@ def spent_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS)
     for span in spans(start_s, end_s) if start_s < end_s else ():
         for total in usage.totals(by, *span, _chosen(budget.party)):
             state, price_class, origin = map(str, total.key)
-            if budget.party.kind is Kind.OTHERS and not origin:
+            if budget.party.kind is PartyKind.OTHERS and not origin:
                 continue
             if not is_for_its_user(state, price_class):
                 continue  # the site's own overhead is in no budget
@@ -81,7 +85,7 @@ def _free_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS)
 
     A loss longer before than LOOK_BACK_S is not looked for.
     """
-    if budget.party.kind in (Kind.SITE, Kind.OTHERS):
+    if budget.party.kind in (PartyKind.SITE, PartyKind.OTHERS):
         return 0  # of their work nothing is wasted: it is delivered with the next run
     only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
     since_s = UtcS(max(UNIX_EPOCH_S, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S)
@@ -104,15 +108,15 @@ def _free_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS)
 def _chosen(party: Party) -> Chosen:
     """Return the filter of the books for the work of a party; as Budget.covers."""
     match party.kind:
-        case Kind.USER:
+        case PartyKind.USER:
             return {Dimension.USER: party.name}
-        case Kind.GROUP:
+        case PartyKind.GROUP:
             return {Dimension.GROUP: party.name, **_OURS}
-        case Kind.PROJECT:
+        case PartyKind.PROJECT:
             return {Dimension.PROJECT: party.name, **_OURS}
-        case Kind.SITE:
+        case PartyKind.SITE:
             return {Dimension.ORIGIN: party.name}
-        case Kind.OURS:
+        case PartyKind.OURS:
             return _OURS
-        case Kind.OTHERS | Kind.ALL:
+        case PartyKind.OTHERS | PartyKind.ALL:
             return {}

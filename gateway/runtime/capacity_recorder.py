@@ -11,16 +11,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.ledger.accounting.capacity import CapacityMeter, uncounted
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.records import Record
-from gateway.ledger.db.usage.records import Capacity
+from gateway.ledger.db.usage.records import CapacityRecord
 from gateway.ledger.store.store import Store
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from gateway.scheduler.broker import Broker
 
 WAITING_MAX: Final = 10_000  # records waiting to be written; over it the oldest are dropped
 RETRY_S: Final = 10.0
 
 
-class CensusSite(Protocol):
+class RecordedSite(Protocol):
     """What the census uses of its site."""
 
     store: Store
@@ -30,7 +30,7 @@ class CensusSite(Protocol):
         """The scheduler, which knows the workers."""
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> RuntimeEnvironment:
         """Clock and chance."""
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
@@ -43,13 +43,13 @@ class CensusSite(Protocol):
         """Tell the operator that the store can't be read; the sentence."""
 
 
-class Census:
+class CapacityRecorder:
     """The census of one site: `look` is called regularly, `run` is a task, `close` ends it."""
 
-    def __init__(self, site: CensusSite) -> None:
+    def __init__(self, site: RecordedSite) -> None:
         self._site = site
         self._meter = CapacityMeter()
-        self._waiting: deque[Capacity] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[CapacityRecord] = deque(maxlen=WAITING_MAX)
         self._more = trio.Event()
 
     def look(self) -> None:
@@ -62,7 +62,7 @@ class Census:
         if self._waiting:
             self._more.set()
 
-    def unwritten(self) -> tuple[Capacity, ...]:
+    def unwritten(self) -> tuple[CapacityRecord, ...]:
         """The records that may not be in the books yet."""
         return (*self._waiting, *self._meter.unwritten())
 

@@ -30,7 +30,7 @@ def open_nng_port(
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RuntimeEnvironment:
     """The clock, randomness, the network and the disk.
 
     `mono_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and

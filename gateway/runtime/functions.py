@@ -11,7 +11,7 @@ WANTED_MAX: Final = 10_000  # functions that workers wait for and that were neve
 Recipient = int | str  # a worker, by its handle, or another site, by its name
 
 
-class Functions:
+class FunctionStore:
     """The pickled functions of the site's jobs, addressed by SHA-256.
 
     Args:

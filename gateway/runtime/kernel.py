@@ -18,7 +18,7 @@ from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from gateway.contracts.exchange import Exchange
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell
+from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
 from gateway.scheduler.model.events import Event, JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
@@ -64,14 +64,14 @@ class Kernel:
             if not pending:
                 return effects
 
-    def hear(self, site: str, side: Side, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
+    def hear(self, site: str, side: PeerSide, message: Any, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a message of another site, which is our buyer or our seller here.
 
         Raises:
             ProtocolError: it broke the rules; the message had no effect.
         """
         self.exchange.hear(site, side, message, mono_s, utc_s)
-        if side is Side.SELLER and isinstance(message, deals.Holding):
+        if side is PeerSide.SELLER and isinstance(message, deals.Holding):
             # Its seller's next delivery, in the same frame, counts for the tasks that this puts in
             # flight.
             self._tell_broker(mono_s, utc_s)
@@ -99,7 +99,10 @@ class Kernel:
         """Return the broker's effects; those for contracts, as the exchange turns them."""
         routed: list[Effect] = []
         for effect in decided:
-            if isinstance(effect, (Tell, Order, Expel)) and effect.port is PortKind.PEER:
+            if (
+                isinstance(effect, (SendToClient, SendToWorker, Expel))
+                and effect.port is PortKind.PEER
+            ):
                 routed += self.exchange.take(effect, mono_s, utc_s)
             else:
                 routed.append(effect)

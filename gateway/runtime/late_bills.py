@@ -12,10 +12,10 @@ from typing import Final
 
 from federation.messages.contracts import BILL_FIELDS, Delivery, Verdict
 from federation.messages.deals import Settle
-from gateway.base.store_lookup import Recall
+from gateway.base.store_lookup import StoreLookup
 from gateway.ledger.db.contracts.records import settled
 from gateway.ledger.db.contracts.store import ContractStore
-from gateway.scheduler.model.effects import AnswerBill, Effect, Say, Side, Write
+from gateway.scheduler.model.effects import AnswerBill, Effect, PeerSide, SendToSite, Write
 
 WAITING_MAX: Final = 50  # bills of one site; further bills are dropped and sent again
 
@@ -38,7 +38,10 @@ class LateBills:
     """
 
     def __init__(
-        self, contracts: ContractStore, recall: Recall, perform: Callable[[Iterable[Effect]], None]
+        self,
+        contracts: ContractStore,
+        recall: StoreLookup,
+        perform: Callable[[Iterable[Effect]], None],
     ) -> None:
         self._contracts = contracts
         self._recall = recall
@@ -101,4 +104,4 @@ def _effects(answer: AnswerBill, books: _Books) -> list[Effect]:
                 answer.utc_s,
             )
             effects.append(Write(paid, durable=True))
-    return [*effects, Say(answer.site, Side.SELLER, Settle(contract, verdicts))]
+    return [*effects, SendToSite(answer.site, PeerSide.SELLER, Settle(contract, verdicts))]

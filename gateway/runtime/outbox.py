@@ -12,28 +12,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from federation.messages.messages import Assign, NeedFunction, PutFunction, RejectJob
-from gateway.base.store_lookup import Recall, recall_now
-from gateway.ledger.db.jobs.records import FunctionKept, JobEnded, JobOpened, OutcomeKept
+from gateway.base.store_lookup import StoreLookup, recall_now
+from gateway.ledger.db.jobs.records import FunctionKept, JobEnded, JobOpenedRecord, OutcomeKept
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
-from gateway.runtime.functions import Functions, Recipient
+from gateway.runtime.functions import FunctionStore, Recipient
 from gateway.runtime.late_bills import LateBills
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
     Expel,
     Harden,
-    Order,
+    PeerSide,
     Remark,
-    Say,
     SendFunction,
-    Side,
-    Tell,
+    SendToClient,
+    SendToSite,
+    SendToWorker,
     Write,
 )
-from gateway.sessions.listener import Guest, Lobby
+from gateway.sessions.listener import PeerSession, SessionListener
 
-_Waiting = Tell | Say | AnswerBill
+_Waiting = SendToClient | SendToSite | AnswerBill
 
 
 @dataclass(slots=True)
@@ -48,14 +48,14 @@ class _Batch:
 class Carrier(Protocol):
     """Sends messages to other sites."""
 
-    def carry(self, site: str, side: Side, message: Any) -> None:
+    def carry(self, site: str, side: PeerSide, message: Any) -> None:
         """Queue a message for a site that is our buyer or seller in this matter."""
 
     def flush(self) -> None:
         """Send the queued messages."""
 
 
-class Outbox:
+class EffectOutbox:
     """Performs effects.
 
     Args:
@@ -70,12 +70,12 @@ class Outbox:
 
     def __init__(
         self,
-        lobby: Lobby,
+        lobby: SessionListener,
         store: Store,
-        functions: Functions,
+        functions: FunctionStore,
         on_stored: Callable[[Callable[[], None]], None],
         on_results: Callable[[Iterable[str]], None],
-        recall: Recall = recall_now,
+        recall: StoreLookup = recall_now,
         remark: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._lobby = lobby
@@ -105,13 +105,13 @@ class Outbox:
                     durable = durable or effect.durable
                 case Harden():
                     durable = True
-                case Say() if effect.message.row.at_once:
+                case SendToSite() if effect.message.row.at_once:
                     self._say(effect)
-                case Tell(message=RejectJob()):
+                case SendToClient(message=RejectJob()):
                     self._tell([effect])  # nothing was booked for it, and the store may be full
-                case Tell() | Say() | AnswerBill():
+                case SendToClient() | SendToSite() | AnswerBill():
                     tells.append(effect)
-                case Order():
+                case SendToWorker():
                     self._order(effect)
                 case Expel():
                     expels.append(effect)
@@ -136,7 +136,7 @@ class Outbox:
         """Return the records to store: a detached job together with the function that it runs."""
         if self.on_write is not None:
             self.on_write(record)
-        if isinstance(record, JobOpened) and record.function is not None:
+        if isinstance(record, JobOpenedRecord) and record.function is not None:
             body = self._functions.body(record.function)
             if body is not None:
                 return [FunctionKept(record.function, body), record]
@@ -157,7 +157,7 @@ class Outbox:
 
     def _tell(self, tells: Iterable[_Waiting]) -> None:
         for tell in tells:
-            if isinstance(tell, Say):
+            if isinstance(tell, SendToSite):
                 self._say(tell)
                 continue
             if isinstance(tell, AnswerBill):
@@ -167,7 +167,7 @@ class Outbox:
             if guest is not None:
                 self._lobby.post(guest, tell.message)
 
-    def _say(self, say: Say) -> None:
+    def _say(self, say: SendToSite) -> None:
         if self.carrier is not None:
             self.carrier.carry(say.site, say.side, say.message)
 
@@ -184,13 +184,13 @@ class Outbox:
         get = self._functions.want if send.again else self._functions.to_send
         body = get(send.site, send.digest)
         if body is not None and self.carrier is not None:
-            self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
+            self.carrier.carry(send.site, PeerSide.SELLER, PutFunction(send.digest, body))
 
     def forget_site(self, site: str) -> None:
         """Note that a site's session is new: it may have none of the functions sent before."""
         self._functions.forget(site)
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: SendToWorker) -> None:
         guest = self._lobby.guests.get(order.worker)
         if guest is None:
             return
@@ -214,6 +214,6 @@ class Outbox:
             if guest is not None and body is not None:
                 self._lobby.post(guest, PutFunction(digest, body))
 
-    def need_function(self, guest: Guest, digest: bytes) -> None:
+    def need_function(self, guest: PeerSession, digest: bytes) -> None:
         """Ask a client for a function that one of its jobs names."""
         self._lobby.post(guest, NeedFunction(digest))

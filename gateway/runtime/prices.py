@@ -20,7 +20,7 @@ LOOK_S: Final = 1.0  # how often utilisation is checked
 AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
 
 
-class Books(Protocol):
+class UsageBooks(Protocol):
     """What is asked of the books, which a UsageStore answers."""
 
     def totals(self, by: Sequence[Dimension], start_s: UtcS, /) -> list[UsageTotal]:
@@ -72,7 +72,7 @@ class Prices:
         self._lists[pool.name] = pool.prices
         self._due_s = UtcS(0.0)
 
-    def had_ns(self, books: Books, utc_s: UtcS) -> Mapping[Buyer, int]:
+    def had_ns(self, books: UsageBooks, utc_s: UtcS) -> Mapping[Buyer, int]:
         """Return this month's paid slot time by buyer, for pools with volume prices."""
         pools = {name for name, prices in self._lists.items() if prices.volume}
         if not pools:

@@ -19,7 +19,7 @@ from gateway.scheduler.model.terms import stored_terms
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
 from policies.access.fairness import spread_ns
 from policies.access.shares import FairShare
-from policies.parties import Whose
+from policies.parties import Owner
 
 PAGE: Final = 64  # outcomes read at a time
 # Half-lives of usage that are read: older usage would count for a millionth.
@@ -111,19 +111,19 @@ def _count_failures(jobs: JobStore, job: str) -> tuple[int, int]:
     return failed, cancelled
 
 
-def used_before(usage: UsageStore, rules: FairShare, utc_s: UtcS) -> dict[Whose, int]:
+def used_before(usage: UsageStore, rules: FairShare, utc_s: UtcS) -> dict[Owner, int]:
     """Return the slot time that each party has used here, decayed to now, by the hourly books.
 
     Usage is taken as spread evenly over its hour.
     """
     read_s = utc_s - HALF_LIVES_READ * rules.half_life_s
     by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)
-    found: dict[Whose, int] = {}
+    found: dict[Owner, int] = {}
     for total in usage.totals(by, UtcS(read_s // HOUR_S * HOUR_S), None, {Dimension.SITE: ""}):
         *names, state, hour = total.key
         if state in UNCOUNTED:
             continue
-        whose, start_s = Whose(*map(str, names)), UtcS(int(hour) * HOUR_S)
+        whose, start_s = Owner(*map(str, names)), UtcS(int(hour) * HOUR_S)
         used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, utc_s, rules.half_life_s)
         found[whose] = found.get(whose, 0) + used_ns
     return found

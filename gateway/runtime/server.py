@@ -38,7 +38,7 @@ from federation.sessions.task_passes import ABOUT, WORKER
 from federation.signed.tokens import UserToken
 from federation.transport import Origin, Port
 from federation.words import count
-from gateway.base.store_lookup import Recall, recall_now
+from gateway.base.store_lookup import StoreLookup, recall_now
 from gateway.config.entitlements import window_names
 from gateway.config.site import PoolConfig, SiteConfig, python_minor
 from gateway.contracts.exchange import Exchange
@@ -48,17 +48,17 @@ from gateway.ledger.store.store import Store
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling
 from gateway.runtime.budget_books import read_known
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.functions import Functions
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
-from gateway.runtime.outbox import Outbox
+from gateway.runtime.outbox import EffectOutbox
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
-from gateway.runtime.timetable import Timetable
+from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.delegation import Notary
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.effects import Effect
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
@@ -72,16 +72,24 @@ from gateway.scheduler.model.intake import (
 )
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.terms import answer_ended
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import Inbox, weight_of
-from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
-from gateway.sessions.token_bucket import PacedLines
+from gateway.sessions.listener import (
+    News,
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerSession,
+    PeerTurnedAway,
+    SessionListener,
+)
+from gateway.sessions.token_bucket import RateLimitedLines
 from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
 from gateway.trust.permits import Nobody
 from gateway.trust.rights import Denied, is_operator
 from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
-from policies.parties import Whose
-from policies.placement.placement import Offer
+from policies.parties import Owner
+from policies.placement.placement import CapacityOffer
 from policies.reservations.reservations import OPEN
 
 EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
@@ -112,20 +120,20 @@ class Seat:
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     passes: Passes | None = None
-    notary: Notary = field(default_factory=Nobody)
+    notary: GrantSigner = field(default_factory=Nobody)
 
 
-class Reception:
+class GatewayServer:
     """Joins lobby, broker, outbox and functions behind one port.
 
     Args:
         surroundings: the clock and randomness.
         seat: the site's place in its federation.
-        on_stored: see Outbox.
+        on_stored: see EffectOutbox.
         ask: takes a guest's question; the answer is posted when it is ready.
         say: takes lines for the operator.
         recall: looks things up in the store without blocking.
-        on_results: see Outbox.
+        on_results: see EffectOutbox.
         on_unfinished: called when `go_on` must be called soon.
     """
 
@@ -135,12 +143,12 @@ class Reception:
         port: Port,
         store: Store,
         *,
-        surroundings: Surroundings,
+        surroundings: RuntimeEnvironment,
         seat: Seat,
         on_stored: Callable[[Callable[[], None]], None],
-        ask: Callable[[Guest, Ask], None],
+        ask: Callable[[PeerSession, Ask], None],
         say: Callable[[str], None],
-        recall: Recall = recall_now,
+        recall: StoreLookup = recall_now,
         on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
         on_unfinished: Callable[[], None],
     ) -> None:
@@ -151,17 +159,17 @@ class Reception:
         self._say = say
         self._on_unfinished = on_unfinished
         mono_s = surroundings.mono_s()
-        self._comings = PacedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
+        self._comings = RateLimitedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
-        self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
-        purses = Purses(config.budgets, config.credit, surroundings.utc_s())
+        self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
+        purses = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
         self.kernel = Kernel(
             lambda peers: _broker(config, seat.boot, self._prices, purses, peers),
             lambda broker: _exchange(config, seat, broker),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
-        self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
+        self.functions = FunctionStore(config.rules.function_bytes_max, self._functions_used)
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
         self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
@@ -176,7 +184,7 @@ class Reception:
             surroundings.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
-        self.lobby = Lobby(
+        self.lobby = SessionListener(
             port,
             config.rules,
             surroundings.random_bytes,
@@ -187,7 +195,9 @@ class Reception:
             in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
         self._inbox = Inbox(self.lobby, self._weight)
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
+        self.outbox = EffectOutbox(
+            self.lobby, store, self.functions, on_stored, on_results, recall, say
+        )
         self.outbox.pass_key = self.task_passes.sealed_for
         if self.broker.purses.has_credit:
             self.outbox.on_write = self.broker.purses.note
@@ -261,7 +271,7 @@ class Reception:
             return SharedSecret(secret)
         return TokenCredentials(self._passes, secret, required=required)
 
-    def pass_of(self, guest: Guest) -> Pass | None:
+    def pass_of(self, guest: PeerSession) -> Pass | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
         return self._tokens.get(guest.handle)
 
@@ -326,11 +336,11 @@ class Reception:
         """Return the weight of a piece of news in a turn."""
         looks, self._looks = self._looks, 0
         match news:
-            case Said(_, OpenJob()):
+            case PeerSaid(_, OpenJob()):
                 return 1 + looks // OFFERS_COUNTED
-            case Said(_, message):
+            case PeerSaid(_, message):
                 return weight_of(message)
-            case Left(guest) if guest.handle in self.broker.workers:
+            case PeerLeft(guest) if guest.handle in self.broker.workers:
                 bundles = len(self.broker.workers[guest.handle].assignments)
                 return 1 + bundles // BUNDLES_COUNTED
             case _:
@@ -386,7 +396,7 @@ class Reception:
         """Charge for a pool by this price list from now on."""
         self._prices.reprice(pool)
 
-    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Owner, int]) -> None:
         """Adopt a configuration of the same pools, as `gateway.api.reload` takes it in.
 
         `used_ns` is the usage of all parties by the books, for changed shares.
@@ -481,10 +491,10 @@ class Reception:
             if end is not None:
                 self._turn_out(guest, end, happened)
 
-    def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
+    def _turn_out(self, guest: PeerSession, end: SessionRefused, happened: list[Event]) -> None:
         self._take(self.lobby.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
 
-    def _expel(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+    def _expel(self, guest: PeerSession, reason: str, happened: list[Event]) -> None:
         self._take(self.lobby.expel(guest, reason, self._clock.mono_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
@@ -507,16 +517,16 @@ class Reception:
     def _take(self, news: Iterable[News], happened: list[Event]) -> None:
         for item in news:
             match item:
-                case Said(guest, message):
+                case PeerSaid(guest, message):
                     self._hear(guest, message, happened)
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     self._meet(guest, happened)
-                case Left():
+                case PeerLeft():
                     self._part(item, happened)
-                case TurnedAway():
+                case PeerTurnedAway():
                     continue  # it was told why; a log line for each would let anyone flood the log
 
-    def _meet(self, guest: Guest, happened: list[Event]) -> None:
+    def _meet(self, guest: PeerSession, happened: list[Event]) -> None:
         try:
             if guest.role == "client" and ABOUT in guest.about:
                 self._tokens[guest.handle] = self.task_passes.read(guest.about[ABOUT])
@@ -547,7 +557,7 @@ class Reception:
         slots = count(guest.about["slots"], "slot")
         self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.mono_s())
 
-    def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
+    def _note_pilot(self, guest: PeerSession, pool: str, happened: list[Event]) -> None:
         """Record the worker of a pilot; refuse a second one of that name in the pool.
 
         A second worker of one name would hide the first from the pool's keeper. A connected worker
@@ -567,7 +577,7 @@ class Reception:
             self._expel(known, "it opened a new session", happened)
         self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
 
-    def _part(self, left: Left, happened: list[Event]) -> None:
+    def _part(self, left: PeerLeft, happened: list[Event]) -> None:
         guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
         self._tokens.pop(guest.handle, None)
@@ -588,7 +598,7 @@ class Reception:
                 self._pilots.pop(pilot)
             self._comings.say(f"worker {guest.name} left: {reason}", self._clock.mono_s())
 
-    def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+    def _hear(self, guest: PeerSession, message: Any, happened: list[Event]) -> None:
         if self._is_behind and guest.handle not in self._held:
             self._hold(guest)
         is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
@@ -597,7 +607,7 @@ class Reception:
         else:
             self._heed(guest, message, happened)
 
-    def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+    def _heed(self, guest: PeerSession, message: Any, happened: list[Event]) -> None:
         try:
             held = self._tokens.get(guest.handle) if guest.role == "client" else None
             if held is not None:
@@ -621,7 +631,7 @@ class Reception:
             if job is not None:
                 held.check_project(job.spec.project)
 
-    def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
+    def _deny(self, guest: PeerSession, message: Any, denial: Denied) -> None:
         """Tell a client what its token does not permit; drop a message that needs no answer."""
         match message:
             case OpenJob():
@@ -629,7 +639,7 @@ class Reception:
             case Ask() | Cancel() if message.request:
                 self.lobby.post(guest, Answer(message.request, denial.code, str(denial), None))
 
-    def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
+    def _event(self, guest: PeerSession, message: Any, happened: list[Event]) -> Event | None:
         match guest.role, message:
             case "worker", NeedFunction():
                 self._fetch_function(guest, message.digest)
@@ -658,7 +668,7 @@ class Reception:
     def _functions_used(self) -> set[bytes]:
         return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions
 
-    def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
+    def _open(self, guest: PeerSession, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
             event = job_event(message, guest.handle, guest.user, self.config.groups)
             held = self._tokens.get(guest.handle)
@@ -698,7 +708,7 @@ class Reception:
 
     def _found(
         self,
-        guest: Guest,
+        guest: PeerSession,
         message: OpenJob,
         event: events.JobOpened,
         found: Recalled | str,
@@ -718,7 +728,7 @@ class Reception:
             happened.append(replace(event, has_function=has_function))
         self._take_up(guest, happened)
 
-    def _may_open(self, guest: Guest, message: OpenJob, found: Recalled) -> bool:
+    def _may_open(self, guest: PeerSession, message: OpenJob, found: Recalled) -> bool:
         """Whether a job that may have been here before may be opened; tell its client if not."""
         if found is None:
             return True
@@ -735,12 +745,12 @@ class Reception:
         self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
         return False
 
-    def _hold(self, guest: Guest) -> None:
+    def _hold(self, guest: PeerSession) -> None:
         """Queue a guest's messages from now on, and limit it to its send window."""
         self._held.setdefault(guest.handle, deque())
         self.lobby.hold(guest)
 
-    def _take_up(self, guest: Guest, happened: list[Event]) -> None:
+    def _take_up(self, guest: PeerSession, happened: list[Event]) -> None:
         """Process the messages of a held guest: a worker's at once, a client's in its turn."""
         self.lobby.release(guest)
         messages = self._held.pop(guest.handle, deque())
@@ -761,7 +771,7 @@ class Reception:
         is_new = made_ms is not None and UtcS(made_ms / 1000) > self._started_s
         return is_new and not message.again and not self.broker.has_ended(message.job)
 
-    def _fetch_function(self, worker: Guest, digest: bytes) -> None:
+    def _fetch_function(self, worker: PeerSession, digest: bytes) -> None:
         """Send a function to a worker that lacks it, or request it from the job's client."""
         body = self.functions.want(worker.handle, digest)
         if body is not None:
@@ -778,14 +788,14 @@ class Reception:
 
 
 def _broker(
-    config: SiteConfig, boot: int, prices: Prices, purses: Purses, peers: PeerQueries
+    config: SiteConfig, boot: int, prices: Prices, purses: BudgetAccounts, peers: PeerQueries
 ) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
     broker = Broker(
         tariffs,
         {
-            f"pool {pool.name}": Offer(
+            f"pool {pool.name}": CapacityOffer(
                 f"pool {pool.name}",
                 pool.name,
                 pool.promised,
@@ -797,7 +807,7 @@ def _broker(
             if pool.kind != "remote"  # a remote pool's workers bring all that it has
         },
         # Slack for work in flight while a client counts its results.
-        Limits(
+        ClientLimits(
             rules.tasks_max * 2,
             rules.bytes_max * 2,
             rules.function_wait_s,

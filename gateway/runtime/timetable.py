@@ -10,7 +10,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.scheduler.model.events import RulesTurned
-from policies.access.windows import AHEAD_S, NO_WINDOWS, Plan, Rules, rules_at
+from policies.access.windows import AHEAD_S, NO_WINDOWS, PoolRules, WindowPlan, rules_at
 from policies.reservations.reservations import Reservation, ReservationRules, overlay
 
 AGAIN_S: Final = 86_400.0  # so that the known future never gets short
@@ -24,22 +24,22 @@ class _Told:
     until_s: UtcS
 
 
-class Timetable:
+class WindowTimetable:
     """The plans of this site's pools, and their reservations.
 
     Args:
         plans: by pool; those without windows and claims cost nothing.
     """
 
-    def __init__(self, plans: Mapping[str, Plan]) -> None:
-        self._plans: dict[str, Plan] = {}
+    def __init__(self, plans: Mapping[str, WindowPlan]) -> None:
+        self._plans: dict[str, WindowPlan] = {}
         self._made: dict[str, list[Reservation]] = {}
         self._owner = ReservationRules()
         self._told: dict[str, _Told] = {}
         self._gone: set[str] = set()
         self.replace(plans)
 
-    def replace(self, plans: Mapping[str, Plan]) -> None:
+    def replace(self, plans: Mapping[str, WindowPlan]) -> None:
         """Replace the plans; the next `renew` tells the broker."""
         before = self._plans
         self._plans = {name: plan for name, plan in plans.items() if not plan.is_trivial}
@@ -67,7 +67,7 @@ class Timetable:
         Only of pools whose rules have changed: a preemption announced in one pool, and its time, do
         not depend on events in another.
         """
-        found: dict[str, Rules | None] = {}
+        found: dict[str, PoolRules | None] = {}
         for name in sorted(self._plans.keys() | self._made.keys()):
             told = self._told.get(name)
             # A clock that was set back is where it was before the last change, or before two.

@@ -9,10 +9,10 @@ It opens and ends jobs, processes the reports of workers, and guarantees:
 
 `settle` is called once after each batch of events and hands out work.
 
-Its parts: Handout (assigns tasks), Endings (ends tasks or queues them again), Roster (the workers
-and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the unfinished work of
-clients), Withdrawals (cancels that wait for workers), History (ended jobs). They know nothing of
-the broker; their effects join the broker's in order.
+Its parts: Handout (assigns tasks), TaskCompletion (ends tasks or queues them again), WorkerRoster
+(the workers and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the
+unfinished work of clients), Withdrawals (cancels that wait for workers), History (ended jobs). They
+know nothing of the broker; their effects join the broker's in order.
 """
 
 from collections import deque
@@ -27,24 +27,24 @@ from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.ledger.db import records
-from gateway.scheduler.dispatch.dispatcher import Handout
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model import dispatch, events
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.effects import Charge, Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.effects import Charge, Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import Event, JobSpec
-from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
+from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.terms import opened_record
-from gateway.scheduler.quotas.accounts import Accounts, Client, Limits
+from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
-from gateway.scheduler.quotas.fair_shares import Shares
+from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.quotas.overruns import Overruns
 from gateway.scheduler.quotas.preemption import Preemption
-from gateway.scheduler.quotas.reserved import Reserved
-from gateway.scheduler.quotas.roster import Roster
-from gateway.scheduler.quotas.spending import Ending, Spending
+from gateway.scheduler.quotas.reserved import ReservedAmounts
+from gateway.scheduler.quotas.roster import WorkerRoster
+from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.completion import Endings
+from gateway.scheduler.tasks.completion import TaskCompletion
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, is_sound, within_bounds
@@ -53,7 +53,7 @@ from gateway.scheduler.tasks.probation import Probation
 from gateway.scheduler.tasks.provisional import Provisional
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 from policies.placement.offers import Unmet
-from policies.placement.placement import Offer, Refusal, counted
+from policies.placement.placement import CapacityOffer, Refusal, counted
 from policies.tariffs import Tariff
 
 # How long a detached job may stay half submitted without its client.
@@ -78,17 +78,17 @@ class Broker:
     def __init__(
         self,
         tariffs: Mapping[str, Tariff],
-        offers: Mapping[str, Offer] | None = None,
-        limits: Limits | None = None,
+        offers: Mapping[str, CapacityOffer] | None = None,
+        limits: ClientLimits | None = None,
         boot: int = 0,
-        purses: Purses | None = None,
+        purses: BudgetAccounts | None = None,
         peers: PeerQueries | None = None,
     ) -> None:
         self.charging = Charging(tariffs)
         self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
         self.emissions = self.charging.emissions
         self._utc_s = UtcS(0.0)
-        self.limits = limits or Limits()
+        self.limits = limits or ClientLimits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
         self.peers = peers or NoPeers()
@@ -98,10 +98,10 @@ class Broker:
         self._effects: list[Effect] = []  # never replaced: the parts append to the same list
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self.shares: Shares | None = None  # the fair shares of slots, if configured
-        self.purses = purses or Purses()
-        self.reserved = Reserved(self.purses)
-        self._handout = Handout(
+        self.shares: FairShares | None = None  # the fair shares of slots, if configured
+        self.purses = purses or BudgetAccounts()
+        self.reserved = ReservedAmounts(self.purses)
+        self._handout = Dispatcher(
             *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
             self.reserved.purses_of,
         )
@@ -110,11 +110,11 @@ class Broker:
         self.occupancy = self._handout.occupancy
         self.growth = self.occupancy.growth  # of our autoscaled pools
         self.entitling = self._handout.entitling
-        self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
+        self.roster = WorkerRoster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
-        self._endings = Endings(
+        self._endings = TaskCompletion(
             *(self._accounts, self._handout, self.roster, self.peers, self._effects),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
@@ -142,7 +142,7 @@ class Broker:
             losses_max=self.limits.losses_max,
         )
         self._history = History()
-        self.spending = Spending(
+        self.spending = BudgetEnforcement(
             *(self.purses, self.reserved, self.jobs),
             self._own_tariffs,
             self.durations.of,
@@ -181,7 +181,7 @@ class Broker:
                 if event.job in self.jobs:
                     self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], utc_s)
-            case events.LimitsUnmet():
+            case events.JobLimitsUnmet():
                 if event.job in self.jobs:
                     self._limits_unmet(self.jobs[event.job], event, utc_s)
             case events.JobHeld():
@@ -311,7 +311,7 @@ class Broker:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether `settle` may have work although no event arrives: see Handout."""
+        """Whether `settle` may have work although no event arrives: see Dispatcher."""
         return self._probation.is_waiting or self._handout.is_uneven
 
     @property
@@ -342,9 +342,9 @@ class Broker:
     def _tell(self, handle: int, message: Any) -> None:
         client = self.clients.get(handle)
         if client is not None:
-            self._effects.append(Tell(handle, message, port=client.port))
+            self._effects.append(SendToClient(handle, message, port=client.port))
 
-    def _expel(self, guest: Client | Worker, reason: str) -> None:
+    def _expel(self, guest: BrokerClient | Worker, reason: str) -> None:
         self._effects.append(Expel(guest.handle, reason, guest.port))
 
     # --- charging and fair shares --------------------------------------------------------------
@@ -374,7 +374,7 @@ class Broker:
         return self.charging.own_tariffs(spec, pools, self._utc_s)
 
     def _share_out(self, event: events.SharesKnown, utc_s: UtcS) -> None:
-        self.shares = None if event.rules is None else Shares(event.rules)
+        self.shares = None if event.rules is None else FairShares(event.rules)
         if self.shares is not None:
             self.shares.take_up(event.used_ns, utc_s)
             for job in self.jobs.values():
@@ -480,7 +480,7 @@ class Broker:
         job.leaving, job.reason = "rejected", rejection.reason
         self._finish(job, utc_s)
 
-    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, utc_s: UtcS) -> None:
+    def _limits_unmet(self, job: Job, event: events.JobLimitsUnmet, utc_s: UtcS) -> None:
         if job.given_up:
             return  # the remaining tasks may all be done
         job.unmet = event.text
@@ -581,7 +581,7 @@ class Broker:
             self._accounts.count(job, high - low)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
-            run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
+            run = QueuedBundle(low, arguments, sum(map(len, arguments)), job.attempt)
             job.enqueue(run)
             job.known.add(low, high)
             self._accounts.count(job, high - low)
@@ -629,7 +629,7 @@ class Broker:
                 for tasks in (job.known, job.ended):
                     tasks.add(low, high)
         if job.spec.detached:
-            self._write(records.JobClosed(job.id, event.total), durable=True)
+            self._write(records.JobClosedRecord(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))
             self._accounts.disown(job)
             self._handout.refile(job)
@@ -853,11 +853,11 @@ class Broker:
         self._handout.crew.note(event.worker)
         if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
-        self._effects.append(Order(worker.handle, Drain(event.on), worker.port))
+        self._effects.append(SendToWorker(worker.handle, Drain(event.on), worker.port))
         for assignment in worker.assignments.values() if event.on else ():
             self._handout.recall_all(assignment, kill=False)
 
-    def _end_for_money(self, ending: Ending, utc_s: UtcS) -> None:
+    def _end_for_money(self, ending: BudgetEnding, utc_s: UtcS) -> None:
         """End the tasks that a budget no longer pays for."""
         job = ending.job
         for assignment in ending.assignments:

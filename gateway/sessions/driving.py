@@ -1,6 +1,6 @@
 """Drives conversations and links under trio.
 
-    TrioLinks.run ─┬─ Links.tick, four times a second
+    TrioLinks.run ─┬─ PeerLinks.tick, four times a second
                    └─ drive, a task for each conversation:
                       step ─► wait for frames, a wake or the time of the next step
 
@@ -16,7 +16,7 @@ import trio
 from federation.clocks import MonoS
 from gateway.base.clocks import mono_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
-from gateway.sessions.links import TICK_S, Directory, LinkLimits, LinkNews, Links
+from gateway.sessions.links import TICK_S, Directory, LinkLimits, LinkNews, PeerLinks
 
 _SETTLE_CHECK_S: Final = 0.005
 
@@ -63,7 +63,7 @@ class TrioLinks:
     """The links of a site in a trio nursery; the driver of their conversations.
 
     Args:
-        directory, limits, tell, heard_all: see gateway.sessions.links.Links.
+        directory, limits, tell, heard_all: see gateway.sessions.links.PeerLinks.
         random_bytes: the source of randomness.
     """
 
@@ -76,7 +76,7 @@ class TrioLinks:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.random_bytes: Final = random_bytes
-        self.links: Final = Links(directory, limits, self, tell, heard_all)
+        self.links: Final = PeerLinks(directory, limits, self, tell, heard_all)
         self._nursery: trio.Nursery | None = None
         self._early: list[Conversation] = []  # those that began before `run`
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from federation.clocks import MonoS
 from federation.sessions.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.sessions.lanes import Lanes
-from gateway.sessions.listener import Guest, Lobby, News, Said
+from gateway.sessions.listener import News, PeerSaid, PeerSession, SessionListener
 
 # The weight of messages that one turn takes, in total and of one guest before the next guest's
 # turn. A message weighs 1, and 1 more for each TASKS_COUNTED tasks in it.
@@ -40,7 +40,7 @@ class Inbox:
         weight: returns the weight of a piece of news, 1 or more; if None, by `weight_of`.
     """
 
-    def __init__(self, lobby: Lobby, weight: Callable[[News], int] | None = None) -> None:
+    def __init__(self, lobby: SessionListener, weight: Callable[[News], int] | None = None) -> None:
         self._lobby = lobby
         self._weight = weight or _weigh
         self._lanes: Lanes[News] = Lanes()
@@ -78,16 +78,16 @@ class Inbox:
         """Queue news without a pipe."""
         self._lanes.add(NO_PIPE, None, iter(news))
 
-    def add_said(self, guest: Guest, messages: Iterable[Any]) -> None:
+    def add_said(self, guest: PeerSession, messages: Iterable[Any]) -> None:
         """Queue messages of a guest ahead of its other waiting messages."""
         if guest.pipe is not None:
             self._lanes.add(guest.pipe, guest.handle, self._said(guest, messages), ahead=True)
 
-    def _said(self, guest: Guest, messages: Iterable[Any]) -> Iterator[News]:
+    def _said(self, guest: PeerSession, messages: Iterable[Any]) -> Iterator[News]:
         for message in messages:
             if guest.handle not in self._lobby.guests:
                 return
-            yield Said(guest, message)
+            yield PeerSaid(guest, message)
 
     def pipes_gone(self, pipes: Iterable[int], mono_s: MonoS) -> None:
         """Note that pipes were closed; the frames that arrived on them are processed first."""
@@ -109,4 +109,4 @@ class Inbox:
 
 
 def _weigh(news: News) -> int:
-    return weight_of(news.message) if isinstance(news, Said) else 1
+    return weight_of(news.message) if isinstance(news, PeerSaid) else 1

@@ -109,7 +109,7 @@ class Driver(Protocol):
         """Call the conversation's `step` from now on, as it asks for, until it is over."""
 
 
-class Links:
+class PeerLinks:
     """The sessions that we dial.
 
     Args:
@@ -219,7 +219,7 @@ class Links:
 class _Line:
     """The link to one site; see gateway.sessions.conversation.Correspondent."""
 
-    def __init__(self, links: Links, site: str) -> None:
+    def __init__(self, links: PeerLinks, site: str) -> None:
         self._links = links
         self.site = site
         self._lanes: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # urgent, others

@@ -33,9 +33,9 @@ from federation.sessions.hearing import Hearing
 from federation.sessions.session import DIALLER_WINDOW, Session
 from federation.sessions.task_passes import ABOUT
 from federation.transport import Origin, Port
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
-from gateway.sessions.token_bucket import HostPaces, Pace
+from gateway.sessions.token_bucket import HostTokenBuckets, TokenBucket
 
 LAST_WORD_S: Final = 1.0  # a refused pipe stays open this long, or nng drops the reason
 NONCE_BYTES: Final = 16
@@ -53,7 +53,7 @@ OWED_LOOKS_MAX: Final = 512
 
 
 @dataclass(slots=True)
-class Guest:
+class PeerSession:
     """A peer with a session: a client, a worker, or the gateway of another site.
 
     Its statements about itself are proved as its role requires: a gateway's `name` is the site that
@@ -72,36 +72,36 @@ class Guest:
     hearing: Hearing
     sent_at_s: MonoS
     since_s: MonoS
-    pace: Pace
+    pace: TokenBucket
     is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CameIn:
+class PeerCameIn:
     """A new session opened."""
 
-    guest: Guest
+    guest: PeerSession
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class PeerLeft:
     """A session ended: by a goodbye, by expulsion, or because the grace ran out."""
 
-    guest: Guest
+    guest: PeerSession
     reason: str
     said_goodbye: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PeerSaid:
     """A guest sent a message."""
 
-    guest: Guest
+    guest: PeerSession
     message: Any
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
+class PeerTurnedAway:
     """A pipe was not admitted; role and name are its own claims, if it made any."""
 
     role: str
@@ -110,15 +110,15 @@ class TurnedAway:
     reason: str
 
 
-News = CameIn | Left | Said | TurnedAway
+News = PeerCameIn | PeerLeft | PeerSaid | PeerTurnedAway
 
 
-class Lobby:
+class SessionListener:
     """The sessions behind one port. `mono_s` is any monotonic clock.
 
     Args:
         port: the port that accepts pipes.
-        rules: see HouseRules.
+        rules: see ListenerLimits.
         random_bytes: the source of randomness.
         credentials: authenticate guests; by the secret of the rules, if None.
         handles: the source of guest numbers, for lobbies that share one.
@@ -130,7 +130,7 @@ class Lobby:
     def __init__(
         self,
         port: Port,
-        rules: HouseRules,
+        rules: ListenerLimits,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         credentials: Credentials | None = None,
         handles: Iterator[int] | None = None,
@@ -146,16 +146,16 @@ class Lobby:
         self._nearby = nearby or self._credentials
         self._in_the_clear = in_the_clear or (lambda _origin: self._credentials)
         self._handles = handles or itertools.count(1)
-        self._handshakes = HostPaces(rules.handshakes_per_s)
+        self._handshakes = HostTokenBuckets(rules.handshakes_per_s)
         self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
         self.others: list[str] = []  # gateways that our clients could use instead
-        self.guests: dict[int, Guest] = {}
-        self._by_pipe: dict[int, Guest] = {}
-        self._by_session: dict[str, Guest] = {}
+        self.guests: dict[int, PeerSession] = {}
+        self._by_pipe: dict[int, PeerSession] = {}
+        self._by_session: dict[str, PeerSession] = {}
         self._strangers: dict[int, Greeting] = {}  # half-open ones, by pipe
         self._closing: dict[int, MonoS] = {}  # refused pipes, and the times when they are closed
-        self._dirty: dict[int, Guest] = {}
-        self._owed: dict[int, Guest] = {}  # guests with unacknowledged frames, in order
+        self._dirty: dict[int, PeerSession] = {}
+        self._owed: dict[int, PeerSession] = {}  # guests with unacknowledged frames, in order
         self._round: deque[int] = deque()  # guests that `tick` has not checked in this round
         self._ticked_s = self._ticked_before_s = MonoS(-math.inf)
 
@@ -179,7 +179,7 @@ class Lobby:
         except ProtocolError as error:
             yield from self.send_away(pipe, str(error), mono_s)
 
-    def note_heard(self, pipe: int, mono_s: MonoS) -> Guest | None:
+    def note_heard(self, pipe: int, mono_s: MonoS) -> PeerSession | None:
         """Note that a frame arrived that is processed later; return the pipe's guest, if any.
 
         The guest counts as heard from now on, however long the frame waits. Its presence is proved
@@ -191,7 +191,7 @@ class Lobby:
             guest.hearing.heard(mono_s, self._ticked_before_s)
         return guest
 
-    def guest_on(self, pipe: int) -> Guest | None:
+    def guest_on(self, pipe: int) -> PeerSession | None:
         """Return the guest of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
         return self._by_pipe.get(pipe)
 
@@ -275,7 +275,7 @@ class Lobby:
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
         if not resumed:
-            yield CameIn(guest)
+            yield PeerCameIn(guest)
             if guest.handle not in self.guests:
                 return  # the site refused it, and has told it the reason
         rules = self.rules
@@ -298,14 +298,14 @@ class Lobby:
         self._port.send(pipe, HANDSHAKE.encode(welcome))
         self._dirty[guest.handle] = guest
 
-    def _new_guest(self, hello: Hello, mono_s: MonoS, *, is_local: bool) -> Guest:
+    def _new_guest(self, hello: Hello, mono_s: MonoS, *, is_local: bool) -> PeerSession:
         session = Session(
             window=1,
             peer_window=DIALLER_WINDOW,
             numbers_acks=True,
             message_bytes_max=self.rules.message_bytes_max,
         )
-        guest = Guest(
+        guest = PeerSession(
             handle=next(self._handles),
             role=hello.role,
             name=hello.name,
@@ -317,14 +317,14 @@ class Lobby:
             hearing=Hearing(mono_s),
             sent_at_s=mono_s,
             since_s=mono_s,
-            pace=Pace(self.rules.frames_per_s, mono_s),
+            pace=TokenBucket(self.rules.frames_per_s, mono_s),
             is_local=is_local,
         )
         self.guests[guest.handle] = guest
         self._by_session[guest.session_id] = guest
         return guest
 
-    def _listen(self, guest: Guest, frame: bytes) -> Iterator[News]:
+    def _listen(self, guest: PeerSession, frame: bytes) -> Iterator[News]:
         for data in guest.session.accept(frame):
             try:
                 message = MESSAGES.decode(data, self.rules.message_bytes_max)
@@ -334,11 +334,11 @@ class Lobby:
             if isinstance(message, Bye):
                 yield from self._leave(guest, message.reason[:200] or "goodbye", True)
                 return
-            yield Said(guest, message)
+            yield PeerSaid(guest, message)
             if guest.handle not in self.guests:
                 return  # expelled because of the message
 
-    def _turn_away(self, pipe: int, refusal: SessionRefused, mono_s: MonoS) -> TurnedAway:
+    def _turn_away(self, pipe: int, refusal: SessionRefused, mono_s: MonoS) -> PeerTurnedAway:
         greeting = self._forget_stranger(pipe)
         if len(self._closing) < self.rules.strangers_max:
             self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
@@ -347,7 +347,7 @@ class Lobby:
             self._port.drop(pipe)
         claim = greeting.claim if greeting else None
         role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
-        return TurnedAway(role, name, refusal.code, str(refusal))
+        return PeerTurnedAway(role, name, refusal.code, str(refusal))
 
     # --- sessions ------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Lobby:
                 self._flush(guest, mono_s, acknowledge=True)
         self._acknowledge_quiet(mono_s)
 
-    def _next_of_round(self, mono_s: MonoS) -> Iterator[Guest]:
+    def _next_of_round(self, mono_s: MonoS) -> Iterator[PeerSession]:
         """Yield the guests to check now: all within a round, however far apart the ticks are."""
         if not self._round:
             self._round.extend(self.guests)
@@ -407,7 +407,7 @@ class Lobby:
                 self._owed[handle] = guest
 
     def expel(
-        self, guest: Guest, reason: str, mono_s: MonoS, code: str = "expelled"
+        self, guest: PeerSession, reason: str, mono_s: MonoS, code: str = "expelled"
     ) -> Iterator[News]:
         """End a session now; the peer is told if its pipe takes one more frame."""
         if guest.handle not in self.guests:
@@ -419,22 +419,22 @@ class Lobby:
             self._turn_away(pipe, SessionRefused(reason, code), mono_s)
         yield from self._leave(guest, reason)
 
-    def expel_older(self, guest: Guest, mono_s: MonoS) -> Iterator[News]:
+    def expel_older(self, guest: PeerSession, mono_s: MonoS) -> Iterator[News]:
         """End other sessions of the same name: the guest has begun a new one."""
         for other in list(self.guests.values()):
             if other.name == guest.name and other is not guest:
                 yield from self.expel(other, "it opened a new session", mono_s)
 
-    def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
+    def _leave(self, guest: PeerSession, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
             self._forget_pipe(guest)
         del self.guests[guest.handle]
         del self._by_session[guest.session_id]
         self._dirty.pop(guest.handle, None)
         self._owed.pop(guest.handle, None)
-        yield Left(guest, reason, said_goodbye)
+        yield PeerLeft(guest, reason, said_goodbye)
 
-    def _forget_pipe(self, guest: Guest) -> None:
+    def _forget_pipe(self, guest: PeerSession) -> None:
         assert guest.pipe is not None
         self._by_pipe.pop(guest.pipe, None)
         self._port.drop(guest.pipe)
@@ -442,16 +442,16 @@ class Lobby:
 
     # --- outgoing ------------------------------------------------------------------------------
 
-    def post(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def post(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
         guest.session.post(MESSAGES.encode(message), urgent=urgent)
         self._dirty[guest.handle] = guest
 
-    def hold(self, guest: Guest) -> None:
+    def hold(self, guest: PeerSession) -> None:
         """Stop acknowledging a guest's frames, so that it sends no more than its window."""
         guest.session.is_held = True
 
-    def release(self, guest: Guest) -> None:
+    def release(self, guest: PeerSession) -> None:
         """Resume acknowledging, and acknowledge the frames sent meanwhile."""
         guest.session.is_held = False
         if guest.handle in self.guests:
@@ -481,7 +481,7 @@ class Lobby:
             due = guest.session.owes * 2 >= DIALLER_WINDOW
             self._flush(guest, mono_s, acknowledge=due)
 
-    def _flush(self, guest: Guest, mono_s: MonoS, *, acknowledge: bool) -> None:
+    def _flush(self, guest: PeerSession, mono_s: MonoS, *, acknowledge: bool) -> None:
         if guest.pipe is None:
             return
         if not guest.pace.allows(mono_s):
@@ -503,6 +503,6 @@ class Lobby:
         self.flush(mono_s)
 
 
-def _identity(who: Guest | Hello) -> tuple[object, ...]:
+def _identity(who: PeerSession | Hello) -> tuple[object, ...]:
     """Return the values that must be equal for a guest to resume a session."""
     return who.role, who.name, who.user, who.about.get("token"), who.about.get(ABOUT)

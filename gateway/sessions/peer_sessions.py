@@ -22,7 +22,15 @@ from federation.transport import Port
 from gateway.base.clocks import mono_now
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.inbox import Inbox
-from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.sessions.listener import (
+    News,
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerSession,
+    PeerTurnedAway,
+    SessionListener,
+)
 
 TICK_S: Final = 0.05
 
@@ -65,11 +73,11 @@ class Sessions:
         self,
         port: Port,
         watch: PipeWatch,
-        lobby: Lobby,
+        lobby: SessionListener,
         dialled: TrioLinks,
         *,
         heard: Callable[[list[News]], None],
-        came_in: Callable[[Guest], None],
+        came_in: Callable[[PeerSession], None],
         stated: Callable[[str, GatewayMessage], None],
         say: Callable[[str], None],
     ) -> None:
@@ -103,12 +111,12 @@ class Sessions:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled this one."""
         if guest.handle in self.lobby.guests:
             self.lobby.post(guest, message, urgent=urgent)
 
-    def expel(self, guest: Guest, reason: str) -> None:
+    def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled."""
         self._take(self.lobby.expel(guest, reason, mono_now()))
 
@@ -123,17 +131,17 @@ class Sessions:
         rest: list[News] = []
         for item in news:
             match item:
-                case Said(guest, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
+                case PeerSaid(guest, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
                     self._stated(guest.name, said)
                     continue
-                case TurnedAway(role, name, code, reason):
+                case PeerTurnedAway(role, name, code, reason):
                     who = f"{role} {name!r}" if role else "an unidentified client"
                     self._say(f"{who} was refused: {code}: {reason}")
                     continue
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     rest += self.lobby.expel_older(guest, mono_now())
                     self._came_in(guest)
-                case Left(guest, reason):
+                case PeerLeft(guest, reason):
                     self._say(f"site {guest.name} disconnected: {reason}")
             rest.append(item)
         if rest:

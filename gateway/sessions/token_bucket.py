@@ -9,7 +9,7 @@ from gateway.sessions.half_open import source_of
 SOURCES_MAX: Final = 4_096
 
 
-class Pace:
+class TokenBucket:
     """Counts events against a rate; a second's worth may come at once.
 
     Args:
@@ -47,7 +47,7 @@ class Pace:
         self._since_s = mono_s
 
 
-class HostPaces:
+class HostTokenBuckets:
     """A pace for each host, so that a host above its rate does not delay others.
 
     gateway.sessions.half_open.source_of tells hosts apart. With more than SOURCES_MAX active hosts
@@ -56,7 +56,7 @@ class HostPaces:
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, TokenBucket] = {}
 
     def take(self, host: str, mono_s: MonoS) -> bool:
         """Whether one more event is within the rate of this host; if so, count it."""
@@ -66,7 +66,7 @@ class HostPaces:
         pace = self._paces.get(source)
         if pace is None:
             self._make_room(mono_s)
-            pace = self._paces[source] = Pace(self._per_s, mono_s)
+            pace = self._paces[source] = TokenBucket(self._per_s, mono_s)
         if not pace.allows(mono_s):
             return False
         pace.note(mono_s)
@@ -78,20 +78,20 @@ class HostPaces:
             self._paces = busy if len(busy) < SOURCES_MAX else {}
 
 
-class PacedLines:
+class RateLimitedLines:
     """Lines for the operator at a limited rate; further lines are counted and reported in one.
 
     Args:
         say: receives a line.
         about: the subject of the lines, in the plural: "joins and leaves of workers".
-        per_s: as for Pace.
+        per_s: as for TokenBucket.
         mono_s: any monotonic clock.
     """
 
     def __init__(self, say: Callable[[str], None], about: str, per_s: float, mono_s: MonoS) -> None:
         self._say = say
         self._about = about
-        self._pace = Pace(per_s, mono_s)
+        self._pace = TokenBucket(per_s, mono_s)
         self._left_out = 0
 
     def say(self, line: str, mono_s: MonoS) -> None:

@@ -1,7 +1,7 @@
 """The rules, results and texts of a comparison of books. Pure.
 
-The buyer names a span, a Window, and the sums of its own books; the seller answers with the sums of
-its books. `check` validates messages; `state_of` and `difference` compare the two books.
+The buyer names a span, a ComparisonSpan, and the sums of its own books; the seller answers with the
+sums of its books. `check` validates messages; `state_of` and `difference` compare the two books.
 """
 
 from collections.abc import Hashable
@@ -36,7 +36,7 @@ DETAILS_CHARS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ComparisonSpan:
     """A span for which books are compared: [first_ms, stop_ms)."""
 
     first_ms: int
@@ -74,7 +74,7 @@ def check(message: Any, envelope: bytes, now_ms: int, day_ms: int) -> None:
             _check_rows(message)
 
 
-def _check_window(window: Window, now_ms: int, day_ms: int) -> None:
+def _check_window(window: ComparisonSpan, now_ms: int, day_ms: int) -> None:
     if window.first_ms >= window.stop_ms or window.stop_ms > now_ms + AHEAD_MAX_MS:
         raise ProtocolError("the compared period is empty, or in the future")
     if window.is_final and (not window.is_kept(day_ms) or window.stop_ms > now_ms + SKEW_MS):
@@ -96,10 +96,10 @@ def _check_rows(message: Any) -> None:
                 raise ProtocolError("an answer must be [epoch, first, at, 1 or 0]")
 
 
-def window_of(message: Reconcile | Reconciled | AskEntries | AskReconcile) -> Window:
+def window_of(message: Reconcile | Reconciled | AskEntries | AskReconcile) -> ComparisonSpan:
     """The span that a message is about."""
     is_final = isinstance(message, Reconcile | Reconciled) and message.is_final
-    return Window(message.first_ms, message.stop_ms, is_final)
+    return ComparisonSpan(message.first_ms, message.stop_ms, is_final)
 
 
 def subject_of(message: Any) -> Hashable:
@@ -120,7 +120,7 @@ def question_of(site: str, message: Entries) -> tuple[str, str, int, int]:
     return site, message.contract, message.first_ms, message.stop_ms
 
 
-def named(window: Window) -> str:
+def named(window: ComparisonSpan) -> str:
     """Format a window for people: a day, or a span."""
     first, stop = (
         datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)

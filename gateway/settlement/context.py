@@ -11,7 +11,7 @@ from gateway.config.books import BookRules
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.ledger.db.contracts.records import ContractRow
 from gateway.ledger.store.store import Store
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 
 AHEAD_MAX_MS: Final = 3_600_000  # how far another site's clock may be ahead of ours in its bookings
 
@@ -22,7 +22,7 @@ class Post(Protocol):
     def seal(self, site: str, message: Any) -> Sealed:
         """Sign a message for a site."""
 
-    def carry(self, site: str, side: Side, message: Any) -> None:
+    def carry(self, site: str, side: PeerSide, message: Any) -> None:
         """Queue a message for a site that is our buyer or seller in this matter."""
 
     def reach(self, site: str, message: Any) -> None:
@@ -37,7 +37,7 @@ class NoSuchEntry(GridError):
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class SettlementContext:
     """The books, the post and the clock.
 
     Attributes:
@@ -70,7 +70,7 @@ class Office:
         """The time, in milliseconds since 1970."""
         return int(self.utc_s() * 1000)
 
-    def tell(self, site: str, side: Side, message: Any) -> bytes:
+    def tell(self, site: str, side: PeerSide, message: Any) -> bytes:
         """Send a signed message to a site, and return its envelope."""
         sealed = self.post.seal(site, message)
         self.post.carry(site, side, sealed)

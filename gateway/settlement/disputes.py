@@ -14,14 +14,14 @@ from gateway.contracts.model.purchase import shown
 from gateway.ledger.db.contracts.records import PostingRow
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import Disputed, DisputeRow, DisputeSettled
-from gateway.scheduler.model.effects import Side
-from gateway.settlement.context import AHEAD_MAX_MS, NoSuchEntry, Office
+from gateway.scheduler.model.effects import PeerSide
+from gateway.settlement.context import AHEAD_MAX_MS, NoSuchEntry, SettlementContext
 
 
 class Disputes:
     """One site's disputes, as buyer and as seller."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: SettlementContext) -> None:
         self._office = office
         self._mistimed: set[str] = set()  # sellers reported since the last look
 
@@ -94,7 +94,7 @@ class Disputes:
         for (site, contract, reason), rows in told.items():
             for at in range(0, len(rows), ENTRIES_MAX):
                 message = Dispute(contract, rows[at : at + ENTRIES_MAX], reason)
-                self._office.tell(site, Side.SELLER, message)
+                self._office.tell(site, PeerSide.SELLER, message)
 
     async def disputed(self, buyer: str, message: Dispute) -> None:
         """Note a buyer's disputes; answer those that were answered before, or can't be disputed."""
@@ -129,7 +129,7 @@ class Disputes:
             what = f"{len(new)} deliveries of contract {contract}"
             self._office.say(f"books: {buyer} disputes {what}: {reason}")
         for text, rows in answers.items():
-            self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, text))
+            self._office.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, text))
 
     async def answer(
         self, contract: str, deliveries: Iterable[tuple[int, int]] | None, *, accept: bool,
@@ -159,7 +159,7 @@ class Disputes:
                 [each.epoch, each.first, at_ms, int(accept)]
                 for each in found[at : at + ENTRIES_MAX]
             ]
-            self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, reason))
+            self._office.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, reason))
         return await self.rows("sell", contract, buyer)
 
     async def answered(self, seller: str, message: DisputeAnswer) -> None:

@@ -12,12 +12,12 @@ import trio
 
 from federation.errors import ProtocolError
 from federation.messages import payments
-from federation.messages.payments import Line, Match, Payments, Standing, told
+from federation.messages.payments import Line, Match, Payments, PaymentStanding, told
 from federation.messages.wire import pack
 from gateway.ledger.accounting.settlement import lines, matches
 from gateway.ledger.db.settlement.records import PaymentsTold
 from gateway.ledger.store import owed
-from gateway.settlement.context import Office
+from gateway.settlement.context import SettlementContext
 
 TOLD_MAX: Final = 5  # payments of one message that are reported to people
 ENVELOPE_BYTES_MAX: Final = 1 << 19
@@ -34,7 +34,7 @@ def check(message: Payments, envelope: bytes) -> None:
 class PaymentsDesk:
     """One site's side of the exchange."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: SettlementContext) -> None:
         self._office = office
         self._answered: Counter[str] = Counter()  # by site, since the last check
         self._asked: dict[str, trio.Event] = {}  # set when a site has answered
@@ -124,7 +124,7 @@ class PaymentsDesk:
         new = [
             each
             for each in matches(ours, now)
-            if each.standing in (Standing.DIFFERS, Standing.THERE_ALONE)
+            if each.standing in (PaymentStanding.DIFFERS, PaymentStanding.THERE_ALONE)
             and _what(each.theirs) not in known
         ]
         if new:

@@ -29,10 +29,10 @@ from federation.messages.reconciliation import (
     ENTRIES_MAX,
     AskEntries,
     AskReconcile,
+    BookEntry,
     Dispute,
     DisputeAnswer,
     Entries,
-    Entry,
     Reconcile,
     Reconciled,
     Tally,
@@ -51,10 +51,10 @@ from gateway.ledger.db.contracts.records import ContractSide, settled
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.settlement.records import StatementKept
 from gateway.ledger.store import owed
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.settlement.comparing import (
     DETAILS_CHARS_MAX,
-    Window,
+    ComparisonSpan,
     check,
     difference,
     named,
@@ -64,7 +64,7 @@ from gateway.settlement.comparing import (
     told_sums,
     window_of,
 )
-from gateway.settlement.context import Office
+from gateway.settlement.context import SettlementContext
 from gateway.settlement.disputes import Disputes
 from gateway.settlement.payments import PaymentsDesk
 from gateway.settlement.turns import OURS, Job, Turns
@@ -140,23 +140,23 @@ class Comparison:
         return [each for each in self.paid if not each.is_even]
 
 
-class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
+class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     """One site's side of the books; `disputes` has the disputes, `payments` the payments."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: SettlementContext) -> None:
         self._office = office
         self.disputes = Disputes(office)
         self.payments = PaymentsDesk(office)
-        self._asked: dict[tuple[str, Window], _Asked] = {}
-        self._tries: Counter[tuple[str, Window]] = Counter()
+        self._asked: dict[tuple[str, ComparisonSpan], _Asked] = {}
+        self._tries: Counter[tuple[str, ComparisonSpan]] = Counter()
         self._tries_since_s = office.utc_s()
         self._shunning: set[str] = set()  # buyers that have been reported
         self._early: set[str] = set()  # buyers whose clock is ahead, reported since the last look
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._questions: Counter[str] = Counter()  # for entries, by seller, since the last look
         self._day_ms = office.rules.day_ms
-        self._wanted: dict[tuple[str, Window], _Wanted] = {}  # comparisons wanted of buyers
-        self._suspected: set[tuple[str, str, Window]] = set()  # where ours lack entries
+        self._wanted: dict[tuple[str, ComparisonSpan], _Wanted] = {}  # comparisons wanted of buyers
+        self._suspected: set[tuple[str, str, ComparisonSpan]] = set()  # where ours lack entries
         self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this run of the gateway
         self._wants: Counter[str] = Counter()  # comparisons wanted, by seller, since the last look
         self._turn = trio.Lock()
@@ -286,7 +286,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         if window is not None:
             await self._ask(seller, window)
 
-    async def _due(self, seller: str) -> Window | None:
+    async def _due(self, seller: str) -> ComparisonSpan | None:
         """The next window to compare with a seller: the first day that does not agree yet.
 
         When all days of a period agree, the period. A day that keeps differing holds up no other:
@@ -295,7 +295,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         store, day_ms = self._office.store.settlement, self._day_ms
         over_ms = self._office.now_ms - int(self._office.rules.settle_s * 1000)
 
-        def find() -> Window | None:
+        def find() -> ComparisonSpan | None:
             kept = store.statements("buy", seller)
             next_ms = partial(store.next_delivery_ms, "buy", seller)
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
@@ -303,11 +303,11 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             if open_ms is not None:
                 first_ms, stop_ms = period_of(open_ms, self._office.rules.period, day_ms)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
-                    return Window(first_ms, stop_ms, is_final=True)
+                    return ComparisonSpan(first_ms, stop_ms, is_final=True)
             agreed = {each.first_ms for each in kept if each.state == "agreed"}
             while agreed_ms is not None:
                 first_ms = agreed_ms // day_ms * day_ms
-                window = Window(first_ms, first_ms + day_ms)
+                window = ComparisonSpan(first_ms, first_ms + day_ms)
                 if window.stop_ms > over_ms:
                     break
                 if first_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
@@ -315,7 +315,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                 agreed_ms = next_ms(window.stop_ms)
             return None
 
-        due: Window | None = await self._office.read(find)
+        due: ComparisonSpan | None = await self._office.read(find)
         return due
 
     async def closed_until_ms(self, side: str, site: str, *, is_final: bool = True) -> int:
@@ -354,20 +354,20 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             else:
                 self._want(site, window)
 
-    async def _open_window(self, side: str, site: str) -> Window | None:
+    async def _open_window(self, side: str, site: str) -> ComparisonSpan | None:
         """The part of the last days that is neither agreed nor accepted; None if there is none."""
         kept = await self._office.read(self._office.store.settlement.statements, side, site)
         accepted_ms = max((each.stop_ms for each in kept if each.state == "accepted"), default=0)
         stop_ms = self._office.now_ms
         agreed_ms = await self.closed_until_ms(side, site, is_final=False)
         first_ms = max(accepted_ms, agreed_ms, stop_ms - WATCHED_DAYS * self._day_ms)
-        return Window(first_ms, stop_ms) if first_ms < stop_ms else None
+        return ComparisonSpan(first_ms, stop_ms) if first_ms < stop_ms else None
 
-    def _want(self, buyer: str, window: Window) -> _Wanted:
+    def _want(self, buyer: str, window: ComparisonSpan) -> _Wanted:
         """Ask a buyer to compare a window with us."""
         wanted = self._wanted.setdefault((buyer, window), _Wanted())
         ask = AskReconcile(window.first_ms, window.stop_ms)
-        self._office.post.carry(buyer, Side.BUYER, ask)
+        self._office.post.carry(buyer, PeerSide.BUYER, ask)
         return wanted
 
     @handles(AskReconcile)
@@ -378,7 +378,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             await self._ask(seller, window_of(message), is_catch_up=True)
 
     async def _judge_age(
-        self, side: str, site: str, window: Window, ours: Tally, theirs: dict[str, Any]
+        self, side: str, site: str, window: ComparisonSpan, ours: Tally, theirs: dict[str, Any]
     ) -> None:
         """Note whether a comparison shows that our books are older; the log says it once.
 
@@ -424,7 +424,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         The window is cut at the present.
         """
-        window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
+        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
         asked = await self.in_turn(lambda: self._ask(seller, window, waiting=1))
         try:
             told = await self.in_turn(lambda: self.payments.ask(seller))
@@ -440,7 +440,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         The state is empty without an answer. The window is cut at the present.
         """
-        window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
+        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
 
         async def want() -> _Wanted:
             return self._want(buyer, window)
@@ -452,7 +452,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         return wanted.state, wanted.details
 
     async def _ask(
-        self, seller: str, window: Window, *, waiting: int = 0, is_catch_up: bool = False
+        self, seller: str, window: ComparisonSpan, *, waiting: int = 0, is_catch_up: bool = False
     ) -> _Asked:
         before = self._asked.get((seller, window))
         if before is not None and before.waiting and not before.answered.is_set():
@@ -466,12 +466,12 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         )
         return asked
 
-    def _tell_ours(self, seller: str, window: Window, tally: Tally) -> bytes:
+    def _tell_ours(self, seller: str, window: ComparisonSpan, tally: Tally) -> bytes:
         """Send a seller our sums of a window; return the envelope."""
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
-        return self._office.tell(seller, Side.SELLER, message)
+        return self._office.tell(seller, PeerSide.SELLER, message)
 
     @handles(Reconciled)
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
@@ -520,7 +520,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             self._questions[seller] += 1
             self._entries_asked.add((seller, contract, first_ms, stop_ms))
             ask = AskEntries(contract, first_ms, stop_ms)
-            self._office.post.carry(seller, Side.SELLER, ask)
+            self._office.post.carry(seller, PeerSide.SELLER, ask)
 
     @handles(Entries)
     async def _mend(self, seller: str, message: Entries, _: bytes) -> None:
@@ -553,7 +553,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             )
         )
         if found.say:
-            self._office.tell(seller, Side.SELLER, Settle(contract, found.say))
+            self._office.tell(seller, PeerSide.SELLER, Settle(contract, found.say))
         for each in found.unclear[:TOLD_MAX]:
             self._office.say(f"books: contract {contract} with {seller}: {each}")
         if found.unclear:
@@ -609,7 +609,7 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             # Before the answer is sent: else a power cut could lose part of what we agreed to.
             found = _Found(tally, state, details, ours.envelope, envelope)
             await self._keep("sell", buyer, window, found)
-        self._office.post.carry(buyer, Side.BUYER, ours)
+        self._office.post.carry(buyer, PeerSide.BUYER, ours)
         wanted = self._wanted.pop((buyer, window), None)
         if wanted is not None:
             wanted.state, wanted.details = state, details
@@ -624,11 +624,11 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         is_all = len(found) <= ENTRIES_MAX
         rows = [each.row for each in found] if is_all else []
         answer = Entries(message.contract, first_ms, stop_ms, rows, is_all)
-        self._office.post.carry(buyer, Side.BUYER, answer)
+        self._office.post.carry(buyer, PeerSide.BUYER, answer)
 
     # --- the books -----------------------------------------------------------------------------
 
-    async def _tally(self, side: str, site: str, window: Window) -> Tally:
+    async def _tally(self, side: str, site: str, window: ComparisonSpan) -> Tally:
         entries = self._office.store.settlement.entries
         return await self._read(
             lambda: tally_of(entries(side, site, window.first_ms, window.stop_ms))
@@ -643,22 +643,24 @@ class Bookkeeper(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         found: T = await self._office.read(query, *arguments)
         return found
 
-    def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
+    def _digests(self, site: str, window: ComparisonSpan, side: str = "buy") -> dict[str, bytes]:
         return by_contract(
             self._office.store.settlement.entries(side, site, window.first_ms, window.stop_ms)
         )
 
     def _entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str, limit: int = 0
-    ) -> list[Entry]:
-        found: list[Entry] = []
+    ) -> list[BookEntry]:
+        found: list[BookEntry] = []
         for each in self._office.store.settlement.entries(side, site, first_ms, stop_ms, contract):
             found.append(each)
             if len(found) == limit:
                 break
         return found
 
-    async def _keep(self, side: ContractSide, site: str, window: Window, found: _Found) -> None:
+    async def _keep(
+        self, side: ContractSide, site: str, window: ComparisonSpan, found: _Found
+    ) -> None:
         if window.is_kept(self._day_ms):
             await self._office.write(
                 StatementKept(

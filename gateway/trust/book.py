@@ -21,17 +21,17 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.errors import GridError
-from federation.signed.identity import Refusal, SiteKey, Untrusted, same_fingerprint
+from federation.signed.identity import SiteKey, TrustRefusal, Untrusted, same_fingerprint
 from federation.signed.statements import (
     PAST_MAX,
     REVOKED_MAX,
     Expulsion,
     Farewell,
-    Order,
     Revocations,
     S,
     Signed,
     SiteCard,
+    StatementOrder,
     follows,
     next_serial,
     order,
@@ -44,8 +44,15 @@ from gateway.config.federation import Follow
 from gateway.trust.certificates import check_leaf
 from gateway.trust.expulsions import Expulsions
 from gateway.trust.hearsay import Hearsay
-from gateway.trust.permissions import ANY, Answer, Request, Rule, Why, decide
-from gateway.trust.standing import Level, Member
+from gateway.trust.permissions import (
+    ANY,
+    PermissionAnswer,
+    PermissionReason,
+    PermissionRequest,
+    PermissionRule,
+    decide,
+)
+from gateway.trust.standing import TrustedMember, TrustLevel
 
 MEMBERS_MAX: Final = 4096  # that the operator has decided something about
 
@@ -63,29 +70,29 @@ class TrustBook:
     """
 
     def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
-        own = Member(card)
-        own.decide(Level.APPROVED)
+        own = TrustedMember(card)
+        own.decide(TrustLevel.APPROVED)
         self.own = own
         self.federation: Final = card.content.federation
         self.site: Final = card.content.site
-        self.members: dict[str, Member] = {}  # that the operator has decided something about
+        self.members: dict[str, TrustedMember] = {}  # that the operator has decided something about
         self.hearsay = Hearsay()
         self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
-        self.rules: frozenset[Rule] = frozenset()  # for every approved site
+        self.rules: frozenset[PermissionRule] = frozenset()  # for every approved site
         self.revoked: dict[str, UtcS] = {}  # tokens of this site, and when each expires
 
     # --- answers -------------------------------------------------------------------------------
 
-    def level(self, site: str) -> Level | None:
+    def level(self, site: str) -> TrustLevel | None:
         """Return the level of trust in a site; None if it was never heard of."""
         if site == self.site:
-            return Level.APPROVED
+            return TrustLevel.APPROVED
         if self.expulsions.is_expelled(site):
-            return Level.EXPELLED
+            return TrustLevel.EXPELLED
         member = self.find(site)
         return member.standing if member else None
 
-    def find(self, site: str) -> Member | None:
+    def find(self, site: str) -> TrustedMember | None:
         """Return the entry of a site, be it hearsay alone."""
         if site == self.site:
             return self.own
@@ -94,11 +101,11 @@ class TrustBook:
     @property
     def has_left(self) -> bool:
         """Whether this site has said farewell, and has not come back since."""
-        return self.own.standing is Level.LEFT
+        return self.own.standing is TrustLevel.LEFT
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
         """Return the keys that a site signs with; see federation.signed.identity.Trust."""
-        if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
+        if self.level(site) in (None, TrustLevel.EXPELLED, TrustLevel.LEFT):
             return ()
         return self._member(site).card.content.keys
 
@@ -109,7 +116,7 @@ class TrustBook:
 
     def welcomes(self, site: str) -> bool:
         """Whether users may come here with a token of that site."""
-        return self.level(site) is Level.APPROVED and self._member(site).users
+        return self.level(site) is TrustLevel.APPROVED and self._member(site).users
 
     def revoked_by(self, site: str) -> Collection[str]:
         """Return the ids of the tokens that a site has revoked."""
@@ -122,31 +129,36 @@ class TrustBook:
         """Return the leaves that may connect or be dialled: own ones and approved sites'."""
         found = {self.site: self.own.card.content.leaves}
         for site, member in self.members.items():
-            if self.level(site) is Level.APPROVED:
+            if self.level(site) is TrustLevel.APPROVED:
                 found[site] = member.card.content.leaves
         return found
 
-    def decide(self, request: Request) -> Answer:
+    def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """Whether a site may send work here, or may be sent work."""
         level = self.level(request.site)
-        if level is not Level.APPROVED:
-            return Answer(Why.EXPELLED if level is Level.EXPELLED else Why.NOT_APPROVED)
+        if level is not TrustLevel.APPROVED:
+            return PermissionAnswer(
+                PermissionReason.EXPELLED
+                if level is TrustLevel.EXPELLED
+                else PermissionReason.NOT_APPROVED
+            )
         if request.other != request.site:
             level = self.level(request.other)
-            if level in (None, Level.LEFT):
-                return Answer(Why.ORIGIN_UNKNOWN)
-            if level is Level.EXPELLED:
-                return Answer(Why.EXPELLED)
+            if level in (None, TrustLevel.LEFT):
+                return PermissionAnswer(PermissionReason.ORIGIN_UNKNOWN)
+            if level is TrustLevel.EXPELLED:
+                return PermissionAnswer(PermissionReason.EXPELLED)
             # A site can't bring in work that is forbidden to its origin.
             its_own = decide(self.rules_of(request.other), replace(request, site=request.other))
-            if its_own.why is Why.FORBIDDEN:
+            if its_own.why is PermissionReason.FORBIDDEN:
                 return its_own
         return decide(self.rules_of(request.site), request)
 
     def accepts_pickles(self, path: Iterable[str]) -> bool:
         """Whether users here take pickled results that ran at, or came through, all these sites."""
         return all(
-            site == self.site or (self.level(site) is Level.APPROVED and self._member(site).pickles)
+            site == self.site
+            or (self.level(site) is TrustLevel.APPROVED and self._member(site).pickles)
             for site in path
         )
 
@@ -168,7 +180,7 @@ class TrustBook:
 
     # --- signed statements of other sites ------------------------------------------------------
 
-    def note(self, kind: str, raw: bytes, utc_s: UtcS, source: str = "") -> Order:
+    def note(self, kind: str, raw: bytes, utc_s: UtcS, source: str = "") -> StatementOrder:
         """Take a statement that `source` passed on; any result but NEWER changed nothing.
 
         Raises:
@@ -185,9 +197,11 @@ class TrustBook:
             case "revocations":
                 return self._note_revocations(raw, utc_s)
             case _:
-                raise Untrusted(Refusal.ALTERED, f"unknown kind of signed notice: {kind[:40]!r}")
+                raise Untrusted(
+                    TrustRefusal.ALTERED, f"unknown kind of signed notice: {kind[:40]!r}"
+                )
 
-    def _note_card(self, raw: bytes, utc_s: UtcS, source: str) -> Order:
+    def _note_card(self, raw: bytes, utc_s: UtcS, source: str) -> StatementOrder:
         site = parse(SiteCard, raw).content.site
         member = self.own if site == self.site else self.members.get(site)
         if member is None:
@@ -195,64 +209,67 @@ class TrustBook:
             return self.hearsay.note(source, self._checked(read_card(raw)), utc_s)
         card = self._checked(read_card(raw))
         found = self._order(member, member.card, card, utc_s)
-        if found is Order.NEWER and member is self.own:
+        if found is StatementOrder.NEWER and member is self.own:
             raise Untrusted(
-                Refusal.EQUIVOCATION,
+                TrustRefusal.EQUIVOCATION,
                 (
                     "a card of ours that we did not issue: our disk was set back, or our keys "
                     "were copied"
                 ),
             )
-        if found is Order.NEWER:
+        if found is StatementOrder.NEWER:
             member.follow(card)
         return found
 
-    def _note_farewell(self, raw: bytes, utc_s: UtcS) -> Order:
+    def _note_farewell(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
         member, farewell = self._read(Farewell, raw)
         if farewell.content.site in self.hearsay:
             if member.last_serial <= farewell.content.serial:
                 self.hearsay.drop_signed(farewell.content.site, member.card.content.keys[0])
-            return Order.OLDER
+            return StatementOrder.OLDER
         found = self._order(member, member.farewell, farewell, utc_s)
-        if found is Order.NEWER:
+        if found is StatementOrder.NEWER:
             member.farewell = farewell
             if member is not self.own:  # should it come back, it is trusted with nothing
                 member.rules, member.pickles, member.users = frozenset(), False, False
         return found
 
-    def _note_revocations(self, raw: bytes, utc_s: UtcS) -> Order:
+    def _note_revocations(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
         member, revocations = self._read(Revocations, raw)
         if revocations.content.site in self.hearsay:
-            return Order.OLDER  # no user comes here with its tokens
+            return StatementOrder.OLDER  # no user comes here with its tokens
         found = self._order(member, member.revocations, revocations, utc_s)
-        if found is Order.NEWER:
+        if found is StatementOrder.NEWER:
             member.revocations = revocations
         return found
 
-    def _note_expulsion(self, raw: bytes, utc_s: UtcS) -> Order:
+    def _note_expulsion(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
         member, word = self._read(Expulsion, raw)
         by, of = word.content.by, word.content.site
         if not self.expulsions.is_heard(by):
-            raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r} is not approved here, but expels {of!r}")
+            raise Untrusted(
+                TrustRefusal.UNKNOWN_SITE, f"{by!r} is not approved here, but expels {of!r}"
+            )
         found = self._order(member, self.expulsions.word(by, of), word, utc_s)
-        if found is Order.NEWER:
+        if found is StatementOrder.NEWER:
             self.expulsions.put(word)
         return found
 
     def _checked(self, card: Signed[SiteCard]) -> Signed[SiteCard]:
         if card.content.federation != self.federation:
             raise Untrusted(
-                Refusal.WRONG_FEDERATION, f"the card is for federation {card.content.federation!r}"
+                TrustRefusal.WRONG_FEDERATION,
+                f"the card is for federation {card.content.federation!r}",
             )
         for leaf in card.content.leaves:
             check_leaf(leaf, card.content.site)
         return card
 
-    def _read(self, kind: type[S], raw: bytes) -> tuple[Member, Signed[S]]:
+    def _read(self, kind: type[S], raw: bytes) -> tuple[TrustedMember, Signed[S]]:
         """Read a statement by a member, or by this site. A retired key can't say farewell."""
         by, found = read(kind, raw, self._card_keys if kind is Farewell else self._keys_ever)
         if found.content.federation != self.federation:
-            raise Untrusted(Refusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
+            raise Untrusted(TrustRefusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
         return self._member(by), found
 
     def _card_keys(self, site: str) -> tuple[bytes, ...]:
@@ -264,17 +281,19 @@ class TrustBook:
         keys = self._card_keys(site)
         return (*keys, *self._member(site).card.content.past) if keys else ()
 
-    def _order(self, member: Member, old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> Order:
+    def _order(
+        self, member: TrustedMember, old: Signed[S] | None, new: Signed[S], utc_s: UtcS
+    ) -> StatementOrder:
         try:
             return order(old, new, utc_s)
         except Untrusted as error:
-            if error.refusal is Refusal.EQUIVOCATION and old is not None:
+            if error.refusal is TrustRefusal.EQUIVOCATION and old is not None:
                 member.accuse(old, new)
             raise
 
     # --- orders of the operator ----------------------------------------------------------------
 
-    def admit(self, card: Signed[SiteCard], utc_s: UtcS, *, approve: bool) -> Level:
+    def admit(self, card: Signed[SiteCard], utc_s: UtcS, *, approve: bool) -> TrustLevel:
         """Take a site that came by an invitation: pending, or approved if the invitation says so.
 
         It takes the place of a site of its name that is only known by hearsay, or that has left.
@@ -284,25 +303,26 @@ class TrustBook:
         """
         site = self._checked(card).content.site
         if site == self.site:
-            raise Untrusted(Refusal.WRONG_SITE, f"it has our own name, {site!r}")
+            raise Untrusted(TrustRefusal.WRONG_SITE, f"it has our own name, {site!r}")
         if self.expulsions.is_expelled(site):
-            raise Untrusted(Refusal.EXPELLED, f"its name is our own, {site!r}")
+            raise Untrusted(TrustRefusal.EXPELLED, f"its name is our own, {site!r}")
         member = self.members.get(site)
-        hearsay = member is not None and member.standing in (Level.KNOWN, Level.LEFT)
+        hearsay = member is not None and member.standing in (TrustLevel.KNOWN, TrustLevel.LEFT)
         if member is None or (hearsay and not follows(member.card, card)):
             order(None, card, utc_s)
             if member is None:
                 self._make_room()
-            member = self.members[site] = Member(card)
+            member = self.members[site] = TrustedMember(card)
             self.hearsay.drop(site)
-        elif self._order(member, member.card, card, utc_s) is Order.NEWER:
+        elif self._order(member, member.card, card, utc_s) is StatementOrder.NEWER:
             member.follow(card)
-        if member.standing is Level.LEFT:
+        if member.standing is TrustLevel.LEFT:
             raise Untrusted(
-                Refusal.STALE, f"site {site!r} has left the federation since it issued this card"
+                TrustRefusal.STALE,
+                f"site {site!r} has left the federation since it issued this card",
             )
-        if member.standing is not Level.APPROVED:
-            member.decide(Level.APPROVED if approve else Level.PENDING)
+        if member.standing is not TrustLevel.APPROVED:
+            member.decide(TrustLevel.APPROVED if approve else TrustLevel.PENDING)
         return member.standing
 
     def approve(self, site: str, shown: str) -> None:
@@ -318,12 +338,12 @@ class TrustBook:
             raise BookError(
                 f"site {site!r} is expelled: end the expulsion first (gridfed keep {site})"
             )
-        if member.standing is Level.LEFT:
+        if member.standing is TrustLevel.LEFT:
             raise BookError(f"site {site!r} has left the federation, and has not returned")
         self._enter(member)
-        member.decide(Level.APPROVED)
+        member.decide(TrustLevel.APPROVED)
 
-    def trust(self, site: str, rules: Iterable[Rule]) -> None:
+    def trust(self, site: str, rules: Iterable[PermissionRule]) -> None:
         """Replace a site's rules, or with ANY those for every approved site."""
         if site == ANY:
             self.rules = frozenset(rules)
@@ -348,7 +368,7 @@ class TrustBook:
         self.hearsay.drop_source(site)
         member = self.members.get(site)
         if member is not None:
-            member.decide(Level.KNOWN)
+            member.decide(TrustLevel.KNOWN)
             member.rules, member.pickles, member.users = frozenset(), False, False
         return self.expulsions.say(site, reason, key, utc_s, stands=True)
 
@@ -415,27 +435,27 @@ class TrustBook:
 
     def _is_approved(self, site: str) -> bool:
         member = self.members.get(site)
-        return member is not None and member.standing is Level.APPROVED
+        return member is not None and member.standing is TrustLevel.APPROVED
 
-    def rules_of(self, site: str) -> frozenset[Rule]:
+    def rules_of(self, site: str) -> frozenset[PermissionRule]:
         """Return the rules that hold for a site: those for all, and its own."""
         member = self.members.get(site)
         return self.rules | (member.rules if member else frozenset())
 
-    def _member(self, site: str) -> Member:
+    def _member(self, site: str) -> TrustedMember:
         member = self.find(site)
         if member is None:
             raise BookError(f"site {site!r} not found in the trust book")
         return member
 
-    def _entered(self, site: str) -> Member:
+    def _entered(self, site: str) -> TrustedMember:
         """Return a site that the operator decides something about now: it is hearsay no more."""
         member = self._member(site)
         if member is not self.own:
             self._enter(member)
         return member
 
-    def _enter(self, member: Member) -> None:
+    def _enter(self, member: TrustedMember) -> None:
         site = member.card.content.site
         if site not in self.members:
             self._make_room()
@@ -445,7 +465,9 @@ class TrustBook:
     def _make_room(self) -> None:
         if len(self.members) < MEMBERS_MAX:
             return
-        undecided = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
+        undecided = [
+            site for site, each in self.members.items() if each.standing is TrustLevel.KNOWN
+        ]
         if not undecided:
-            raise Untrusted(Refusal.FULL, f"the trust book is full: {MEMBERS_MAX} sites")
+            raise Untrusted(TrustRefusal.FULL, f"the trust book is full: {MEMBERS_MAX} sites")
         del self.members[undecided[0]]

@@ -27,8 +27,8 @@ from gateway.trust.book import TrustBook
 from gateway.trust.hearsay import PER_SOURCE_MAX, TOLD_MAX, Hearsay
 from gateway.trust.invitations import Invitations, Issued
 from gateway.trust.keys import read_private, write_private
-from gateway.trust.permissions import Rule
-from gateway.trust.standing import Level, Member
+from gateway.trust.permissions import PermissionRule
+from gateway.trust.standing import TrustedMember, TrustLevel
 
 VERSION: Final = 1
 BYTES_MAX: Final = 256 << 20
@@ -61,7 +61,7 @@ def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitation
         raise TrustFileError(f"{path}: {type(error).__name__}: {error}") from None
 
 
-def line_of(book: TrustBook, invitations: Invitations, site: str, rule: Rule) -> int:
+def line_of(book: TrustBook, invitations: Invitations, site: str, rule: PermissionRule) -> int:
     """Return the line of the saved file where a rule for a site begins: its own, or all sites'.
 
     Raises ValueError: there is no such rule.
@@ -118,7 +118,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     for site, each in plain["sites"].items():
         if _is_hearsay(each):  # of an earlier version, which kept it here
             if len(book.hearsay) < PER_SOURCE_MAX:
-                book.hearsay.put("", Member(read_card(_bytes(each["card"]))))
+                book.hearsay.put("", TrustedMember(read_card(_bytes(each["card"]))))
             continue
         member = _read_member(each)
         if member.card.content.site != site:
@@ -140,7 +140,7 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
 
 def _is_hearsay(plain: Any) -> bool:
     """Whether a member in the file is one about which nothing was decided here."""
-    is_decided = plain["level"] != Level.KNOWN or plain["level_serial"]
+    is_decided = plain["level"] != TrustLevel.KNOWN or plain["level_serial"]
     said = ("rules", "pickles", "users", "evidence")
     return not is_decided and not any(plain[each] for each in said)
 
@@ -177,7 +177,7 @@ def load_hearsay(path: Path, book: TrustBook) -> None:
                 card = read_card(_bytes(each["card"]))
                 is_known = site == book.site or site in book.members
                 if card.content.site == site and not is_known and len(book.hearsay) < TOLD_MAX:
-                    book.hearsay.put(str(source), Member(card))
+                    book.hearsay.put(str(source), TrustedMember(card))
         for source, sites in plain["forgotten"].items():
             book.hearsay.note_forgotten(str(source), map(str, sites))
     except (ValueError, KeyError, TypeError, AttributeError, ProtocolError) as error:
@@ -190,7 +190,7 @@ def load_hearsay(path: Path, book: TrustBook) -> None:
 # --- members -------------------------------------------------------------------------------------
 
 
-def _member(member: Member) -> dict[str, Any]:
+def _member(member: TrustedMember) -> dict[str, Any]:
     return {
         "level": member.decided.value,
         "level_serial": member.decided_serial,
@@ -209,11 +209,11 @@ def _member(member: Member) -> dict[str, Any]:
     }
 
 
-def _read_member(plain: Any) -> Member:
+def _read_member(plain: Any) -> TrustedMember:
     farewell, revocations = plain["farewell"], plain["revocations"]
-    return Member(
+    return TrustedMember(
         card=read_card(_bytes(plain["card"])),
-        decided=Level(plain["level"]),
+        decided=TrustLevel(plain["level"]),
         decided_serial=int(plain["level_serial"]),
         rules=_read_rules(plain["rules"]),
         pickles=bool(plain["pickles"]),
@@ -226,11 +226,11 @@ def _read_member(plain: Any) -> Member:
     )
 
 
-def _rules(rules: frozenset[Rule]) -> list[dict[str, Any]]:
+def _rules(rules: frozenset[PermissionRule]) -> list[dict[str, Any]]:
     return sorted((permissions.to_plain(each) for each in rules), key=repr)
 
 
-def _read_rules(plain: Any) -> frozenset[Rule]:
+def _read_rules(plain: Any) -> frozenset[PermissionRule]:
     return frozenset(permissions.from_plain(each) for each in plain)
 
 

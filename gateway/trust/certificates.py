@@ -26,7 +26,7 @@ from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from federation.clocks import UtcS
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted
 
 # Long, as a leaf is replaced by rotation; short enough that a forgotten leaf expires.
 VALID_S: Final = 730 * 86400.0
@@ -170,7 +170,7 @@ def fetch_leaf(host: str, port: int, timeout_s: float, own: str = "") -> bytes:
 
 
 def _bad(what: str) -> Untrusted:
-    return Untrusted(Refusal.BAD_CERTIFICATE, f"the TLS leaf is invalid: {what}")
+    return Untrusted(TrustRefusal.BAD_CERTIFICATE, f"the TLS leaf is invalid: {what}")
 
 
 def _subject(site: str) -> x509.Name:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from federation.clocks import UtcS
-from federation.signed.identity import Refusal, SiteKey, Untrusted
+from federation.signed.identity import SiteKey, TrustRefusal, Untrusted
 from federation.signed.statements import Expulsion, Signed, next_serial, sign
 from gateway.config.federation import Follow
 
@@ -72,7 +72,7 @@ class Expulsions:
         spoken_of = sum(by in words for words in self._words.values())
         if self.word(by, of) is None and spoken_of >= SPOKEN_OF_MAX:
             raise Untrusted(
-                Refusal.FULL, f"{by!r} has expelled or kept {SPOKEN_OF_MAX} sites already"
+                TrustRefusal.FULL, f"{by!r} has expelled or kept {SPOKEN_OF_MAX} sites already"
             )
         self._words.setdefault(of, {})[by] = word
 

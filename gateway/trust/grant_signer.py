@@ -7,16 +7,16 @@ from typing import Final, Protocol
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import grants
-from federation.signed.grants import Bounds, Grant, Purpose
-from federation.signed.identity import Refusal, SiteKey, Trust, Untrusted
+from federation.signed.grants import Grant, GrantBounds, Purpose
+from federation.signed.identity import SiteKey, Trust, TrustRefusal, Untrusted
 from federation.signed.strict import INTEGER_MAX
-from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
+from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
 
 NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, as there is no limit
 SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgotten first
 
 
-class Keeper(Protocol):
+class SigningSite(Protocol):
     """The queries on our own site that signing needs; gateway.trust.registry implements them."""
 
     @property
@@ -28,15 +28,17 @@ class Keeper(Protocol):
         """The key to sign with now."""
 
 
-class SigningNotary:
-    """A Notary whose grants any member can check; see gateway.scheduler.model.delegation.Notary."""
+class KeyGrantSigner:
+    """A GrantSigner whose grants any member can check; see
+    gateway.scheduler.model.delegation.GrantSigner.
+    """
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: SigningSite) -> None:
         self._keeper = keeper
         self._shown: OrderedDict[bytes, UtcS] = OrderedDict()  # hash of a chain → its end, UTC
 
-    def issue(self, errand: Errand) -> bytes:
-        """See Notary."""
+    def issue(self, errand: Delegation) -> bytes:
+        """See GrantSigner."""
         trust = self._keeper.book
         purpose = Purpose(
             trust.federation,
@@ -52,8 +54,8 @@ class SigningNotary:
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def narrow(self, given: Allowance, errand: Errand, utc_s: UtcS) -> bytes:
-        """See Notary."""
+    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: UtcS) -> bytes:
+        """See GrantSigner."""
         try:
             found = grants.check(given.raw, given.path[-1], self._keeper.book, utc_s)
             bounds = _bounds(errand, found.bounds)
@@ -61,8 +63,8 @@ class SigningNotary:
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> Allowance:
-        """See Notary. A grant shown before is refused, until it has expired or we restart."""
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> DelegationGrant:
+        """See GrantSigner. A grant shown before is refused, until it has expired or we restart."""
         try:
             found = grants.check(raw, buyer, self._keeper.book, utc_s)
         except ProtocolError as error:
@@ -72,7 +74,7 @@ class SigningNotary:
 
     def _note(self, shown: bytes, expires_s: UtcS, utc_s: UtcS) -> None:
         if shown in self._shown:
-            raise NotGranted(Refusal.REPLAYED, "the grant was used before")
+            raise NotGranted(TrustRefusal.REPLAYED, "the grant was used before")
         self._shown[shown] = expires_s
         while self._shown:
             oldest, until_s = next(iter(self._shown.items()))
@@ -81,7 +83,7 @@ class SigningNotary:
             del self._shown[oldest]
 
 
-def _bounds(errand: Errand, wide: Bounds | None = None) -> Bounds:
+def _bounds(errand: Delegation, wide: GrantBounds | None = None) -> GrantBounds:
     """Return an errand's bounds for a block; passed-on limits are no wider than `wide`."""
     most = INTEGER_MAX if errand.max_cost_nanos is None else errand.max_cost_nanos
     regions, sites, expires_s = errand.regions, errand.sites, errand.expires_s
@@ -89,13 +91,15 @@ def _bounds(errand: Errand, wide: Bounds | None = None) -> Bounds:
         expires_s = min(expires_s, wide.expires_s)
         regions = wide.regions if regions is None else regions
         sites = wide.sites if sites is None else sites
-    return Bounds(errand.target, errand.contract, most, expires_s, errand.hops_left, regions, sites)
+    return GrantBounds(
+        errand.target, errand.contract, most, expires_s, errand.hops_left, regions, sites
+    )
 
 
-def _allowance(grant: Grant) -> Allowance:
+def _allowance(grant: Grant) -> DelegationGrant:
     purpose, bounds = grant.purpose, grant.bounds
     is_limited = purpose.currency != NO_CURRENCY
-    errand = Errand(
+    errand = Delegation(
         target=bounds.target,
         contract=bounds.contract,
         job=purpose.job,
@@ -109,10 +113,10 @@ def _allowance(grant: Grant) -> Allowance:
         regions=bounds.regions,
         sites=bounds.sites,
     )
-    return Allowance(errand, grant.path, grant.raw)
+    return DelegationGrant(errand, grant.path, grant.raw)
 
 
 def _not_granted(error: Exception) -> NotGranted:
     if isinstance(error, Untrusted):
         return NotGranted(error.refusal, error.details)
-    return NotGranted(Refusal.ALTERED, f"invalid grant: {error}"[:300])
+    return NotGranted(TrustRefusal.ALTERED, f"invalid grant: {error}"[:300])

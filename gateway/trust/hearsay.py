@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from federation.clocks import UtcS
-from federation.signed.identity import Refusal, Untrusted, same_fingerprint
-from federation.signed.statements import Order, Signed, SiteCard, order
-from gateway.trust.standing import Member
+from federation.signed.identity import TrustRefusal, Untrusted, same_fingerprint
+from federation.signed.statements import Signed, SiteCard, StatementOrder, order
+from gateway.trust.standing import TrustedMember
 
 PER_SOURCE_MAX: Final = 32  # sites that one member may tell us of
 TOLD_MAX: Final = 1024  # sites of all members together
@@ -29,8 +29,8 @@ class Hearsay:
 
     def __init__(self) -> None:
         self.changes = 0
-        self._told: dict[str, dict[str, Member]] = {}  # by source, by site
-        self._by_site: dict[str, dict[str, Member]] = {}  # by site, by source
+        self._told: dict[str, dict[str, TrustedMember]] = {}  # by source, by site
+        self._by_site: dict[str, dict[str, TrustedMember]] = {}  # by site, by source
         self._forgotten: dict[str, dict[str, None]] = {}  # names, by source
 
     # --- queries -------------------------------------------------------------------------------
@@ -68,13 +68,13 @@ class Hearsay:
         """Return the names that are no longer accepted from one member."""
         return list(self._forgotten.get(source, ()))
 
-    def items(self) -> Iterator[tuple[str, str, Member]]:
+    def items(self) -> Iterator[tuple[str, str, TrustedMember]]:
         """Yield all entries as source, site and card."""
         for source, told in self._told.items():
             for site, member in told.items():
                 yield source, site, member
 
-    def member(self, site: str) -> Member | None:
+    def member(self, site: str) -> TrustedMember | None:
         """Return the card of a site that counts: the newest of those that most members pass on."""
         candidates = list(self._by_site.get(site, {}).values())
         if len(candidates) < 2:
@@ -83,7 +83,7 @@ class Hearsay:
         most = max(groups, key=len)  # the first of equals
         return max(most, key=lambda each: each.card.content.serial)
 
-    def find(self, site: str, fingerprint: str) -> Member | None:
+    def find(self, site: str, fingerprint: str) -> TrustedMember | None:
         """Return the card of a site with this fingerprint."""
         candidates = self._by_site.get(site, {}).values()
         return next((c for c in candidates if same_fingerprint(c.fingerprint, fingerprint)), None)
@@ -102,17 +102,18 @@ class Hearsay:
             return
         if site in self._forgotten.get(source, ()):
             raise Untrusted(
-                Refusal.FULL,
+                TrustRefusal.FULL,
                 f"reports by {source!r} of site {site!r} are ignored, by an operator's command",
             )
         if len(told) >= PER_SOURCE_MAX:
             raise Untrusted(
-                Refusal.FULL, f"{source!r} has reported {PER_SOURCE_MAX} sites by hearsay already"
+                TrustRefusal.FULL,
+                f"{source!r} has reported {PER_SOURCE_MAX} sites by hearsay already",
             )
         if len(self) >= TOLD_MAX:
-            raise Untrusted(Refusal.FULL, f"{TOLD_MAX} sites are known by hearsay already")
+            raise Untrusted(TrustRefusal.FULL, f"{TOLD_MAX} sites are known by hearsay already")
 
-    def note(self, source: str, card: Signed[SiteCard], utc_s: UtcS) -> Order:
+    def note(self, source: str, card: Signed[SiteCard], utc_s: UtcS) -> StatementOrder:
         """Store a card, whole and checked, from a member; Untrusted: FULL, AHEAD.
 
         It need not follow the previous card: both are only that member's word.
@@ -123,13 +124,13 @@ class Hearsay:
         held = self._told.get(source, {}).get(site)
         serial = held.card.content.serial if held else -1
         if card.content.serial < serial:
-            return Order.OLDER
+            return StatementOrder.OLDER
         if held and card.body == held.card.body:
-            return Order.SAME
-        self.put(source, Member(card))
-        return Order.NEWER
+            return StatementOrder.SAME
+        self.put(source, TrustedMember(card))
+        return StatementOrder.NEWER
 
-    def put(self, source: str, member: Member) -> None:
+    def put(self, source: str, member: TrustedMember) -> None:
         """Store a card that was checked before."""
         site = member.card.content.site
         self._told.setdefault(source, {})[site] = member
@@ -174,7 +175,7 @@ class Hearsay:
         self.changes += 1
 
 
-def _are_kin(one: Member, other: Member) -> bool:
+def _are_kin(one: TrustedMember, other: TrustedMember) -> bool:
     """Whether two cards may be of one site at different points of its key rotation."""
     a, b = one.card.content, other.card.content
     return not {*a.keys, *a.past}.isdisjoint(b.keys) or not {*b.past}.isdisjoint(a.keys)

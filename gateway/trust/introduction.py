@@ -14,18 +14,18 @@ from federation.sessions.handshake import Prover
 from federation.signed import strict
 from federation.signed.identity import (
     Meeting,
-    Refusal,
-    Side,
+    PipeSide,
     SiteKey,
+    TrustRefusal,
     Untrusted,
     federation_id,
     site_id,
 )
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 ROLE: Final = "gateway"
 NOT_APPROVED: Final = "not-approved"
-_SIDES: Final = {Prover.DIALLER: Side.DIALLER, Prover.LISTENER: Side.LISTENER}
+_SIDES: Final = {Prover.DIALLER: PipeSide.DIALLER, Prover.LISTENER: PipeSide.LISTENER}
 
 
 class Introducer(Protocol):
@@ -48,7 +48,7 @@ class Introducer(Protocol):
     def signing_key(self) -> SiteKey:
         """The key to sign with now."""
 
-    def level(self, site: str) -> Level | None:
+    def level(self, site: str) -> TrustLevel | None:
         """Return how far we trust a site."""
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
@@ -64,7 +64,7 @@ class Introducer(Protocol):
         """Accept a site's own cards for its key rotation, each signed by the one before."""
 
 
-class Dial(Protocol):
+class DialFacts(Protocol):
     """How a site was dialled; gateway.peering.directory implements it."""
 
     def key(self) -> SiteKey:
@@ -92,7 +92,7 @@ class SiteCredentials:
 
     roles: Final = frozenset({ROLE})
 
-    def __init__(self, own: Introducer, expected: str = "", dial: Dial | None = None) -> None:
+    def __init__(self, own: Introducer, expected: str = "", dial: DialFacts | None = None) -> None:
         self._own = own
         self._expected = expected
         self._dial = dial
@@ -105,7 +105,7 @@ class SiteCredentials:
         if federation != self._own.federation:
             raise SessionRefused(
                 f"this is federation {self._own.federation!r}, not {federation!r}",
-                Refusal.WRONG_FEDERATION,
+                TrustRefusal.WRONG_FEDERATION,
             )
         self._admit(site)
         return hello
@@ -115,7 +115,7 @@ class SiteCredentials:
         if prover is Prover.DIALLER and challenge.site != self._expected:
             raise SessionRefused(
                 f"site {challenge.site[:40]!r} answers at the address of {self._expected!r}",
-                Refusal.WRONG_SITE,
+                TrustRefusal.WRONG_SITE,
             )
         key = self._own.signing_key
         if prover is Prover.DIALLER and self._dial is not None:
@@ -128,7 +128,7 @@ class SiteCredentials:
                     "no cards that lead from the known one to it: if its operator confirms "
                     "that its keys have changed, expel it, end the expulsion (gridfed keep), "
                     "and let it join again with an invitation",
-                    Refusal.BAD_CERTIFICATE,
+                    TrustRefusal.BAD_CERTIFICATE,
                 )
             key = self._dial.key()
         return self._meeting(hello, challenge).sign(key, _SIDES[prover])
@@ -153,10 +153,10 @@ class SiteCredentials:
     def _admit(self, site: str) -> None:
         level = self._own.level(site)
         if site == self._own.site or level is None:
-            raise SessionRefused(f"site {site!r} is unknown here", Refusal.UNKNOWN_SITE)
-        if level is Level.EXPELLED:
-            raise SessionRefused(f"site {site!r} is expelled here", Refusal.EXPELLED)
-        if level is not Level.APPROVED:
+            raise SessionRefused(f"site {site!r} is unknown here", TrustRefusal.UNKNOWN_SITE)
+        if level is TrustLevel.EXPELLED:
+            raise SessionRefused(f"site {site!r} is expelled here", TrustRefusal.EXPELLED)
+        if level is not TrustLevel.APPROVED:
             raise SessionRefused(f"site {site!r} is {level} here, not approved", NOT_APPROVED)
 
     def _meeting(self, hello: Hello, challenge: Challenge) -> Meeting:

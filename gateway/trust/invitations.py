@@ -14,7 +14,7 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import (
-    Refusal,
+    TrustRefusal,
     Untrusted,
     federation_id,
     from_text,
@@ -85,9 +85,11 @@ def read_invitation(text: str, utc_s: UtcS) -> Invitation:
     try:
         invitation = _INVITATION.decode(payload)
     except ProtocolError as error:
-        raise Untrusted(Refusal.ALTERED, f"the invitation is of another version: {error}") from None
+        raise Untrusted(
+            TrustRefusal.ALTERED, f"the invitation is of another version: {error}"
+        ) from None
     if invitation.expires_s <= utc_s:
-        raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
+        raise Untrusted(TrustRefusal.EXPIRED, "the invitation has expired: ask for a new one")
     return invitation
 
 
@@ -169,11 +171,11 @@ class Invitations:
         """
         found = self.issued.get(invitation)
         if found is None:
-            raise Untrusted(Refusal.UNKNOWN_INVITATION, "invitation not found")
+            raise Untrusted(TrustRefusal.UNKNOWN_INVITATION, "invitation not found")
         if found.expires_s <= utc_s:
-            raise Untrusted(Refusal.EXPIRED, "the invitation has expired: ask for a new one")
+            raise Untrusted(TrustRefusal.EXPIRED, "the invitation has expired: ask for a new one")
         if found.used_key not in (b"", key):
             raise Untrusted(
-                Refusal.USED, f"site {found.used_by!r} has used this invitation already"
+                TrustRefusal.USED, f"site {found.used_by!r} has used this invitation already"
             )
         return found

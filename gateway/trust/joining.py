@@ -3,10 +3,11 @@
 The joiner fetches the leaf that is shown at the invitation's address, compares it, pins it, and
 then sends over TLS:
 
-    joiner  ── Application {invitation, card, nonce} ──►  inviter
-            ◄─ Presentation {card, nonce} ──────────────
-            ── Proof {mac} ────────────────────────────►   over both cards and both nonces
-            ◄─ Acceptance {mac, level} ─────────────────   or Rejection {code, reason}, at any time
+    joiner  ── JoinApplication {invitation, card, nonce} ──►  inviter
+            ◄─ JoinPresentation {card, nonce} ──────────────
+            ── JoinProof {mac} ────────────────────────────►   over both cards and both nonces
+            ◄─ JoinAcceptance {mac, level} ─────────────────   or JoinRejection {code, reason}, at
+            any time
 
 Each side then holds the other's card, proved to be whole and to come from the holder of the secret.
 Each is pending with the other until an operator approves its fingerprint, unless the invitation
@@ -22,13 +23,13 @@ import msgpack
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
-from federation.signed.identity import NONCE_BYTES, Refusal, SiteKey, Untrusted, statement
+from federation.signed.identity import NONCE_BYTES, SiteKey, TrustRefusal, Untrusted, statement
 from federation.signed.statements import Signed, SiteCard, next_serial, read_card, sign
 from federation.words import clean
 from gateway.trust.book import BookError, TrustBook
 from gateway.trust.certificates import leaf_hash
 from gateway.trust.invitations import Invitation, Invitations
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 FRAME_BYTES_MAX: Final = 16 << 10
 _REASON_CHARS_MAX: Final = 400
@@ -37,7 +38,7 @@ _REASON_CHARS_MAX: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class JoinApplication:
     """Joiner → inviter: the invitation's id, the joiner's card, a nonce."""
 
     invitation: str
@@ -46,7 +47,7 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Presentation:
+class JoinPresentation:
     """Inviter → joiner: the inviter's card, a nonce."""
 
     card: bytes
@@ -54,14 +55,14 @@ class Presentation:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class JoinProof:
     """Joiner → inviter: HMAC-SHA-256 with the secret, over cards and nonces."""
 
     mac: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class JoinAcceptance:
     """Inviter → joiner: the same HMAC, and the joiner's level ("pending" or "approved")."""
 
     mac: bytes
@@ -69,8 +70,8 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """Inviter → joiner: a refusal with its reason; `code` is a Refusal."""
+class JoinRejection:
+    """Inviter → joiner: a refusal with its reason; `code` is a TrustRefusal."""
 
     code: str
     reason: str
@@ -85,17 +86,19 @@ _level = strict.matching("[a-z]{1,20}")
 _reason = strict.line(_REASON_CHARS_MAX)
 FORMS: Final[dict[str, strict.Form[Any]]] = {
     "application": strict.Form(
-        Application, {"invitation": _id, "card": _card, "nonce": _nonce}, FRAME_BYTES_MAX
+        JoinApplication, {"invitation": _id, "card": _card, "nonce": _nonce}, FRAME_BYTES_MAX
     ),
-    "presentation": strict.Form(Presentation, {"card": _card, "nonce": _nonce}, FRAME_BYTES_MAX),
-    "proof": strict.Form(Proof, {"mac": _mac}, FRAME_BYTES_MAX),
-    "acceptance": strict.Form(Acceptance, {"mac": _mac, "level": _level}, FRAME_BYTES_MAX),
-    "rejection": strict.Form(Rejection, {"code": _code, "reason": _reason}, FRAME_BYTES_MAX),
+    "presentation": strict.Form(
+        JoinPresentation, {"card": _card, "nonce": _nonce}, FRAME_BYTES_MAX
+    ),
+    "proof": strict.Form(JoinProof, {"mac": _mac}, FRAME_BYTES_MAX),
+    "acceptance": strict.Form(JoinAcceptance, {"mac": _mac, "level": _level}, FRAME_BYTES_MAX),
+    "rejection": strict.Form(JoinRejection, {"code": _code, "reason": _reason}, FRAME_BYTES_MAX),
 }
 
 
 def _encode(message: object) -> bytes:
-    kind = type(message).__name__.lower()
+    kind = type(message).__name__.removeprefix("Join").lower()
     return bytes(msgpack.packb([kind, FORMS[kind].encode(message)], use_bin_type=True))
 
 
@@ -134,8 +137,8 @@ class _Transcript:
 # --- inviter's side ------------------------------------------------------------------------------
 
 
-class Reception:
-    """The inviter's side of one pipe. Save book and invitations before sending `Acceptance`.
+class JoinReception:
+    """The inviter's side of one pipe. Save book and invitations before sending `JoinAcceptance`.
 
     Args:
         book: our trust book; an accepted site is admitted to it.
@@ -161,32 +164,32 @@ class Reception:
         """
         message = _decode(frame)
         match message:
-            case Application() if self._transcript is None:
+            case JoinApplication() if self._transcript is None:
                 return self._present(message, utc_s)
-            case Proof() if self._transcript is not None and self.admitted is None:
+            case JoinProof() if self._transcript is not None and self.admitted is None:
                 return self._accept(message, self._transcript, utc_s)
             case _:
                 raise ProtocolError(f"{type(message).__name__} out of turn")
 
-    def _present(self, message: Application, utc_s: UtcS) -> bytes:
+    def _present(self, message: JoinApplication, utc_s: UtcS) -> bytes:
         self._card = read_card(message.card)
         self._invitations.find(message.invitation, self._card.content.keys[0], utc_s)
         own = self._book.own.card.raw
         self._transcript = _Transcript(
             message.invitation, self._card.raw, own, message.nonce, self._nonce
         )
-        return _encode(Presentation(own, self._nonce))
+        return _encode(JoinPresentation(own, self._nonce))
 
-    def _accept(self, message: Proof, said: _Transcript, utc_s: UtcS) -> bytes:
+    def _accept(self, message: JoinProof, said: _Transcript, utc_s: UtcS) -> bytes:
         assert self._card is not None
         key = self._card.content.keys[0]
         issued = self._invitations.find(said.invitation, key, utc_s)
         if not hmac.compare_digest(said.mac(issued.secret, "joiner"), message.mac):
-            raise Untrusted(Refusal.WRONG_SECRET, "the secret does not match the invitation")
+            raise Untrusted(TrustRefusal.WRONG_SECRET, "the secret does not match the invitation")
         level = self._book.admit(self._card, utc_s, approve=issued.approve)
         issued.used_by, issued.used_key = self._card.content.site, key
         self.admitted = self._card.content.site
-        return _encode(Acceptance(said.mac(issued.secret, "inviter"), level.value))
+        return _encode(JoinAcceptance(said.mac(issued.secret, "inviter"), level.value))
 
 
 def reject(error: ProtocolError) -> bytes:
@@ -194,7 +197,7 @@ def reject(error: ProtocolError) -> bytes:
     code, reason = "protocol", str(error)
     if isinstance(error, Untrusted):
         code, reason = error.refusal.value, error.details
-    return _encode(Rejection(code, clean(reason)[:_REASON_CHARS_MAX]))
+    return _encode(JoinRejection(code, clean(reason)[:_REASON_CHARS_MAX]))
 
 
 # --- joiner's side -------------------------------------------------------------------------------
@@ -223,10 +226,10 @@ class Joined:
     """The inviter accepted us: its card, for our book, and our level with it."""
 
     card: Signed[SiteCard]
-    level: Level
+    level: TrustLevel
 
 
-class Applicant:
+class JoinApplicant:
     """The joiner's side of one pipe.
 
     Args:
@@ -246,13 +249,13 @@ class Applicant:
         """Check the leaf that was fetched, before it is pinned; Untrusted BAD_CERTIFICATE."""
         if leaf_hash(certificate) != self._invitation.leaf:
             raise Untrusted(
-                Refusal.BAD_CERTIFICATE,
+                TrustRefusal.BAD_CERTIFICATE,
                 f"{self._invitation.address} does not show the TLS leaf of the invitation",
             )
 
     def apply(self) -> bytes:
         """Return the first frame."""
-        return _encode(Application(self._invitation.id, self._own.raw, self._nonce))
+        return _encode(JoinApplication(self._invitation.id, self._own.raw, self._nonce))
 
     def receive(self, frame: bytes) -> bytes | Joined:
         """Process a frame; return the answer, or the result once we are accepted.
@@ -264,43 +267,49 @@ class Applicant:
         """
         message = _decode(frame)
         match message:
-            case Rejection():
+            case JoinRejection():
                 raise _rejected(message)
-            case Presentation() if self._transcript is None:
+            case JoinPresentation() if self._transcript is None:
                 return self._prove(message)
-            case Acceptance() if self._transcript is not None and self._card is not None:
+            case JoinAcceptance() if self._transcript is not None and self._card is not None:
                 due = self._transcript.mac(self._invitation.secret, "inviter")
                 if not hmac.compare_digest(due, message.mac):
-                    raise Untrusted(Refusal.WRONG_SECRET, "the inviter does not know the secret")
-                level = Level.APPROVED if message.level == Level.APPROVED else Level.PENDING
+                    raise Untrusted(
+                        TrustRefusal.WRONG_SECRET, "the inviter does not know the secret"
+                    )
+                level = (
+                    TrustLevel.APPROVED
+                    if message.level == TrustLevel.APPROVED
+                    else TrustLevel.PENDING
+                )
                 return Joined(self._card, level)
             case _:
                 raise ProtocolError(f"{type(message).__name__} out of turn")
 
-    def _prove(self, message: Presentation) -> bytes:
+    def _prove(self, message: JoinPresentation) -> bytes:
         invitation = self._invitation
         card = read_card(message.card)
         said = card.content
         if (said.federation, said.site) != (invitation.federation, invitation.site):
-            raise Untrusted(Refusal.WRONG_SITE, f"the card names another site, {said.site!r}")
+            raise Untrusted(TrustRefusal.WRONG_SITE, f"the card names another site, {said.site!r}")
         if said.keys[0] != invitation.key:
             raise Untrusted(
-                Refusal.BAD_SIGNATURE,
+                TrustRefusal.BAD_SIGNATURE,
                 "its key is not that of the invitation: if its keys have changed since, ask "
                 "for a new invitation",
             )
         if invitation.leaf not in map(leaf_hash, said.leaves):
             raise Untrusted(
-                Refusal.BAD_CERTIFICATE, "its card does not list the TLS leaf that it shows"
+                TrustRefusal.BAD_CERTIFICATE, "its card does not list the TLS leaf that it shows"
             )
         self._card = card
         self._transcript = _Transcript(
             invitation.id, self._own.raw, card.raw, self._nonce, message.nonce
         )
-        return _encode(Proof(self._transcript.mac(invitation.secret, "joiner")))
+        return _encode(JoinProof(self._transcript.mac(invitation.secret, "joiner")))
 
 
-def _rejected(message: Rejection) -> ProtocolError:
-    known = {each.value: each for each in Refusal}
+def _rejected(message: JoinRejection) -> ProtocolError:
+    known = {each.value: each for each in TrustRefusal}
     text = f"the inviter refused: {message.reason}"
     return Untrusted(known[message.code], text) if message.code in known else ProtocolError(text)

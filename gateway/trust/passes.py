@@ -24,7 +24,7 @@ from federation.messages.messages import (
 )
 from federation.reasons import Reason
 from federation.sessions.handshake import Credentials, Prover, SharedSecret
-from federation.signed.identity import Refusal, Trust, Untrusted
+from federation.signed.identity import Trust, TrustRefusal, Untrusted
 from federation.signed.tokens import Scope, UserToken, check_token
 from federation.transport import Origin
 from federation.users import check_user
@@ -114,7 +114,7 @@ class Passes:
         except Untrusted as error:
             raise SessionRefused(f"invalid token: {error.details}", error.refusal) from None
         except ProtocolError as error:
-            raise SessionRefused(f"not a token: {error}", Refusal.ALTERED) from None
+            raise SessionRefused(f"not a token: {error}", TrustRefusal.ALTERED) from None
 
     def welcomes(self, site: str) -> bool:
         """Whether users of another site are admitted here."""
@@ -128,12 +128,12 @@ class Passes:
         """Return why an accepted token is no longer valid; fast, as it is called often."""
         trust, token = self._trust(), found.token
         if token.expires_s <= self._utc_s():
-            return SessionRefused(f"token {token.id} has expired", Refusal.EXPIRED)
+            return SessionRefused(f"token {token.id} has expired", TrustRefusal.EXPIRED)
         if self.is_revoked(token.issuer, token.id):
-            return SessionRefused(f"token {token.id} is revoked", Refusal.REVOKED)
+            return SessionRefused(f"token {token.id} is revoked", TrustRefusal.REVOKED)
         if token.issuer != trust.site and not trust.welcomes(token.issuer):
             reason = f"users of site {token.issuer!r} are no longer admitted here"
-            return SessionRefused(reason, Refusal.UNKNOWN_SITE)
+            return SessionRefused(reason, TrustRefusal.UNKNOWN_SITE)
         return None
 
     def user(self, found: Pass) -> str:
@@ -169,7 +169,7 @@ class TokenCredentials:
                 )
             return self._secret.hear(hello)
         if type(text) is not str:
-            raise SessionRefused("the hello's token is not text", Refusal.ALTERED)
+            raise SessionRefused("the hello's token is not text", TrustRefusal.ALTERED)
         found = self._passes.read(text)
         is_worker = hello.role == "worker"
         if not (found.token.may_work_in() if is_worker else any(map(found.token.allows, _CLIENT))):

@@ -32,7 +32,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PermissionRule:
     """One rule, best made by `permit` or `forbid`.
 
     A set holds names, or ANY; the rule does not apply to names outside the set.
@@ -68,7 +68,7 @@ class Rule:
         if (self.budget_nanos is None) != (self.currency == ""):
             raise ValueError("budget and currency must be set together")
 
-    def is_about(self, request: "Request") -> bool:
+    def is_about(self, request: "PermissionRequest") -> bool:
         """Whether the rule applies to this request, its limits aside."""
         other = ITSELF if request.other == request.site else request.other
         return self.verb is request.verb and all(
@@ -83,7 +83,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PermissionRequest:
     """One question.
 
     Args:
@@ -111,7 +111,7 @@ class Request:
     currency: str
 
 
-class Why(StrEnum):
+class PermissionReason(StrEnum):
     """The reason of an answer. The value is the text in logs and `explain`."""
 
     PERMITTED = "permitted"
@@ -125,50 +125,54 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PermissionAnswer:
     """The decision, its reason, and the rule that decided it, if one did."""
 
-    why: Why
-    rule: Rule | None = None
+    why: PermissionReason
+    rule: PermissionRule | None = None
 
     @property
     def is_yes(self) -> bool:
         """Whether the request is permitted."""
-        return self.why is Why.PERMITTED
+        return self.why is PermissionReason.PERMITTED
 
 
-def permit(verb: Verb, **details: Any) -> Rule:
+def permit(verb: Verb, **details: Any) -> PermissionRule:
     """Return a rule that permits everything that `details` do not narrow, except relaying."""
-    return Rule(True, verb, **{**_ALL, "sites": frozenset({ITSELF}), **details})
+    return PermissionRule(True, verb, **{**_ALL, "sites": frozenset({ITSELF}), **details})
 
 
-def forbid(verb: Verb, **details: Any) -> Rule:
+def forbid(verb: Verb, **details: Any) -> PermissionRule:
     """Return a rule that forbids everything that `details` do not narrow."""
-    return Rule(False, verb, **{**_ALL, "sites": frozenset({ANY}), **details})
+    return PermissionRule(False, verb, **{**_ALL, "sites": frozenset({ANY}), **details})
 
 
-def decide(rules: Iterable[Rule], request: Request) -> Answer:
+def decide(rules: Iterable[PermissionRule], request: PermissionRequest) -> PermissionAnswer:
     """Answer a request by a site's rules alone; TrustBook.decide checks the site first."""
     about = sorted((rule for rule in rules if rule.is_about(request)), key=_key)
     for rule in about:
         if not rule.permits:
-            return Answer(Why.FORBIDDEN, rule)
-    answers = [Answer(_limits(rule, request), rule) for rule in about]
-    for why in (Why.PERMITTED, Why.OVER_BUDGET, Why.OVER_SLOTS):
+            return PermissionAnswer(PermissionReason.FORBIDDEN, rule)
+    answers = [PermissionAnswer(_limits(rule, request), rule) for rule in about]
+    for why in (
+        PermissionReason.PERMITTED,
+        PermissionReason.OVER_BUDGET,
+        PermissionReason.OVER_SLOTS,
+    ):
         for answer in answers:
             if answer.why is why:
                 return answer
-    return Answer(Why.NOT_PERMITTED)
+    return PermissionAnswer(PermissionReason.NOT_PERMITTED)
 
 
-def _limits(rule: Rule, request: Request) -> Why:
+def _limits(rule: PermissionRule, request: PermissionRequest) -> PermissionReason:
     if rule.slots_max is not None and request.slots > rule.slots_max:
-        return Why.OVER_SLOTS
+        return PermissionReason.OVER_SLOTS
     if rule.budget_nanos is not None and (
         request.currency != rule.currency or request.open_nanos > rule.budget_nanos
     ):
-        return Why.OVER_BUDGET
-    return Why.PERMITTED
+        return PermissionReason.OVER_BUDGET
+    return PermissionReason.PERMITTED
 
 
 # --- rules as plain data -------------------------------------------------------------------------
@@ -177,7 +181,7 @@ _NAMES: Final = ("pools", "projects", "classes", "sites")
 _NUMBERS: Final = ("slots_max", "budget_nanos")
 
 
-def to_plain(rule: Rule) -> dict[str, Any]:
+def to_plain(rule: PermissionRule) -> dict[str, Any]:
     """Return a rule in the trust file's format; defaults are left out."""
     default = (permit if rule.permits else forbid)(rule.verb)
     plain: dict[str, Any] = {
@@ -191,7 +195,7 @@ def to_plain(rule: Rule) -> dict[str, Any]:
     return plain
 
 
-def from_plain(plain: Any) -> Rule:
+def from_plain(plain: Any) -> PermissionRule:
     """Read a rule; ValueError says what is wrong with it."""
     known = ("rule", "verb", *_NAMES, *_NUMBERS, "currency")
     if type(plain) is not dict or not plain.keys() <= set(known):
@@ -214,5 +218,5 @@ def _site_name(value: object) -> str:
     return str(value) if value in (ANY, ITSELF) else str(site_id(value))
 
 
-def _key(rule: Rule) -> str:
+def _key(rule: PermissionRule) -> str:
     return repr(to_plain(rule))

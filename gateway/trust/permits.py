@@ -4,10 +4,10 @@ from collections.abc import Callable, Hashable, Set
 from typing import Final, Generic, TypeVar
 
 from federation.clocks import MonoS, UtcS
-from federation.signed.identity import Refusal
+from federation.signed.identity import TrustRefusal
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
-from gateway.trust.permissions import ANY, Request, Verb
+from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
+from gateway.trust.permissions import ANY, PermissionRequest, Verb
 from gateway.trust.registry import Registry
 from policies.tariffs import Tariff
 
@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class CachedAnswers(Generic[K, V]):
     """Cached answers that expire after a second, because the trust book may have changed.
 
     Args:
@@ -48,17 +48,17 @@ class Kept(Generic[K, V]):
 class Nobody:
     """The permits of a single site, and its notary."""
 
-    def issue(self, _errand: Errand) -> bytes:
+    def issue(self, _errand: Delegation) -> bytes:
         """Refuse: there is no federation."""
-        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+        raise NotGranted(TrustRefusal.UNKNOWN_SITE, "this site is in no federation")
 
-    def narrow(self, _given: Allowance, errand: Errand, _utc_s: UtcS) -> bytes:
+    def narrow(self, _given: DelegationGrant, errand: Delegation, _utc_s: UtcS) -> bytes:
         """Refuse: there is no federation."""
         return self.issue(errand)
 
-    def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> Allowance:
+    def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> DelegationGrant:
         """Refuse: there is no federation."""
-        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+        raise NotGranted(TrustRefusal.UNKNOWN_SITE, "this site is in no federation")
 
     def runners(self, _project: str) -> Set[str]:
         """Return no sites."""
@@ -100,9 +100,9 @@ class BookPermits:
     ) -> None:
         self._registry = registry
         self._older = older or OlderBooks()
-        self._judged = Kept(self._judge, mono_s)
-        self._reach = Kept(self._find_reach, mono_s)
-        self._readable = Kept(self._find_readable, mono_s)
+        self._judged = CachedAnswers(self._judge, mono_s)
+        self._reach = CachedAnswers(self._find_reach, mono_s)
+        self._readable = CachedAnswers(self._find_readable, mono_s)
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""
@@ -144,7 +144,9 @@ class BookPermits:
 
     def _may_run(self, name: str, project: str, other: str = "") -> bool:
         site, _, pool = name.partition("/")
-        request = Request(Verb.RUN, site, pool or ANY, project, DATA_CLASS, other or site, 1, 0, "")
+        request = PermissionRequest(
+            Verb.RUN, site, pool or ANY, project, DATA_CLASS, other or site, 1, 0, ""
+        )
         return self._registry.book.decide(request).is_yes
 
     def may_send(
@@ -154,7 +156,7 @@ class BookPermits:
         why_not = self._older.why_not(site)
         if why_not:
             return why_not
-        request = Request(
+        request = PermissionRequest(
             Verb.SEND,
             site,
             pool,

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
-from federation.messages.messages import Statements
+from federation.messages.messages import SignedStatements
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import Sealer, Verifier
-from federation.signed.identity import Refusal, SiteKey, Untrusted
-from federation.signed.statements import Order, SiteCard, parse
+from federation.signed.identity import SiteKey, TrustRefusal, Untrusted
+from federation.signed.statements import SiteCard, StatementOrder, parse
 from gateway.base.clocks import utc_now
 from gateway.config.federation import AWAIT_S, OVERLAP_S, SPREAD_S, Follow
 from gateway.trust import book_file
@@ -40,7 +40,7 @@ from gateway.trust.keys import (
     write_leaf,
     write_pins,
 )
-from gateway.trust.standing import LINEAGE_MAX, Level
+from gateway.trust.standing import LINEAGE_MAX, TrustLevel
 
 TRUST_FILE: Final = "trust.json"
 HEARSAY_FILE: Final = "hearsay.json"
@@ -94,7 +94,7 @@ class Registry:
         self._switched_s = switched_s(folder)
         self.book, self.invitations = book_file.load(folder / TRUST_FILE, follow)
         book_file.load_hearsay(folder / HEARSAY_FILE, self.book)
-        self._writer = Writer(folder)
+        self._writer = TrustWriter(folder)
         self._is_noted = False  # whether the book has changes that are not on disk
         self._words: set[Word] | None = None  # all known statements, cached until they change
         self._hearsay_saved = 0
@@ -171,7 +171,7 @@ class Registry:
         """The key to sign with now."""
         return self.active.key
 
-    def level(self, site: str) -> Level | None:
+    def level(self, site: str) -> TrustLevel | None:
         """Return how far a site is trusted."""
         return self.book.level(site)
 
@@ -269,7 +269,7 @@ class Registry:
                 if member and not self._card_paces.allows(member, utc_s):
                     self._card_paces.put_off(member, source, raw)
                     continue
-                if self.book.note(kind, raw, utc_s, source) is Order.NEWER:
+                if self.book.note(kind, raw, utc_s, source) is StatementOrder.NEWER:
                     if member:
                         self._card_paces.note(member, utc_s)
                     self._is_noted = True
@@ -431,7 +431,7 @@ def _without(sites: list[str]) -> str:
     return f"; {', '.join(sites)} did not acknowledge them, and will be reached with the old ones"
 
 
-class Writer:
+class TrustWriter:
     """Writes book and hearsay to disk, from any thread, never an older state over a newer one."""
 
     def __init__(self, folder: Path) -> None:
@@ -454,18 +454,18 @@ class Writer:
 
 
 def _is_evidence(error: ProtocolError) -> bool:
-    return isinstance(error, Untrusted) and error.refusal is Refusal.EQUIVOCATION
+    return isinstance(error, Untrusted) and error.refusal is TrustRefusal.EQUIVOCATION
 
 
-def pack_words(words: Iterable[Word]) -> Statements:
+def pack_words(words: Iterable[Word]) -> SignedStatements:
     """Return statements as gateways send them to each other."""
     fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS.values()}
     for kind, raw in words:
         fields[_FIELDS[kind]].append(raw)
-    return Statements(**fields)
+    return SignedStatements(**fields)
 
 
-def unpack_words(said: Statements) -> list[Word]:
+def unpack_words(said: SignedStatements) -> list[Word]:
     """Return a message's statements, at most WORDS_MAX: cards first, whose keys the rest need."""
     words = [(kind, raw) for kind, name in _FIELDS.items() for raw in getattr(said, name)]
     return words[:WORDS_MAX]

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from federation.reasons import Reason
 from federation.signed.tokens import Scope, UserToken
-from policies.parties import Kind, Party, Whose
+from policies.parties import Owner, Party, PartyKind
 
 ALL_USERS: Final = "all_users"  # the detail of a question that asks for the rows of all users
 
 
-class Rows(Enum):
+class RowScope(Enum):
     """The owner of the rows that a verb shows or changes."""
 
     NOBODYS = auto()
@@ -38,13 +38,13 @@ class Right:
     """The requirements of a verb, and the owner of its rows.
 
     Attributes:
-        rows: see Rows.
+        rows: see RowScope.
         scopes: a token must have one of these; none: every client may ask.
         at_home: whether it also requires the gateway's own socket.
         takes_all_users: whether it is a list that can be asked for the rows of all users.
     """
 
-    rows: Rows
+    rows: RowScope
     scopes: tuple[Scope, ...] = ()
     at_home: bool = False
     takes_all_users: bool = False
@@ -52,20 +52,20 @@ class Right:
 
 _ADMIN: Final = (Scope.ADMIN,)
 _BILL: Final = (Scope.REPORT, Scope.AUDIT)
-_ORDER: Final = Right(Rows.SITE, _ADMIN, at_home=True)
+_ORDER: Final = Right(RowScope.SITE, _ADMIN, at_home=True)
 
 RIGHTS: Final[Mapping[str, Right]] = {
-    **dict.fromkeys(("status", "sites", "pools", "scale"), Right(Rows.NOBODYS)),
-    **dict.fromkeys(("jobs", "reservations"), Right(Rows.OWN, takes_all_users=True)),
-    **dict.fromkeys(("workers", "shares"), Right(Rows.OWN, takes_all_users=True)),
-    **dict.fromkeys(("job", "results", "explain"), Right(Rows.OWN)),
-    **dict.fromkeys(("forget", "unreserve"), Right(Rows.OWN, (Scope.CANCEL, Scope.SUBMIT))),
-    "reserve": Right(Rows.OWN, (Scope.SUBMIT,)),
-    **dict.fromkeys(("report", "budgets"), Right(Rows.OWN, _BILL, takes_all_users=True)),
-    **dict.fromkeys(("page", "statement", "deals"), Right(Rows.SITE, (Scope.AUDIT,))),
-    **dict.fromkeys(("deliveries", "disputes"), Right(Rows.SITE, (Scope.AUDIT,))),
-    **dict.fromkeys(("payments", "alerts"), Right(Rows.SITE, (Scope.AUDIT,))),
-    "drain": Right(Rows.SITE, _ADMIN),
+    **dict.fromkeys(("status", "sites", "pools", "scale"), Right(RowScope.NOBODYS)),
+    **dict.fromkeys(("jobs", "reservations"), Right(RowScope.OWN, takes_all_users=True)),
+    **dict.fromkeys(("workers", "shares"), Right(RowScope.OWN, takes_all_users=True)),
+    **dict.fromkeys(("job", "results", "explain"), Right(RowScope.OWN)),
+    **dict.fromkeys(("forget", "unreserve"), Right(RowScope.OWN, (Scope.CANCEL, Scope.SUBMIT))),
+    "reserve": Right(RowScope.OWN, (Scope.SUBMIT,)),
+    **dict.fromkeys(("report", "budgets"), Right(RowScope.OWN, _BILL, takes_all_users=True)),
+    **dict.fromkeys(("page", "statement", "deals"), Right(RowScope.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("deliveries", "disputes"), Right(RowScope.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("payments", "alerts"), Right(RowScope.SITE, (Scope.AUDIT,))),
+    "drain": Right(RowScope.SITE, _ADMIN),
     **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute", "settle", "undo_payment"), _ORDER),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), _ORDER),
@@ -122,13 +122,13 @@ class Asker:
 
     def concerns(self, party: Party, group: str) -> bool:
         """Whether a rule about a party is shown: it applies to the asker, a member of `group`."""
-        if self.projects is not None and party.kind is Kind.PROJECT:
+        if self.projects is not None and party.kind is PartyKind.PROJECT:
             return party.name in self.projects
         if self.sees_all:
             return self.projects is None
         # A user whose token names no project may work for any.
-        is_project = party.kind is Kind.PROJECT
-        return is_project or party.includes(Whose(self.user, group))
+        is_project = party.kind is PartyKind.PROJECT
+        return is_project or party.includes(Owner(self.user, group))
 
 
 def is_operator(guest: Any, token: UserToken | None) -> bool:
@@ -166,7 +166,7 @@ def asker_of(
             Reason.SCOPE_MISSING,
             "this token covers its own user's rows: all users' rows need the scope audit",
         )
-    if right.rows is Rows.SITE and Scope.ADMIN not in right.scopes and projects is not None:
+    if right.rows is RowScope.SITE and Scope.ADMIN not in right.scopes and projects is not None:
         raise Denied(
             Reason.PROJECT_NOT_ALLOWED,
             (

@@ -6,14 +6,14 @@ from typing import Final
 
 from federation.signed.identity import fingerprint
 from federation.signed.statements import Farewell, Revocations, S, Signed, SiteCard
-from gateway.trust.permissions import Rule
+from gateway.trust.permissions import PermissionRule
 
 # Cards of one site in which its key changed, kept for members that were away meanwhile.
 LINEAGE_MAX: Final = 8
 EVIDENCE_MAX: Final = 8
 
 
-class Level(StrEnum):
+class TrustLevel(StrEnum):
     """The level of trust in a site."""
 
     KNOWN = "known"
@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 @dataclass(slots=True)
-class Member:
+class TrustedMember:
     """The book's entry of one site; `TrustBook.level` gives the resulting level.
 
     `decided` is the local operator's decision (known, pending or approved), made when the site's
@@ -34,9 +34,9 @@ class Member:
     """
 
     card: Signed[SiteCard]
-    decided: Level = Level.KNOWN
+    decided: TrustLevel = TrustLevel.KNOWN
     decided_serial: int = 0
-    rules: frozenset[Rule] = frozenset()
+    rules: frozenset[PermissionRule] = frozenset()
     pickles: bool = False
     users: bool = False
     lineage: list[Signed[SiteCard]] = field(default_factory=list)
@@ -46,12 +46,12 @@ class Member:
     acknowledged: frozenset[bytes] = frozenset()
 
     @property
-    def standing(self) -> Level:
+    def standing(self) -> TrustLevel:
         """Its level, expulsions aside."""
         gone = self.farewell.content.serial if self.farewell else -1
         if self.card.content.serial <= gone:
-            return Level.LEFT
-        return self.decided if self.decided_serial > gone else Level.KNOWN
+            return TrustLevel.LEFT
+        return self.decided if self.decided_serial > gone else TrustLevel.KNOWN
 
     @property
     def last_serial(self) -> int:
@@ -64,7 +64,7 @@ class Member:
         """The fingerprint that operators compare."""
         return fingerprint(self.card.content.site, self.card.content.keys[0])
 
-    def decide(self, level: Level) -> None:
+    def decide(self, level: TrustLevel) -> None:
         """Note the operator's decision on the site with its present card."""
         self.decided = level
         self.decided_serial = self.card.content.serial
@@ -79,5 +79,5 @@ class Member:
         """Keep the proof that the site contradicted itself; have the operator decide again."""
         new = [each.raw for each in statements if each.raw not in self.evidence]
         self.evidence = (self.evidence + new)[:EVIDENCE_MAX]
-        if self.decided is Level.APPROVED:
-            self.decided = Level.PENDING
+        if self.decided is TrustLevel.APPROVED:
+            self.decided = TrustLevel.PENDING

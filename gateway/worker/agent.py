@@ -26,7 +26,7 @@ from federation.errors import GatewayUnreachable, GridError, ProtocolError, Sess
 from federation.messages.environments import unwrap
 from federation.messages.messages import (
     Assign,
-    Begun,
+    BegunTasks,
     Bye,
     Drain,
     NeedFunction,
@@ -50,19 +50,19 @@ from gateway.worker.fault import End, judge
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.isolation.adoption import Reaper, adopt_strays
 from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
-from gateway.worker.isolation.homes import BARE, Home
-from gateway.worker.isolation.host import EnvironmentUnavailable, Host
+from gateway.worker.isolation.homes import BARE, SlotHome
+from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
-from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
+from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
 from gateway.worker.slot.channel import is_part
-from gateway.worker.slot.functions import Functions
+from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.slot.meter import Attention, Moment
-from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
-from gateway.worker.task_book import LEVEL_S, Roster
+from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
+from gateway.worker.task_book import LEVEL_S, TaskBook
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 
@@ -82,7 +82,9 @@ GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 class Agent:
     """A worker: a number of slots for one gateway."""
 
-    def __init__(self, settings: AgentSettings, say: Callable[[str], None], host: Host) -> None:
+    def __init__(
+        self, settings: AgentSettings, say: Callable[[str], None], host: HostEnvironments
+    ) -> None:
         self._settings = settings
         self._say = say
         self._host = host
@@ -90,7 +92,7 @@ class Agent:
         self._cores: list[frozenset[int]] = []
         if settings.confines.pin:
             self._cores = share_cores(os.sched_getaffinity(0), settings.slots)
-        self._roster = Roster(
+        self._roster = TaskBook(
             settings.slots,
             len(settings.gpus),
             keeps_apart=host.keeps_apart,
@@ -108,7 +110,7 @@ class Agent:
             busy_s=self._busy_s,
             say=say,
         )
-        self._functions = Functions()
+        self._functions = FunctionCache()
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
@@ -175,7 +177,7 @@ class Agent:
             self._gateway.post(Returned(number, [[first, stop]]))
             return
         function = message.function
-        terms = Terms(
+        terms = AssignmentTerms(
             *(number, message.job, function, message.timeout_s, message.prints),
             *(message.origin, self._gpus_of(message), self._settings.pass_of(message)),
             wary=message.wary,
@@ -270,14 +272,14 @@ class Agent:
         return True
 
     def _report_failure(
-        self, terms: Terms, task: int, kind: str, text: str, wall_ns: int = 0
+        self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
     ) -> None:
         failure = [0, kind, text, b""]
         self._gateway.post_report(
             Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0)
         )
 
-    def _report_cancelled(self, pieces: Iterable[Piece]) -> None:
+    def _report_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
         for piece in pieces:
             for task in range(piece.first, piece.stop):
                 self._report_failure(piece.terms, task, "cancelled", "stopped on request")
@@ -298,14 +300,14 @@ class Agent:
                 self._nursery.start_soon(self._level)
         self._gateway.flush()
 
-    def _tell_before(self, slot: SlotBook, chunk: Chunk) -> None:
+    def _tell_before(self, slot: SlotBook, chunk: SlotBundle) -> None:
         """Report a task as begun before it starts: it may have ended a worker, and may end this."""
         slot.told = chunk.number
         assignment = chunk.piece.terms.assignment
-        self._gateway.post(Begun([[assignment, chunk.piece.first, 0]]))
+        self._gateway.post(BegunTasks([[assignment, chunk.piece.first, 0]]))
         self._gateway.flush()
 
-    def _send_chunk(self, process: SlotProcess, chunk: Chunk) -> None:
+    def _send_chunk(self, process: SlotProcess, chunk: SlotBundle) -> None:
         terms = chunk.piece.terms
         process.bound(self._gateway.part_bytes_max)
         is_new, forgotten = process.functions.lend(terms.function)
@@ -407,11 +409,11 @@ class Agent:
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop:
-                process.kill(Doom(number, "cancelled", "stopped on request"))
+                process.kill(KillReason(number, "cancelled", "stopped on request"))
 
     # --- starting and ending slots -------------------------------------------------------------
 
-    def _start(self, index: int, home: Home) -> SlotProcess:
+    def _start(self, index: int, home: SlotHome) -> SlotProcess:
         settings = self._settings
         environment = dict(os.environ)
         # A task may be a client of the grid with the pass of its job, but not with the credentials
@@ -442,7 +444,7 @@ class Agent:
                 await trio.sleep(WATCH_S)
             self._processes[index] = await self._start_again(index, home)
 
-    async def _start_again(self, index: int, home: Home) -> SlotProcess:
+    async def _start_again(self, index: int, home: SlotHome) -> SlotProcess:
         """Restart a slot as soon as this host allows it: tasks may use up all its processes."""
         said = ""
         while True:
@@ -490,7 +492,7 @@ class Agent:
                 self._relieve()
             begun = newly_begun(self._roster, self._processes, moment)
             if begun:
-                self._gateway.post(Begun(begun))
+                self._gateway.post(BegunTasks(begun))
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and mono_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = mono_s
@@ -585,7 +587,7 @@ async def run_agent(settings: AgentSettings) -> int:
     if settings.token or settings.secret:
         hide_memory()
     collect_seldom()
-    host = Host(settings.rules, settings.memory_bytes, say, settings.confines)
+    host = HostEnvironments(settings.rules, settings.memory_bytes, say, settings.confines)
     try:
         host.open()
     except EnvironmentUnavailable as error:

@@ -20,7 +20,7 @@ from federation.transport import TlsSettings
 from gateway.base.clocks import mono_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
 from gateway.sessions.driving import drive, settle
-from gateway.worker.outbox import Outbox
+from gateway.worker.outbox import WorkerOutbox
 
 UNHEARD_S: Final = 5.0  # after this time without a gateway the user is told
 STAYS_S: Final = 5.0  # after this time in a session, a refusal counts as a new one
@@ -68,7 +68,7 @@ class WorkerConversation:
         self._tls = tls
         self._give_up_s = give_up_s
         self._say = say
-        self._outbox = Outbox()
+        self._outbox = WorkerOutbox()
         self._was_told = False
         self._conversation = Conversation(self, hello, credentials, secrets.token_bytes)
         self.hear = hear

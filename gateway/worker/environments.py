@@ -14,11 +14,11 @@ from typing import Final
 import trio
 
 from federation.messages.environments import Environment
-from gateway.worker.isolation.homes import BARE, Home, key_of
-from gateway.worker.isolation.host import EnvironmentUnavailable, Host
-from gateway.worker.pieces import Piece, SlotBook, Terms
+from gateway.worker.isolation.homes import BARE, SlotHome, key_of
+from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
+from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook
 from gateway.worker.slot.process import SlotProcess
-from gateway.worker.task_book import Roster
+from gateway.worker.task_book import TaskBook
 
 PATIENCE_S: Final = 1.0  # an environment that takes longer holds up no slot that the gateway counts
 REFUSED_S: Final = 30.0  # an environment that could not be made is not retried for this time
@@ -41,11 +41,11 @@ class Environments:
 
     def __init__(
         self,
-        roster: Roster,
-        host: Host,
+        roster: TaskBook,
+        host: HostEnvironments,
         processes: Sequence[SlotProcess],
         *,
-        fail: Callable[[Terms, int, str, str], None],
+        fail: Callable[[AssignmentTerms, int, str, str], None],
         hand_back: Callable[[frozenset[bytes]], None],
         feed: Callable[[], None],
         busy_s: Callable[[], list[float]],
@@ -63,7 +63,7 @@ class Environments:
         self._unhoused: dict[str, set[bytes]] = {}  # functions whose environment is being made
         self._refused: dict[str, tuple[float, str]] = {}  # failed environments: when and why
         self._slow: set[str] = set()  # environments being made that take long
-        self._bad_starts: Counter[Home] = Counter()
+        self._bad_starts: Counter[SlotHome] = Counter()
         self._one_by_one = trio.CapacityLimiter(1)
 
     # --- functions -------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Environments:
         """Report all queued tasks of a function as impossible here."""
         self._report(self._roster.evict(function), text)
 
-    def _report(self, pieces: Iterable[Piece], text: str) -> None:
+    def _report(self, pieces: Iterable[AgentBundle], text: str) -> None:
         for piece in pieces:
             for task in range(piece.first, piece.stop):
                 self._fail(piece.terms, task, "environment", text)
@@ -172,7 +172,7 @@ class Environments:
             else:
                 self._processes[slot.index].kill()
 
-    def started(self, home: Home) -> None:
+    def started(self, home: SlotHome) -> None:
         """Note that a slot of this home is ready."""
         del self._bad_starts[home]
 
@@ -196,7 +196,7 @@ class Environments:
         slot.moves_to = BARE
         return True
 
-    def _give_up(self, home: Home, text: str, *, is_for_long: bool) -> None:
+    def _give_up(self, home: SlotHome, text: str, *, is_for_long: bool) -> None:
         """Fail the tasks of a home; its environment is made anew when it is needed again."""
         self._host.forget(home)
         if is_for_long:

@@ -24,7 +24,7 @@ class MetadataError(Exception):
     """The metadata service gave no answer, or no usable one."""
 
 
-class Source(Protocol):
+class NoticeSource(Protocol):
     """A source of notices."""
 
     def get(self, path: str) -> str | None:
@@ -58,7 +58,7 @@ class Relayed:
         return self._folder / path.replace("/", "-")
 
 
-def source(address: str) -> Source:
+def source(address: str) -> NoticeSource:
     """Return the source for an address: a metadata service, `http://…`, or a folder of notices."""
     return Relayed(address) if address.startswith("/") else Metadata(address)
 

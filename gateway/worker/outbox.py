@@ -11,7 +11,7 @@ from federation.messages.messages import Report
 MERGED_BYTES_MAX: Final = 256 << 10
 
 
-class Outbox:
+class WorkerOutbox:
     """Messages in the order in which they are sent."""
 
     def __init__(self) -> None:

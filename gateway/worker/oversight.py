@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.worker.isolation.limits import describe_memory
-from gateway.worker.pieces import SlotBook, Terms
+from gateway.worker.pieces import AssignmentTerms, SlotBook
 from gateway.worker.slot.meter import Moment
-from gateway.worker.slot.process import NOBODY, Doom, SlotProcess
-from gateway.worker.task_book import Roster
+from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
+from gateway.worker.task_book import TaskBook
 
 # for a slot: allows for a busy host, and a container that is unpacked
 START_MAX_NS: Final = 120 * 10**9
@@ -33,7 +33,7 @@ def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
 
 
 def oversee(
-    roster: Roster, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
+    roster: TaskBook, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
 ) -> None:
     """Check all slots: kill the process of one that is over a limit, or whose task is.
 
@@ -44,7 +44,7 @@ def oversee(
 
 
 def _oversee_one(
-    roster: Roster, slot: SlotBook, process: SlotProcess, limit_bytes: int, moment: Moment
+    roster: TaskBook, slot: SlotBook, process: SlotProcess, limit_bytes: int, moment: Moment
 ) -> None:
     now_ns = moment.now_ns
     at_s = busy_s(slot, process, moment)
@@ -53,7 +53,7 @@ def _oversee_one(
     limit_s = running[0].timeout_s if running else None
     if limit_s is not None and at_s > limit_s:
         text = f"the task exceeded its time limit of {limit_s:g} s and was stopped"
-        process.kill(Doom(number, "timeout", text))
+        process.kill(KillReason(number, "timeout", text))
     if running:
         _heed_notice(roster, process, number, running, now_ns)
     if not slot.chunks or process.is_sending or _is_at_its_work(slot, process):
@@ -69,7 +69,9 @@ def _oversee_one(
         process.kill()  # another site's processes end with its tasks
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(
-            Doom(NOBODY, "environment", f"the slot did not start within {START_MAX_NS / 1e9:g} s")
+            KillReason(
+                NOBODY, "environment", f"the slot did not start within {START_MAX_NS / 1e9:g} s"
+            )
         )
     used_bytes = process.memory_bytes() if limit_bytes else 0
     if used_bytes > limit_bytes or process.lost_memory:
@@ -79,7 +81,7 @@ def _oversee_one(
         text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
             text = f"the task exceeded the memory limit of its slot, {limit_bytes:,} bytes"
-        process.kill(Doom(blamed, "memory", text))
+        process.kill(KillReason(blamed, "memory", text))
 
 
 def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
@@ -90,7 +92,11 @@ def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
 
 
 def _heed_notice(
-    roster: Roster, process: SlotProcess, number: int, running: tuple[Terms, int], now_ns: int
+    roster: TaskBook,
+    process: SlotProcess,
+    number: int,
+    running: tuple[AssignmentTerms, int],
+    now_ns: int,
 ) -> None:
     """Stop a task whose slot is needed, when its grace period is over."""
     stops_ns = roster.stops_ns(running[0].assignment, running[1])
@@ -99,11 +105,13 @@ def _heed_notice(
         return
     process.tell_stop(number, stops_ns)
     if now_ns >= stops_ns:
-        process.kill(Doom(number, "preempted", "the task was stopped to make room for other work"))
+        process.kill(
+            KillReason(number, "preempted", "the task was stopped to make room for other work")
+        )
 
 
 def newly_begun(
-    roster: Roster, processes: Sequence[SlotProcess], moment: Moment
+    roster: TaskBook, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[list[int]]:
     """Return tasks that have run for a while and are not reported yet, in the format of Begun."""
     found = []
@@ -120,7 +128,7 @@ def newly_begun(
 
 
 def pulse_of(
-    roster: Roster, processes: Sequence[SlotProcess], moment: Moment
+    roster: TaskBook, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[dict[str, Any]]:
     """Return the state of each slot, in the format of a Pulse."""
     slots = []

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from federation.ranges import RangeSet
-from gateway.worker.isolation.homes import BARE, Home
+from gateway.worker.isolation.homes import BARE, SlotHome
 from gateway.worker.slot.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AssignmentTerms:
     """The terms of an assignment, common to all its tasks."""
 
     assignment: int
@@ -25,14 +25,14 @@ class Terms:
 
 
 @dataclass(slots=True)
-class Piece:
+class AgentBundle:
     """Contiguous tasks of one assignment, with their arguments.
 
     Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they are sent
     one at a time, so that the one at fault is clear.
     """
 
-    terms: Terms
+    terms: AssignmentTerms
     first: int
     arguments: list[bytes]
     alone: bool = False
@@ -42,21 +42,21 @@ class Piece:
         """The number after its last task's."""
         return self.first + len(self.arguments)
 
-    def cut(self, first: int, stop: int) -> "Piece":
+    def cut(self, first: int, stop: int) -> "AgentBundle":
         """Return the part [first, stop)."""
         part = self.arguments[first - self.first : stop - self.first]
-        return Piece(self.terms, first, part, self.alone)
+        return AgentBundle(self.terms, first, part, self.alone)
 
 
 @dataclass(slots=True)
-class Chunk:
+class SlotBundle:
     """A piece at a slot, as the slot's tasks from `number` on.
 
     Tasks before `reported` are settled; tasks from `live` on were taken back.
     """
 
     number: int
-    piece: Piece
+    piece: AgentBundle
     reported: int
     live: int
 
@@ -64,7 +64,7 @@ class Chunk:
         """Return the job's number of the slot's task `number`."""
         return self.piece.first + number - self.number
 
-    def part(self, low: int, high: int) -> Piece:
+    def part(self, low: int, high: int) -> AgentBundle:
         """Return the slot's tasks [low, high) as a piece."""
         return self.piece.cut(self.task(low), self.task(high))
 
@@ -81,13 +81,13 @@ class SlotBook:
     """The state of one slot process, from its start to its end."""
 
     index: int
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[SlotBundle] = field(default_factory=deque)
     next_number: int = 0
     is_ready: bool = False
     freeze: Freeze | None = None
     is_forsaken: bool = False  # its work is abandoned: it is being killed
-    home: Home = BARE
-    moves_to: Home | None = None  # it is being killed, to restart in another home
+    home: SlotHome = BARE
+    moves_to: SlotHome | None = None  # it is being killed, to restart in another home
     worked_ns: int = 0  # by its reports
     meter: Meter = field(default_factory=Meter)
     told: int = -1  # the last of its tasks that was reported as begun
@@ -117,21 +117,21 @@ class SlotBook:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldAssignment:
     """An assignment that is not settled yet. `left` are the tasks the gateway waits for."""
 
-    terms: Terms
+    terms: AssignmentTerms
     left: RangeSet
     cancelled: RangeSet = field(default_factory=RangeSet)
     stops: list[tuple[int, int, int]] = field(default_factory=list)  # first, stop, when (ns)
 
 
 def cut_out(
-    queue: Iterable[Piece], assignment: int, first: int, stop: int
-) -> tuple[deque[Piece], RangeSet]:
+    queue: Iterable[AgentBundle], assignment: int, first: int, stop: int
+) -> tuple[deque[AgentBundle], RangeSet]:
     """Return a queue without an assignment's tasks of [first, stop), and the tasks removed."""
     taken = RangeSet()
-    kept: deque[Piece] = deque()
+    kept: deque[AgentBundle] = deque()
     for piece in queue:
         low, high = max(first, piece.first), min(stop, piece.stop)
         if piece.terms.assignment != assignment or low >= high:

@@ -24,7 +24,13 @@ from federation.sessions.task_passes import (
 )
 from federation.transport import TlsSettings
 from gateway.base.values import KnobError
-from gateway.config.environments import FREE, Confines, Rules, read_rules, rules_from_json
+from gateway.config.environments import (
+    FREE,
+    Confines,
+    EnvironmentRules,
+    read_rules,
+    rules_from_json,
+)
 from gateway.worker.interruption import POLL_S
 from gateway.worker.isolation.secrecy import take_variable
 
@@ -56,7 +62,7 @@ class AgentSettings:
     interruptions: str = ""
     interruptions_s: float = POLL_S
     heeds_rebalance: bool = False
-    rules: Rules | None = None
+    rules: EnvironmentRules | None = None
     confines: Confines = FREE
     gpus: tuple[str, ...] = ()
     tasks_dial: str = ""
@@ -142,7 +148,7 @@ def read_arguments() -> AgentSettings:
     )
 
 
-def read_rules_file(path: str) -> Rules:
+def read_rules_file(path: str) -> EnvironmentRules:
     """Read the rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
     try:
         table = tomllib.loads(Path(path).read_text())

@@ -17,8 +17,16 @@ from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.scheduler.model.durations import Durations
-from gateway.worker.isolation.homes import BARE, Home
-from gateway.worker.pieces import Chunk, Freeze, Held, Piece, SlotBook, Terms, cut_out
+from gateway.worker.isolation.homes import BARE, SlotHome
+from gateway.worker.pieces import (
+    AgentBundle,
+    AssignmentTerms,
+    Freeze,
+    HeldAssignment,
+    SlotBook,
+    SlotBundle,
+    cut_out,
+)
 
 CHUNK_S: Final = 0.05
 CHUNK_TASKS_MAX: Final = 1000
@@ -32,7 +40,7 @@ LEVEL_S: Final = 0.005
 MOVE_S: Final = 0.5
 
 
-class Roster:
+class TaskBook:
     """The books of one agent with a number of slots."""
 
     def __init__(
@@ -43,21 +51,21 @@ class Roster:
         self._usual = usual  # the environment of other sites' work that names none
         # of functions that have one, the keys of their homes
         self.environments: dict[bytes, str] = {}
-        self._homes: dict[tuple[bytes, str, int], Home] = {}
+        self._homes: dict[tuple[bytes, str, int], SlotHome] = {}
         self.slots = [SlotBook(index) for index in range(slots)]
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldAssignment] = {}
         self.known: set[bytes] = set()  # the functions that are here
-        self._queue: deque[Piece] = deque()
+        self._queue: deque[AgentBundle] = deque()
         self._durations = Durations()
 
     # --- assignments ---------------------------------------------------------------------------
 
-    def assign(self, terms: Terms, first: int, arguments: list[bytes]) -> None:
+    def assign(self, terms: AssignmentTerms, first: int, arguments: list[bytes]) -> None:
         """Add an assignment to the queue, unless it is known."""
         if arguments and terms.assignment not in self.held:
             left = RangeSet([(first, first + len(arguments))])
-            self.held[terms.assignment] = Held(terms, left)
-            self._queue.append(Piece(terms, first, arguments, alone=terms.wary))
+            self.held[terms.assignment] = HeldAssignment(terms, left)
+            self._queue.append(AgentBundle(terms, first, arguments, alone=terms.wary))
 
     @property
     def functions(self) -> set[bytes]:
@@ -71,7 +79,7 @@ class Roster:
 
     # --- feeding slots -------------------------------------------------------------------------
 
-    def feed(self) -> Iterator[tuple[SlotBook, Chunk]]:
+    def feed(self) -> Iterator[tuple[SlotBook, SlotBundle]]:
         """Give chunks to slots that have room, one at a time; empty slots come first."""
         waiting = sum(len(piece.arguments) for piece in self._runnable())
         for depth in (0, 1):
@@ -85,19 +93,19 @@ class Roster:
                         waiting -= len(chunk.piece.arguments)
                         yield slot, chunk
 
-    def _runnable(self) -> Iterator[Piece]:
+    def _runnable(self) -> Iterator[AgentBundle]:
         return (piece for piece in self._queue if piece.terms.function in self.known)
 
     # --- homes -----------------------------------------------------------------------------------
 
-    def home_of(self, terms: Terms) -> Home:
+    def home_of(self, terms: AssignmentTerms) -> SlotHome:
         """Return the home of tasks under these terms; their function is here."""
         apart = terms.origin if self._keeps_apart else ""
         key = (terms.function, apart, terms.gpus)
         home = self._homes.get(key)
         if home is None:
             environment = self.environments.get(terms.function) or (self._usual if apart else "")
-            home = self._homes[key] = Home(environment, apart, terms.gpus)
+            home = self._homes[key] = SlotHome(environment, apart, terms.gpus)
         return home
 
     def settle_in(self, function: bytes, environment: str) -> None:
@@ -111,7 +119,7 @@ class Roster:
         for key in [key for key in self._homes if key[0] == function]:
             del self._homes[key]
 
-    def _next_for(self, slot: SlotBook) -> Piece | None:
+    def _next_for(self, slot: SlotBook) -> AgentBundle | None:
         """Return the first piece that a slot can run in its present home.
 
         None as well if the head of the queue has no slot in its home, and could have this one: it
@@ -128,7 +136,7 @@ class Roster:
             return None
         return next((each for each in pieces if self.home_of(each.terms) == slot.home), None)
 
-    def _is_homeless(self, home: Home) -> bool:
+    def _is_homeless(self, home: SlotHome) -> bool:
         return all((slot.moves_to or slot.home) != home for slot in self.slots)
 
     def _gpus_to_have(self, mover: SlotBook) -> int:
@@ -155,7 +163,7 @@ class Roster:
         moved: list[SlotBook] = []
         if not self.may_move:
             return moved
-        waiting: dict[Home, list[Piece]] = {}
+        waiting: dict[SlotHome, list[AgentBundle]] = {}
         for piece in self._runnable():
             waiting.setdefault(self.home_of(piece.terms), []).append(piece)
         for home, pieces in waiting.items():
@@ -169,7 +177,9 @@ class Roster:
                 moved += self._move(slot, home)
         return moved
 
-    def _slots_worth(self, home: Home, pieces: list[Piece], busy_s: Sequence[float]) -> int:
+    def _slots_worth(
+        self, home: SlotHome, pieces: list[AgentBundle], busy_s: Sequence[float]
+    ) -> int:
         """Return how many slots the queued tasks of a home keep busy for longer than a move."""
         there = [slot for slot in self.slots if (slot.moves_to or slot.home) == home]
         least = int(all(busy_s[slot.index] > MOVE_S for slot in there))
@@ -183,7 +193,7 @@ class Roster:
         )
         return max(least, min(tasks, int(worth_s / MOVE_S)))
 
-    def _mover(self, home: Home, waiting: Iterable[Home]) -> SlotBook | None:
+    def _mover(self, home: SlotHome, waiting: Iterable[SlotHome]) -> SlotBook | None:
         """Return the idle slot best spared: a bare one, or one whose home has no queued tasks."""
         is_homeless = self._is_homeless(home)
         wanted = set(waiting)
@@ -206,7 +216,7 @@ class Roster:
             default=None,
         )
 
-    def _move(self, slot: SlotBook, home: Home) -> list[SlotBook]:
+    def _move(self, slot: SlotBook, home: SlotHome) -> list[SlotBook]:
         """Move a slot, and have idle slots release the GPUs that it needs."""
         moved = [slot]
         slot.moves_to, slot.is_forsaken = home, True
@@ -234,22 +244,22 @@ class Roster:
             if slot.home not in dry and slot.unstarted(at)
         ]
 
-    def evict(self, function: bytes) -> list[Piece]:
+    def evict(self, function: bytes) -> list[AgentBundle]:
         """Give up all queued tasks of a function; they must be reported as failed."""
         return self._evict([each for each in self._queue if each.terms.function == function])
 
-    def evict_home(self, home: Home) -> list[Piece]:
+    def evict_home(self, home: SlotHome) -> list[AgentBundle]:
         """Give up all queued tasks of a home; they must be reported as failed."""
         return self._evict([each for each in self._runnable() if self.home_of(each.terms) == home])
 
-    def _evict(self, pieces: list[Piece]) -> list[Piece]:
+    def _evict(self, pieces: list[AgentBundle]) -> list[AgentBundle]:
         gone = set(map(id, pieces))
         self._queue = deque(piece for piece in self._queue if id(piece) not in gone)
         for piece in pieces:
             self._settle(piece.terms.assignment, piece.first, piece.stop)
         return pieces
 
-    def _may_wait(self, slot: SlotBook, piece: Piece) -> bool:
+    def _may_wait(self, slot: SlotBook, piece: AgentBundle) -> bool:
         """Whether a slot that has a chunk may have this one as well: if both are short."""
         if piece.alone or slot.chunks[0].piece.alone or slot.home.gpus:
             return False  # only running tasks hold GPUs, never queued ones
@@ -259,7 +269,7 @@ class Roster:
                 return False
         return True
 
-    def _give(self, slot: SlotBook, piece: Piece, waiting: int) -> Chunk:
+    def _give(self, slot: SlotBook, piece: AgentBundle, waiting: int) -> SlotBundle:
         tasks = min(self._chunk_tasks(piece, waiting), len(piece.arguments))
         taken = piece.cut(piece.first, piece.first + tasks)
         at = next(at for at, queued in enumerate(self._queue) if queued is piece)
@@ -269,11 +279,11 @@ class Roster:
             self._queue[at] = piece.cut(piece.first + tasks, piece.stop)
         number = slot.next_number
         slot.next_number += tasks
-        chunk = Chunk(number, taken, reported=number, live=slot.next_number)
+        chunk = SlotBundle(number, taken, reported=number, live=slot.next_number)
         slot.chunks.append(chunk)
         return chunk
 
-    def _chunk_tasks(self, piece: Piece, waiting: int) -> int:
+    def _chunk_tasks(self, piece: AgentBundle, waiting: int) -> int:
         task_s = self._durations.of(piece.terms.function)
         if task_s is None or piece.alone:
             return 1
@@ -304,7 +314,7 @@ class Roster:
 
     def report(
         self, slot: SlotBook, number: int, tasks: int, wall_ns: int
-    ) -> tuple[Terms, int] | None:
+    ) -> tuple[AssignmentTerms, int] | None:
         """Book results of a slot's tasks from `number` on; return their terms and first task.
 
         None when they are not the slot's to report.
@@ -326,7 +336,7 @@ class Roster:
         stop = chunk.live if slot.freeze is None else min(slot.freeze.bound, chunk.live)
         return chunk.reported >= stop
 
-    def finish(self, slot: SlotBook) -> list[Piece]:
+    def finish(self, slot: SlotBook) -> list[AgentBundle]:
         """End a slot's chunk, and queue its unstarted tasks again.
 
         Returns the tasks among them that must be reported as cancelled.
@@ -337,7 +347,7 @@ class Roster:
             slot.meter.rest()
         return self._take_back([chunk.part(chunk.reported, chunk.live)])
 
-    def running(self, slot: SlotBook, started: int) -> tuple[Terms, int] | None:
+    def running(self, slot: SlotBook, started: int) -> tuple[AssignmentTerms, int] | None:
         """Return the task of the slot's number `started`, if it is an unreported one of its own."""
         for chunk in slot.chunks:
             if chunk.reported <= started < chunk.live:
@@ -359,10 +369,10 @@ class Roster:
         if not left:
             del self.held[assignment]
 
-    def _take_back(self, pieces: Iterable[Piece]) -> list[Piece]:
+    def _take_back(self, pieces: Iterable[AgentBundle]) -> list[AgentBundle]:
         """Put tasks back at the head of the queue; return those that were cancelled meanwhile."""
-        cancelled: list[Piece] = []
-        kept: list[Piece] = []
+        cancelled: list[AgentBundle] = []
+        kept: list[AgentBundle] = []
         for piece in pieces:
             if not piece.arguments:
                 continue
@@ -417,7 +427,7 @@ class Roster:
             slot.freeze = Freeze(slot.reached(started) + 1)
         return slot.freeze
 
-    def reclaim(self, slot: SlotBook, freeze: Freeze, started: int) -> list[Piece]:
+    def reclaim(self, slot: SlotBook, freeze: Freeze, started: int) -> list[AgentBundle]:
         """Queue the tasks again that a slot will never start, now that it must have seen its limit.
 
         `started` is its position now. Nothing happens if it has died meanwhile, or has ended its
@@ -425,7 +435,7 @@ class Roster:
         """
         if slot.freeze is not freeze or self.slots[slot.index] is not slot:
             return []
-        pieces: list[Piece] = []
+        pieces: list[AgentBundle] = []
         after = slot.reached(started) + 1
         for chunk in slot.chunks:
             low = max(freeze.bound, after, chunk.reported, chunk.number)
@@ -444,7 +454,7 @@ class Roster:
             for slot, at in zip(self.slots, started, strict=True)
         )
 
-    def _dry(self) -> set[Home]:
+    def _dry(self) -> set[SlotHome]:
         """Return the homes of idle slots: only tasks of these homes can go to them."""
         return {slot.home for slot in self.slots if slot.has_room and not slot.chunks}
 
@@ -468,14 +478,14 @@ class Roster:
 
     # --- ends of slots and sessions ------------------------------------------------------------
 
-    def died(self, slot: SlotBook, started: int, *, is_at_fault: bool) -> list[Piece]:
+    def died(self, slot: SlotBook, started: int, *, is_at_fault: bool) -> list[AgentBundle]:
         """Queue the tasks of a dead slot again, without its task `started` if that fails.
 
         Those before `started` are sent one by one: see `gateway.worker.fault`.
 
         Returns the tasks that must be reported as cancelled.
         """
-        pieces: list[Piece] = []
+        pieces: list[AgentBundle] = []
         for chunk in slot.chunks:
             low, high = chunk.reported, chunk.live
             middle = min(max(low, started), high)

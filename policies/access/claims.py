@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.clocks import UtcS
-from policies.parties import ALL, Party, Whose
+from policies.parties import ALL, Owner, Party
 from policies.tariffs import Tariff
 
 SLOTS_MAX: Final = 10**8
@@ -83,7 +83,7 @@ REST: Final = Claim(ALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class ReservedSlots:
     """Slots that are reserved for a party.
 
     Attributes:
@@ -110,7 +110,7 @@ class Seats:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ClaimLevel:
     """A claim in slots."""
 
     guaranteed: int
@@ -130,7 +130,7 @@ class Claims:
     """
 
     named: tuple[Claim, ...] = ()
-    reserved: tuple[Seats, ...] = ()
+    reserved: tuple[ReservedSlots, ...] = ()
 
     def __post_init__(self) -> None:
         names = [str(each.who) for each in self.named]
@@ -158,11 +158,11 @@ class Claims:
         """Whether there are no claims or reservations, so that everything is open to all."""
         return not self.named and not self.reserved
 
-    def of(self, whose: Whose) -> int:
+    def of(self, whose: Owner) -> int:
         """Return the index of the claim of an owner's work, except work in a reservation."""
         return next(at for at, each in enumerate(self.all) if each.who.includes(whose))
 
-    def levels(self, total: int) -> list[Level]:
+    def levels(self, total: int) -> list[ClaimLevel]:
         """Convert the claims to slots, for a total.
 
         When there are fewer slots than are guaranteed, the first claims get theirs first, and
@@ -173,7 +173,7 @@ class Claims:
         for seats in self.reserved:
             slots = min(seats.slots, left)
             left -= slots
-            reserved.append(Level(slots, slots, slots))
+            reserved.append(ClaimLevel(slots, slots, slots))
         room = left
         found = []
         for each in (*self.named, REST):
@@ -181,25 +181,25 @@ class Claims:
             left -= guaranteed
             most = min(room, guaranteed + each.borrows.of(total))
             kept = guaranteed - each.lends.of(guaranteed)
-            found.append(Level(guaranteed, kept, most))
+            found.append(ClaimLevel(guaranteed, kept, most))
         return found + reserved
 
 
-def more(levels: Sequence[Level], used: Mapping[int, int], total: int, claim: int) -> int:
+def more(levels: Sequence[ClaimLevel], used: Mapping[int, int], total: int, claim: int) -> int:
     """Return how many more slots the work of a claim may take now."""
     kept = sum(max(0, each.kept - used.get(at, 0)) for at, each in enumerate(levels) if at != claim)
     free = total - sum(used.values()) - kept
     return max(0, min(levels[claim].most - used.get(claim, 0), free))
 
 
-def excess(levels: Sequence[Level], used: Mapping[int, int]) -> dict[int, int]:
+def excess(levels: Sequence[ClaimLevel], used: Mapping[int, int]) -> dict[int, int]:
     """Return the slots, by claim, that its work holds beyond its limit."""
     found = {at: used.get(at, 0) - each.most for at, each in enumerate(levels)}
     return {at: slots for at, slots in found.items() if slots > 0}
 
 
 def called_back(
-    levels: Sequence[Level], used: Mapping[int, int], wanted: Mapping[int, int], total: int
+    levels: Sequence[ClaimLevel], used: Mapping[int, int], wanted: Mapping[int, int], total: int
 ) -> dict[int, int]:
     """Return the slots, by claim, that its work must give up for claims below their guarantee.
 

@@ -13,8 +13,8 @@ from math import inf
 from typing import Final
 
 from federation.clocks import UtcS
-from policies.access.windows import Plan, Span
-from policies.parties import ANOTHER_SITE, Kind, Party, Whose
+from policies.access.windows import WindowPlan, WindowSpan
+from policies.parties import ANOTHER_SITE, Owner, Party, PartyKind
 from policies.tariffs import PriceClass
 
 # In a rule's pools: all pools of other sites.
@@ -22,12 +22,12 @@ ELSEWHERE: Final = "elsewhere"
 RULES_MAX: Final = 1_000
 NO_WINDOW: Final = ""
 # The kinds of party that make a rule an allow-list; members of a project may be from any site.
-_OF_OTHERS: Final = frozenset({Kind.SITE, Kind.OTHERS, Kind.ALL})
-_OF_OURS: Final = frozenset({Kind.GROUP, Kind.PROJECT, Kind.OURS, Kind.ALL})
+_OF_OTHERS: Final = frozenset({PartyKind.SITE, PartyKind.OTHERS, PartyKind.ALL})
+_OF_OURS: Final = frozenset({PartyKind.GROUP, PartyKind.PROJECT, PartyKind.OURS, PartyKind.ALL})
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class EntitlementRule:
     """One rule. An empty set or None does not narrow it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Rule:
         """The slots that one user may have by it, if no other user has any."""
         return min(_or_inf(self.slots_max), _or_inf(self.user_slots_max))
 
-    def includes(self, whose: Whose) -> bool:
+    def includes(self, whose: Owner) -> bool:
         """Whether the rule applies to an owner's work."""
         return any(party.includes(whose) for party in self.who)
 
@@ -103,12 +103,12 @@ class Rule:
 class Work:
     """Work that a user wants to run; without a class, any class."""
 
-    whose: Whose
+    whose: Owner
     priority: float = -inf
     price_class: PriceClass | None = None
 
 
-class Why(StrEnum):
+class EntitlementReason(StrEnum):
     """The reason of a verdict. Answers carry the value."""
 
     OPEN = "open"  # no rule allows their kind anything by name: all may
@@ -120,11 +120,11 @@ class Why(StrEnum):
     DENIED = "denied"
 
 
-YES: Final = frozenset({Why.OPEN, Why.ALLOWED})
+YES: Final = frozenset({EntitlementReason.OPEN, EntitlementReason.ALLOWED})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EntitlementVerdict:
     """Yes or no, the reason, and the rule that decided, if any.
 
     Attributes:
@@ -133,9 +133,9 @@ class Verdict:
         slots_max: the most that one user's work may have, if no other user has any; inf: all.
     """
 
-    why: Why
-    rule: Rule | None = None
-    fits: tuple[Rule, ...] = ()
+    why: EntitlementReason
+    rule: EntitlementRule | None = None
+    fits: tuple[EntitlementRule, ...] = ()
     slots_max: float = 0
 
     @property
@@ -144,8 +144,8 @@ class Verdict:
         return self.why in YES
 
 
-_OPEN: Final = Verdict(Why.OPEN, slots_max=inf)
-_NOT_ALLOWED: Final = Verdict(Why.NOT_ALLOWED)
+_OPEN: Final = EntitlementVerdict(EntitlementReason.OPEN, slots_max=inf)
+_NOT_ALLOWED: Final = EntitlementVerdict(EntitlementReason.NOT_ALLOWED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +156,18 @@ class Entitlements:
         file: the file that contains them.
     """
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[EntitlementRule, ...] = ()
     file: str = field(default="", compare=False)
 
-    def place(self, rule: Rule) -> str:
+    def place(self, rule: EntitlementRule) -> str:
         """Return the location of a rule, `site.toml:12`."""
         return f"{self.file}:{rule.line}" if self.file else f"line {rule.line}"
 
-    def is_closed(self, whose: Whose) -> bool:
+    def is_closed(self, whose: Owner) -> bool:
         """Whether this kind, this site's users or other sites, may do only what a rule allows."""
         return any(rule.allows and _is_list(rule, bool(whose.site)) for rule in self.rules)
 
-    def verdict(self, work: Work, pool: str, window: str) -> Verdict:
+    def verdict(self, work: Work, pool: str, window: str) -> EntitlementVerdict:
         """Return whether work may run in a pool during a window of it, or NO_WINDOW."""
         about = sorted(
             (each for each in self.rules if each.covers(pool) and each.includes(work.whose)),
@@ -175,7 +175,7 @@ class Entitlements:
         )
         denied = next((r for r in about if not r.allows and r.holds_in(window)), None)
         if denied is not None:
-            return Verdict(Why.DENIED, denied)
+            return EntitlementVerdict(EntitlementReason.DENIED, denied)
         if not self.is_closed(work.whose):
             return _OPEN
         allowing = [rule for rule in about if rule.allows]
@@ -183,17 +183,17 @@ class Entitlements:
             return _NOT_ALLOWED
         holding = [rule for rule in allowing if rule.holds_in(window)]
         if not holding:
-            return Verdict(Why.NOT_NOW, allowing[0])
+            return EntitlementVerdict(EntitlementReason.NOT_NOW, allowing[0])
         return _fit(work, holding)
 
-    def fitting(self, work: Work) -> Verdict:
+    def fitting(self, work: Work) -> EntitlementVerdict:
         """Return the rules that work fits into in some pool at some time, apart from denials."""
         if not self.is_closed(work.whose):
             return _OPEN
         about = [each for each in self.rules if each.allows and each.includes(work.whose)]
         return _fit(work, sorted(about, key=_key)) if about else _NOT_ALLOWED
 
-    def explain(self, verdict: Verdict, work: Work) -> str:
+    def explain(self, verdict: EntitlementVerdict, work: Work) -> str:
         """Explain a negative verdict, with its rule and the rule's location."""
         rule, user = verdict.rule, work.whose.user
         if rule is None:
@@ -201,16 +201,16 @@ class Entitlements:
             return f"no [[entitlement]]{where} allows the work of {user}"
         end = f"({self.place(rule)}: {rule})"
         match verdict.why:
-            case Why.NOT_NOW:
+            case EntitlementReason.NOT_NOW:
                 windows = ", ".join(sorted(rule.windows))
                 return f"the work of {user} is allowed only in window {windows} {end}"
-            case Why.OVER_PRIORITY:
+            case EntitlementReason.OVER_PRIORITY:
                 most = _or_inf(rule.priority_max)
                 return (
                     f"the priority of the work is {work.priority:g}, the limit of {user} is "
                     f"{most:g} {end}"
                 )
-            case Why.OTHER_CLASS:
+            case EntitlementReason.OTHER_CLASS:
                 classes = " or ".join(sorted(rule.classes))
                 return (
                     f"the price class of the work is {work.price_class}, {user} may use "
@@ -229,34 +229,40 @@ class Entitlements:
         return max(found, default=0)
 
     @property
-    def users(self) -> Iterator[tuple[str, Rule]]:
+    def users(self) -> Iterator[tuple[str, EntitlementRule]]:
         """All users that rules name."""
         for rule in self.rules:
             for party in rule.who:
-                if party.kind is Kind.USER:
+                if party.kind is PartyKind.USER:
                     yield party.name, rule
 
 
 NO_ENTITLEMENTS: Final = Entitlements()
 
 # The order of verdicts of which one suffices: the best first.
-RANKS: Final = {why: at for at, why in enumerate(Why)}
+RANKS: Final = {why: at for at, why in enumerate(EntitlementReason)}
 
 
 def room(
-    verdict: Verdict, user: str, used: Callable[[Rule, str], int], *, of_queue: bool = False
+    verdict: EntitlementVerdict,
+    user: str,
+    used: Callable[[EntitlementRule, str], int],
+    *,
+    of_queue: bool = False,
 ) -> float:
     """Return how many more slots, or queued or running tasks, a user may have; inf: any number.
 
     Args:
         used: the count of all a rule's parties, or of one user of them if that is not empty.
     """
-    if verdict.why is Why.OPEN:
+    if verdict.why is EntitlementReason.OPEN:
         return inf
     return max((_left(rule, user, used, of_queue) for rule in verdict.fits), default=0)
 
 
-def _left(rule: Rule, user: str, used: Callable[[Rule, str], int], of_queue: bool) -> float:
+def _left(
+    rule: EntitlementRule, user: str, used: Callable[[EntitlementRule, str], int], of_queue: bool
+) -> float:
     together, each = rule.slots_max, rule.user_slots_max
     if of_queue:
         together, each = rule.queued_max, rule.user_queued_max
@@ -267,8 +273,8 @@ def _left(rule: Rule, user: str, used: Callable[[Rule, str], int], of_queue: boo
 
 
 def next_change(
-    entitlements: Entitlements, work: Work, pool: str, plan: Plan, from_s: UtcS, until_s: UtcS
-) -> tuple[Span, Verdict] | None:
+    entitlements: Entitlements, work: Work, pool: str, plan: WindowPlan, from_s: UtcS, until_s: UtcS
+) -> tuple[WindowSpan, EntitlementVerdict] | None:
     """Return the next change of the verdict on work in a pool, and its time; None: none by then."""
     spans = plan.spans(from_s, until_s)
     now = entitlements.verdict(work, pool, next(spans).named)
@@ -279,40 +285,42 @@ def next_change(
     return None
 
 
-def _fit(work: Work, rules: Iterable[Rule]) -> Verdict:
+def _fit(work: Work, rules: Iterable[EntitlementRule]) -> EntitlementVerdict:
     """Return which of the allowing rules the work fits into, by priority and class only."""
     low = [each for each in rules if work.priority <= _or_inf(each.priority_max)]
     if not low:
-        return Verdict(Why.OVER_PRIORITY, max(rules, key=lambda each: _or_inf(each.priority_max)))
+        return EntitlementVerdict(
+            EntitlementReason.OVER_PRIORITY, max(rules, key=lambda each: _or_inf(each.priority_max))
+        )
     fits = [
         each
         for each in low
         if not each.classes or work.price_class is None or work.price_class in each.classes
     ]
     if not fits:
-        return Verdict(Why.OTHER_CLASS, low[0])
+        return EntitlementVerdict(EntitlementReason.OTHER_CLASS, low[0])
     widest = max(fits, key=lambda each: each.slots_each)
-    return Verdict(Why.ALLOWED, widest, tuple(fits), widest.slots_each)
+    return EntitlementVerdict(EntitlementReason.ALLOWED, widest, tuple(fits), widest.slots_each)
 
 
-def _is_list(rule: Rule, of_others: bool) -> bool:
+def _is_list(rule: EntitlementRule, of_others: bool) -> bool:
     """Whether a rule names other sites or their users, or, otherwise, this site's users."""
     kinds = _OF_OTHERS if of_others else _OF_OURS
     return any(
-        party.kind in kinds or (party.kind is Kind.USER and ("@" in party.name) is of_others)
+        party.kind in kinds or (party.kind is PartyKind.USER and ("@" in party.name) is of_others)
         for party in rule.who
     )
 
 
-def _may_be_others(rule: Rule) -> bool:
+def _may_be_others(rule: EntitlementRule) -> bool:
     """Whether a rule applies to work of other sites, all or some of it."""
-    return _is_list(rule, True) or any(party.kind is Kind.PROJECT for party in rule.who)
+    return _is_list(rule, True) or any(party.kind is PartyKind.PROJECT for party in rule.who)
 
 
 def _or_inf(limit: float | None) -> float:
     return inf if limit is None else limit
 
 
-def _key(rule: Rule) -> str:
+def _key(rule: EntitlementRule) -> str:
     """A sort key that does not depend on the order of rules."""
     return str(rule)

@@ -34,7 +34,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from policies.access.shares import REST, FairShare, Share
-from policies.parties import Kind, Party, Whose
+from policies.parties import Owner, Party, PartyKind
 
 NS: Final = 10**9
 UNIT_BITS: Final = 30  # the initial weight of a nanosecond of usage, in bits, …
@@ -52,17 +52,17 @@ Place = tuple[Level, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class ShareNode:
     """A share in the tree. `path` leads to it from below the root, and ends with it."""
 
     name: str
     shares: int
     who: Party | None
-    each: Kind | None
-    path: tuple["Node", ...] = ()
+    each: PartyKind | None
+    path: tuple["ShareNode", ...] = ()
     is_written: bool = True
-    parts: list["Node"] = field(default_factory=list)  # its children from the configuration
-    children: dict[str, "Node"] = field(default_factory=dict)
+    parts: list["ShareNode"] = field(default_factory=list)  # its children from the configuration
+    children: dict[str, "ShareNode"] = field(default_factory=dict)
     used: int = 0  # nanoseconds of slot time, weighted
     held_ns: int = 0  # expected slot time of work that is handed out
     since_s: float = 0.0  # when it last got something, or began to wait; by the tree's own clock
@@ -74,7 +74,7 @@ class Node:
         """Its path, for people."""
         return "/".join(node.name for node in self.path)
 
-    def includes(self, whose: Whose) -> bool:
+    def includes(self, whose: Owner) -> bool:
         """Whether an owner's work belongs to it."""
         if self.who is not None:
             return self.who.includes(whose)
@@ -82,7 +82,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ShareStanding:
     """The state of a share.
 
     Attributes:
@@ -93,7 +93,7 @@ class Standing:
         place: 1 for the leaf with the next turn, of those that wait; None: not a waiting leaf.
     """
 
-    node: Node
+    node: ShareNode
     target: float
     used_s: float
     part: float
@@ -108,12 +108,14 @@ class Tree:
 
     def __init__(self, rules: FairShare) -> None:
         self.rules = rules
-        self.root = Node("", 1, None, rules.each)
+        self.root = ShareNode("", 1, None, rules.each)
         self._children = 0  # the number of unconfigured children
         self._forgot_s = -FORGET_S
-        self._waiting: dict[Node, None] = {}
-        self._queues: dict[Node, list[Node]] = {}  # by parent: its waiting children in order
-        self._walked: list[Node] = []  # the leaves in that order, once all were visited
+        self._waiting: dict[ShareNode, None] = {}
+        self._queues: dict[
+            ShareNode, list[ShareNode]
+        ] = {}  # by parent: its waiting children in order
+        self._walked: list[ShareNode] = []  # the leaves in that order, once all were visited
         self._seen_s: UtcS | None = None
         self._origin_s = UtcS(0.0)  # the moment whose weight is that of UNIT_BITS
         self._clock_s = 0.0  # seconds since then
@@ -153,7 +155,7 @@ class Tree:
 
     # --- owners of work -------------------------------------------------------------------------
 
-    def leaf_of(self, whose: Whose) -> Node:
+    def leaf_of(self, whose: Owner) -> ShareNode:
         """Return the leaf for an owner's work; create it if it is not in the configuration."""
         node = self.root
         while True:
@@ -167,7 +169,7 @@ class Tree:
             else:
                 return node
 
-    def _child(self, node: Node, name: str) -> Node:
+    def _child(self, node: ShareNode, name: str) -> ShareNode:
         found = node.children.get(name)
         if found is not None:
             return found
@@ -178,7 +180,7 @@ class Tree:
                 return node.children[REST]
             name = REST
         self._children += 1
-        made = node.children[name] = Node(name, 1, None, None, is_written=False)
+        made = node.children[name] = ShareNode(name, 1, None, None, is_written=False)
         made.path = (*node.path, made)
         return made
 
@@ -192,24 +194,24 @@ class Tree:
                 del node.children[child.name]
                 self._children -= 1
 
-    def _matters(self, node: Node) -> bool:
+    def _matters(self, node: ShareNode) -> bool:
         is_busy = node.jobs or node.held_ns or node in self._waiting
         return bool(node.is_written or is_busy or self.used_ns(node) >= NEGLIGIBLE_NS)
 
     # --- usage ----------------------------------------------------------------------------------
 
-    def used_ns(self, node: Node) -> float:
+    def used_ns(self, node: ShareNode) -> float:
         """Return the decayed slot time of a share, nanoseconds, as of the last `move_on`."""
         return node.used / self._weight
 
-    def charge(self, leaf: Node, wall_ns: int) -> None:
+    def charge(self, leaf: ShareNode, wall_ns: int) -> None:
         """Add slot time that ended just now."""
         used = wall_ns * self._weight
         self.root.used += used
         for node in leaf.path:
             node.used += used
 
-    def hold(self, leaf: Node, expected_ns: int) -> None:
+    def hold(self, leaf: ShareNode, expected_ns: int) -> None:
         """Hold the expected time of handed-out work; a negative time releases it."""
         self.root.held_ns += expected_ns
         for node in leaf.path:
@@ -217,7 +219,7 @@ class Tree:
 
     # --- order of turns -------------------------------------------------------------------------
 
-    def begin(self, leaves: Iterable[Node]) -> None:
+    def begin(self, leaves: Iterable[ShareNode]) -> None:
         """Set the leaves that have queued work: `turns` are theirs, until the next `begin`.
 
         Call it before handing out work, and also when nothing is queued: a leaf without queued work
@@ -230,11 +232,11 @@ class Tree:
         self._waiting = waiting
         self._forget_turns()
 
-    def turns(self) -> Iterable[Node]:
+    def turns(self) -> Iterable[ShareNode]:
         """Return the waiting leaves in the order of their turns; `gave` keeps that up to date."""
         return self._walked or self._walk()
 
-    def _walk(self) -> Iterator[Node]:
+    def _walk(self) -> Iterator[ShareNode]:
         if not self._queues:
             for node in self._waiting:
                 node.level = self._level(node)
@@ -248,14 +250,14 @@ class Tree:
             yield leaf
         self._walked = walked  # a complete walk, as for a worker without room: reuse it
 
-    def _turns_below(self, node: Node) -> Iterator[Node]:
+    def _turns_below(self, node: ShareNode) -> Iterator[ShareNode]:
         for child in self._queues.get(node, ()):
             if child in self._queues:
                 yield from self._turns_below(child)
             else:
                 yield child
 
-    def gave(self, leaf: Node) -> None:
+    def gave(self, leaf: ShareNode) -> None:
         """Note that a leaf got work: its wait starts again, and it moves back."""
         parent = self.root
         self._walked = []
@@ -272,16 +274,16 @@ class Tree:
         self._queues.clear()
         self._walked = []
 
-    def place(self, leaf: Node) -> Place:
+    def place(self, leaf: ShareNode) -> Place:
         """Return the place of a waiting leaf, by which jobs compare: the least goes first."""
         return tuple([node.level for node in leaf.path])
 
-    def is_ahead(self, leaf: Node, other: Node, held_ns: int) -> bool:
+    def is_ahead(self, leaf: ShareNode, other: ShareNode, held_ns: int) -> bool:
         """Whether a leaf goes before another, even if `held_ns` of the other's hold came back."""
         node, sibling = _parting(leaf, other)
         return self._level(node) < self._level(sibling, held_ns)
 
-    def turn(self, leaf: Node, others: Collection[Node], task_ns: int, tasks: int) -> int:
+    def turn(self, leaf: ShareNode, others: Collection[ShareNode], task_ns: int, tasks: int) -> int:
         """Return how many of so many tasks the first leaf gets at once, where others wait for them.
 
         As many as it takes until another leaf's turn. Or, where that is more, its part of the
@@ -294,7 +296,7 @@ class Tree:
             return 1
         return min(tasks, max(1 + due_ns // task_ns, int(tasks * _part(leaf, others))))
 
-    def _due_ns(self, leaf: Node, other: Node) -> int:
+    def _due_ns(self, leaf: ShareNode, other: ShareNode) -> int:
         """Return the slot time that a leaf can get before another goes first; -1: one is late."""
         node, sibling = _parting(leaf, other)
         if not (node.level[0] and sibling.level[0]):
@@ -302,18 +304,18 @@ class Tree:
         due = self._total(sibling) * node.shares // sibling.shares - self._total(node)
         return max(0, due // self._weight)
 
-    def _level(self, node: Node, less_ns: int = 0) -> Level:
+    def _level(self, node: ShareNode, less_ns: int = 0) -> Level:
         tie = (-node.shares, node.name)
         if node in self._waiting and self._clock_s - node.since_s >= self.rules.max_wait_s:
             return (False, node.since_s, *tie)
         return (True, (self._total(node) - less_ns * self._weight) / node.shares, *tie)
 
-    def _total(self, node: Node) -> int:
+    def _total(self, node: ShareNode) -> int:
         return node.used + node.held_ns * self._weight
 
     # --- inspection -----------------------------------------------------------------------------
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[ShareNode]:
         """Yield the root and all nodes below it, parents before their children."""
         stack = [self.root]
         while stack:
@@ -321,11 +323,11 @@ class Tree:
             yield node
             stack += reversed(node.children.values())
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ShareStanding]:
         """Return the state of each share; unconfigured ones only while they matter."""
         self._forget_turns()  # time has passed
         places = {leaf: number for number, leaf in enumerate(self.turns(), 1)}
-        found: list[Standing] = []
+        found: list[ShareStanding] = []
         targets = {self.root: 1.0}
         for node in self.nodes():
             if node not in targets:
@@ -337,7 +339,7 @@ class Tree:
                 continue
             is_waiting = node in self._waiting
             found.append(
-                Standing(
+                ShareStanding(
                     node=node,
                     target=targets[node],
                     used_s=self.used_ns(node) / NS,
@@ -351,17 +353,17 @@ class Tree:
         return found
 
 
-def _level_of(node: Node) -> Level:
+def _level_of(node: ShareNode) -> Level:
     return node.level
 
 
-def _parting(leaf: Node, other: Node) -> tuple[Node, Node]:
+def _parting(leaf: ShareNode, other: ShareNode) -> tuple[ShareNode, ShareNode]:
     """Return the siblings at which the paths to two leaves diverge."""
     ways = zip(leaf.path, other.path, strict=False)
     return next((node, sibling) for node, sibling in ways if node is not sibling)
 
 
-def _part(leaf: Node, others: Iterable[Node]) -> float:
+def _part(leaf: ShareNode, others: Iterable[ShareNode]) -> float:
     """Return a leaf's part of slots that are divided among it and others."""
     part, beside = 1.0, list(others)
     for depth, node in enumerate(leaf.path):
@@ -371,26 +373,30 @@ def _part(leaf: Node, others: Iterable[Node]) -> float:
     return part
 
 
-def _grow(node: Node, below: dict[str, list[Share]]) -> None:
+def _grow(node: ShareNode, below: dict[str, list[Share]]) -> None:
     """Create the configured shares below a node."""
     for share in below.get(node.name, ()):
-        part = Node(share.name, share.shares, share.who, share.each)
+        part = ShareNode(share.name, share.shares, share.who, share.each)
         part.path = (*node.path, part)
         node.parts.append(part)
         node.children[part.name] = part
         _grow(part, below)
 
 
-def _name_of(each: Kind, whose: Whose) -> str:
+def _name_of(each: PartyKind, whose: Owner) -> str:
     """Return the name of the child for an owner's work, where each owner has one.
 
     Other sites choose the names of their users and projects: a whole site is one child.
     """
     if whose.site:
-        return f"{Kind.SITE}:{whose.site}"
-    own = {Kind.USER: whose.user, Kind.GROUP: whose.group, Kind.PROJECT: whose.project}
-    if each is Kind.SITE:
-        return f"{Kind.SITE}:{OWN}"
+        return f"{PartyKind.SITE}:{whose.site}"
+    own = {
+        PartyKind.USER: whose.user,
+        PartyKind.GROUP: whose.group,
+        PartyKind.PROJECT: whose.project,
+    }
+    if each is PartyKind.SITE:
+        return f"{PartyKind.SITE}:{OWN}"
     return f"{each}:{own[each]}" if own[each] else REST
 
 

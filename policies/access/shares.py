@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from policies.parties import NAMED, Kind, Party
+from policies.parties import NAMED, Party, PartyKind
 
 REST: Final = "rest"  # the name for work that no sibling share includes
 SHARES_WRITTEN_MAX: Final = 1_000
@@ -36,7 +36,7 @@ class Share:
     shares: int = 1
     parent: str = ""
     who: Party | None = None
-    each: Kind | None = None
+    each: PartyKind | None = None
 
 
 class BadShares(ValueError):
@@ -68,7 +68,7 @@ class FairShare:
 
     half_life_s: float = 7 * 86_400.0
     max_wait_s: float = 86_400.0
-    each: Kind | None = None
+    each: PartyKind | None = None
     shares: tuple[Share, ...] = ()
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ def _by_name(shares: tuple[Share, ...]) -> dict[str, Share]:
     return found
 
 
-def _check_each(each: Kind | None, share: Share | None) -> None:
+def _check_each(each: PartyKind | None, share: Share | None) -> None:
     if each is not None and each not in NAMED:
         text = f"is {each.value!r}: must be one of {', '.join(sorted(NAMED))}"
         raise BadShares("each", text, share)
@@ -173,11 +173,11 @@ def _above(share: Share, by_name: Mapping[str, Share]) -> Iterator[Share]:
 def _covers(party: Party, other: Party) -> bool:
     """Whether all work of another party is work of this one, for any owner."""
     match party.kind:
-        case Kind.ALL:
+        case PartyKind.ALL:
             return True
-        case Kind.OURS:
-            return other.kind is Kind.GROUP
-        case Kind.OTHERS:
-            return other.kind is Kind.SITE
+        case PartyKind.OURS:
+            return other.kind is PartyKind.GROUP
+        case PartyKind.OTHERS:
+            return other.kind is PartyKind.SITE
         case _:
             return False

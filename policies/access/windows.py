@@ -16,7 +16,7 @@ from policies.access.claims import Claims
 from policies.calendar.crons import Cron
 from policies.calendar.hours import Hours, open_spans
 from policies.calendar.weeks import DAY_S, WEEK_S
-from policies.parties import Whose
+from policies.parties import Owner
 from policies.tariffs import MILLION
 
 WINDOWS_MAX: Final = 64  # of one pool
@@ -58,7 +58,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WindowSpan:
     """A window that is in force in [from_s, until_s), UTC; None where none is.
 
     Attributes:
@@ -71,7 +71,7 @@ class Span:
     claims: Claims
     named: str = ""
 
-    def most(self, whose: Whose, total: int) -> int:
+    def most(self, whose: Owner, total: int) -> int:
         """Return the slots that an owner's work may have in it, of a total."""
         return self.claims.levels(total)[self.claims.of(whose)].most
 
@@ -79,13 +79,13 @@ class Span:
         """Return the slots in it that are not reserved, of a total."""
         return total - min(total, sum(each.slots for each in self.claims.reserved))
 
-    def reserved(self, whose: Whose) -> int:
+    def reserved(self, whose: Owner) -> int:
         """Return the slots in it that are reserved for an owner."""
         return sum(each.slots for each in self.claims.reserved if each.who.includes(whose))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WindowPlan:
     """The windows of a pool; `base` are the claims while none of them is open.
 
     Raises:
@@ -117,7 +117,7 @@ class Plan:
         """Return the window in force at a time."""
         return next(iter(self.open_at(utc_s)), None)
 
-    def spans(self, start_s: UtcS, end_s: UtcS) -> Iterator[Span]:
+    def spans(self, start_s: UtcS, end_s: UtcS) -> Iterator[WindowSpan]:
         """Yield the window in force over [start_s, end_s): no gaps, each change in a new span."""
         from_s, holds = start_s, None
         for at_s, open_now in self._turns(start_s, end_s):
@@ -147,10 +147,10 @@ class Plan:
                 (is_open.add if opens else is_open.discard)(place)
             yield at_s, [self.windows[order[place]] for place in sorted(is_open)]
 
-    def _span(self, from_s: UtcS, until_s: UtcS, window: Window | None) -> Span:
+    def _span(self, from_s: UtcS, until_s: UtcS, window: Window | None) -> WindowSpan:
         if window is None:
-            return Span(from_s, until_s, None, self.base)
-        return Span(from_s, until_s, window, window.claims, window.name)
+            return WindowSpan(from_s, until_s, None, self.base)
+        return WindowSpan(from_s, until_s, window, window.claims, window.name)
 
     def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
         """Return all times in (start_s, end_s) at which a window may open or close, sorted, UTC."""
@@ -186,7 +186,7 @@ class Plan:
         return None
 
 
-NO_WINDOWS: Final = Plan()
+NO_WINDOWS: Final = WindowPlan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +195,13 @@ class Difference:
 
     from_s: UtcS
     until_s: UtcS
-    before: Span
-    after: Span
+    before: WindowSpan
+    after: WindowSpan
 
 
-def differences(before: Plan, after: Plan, start_s: UtcS, end_s: UtcS) -> Iterator[Difference]:
+def differences(
+    before: WindowPlan, after: WindowPlan, start_s: UtcS, end_s: UtcS
+) -> Iterator[Difference]:
     """Yield where two plans differ in windows or in their rules, in [start_s, end_s)."""
     old, new = before.spans(start_s, end_s), after.spans(start_s, end_s)
     one, other = next(old, None), next(new, None)
@@ -228,7 +230,7 @@ def _rules_of(window: Window | None) -> tuple[object, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PoolRules:
     """The rules of a pool that are in force, and those that are known to come.
 
     Attributes:
@@ -237,27 +239,27 @@ class Rules:
         begun_at_s: when the present window began, at most its `spill_s` ago.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[WindowSpan, ...]
     begun_at_s: UtcS
 
     @property
-    def now(self) -> Span:
+    def now(self) -> WindowSpan:
         """The present span."""
         return self.spans[0]
 
-    def span_at(self, utc_s: UtcS) -> Span:
+    def span_at(self, utc_s: UtcS) -> WindowSpan:
         """Return the span of a time; the last for later ones."""
         return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
 
 
-def rules_at(plan: Plan, utc_s: UtcS, ahead_s: float = AHEAD_S) -> Rules:
+def rules_at(plan: WindowPlan, utc_s: UtcS, ahead_s: float = AHEAD_S) -> PoolRules:
     """Return the rules at a time, and after it."""
     spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
     window, begun_s = spans[0].window, utc_s
     if window is not None and window.spill_s > 0:
         *_, before = plan.spans(utc_s - window.spill_s, utc_s)
         begun_s = before.from_s if before.window == window else utc_s
-    return Rules(spans, begun_s)
+    return PoolRules(spans, begun_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +273,13 @@ class Allowed:
 
 
 class _Most:
-    """A cache of Span.most for one owner over many spans, which share few claims."""
+    """A cache of WindowSpan.most for one owner over many spans, which share few claims."""
 
-    def __init__(self, whose: Whose, total: int) -> None:
+    def __init__(self, whose: Owner, total: int) -> None:
         self._whose, self._total = whose, total
         self._known: dict[int, tuple[Claims, int]] = {}  # by identity: comparison costs more
 
-    def of(self, span: Span) -> int:
+    def of(self, span: WindowSpan) -> int:
         known = self._known.get(id(span.claims))
         if known is None:
             known = span.claims, span.most(self._whose, self._total)
@@ -286,7 +288,10 @@ class _Most:
 
 
 def allowed(
-    spans: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
+    spans: Iterable[WindowSpan],
+    whose: Owner,
+    total: int,
+    cap: Callable[[WindowSpan], float] | None = None,
 ) -> list[Allowed]:
     """Return the slots of an owner's work in each of these spans; equal neighbours are merged.
 
@@ -332,7 +337,7 @@ class Closing:
     room: int
 
 
-def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
+def closings(rules: PoolRules, whose: Owner, total: int) -> tuple[Closing, ...]:
     """Return when an owner's work, or all that is not reserved, has a new minimum of slots.
 
     In order: work that does not end before one of them must fit into the remaining slots.
@@ -348,7 +353,7 @@ def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
     return tuple(found)
 
 
-def closing_at(span: Span, slots: int, whose: Whose, room: int) -> Closing:
+def closing_at(span: WindowSpan, slots: int, whose: Owner, room: int) -> Closing:
     """Return the effect of the beginning of a span on owners with so many slots in it."""
     at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
     if window is None:  # claims without a window stop nothing, but new work must end in time

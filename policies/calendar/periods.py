@@ -16,7 +16,7 @@ from federation.clocks import UtcS
 UTC_ZONE: Final = ZoneInfo("UTC")
 
 
-class Span(StrEnum):
+class PeriodLength(StrEnum):
     """The length of a period. Weeks begin on Monday, as in ISO 8601."""
 
     DAY = "day"
@@ -44,7 +44,7 @@ def read_zone(name: str) -> ZoneInfo:
         raise ValueError(f"{name!r} is not a time zone: {example}") from None
 
 
-def period_at(span: Span, zone: ZoneInfo, at_s: UtcS) -> Period:
+def period_at(span: PeriodLength, zone: ZoneInfo, at_s: UtcS) -> Period:
     """Return the period that contains a time: start_s <= at_s < end_s."""
     # Use whole seconds, as days begin with one: a fraction would be rounded into the next day.
     first = _first_day(span, datetime.fromtimestamp(floor(at_s), zone).date())
@@ -55,24 +55,29 @@ def period_at(span: Span, zone: ZoneInfo, at_s: UtcS) -> Period:
     return Period(_key(span, first), _midnight_s(first, zone), _midnight_s(following, zone))
 
 
-def _first_day(span: Span, day: date) -> date:
+def _first_day(span: PeriodLength, day: date) -> date:
     match span:
-        case Span.DAY:
+        case PeriodLength.DAY:
             return day
-        case Span.WEEK:
+        case PeriodLength.WEEK:
             return day - timedelta(days=day.weekday())
-        case Span.MONTH:
+        case PeriodLength.MONTH:
             return day.replace(day=1)
-        case Span.QUARTER:
+        case PeriodLength.QUARTER:
             return date(day.year, day.month - (day.month - 1) % 3, 1)
-        case Span.YEAR:
+        case PeriodLength.YEAR:
             return date(day.year, 1, 1)
 
 
-def _next_first_day(span: Span, first: date) -> date:
-    if span is Span.DAY:
+def _next_first_day(span: PeriodLength, first: date) -> date:
+    if span is PeriodLength.DAY:
         return first + timedelta(days=1)
-    longest = {Span.WEEK: 7, Span.MONTH: 31, Span.QUARTER: 92, Span.YEAR: 366}[span]
+    longest = {
+        PeriodLength.WEEK: 7,
+        PeriodLength.MONTH: 31,
+        PeriodLength.QUARTER: 92,
+        PeriodLength.YEAR: 366,
+    }[span]
     return _first_day(span, first + timedelta(days=longest))
 
 
@@ -80,16 +85,16 @@ def _midnight_s(day: date, zone: ZoneInfo) -> UtcS:
     return UtcS(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
 
 
-def _key(span: Span, first: date) -> str:
+def _key(span: PeriodLength, first: date) -> str:
     match span:
-        case Span.DAY:
+        case PeriodLength.DAY:
             return first.isoformat()
-        case Span.WEEK:
+        case PeriodLength.WEEK:
             year, week, _ = first.isocalendar()
             return f"{year}-W{week:02}"
-        case Span.MONTH:
+        case PeriodLength.MONTH:
             return f"{first:%Y-%m}"
-        case Span.QUARTER:
+        case PeriodLength.QUARTER:
             return f"{first.year}-Q{(first.month + 2) // 3}"
-        case Span.YEAR:
+        case PeriodLength.YEAR:
             return str(first.year)

@@ -24,7 +24,7 @@ HORIZON_DAYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WeekSpan:
     """A time of the week: [from_s, to_s) in seconds of the day, on the days on which it begins.
 
     `days` counts Monday as 0. `to_s` is up to 86,400; if not after `from_s`, it ends on the next
@@ -81,7 +81,7 @@ def read_weekdays(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
+def check_apart(spans: Iterable[tuple[str, WeekSpan]]) -> None:
     """Raise ValueError, naming both, where two named spans overlap."""
     parts = sorted((*part, name) for name, span in spans for part in span.parts())
     for (_, stop, before), (first, _, name) in pairwise(parts):
@@ -97,7 +97,7 @@ def week_second(utc_s: UtcS, zone: ZoneInfo) -> int:
     return local.weekday() * DAY_S + local.hour * 3600 + local.minute * 60 + local.second
 
 
-def changes(utc_s: UtcS, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[UtcS]:
+def changes(utc_s: UtcS, zone: ZoneInfo, spans: Iterable[WeekSpan]) -> Iterator[UtcS]:
     """Yield the times in eight days from `utc_s` at which a span may begin or end, in order, UTC.
 
     Clock changes are among them: they may move the clock into a band, or out of one.
@@ -116,7 +116,7 @@ def changes(utc_s: UtcS, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[UtcS
     yield from sorted(at for at in found if utc_s < at <= end_s)
 
 
-def _edges(span: Span) -> Iterator[tuple[int, int]]:
+def _edges(span: WeekSpan) -> Iterator[tuple[int, int]]:
     for first, stop in span.parts():
         yield first // DAY_S, first % DAY_S
         yield stop // DAY_S % 7, stop % DAY_S

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from federation.clocks import UtcS
 from federation.money import format_money
 from federation.words import clean
-from policies.calendar.periods import Period, Span, period_at
+from policies.calendar.periods import Period, PeriodLength, period_at
 
 LEVELS: Final = (50, 80, 100)  # per cent of a budget
 CLEAR_PERCENT: Final = 10.0
@@ -38,7 +38,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-class Whose(StrEnum):
+class AlertScope(StrEnum):
     """The scope of a budget: the spending that counts for it."""
 
     ALL = "all"  # all users of this site
@@ -58,7 +58,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class AlertBudget:
     """An amount for each calendar period, and the shares of it that raise an alert.
 
     `levels` are in per cent, in rising order.
@@ -67,9 +67,9 @@ class Budget:
     name: str
     amount_nanos: int
     currency: str
-    whose: Whose = Whose.ALL
+    whose: AlertScope = AlertScope.ALL
     of: str = ""
-    span: Span = Span.MONTH
+    span: PeriodLength = PeriodLength.MONTH
     zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     levels: tuple[int, ...] = LEVELS
     severity: Severity = Severity.WARNING
@@ -135,14 +135,14 @@ class Unacknowledged:
     kind: Kind = "unacknowledged"
 
 
-Rule = Budget | PriceLimit | Unacknowledged
+Rule = AlertBudget | PriceLimit | Unacknowledged
 
 
 # --- facts ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class AlertSpending:
     """The spending that counts for a budget in its period, and its part without a verdict.
 
     Amounts between sites that were reversed since are in neither.
@@ -185,7 +185,7 @@ class PoolPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class OverdueDeliveries:
     """Deliveries of one side and site that have had no verdict for longer than a rule allows.
 
     `costs_nanos` is by currency; `oldest_s` is the time of the first delivery.
@@ -208,9 +208,9 @@ class Facts:
     """The input to the rules at one moment; `spent` and `pending` are by the name of the rule."""
 
     utc_s: UtcS
-    spent: Mapping[str, Spending] = field(default_factory=dict)
+    spent: Mapping[str, AlertSpending] = field(default_factory=dict)
     prices: Collection[PoolPrice] = ()
-    pending: Mapping[str, Collection[Pending]] = field(default_factory=dict)
+    pending: Mapping[str, Collection[OverdueDeliveries]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def overlooked(rule: Rule, facts: Facts) -> dict[str, str]:
     never comes.
     """
     match rule:
-        case Budget() if rule.name in facts.spent:
+        case AlertBudget() if rule.name in facts.spent:
             spending = facts.spent[rule.name]
             others, period = spending.others_nanos, spending.period.key
             text = (
@@ -312,7 +312,7 @@ def _alerts(rule: Rule, facts: Facts) -> Iterator[Alert]:
         return Alert(mark, rule.kind, rule.severity, facts.utc_s, f"{rule.name}: {text}", told)
 
     match rule:
-        case Budget() if rule.name in facts.spent:
+        case AlertBudget() if rule.name in facts.spent:
             spending = facts.spent[rule.name]
             for level in rule.levels:
                 if spending.spent_nanos * 100 >= rule.amount_nanos * level:
@@ -330,21 +330,21 @@ def _alerts(rule: Rule, facts: Facts) -> Iterator[Alert]:
 _Make = Callable[[Mark, str, dict[str, Any]], Alert]
 
 
-def whose(rule: Budget) -> str:
+def whose(rule: AlertBudget) -> str:
     """Return a budget's scope in words."""
     words = {
-        Whose.ALL: "all users",
-        Whose.PROJECT: "project ",
-        Whose.USER: "user ",
-        Whose.GROUP: "group ",
-        Whose.SITE: "bought from ",
-        Whose.ORIGIN: "sold to ",
+        AlertScope.ALL: "all users",
+        AlertScope.PROJECT: "project ",
+        AlertScope.USER: "user ",
+        AlertScope.GROUP: "group ",
+        AlertScope.SITE: "bought from ",
+        AlertScope.ORIGIN: "sold to ",
     }
     return words[rule.whose] + printable(rule.of)
 
 
 def _budget_text(
-    rule: Budget, spending: Spending, level: int, utc_s: UtcS
+    rule: AlertBudget, spending: AlertSpending, level: int, utc_s: UtcS
 ) -> tuple[str, dict[str, Any]]:
     def money(nanos: int) -> str:
         return format_money(nanos, rule.currency)
@@ -397,7 +397,7 @@ def _price_alert(rule: PriceLimit, price: PoolPrice, alert: _Make) -> Alert:
     )
 
 
-def _pending_alert(rule: Unacknowledged, pending: Pending, alert: _Make) -> Alert:
+def _pending_alert(rule: Unacknowledged, pending: OverdueDeliveries, alert: _Make) -> Alert:
     amounts = _amounts(pending.costs_nanos)
     noun = "delivery" if pending.records == 1 else "deliveries"
     direction = "from" if pending.side == "buy" else "to"

@@ -1,7 +1,7 @@
 """Budgets and quotas: limits on consumption in a period, and the amount still free. Pure.
 
-A Budget is the configured limit; its Purse is its state at this site. All amounts are integers, in
-nano-units of a currency or of slot-seconds:
+A Budget is the configured limit; its BudgetAccount is its state at this site. All amounts are
+integers, in nano-units of a currency or of slot-seconds:
 
     left = amount - spent - elsewhere        spent amounts do not return before the next period
     room = left - held - lent - reserved     the others return, unless they are spent
@@ -26,8 +26,8 @@ from zoneinfo import ZoneInfo
 from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_amount
 from federation.reasons import Reason
-from policies.calendar.periods import UTC_ZONE, Period, Span, period_at
-from policies.parties import Kind, Party, Whose
+from policies.calendar.periods import UTC_ZONE, Period, PeriodLength, period_at
+from policies.parties import Owner, Party, PartyKind
 from policies.tariffs import Tariff
 
 SLOT_TIME: Final = "slot-s"  # the unit of a quota: slot time, whatever it costs
@@ -76,7 +76,7 @@ class Budget:
     party: Party
     unit: str
     amount_nanos: int
-    span: Span | None = Span.MONTH
+    span: PeriodLength | None = PeriodLength.MONTH
     zone: ZoneInfo = UTC_ZONE
     is_hard: bool = True
     running: Running = Running.FINISH
@@ -98,13 +98,13 @@ class Budget:
         """The party, in words."""
         return str(self.party)
 
-    def covers(self, whose: Whose) -> bool:
+    def covers(self, whose: Owner) -> bool:
         """Whether work of this owner is paid from the budget.
 
         A project means one of this site's own. Another site may have a project of the same name,
         and has its own budget for it, or a slice of this one.
         """
-        if self.party.kind is Kind.PROJECT and whose.site:
+        if self.party.kind is PartyKind.PROJECT and whose.site:
             return False
         return self.party.includes(whose)
 
@@ -142,7 +142,7 @@ class Budget:
         return f"{format_amount(nanos)} {self.unit}"
 
 
-class Purse:
+class BudgetAccount:
     """The state of a budget at this site. Callers that keep its invariants may change the counts.
 
     Attributes:
@@ -279,7 +279,7 @@ class Purse:
 class Earmark:
     """Money held in several purses for one contract, and used up as the contract is delivered."""
 
-    purses: tuple[Purse, ...]
+    purses: tuple[BudgetAccount, ...]
     left_nanos: int
 
     def use(self, nanos: int) -> None:
@@ -294,12 +294,12 @@ class Earmark:
         self.use(self.left_nanos)
 
 
-def payers(purses: Iterable[Purse]) -> tuple[Purse, ...]:
+def payers(purses: Iterable[BudgetAccount]) -> tuple[BudgetAccount, ...]:
     """Return the purses of money budgets."""
     return tuple(purse for purse in purses if purse.budget.is_money)
 
 
-def money_room(purses: Iterable[Purse]) -> int | None:
+def money_room(purses: Iterable[BudgetAccount]) -> int | None:
     """Return the money that a job can be promised: the least room of its hard budgets, or None.
 
     None means no limit. The result never exceeds the maximum of a promise, even if another site
@@ -310,7 +310,7 @@ def money_room(purses: Iterable[Purse]) -> int | None:
 
 
 def unpayable(
-    purses: Iterable[Purse], currency: str | None, site: str
+    purses: Iterable[BudgetAccount], currency: str | None, site: str
 ) -> tuple[Reason, str] | None:
     """Explain why work in a currency can't be paid from any of the purses, whatever their room.
 
@@ -331,14 +331,14 @@ def unpayable(
     return None
 
 
-def note_short(purses: Iterable[Purse]) -> None:
+def note_short(purses: Iterable[BudgetAccount]) -> None:
     """Note a request to each hard money purse that has no room."""
     for purse in payers(purses):
         if purse.budget.is_hard and purse.room_nanos <= 0:
             purse.short_nanos = max(1, purse.short_nanos)
 
 
-def earmark(purses: Iterable[Purse], nanos: int, *, anyway: bool = False) -> Earmark | None:
+def earmark(purses: Iterable[BudgetAccount], nanos: int, *, anyway: bool = False) -> Earmark | None:
     """Hold money for a contract in all purses that pay for it; return None when there is no room.
 
     `anyway`: hold without a check, for a contract promised in an earlier run of this site.

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 from federation.clocks import UtcS
 from federation.messages.adverts import PriceChange
 from federation.money import check_currency
-from policies.access.windows import NO_WINDOWS, Plan, Window
+from policies.access.windows import NO_WINDOWS, Window, WindowPlan
 from policies.calendar.periods import UTC_ZONE
-from policies.calendar.weeks import DAY_S, HORIZON_DAYS, Span, changes, check_apart, week_second
+from policies.calendar.weeks import DAY_S, HORIZON_DAYS, WeekSpan, changes, check_apart, week_second
 from policies.costs.spot import Spot
 from policies.tariffs import HOUR_NS, MILLION, Extras, Tariff, Wanted, round_half_up
 
@@ -47,7 +47,7 @@ class Band:
     """A span of the week with a name and its own prices."""
 
     name: str
-    span: Span
+    span: WeekSpan
     adjust: Adjustment
 
 
@@ -85,7 +85,7 @@ class PriceList:
     extras: Extras = field(default_factory=Extras)
     volume: tuple[Tier, ...] = ()
     contracts: Mapping[str, Adjustment] = field(default_factory=dict)
-    plan: Plan = NO_WINDOWS
+    plan: WindowPlan = NO_WINDOWS
 
     def __post_init__(self) -> None:
         check_currency(self.currency)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from federation.clocks import UtcS
-from policies.calendar.periods import UTC_ZONE, Span, period_at
+from policies.calendar.periods import UTC_ZONE, PeriodLength, period_at
 
 BUYERS_MAX: Final = 100_000
 
@@ -31,7 +31,7 @@ def month_of(utc_s: UtcS) -> int:
 
 def month_start_s(utc_s: UtcS) -> UtcS:
     """Return when the month began, UTC."""
-    return period_at(Span.MONTH, UTC_ZONE, utc_s).start_s
+    return period_at(PeriodLength.MONTH, UTC_ZONE, utc_s).start_s
 
 
 class Volumes:

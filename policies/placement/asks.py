@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import UtcS
-from policies.placement.feasibility import Terms
+from policies.placement.feasibility import PlacementTerms
 from policies.tariffs import PriceClass
 
 
@@ -79,10 +79,10 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Demand:
     """Tasks of one job that need placement, and the limits that hold for all of them."""
 
-    terms: Terms
+    terms: PlacementTerms
     objective: Objective
     tasks: int
     task_s: float | None = None  # measured seconds of a task; None: its function has never run
@@ -107,7 +107,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Preferences:
     """A site's own placement preferences, independent of its peers."""
 
     currency: str = "USD"  # the currency in which prices are compared

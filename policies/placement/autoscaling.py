@@ -50,7 +50,7 @@ HASTE_MAX: Final = 10.0  # the factor on waste for work that is wanted soon at a
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScalingRules:
     """A pool's limits on growing and shrinking, from its owner's configuration.
 
     Attributes:
@@ -75,7 +75,7 @@ class Rules:
     hourly_nanos: int | None = None
 
 
-class Stage(StrEnum):
+class PilotStage(StrEnum):
     """The stage of a pilot."""
 
     QUEUED = "queued"  # submitted to the grid, not begun: it costs nothing
@@ -98,7 +98,7 @@ class Pilot:
     """
 
     name: str
-    stage: Stage
+    stage: PilotStage
     slots: int
     since_s: UtcS
     paid_since_s: UtcS | None = None
@@ -110,11 +110,11 @@ class Pilot:
     @property
     def is_idle(self) -> bool:
         """Whether it is ready and has no tasks."""
-        return self.stage is Stage.READY and not self.busy
+        return self.stage is PilotStage.READY and not self.busy
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PoolWork:
     """The work of a pool: the tasks that the broker would run there, and nowhere else.
 
     Attributes:
@@ -155,7 +155,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ScalingHistory:
     """The recent history of a pool.
 
     Attributes:
@@ -179,7 +179,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class ScalingOrders:
     """The actions to take now.
 
     Attributes:
@@ -199,7 +199,7 @@ class Orders:
     undrain: tuple[str, ...] = ()
 
 
-class Growth(NamedTuple):
+class PoolGrowth(NamedTuple):
     """The capacity that a pool could add, for the planner.
 
     Attributes:
@@ -231,7 +231,7 @@ class Growth(NamedTuple):
         return min(self.slots, _whole(slots, self.pilot_slots))
 
 
-NO_GROWTH: Final = Growth(0, 0.0, 0.0)
+NO_GROWTH: Final = PoolGrowth(0, 0.0, 0.0)
 
 
 def haste(objective: Objective) -> float:
@@ -253,7 +253,9 @@ def _whole(slots: int, pilot_slots: int) -> int:
     return -(-slots // pilot_slots) * pilot_slots
 
 
-def growth(rules: Rules, past: Past, there: int, coming: int, utc_s: UtcS) -> Growth:
+def growth(
+    rules: ScalingRules, past: ScalingHistory, there: int, coming: int, utc_s: UtcS
+) -> PoolGrowth:
     """Return the capacity that a pool could add.
 
     Args:
@@ -266,10 +268,12 @@ def growth(rules: Rules, past: Past, there: int, coming: int, utc_s: UtcS) -> Gr
     if attainable is not None:
         slots = min(slots, coming + attainable)
     per_slot_s = overhead_s(rules, past.start_s)
-    return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste, rules.pilot_slots)
+    return PoolGrowth(max(0, slots), past.start_s, per_slot_s / rules.waste, rules.pilot_slots)
 
 
-def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, utc_s: UtcS) -> Orders:
+def attend(
+    rules: ScalingRules, pilots: Iterable[Pilot], work: PoolWork, past: ScalingHistory, utc_s: UtcS
+) -> ScalingOrders:
     """Decide the actions for a pool now.
 
     Args:
@@ -281,7 +285,7 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, utc_s:
     for each in known:
         if _is_spent(rules, each, work, past, utc_s):
             spent.append(each.name)
-        elif each.stage is not Stage.DRAINING:
+        elif each.stage is not PilotStage.DRAINING:
             active.append(each)
     wanted, why = _wanted(rules, active, work, past, utc_s)
     said = [why]
@@ -300,7 +304,7 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, utc_s:
         )
         start, limit = _starts(rules, wanted - there - back, room, past, utc_s)
         let_go, why_all = tuple(spent[:stops]), (*said, *limit)
-        return Orders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
+        return ScalingOrders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
     cancel, drain = _released(rules, active, wanted, work, past, utc_s)
     drain = [*spent, *drain]
     limited = len(cancel) + len(drain) > stops
@@ -309,23 +313,23 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, utc_s:
     said += [f"{len(cancel)} are cancelled before their start: not needed"] if cancel else []
     said += [f"{len(drain)} are draining"] if drain else []
     said += [f"the limit of {rules.stops_max} stops a minute is reached"] if limited else []
-    return Orders(wanted, 0, tuple(cancel), tuple(drain), tuple(said))
+    return ScalingOrders(wanted, 0, tuple(cancel), tuple(drain), tuple(said))
 
 
-def overhead_s(rules: Rules, start_s: float) -> float:
+def overhead_s(rules: ScalingRules, start_s: float) -> float:
     """Return the slot-seconds that one more slot is expected to waste: o above."""
     return start_s + _idle_s(rules, start_s) + rules.step_s / 2
 
 
-def _idle_s(rules: Rules, start_s: float) -> float:
+def _idle_s(rules: ScalingRules, start_s: float) -> float:
     return start_s if rules.idle_s is None else rules.idle_s
 
 
 def _wanted(
-    rules: Rules, active: Sequence[Pilot], work: Work, past: Past, utc_s: UtcS
+    rules: ScalingRules, active: Sequence[Pilot], work: PoolWork, past: ScalingHistory, utc_s: UtcS
 ) -> tuple[int, str]:
     """Return how many slots there should be, and why."""
-    ready = sum(each.slots for each in active if each.stage is Stage.READY)
+    ready = sum(each.slots for each in active if each.stage is PilotStage.READY)
     ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
     slots, why = 0, "at rest: the pool grows when it has work"
@@ -361,7 +365,7 @@ def _wanted(
     return whole, why
 
 
-def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int, str]:
+def _worth(rules: ScalingRules, work: PoolWork, left_s: float, start_s: float) -> tuple[int, str]:
     """Return how many slots the uncovered work is worth, and the figures behind that."""
     each_s = overhead_s(rules, start_s)
     slots = _slots_worth(rules.waste * work.haste * left_s, each_s, work.at_once)
@@ -389,7 +393,7 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
     return slots, f"{count(slots, 'slot')}: {figures}; raise waste for more"
 
 
-def slots_max(rules: Rules, past: Past) -> int:
+def slots_max(rules: ScalingRules, past: ScalingHistory) -> int:
     """Return the maximum of slots, by number and by cost."""
     if rules.hourly_nanos is None or not past.price_nanos:
         return rules.slots_max
@@ -398,7 +402,7 @@ def slots_max(rules: Rules, past: Past) -> int:
 
 
 def _by_deadline(
-    active: Sequence[Pilot], work: Work, past: Past, utc_s: UtcS
+    active: Sequence[Pilot], work: PoolWork, past: ScalingHistory, utc_s: UtcS
 ) -> Iterable[tuple[UtcS, int]]:
     """Yield for each due time the slots that are needed for all the work due by then.
 
@@ -422,15 +426,15 @@ def _by_deadline(
         yield due_s, min(work.at_once, needed)
 
 
-def _ready_in_s(pilot: Pilot, past: Past, utc_s: UtcS) -> float:
+def _ready_in_s(pilot: Pilot, past: ScalingHistory, utc_s: UtcS) -> float:
     """Return how long it takes until a pilot is ready, as an estimate."""
-    if pilot.stage is Stage.READY:
+    if pilot.stage is PilotStage.READY:
         return 0.0
     return max(0.0, past.start_s - (utc_s - pilot.since_s))
 
 
 def _starts(
-    rules: Rules, slots: int, room: int, past: Past, utc_s: UtcS
+    rules: ScalingRules, slots: int, room: int, past: ScalingHistory, utc_s: UtcS
 ) -> tuple[int, tuple[str, ...]]:
     """Return how many pilots to start for these slots, and the limit that applies.
 
@@ -476,7 +480,7 @@ def _taken_back(known: Iterable[Pilot], slots: int) -> tuple[list[str], int]:
     return names, back
 
 
-def _rest_s(past: Past, utc_s: UtcS) -> float:
+def _rest_s(past: ScalingHistory, utc_s: UtcS) -> float:
     """Return the remaining back-off after failed starts."""
     if not past.failures:
         return 0.0
@@ -485,7 +489,12 @@ def _rest_s(past: Past, utc_s: UtcS) -> float:
 
 
 def _released(
-    rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, utc_s: UtcS
+    rules: ScalingRules,
+    active: Sequence[Pilot],
+    wanted: int,
+    work: PoolWork,
+    past: ScalingHistory,
+    utc_s: UtcS,
 ) -> tuple[list[str], list[str]]:
     """Return the pilots to cancel, and those to drain."""
     there = sum(each.slots for each in active)
@@ -494,11 +503,11 @@ def _released(
     cancel: list[str] = []
     drain: list[str] = []
     for each in sorted(active, key=_dispensable):
-        unneeded = each.stage is Stage.QUEUED and there - each.slots >= wanted
+        unneeded = each.stage is PilotStage.QUEUED and there - each.slots >= wanted
         rests = spare >= each.slots and _has_rested(rules, each, past.start_s, utc_s)
         if not (over > 0 or unneeded or rests):
             continue
-        (drain if each.stage is Stage.READY else cancel).append(each.name)
+        (drain if each.stage is PilotStage.READY else cancel).append(each.name)
         there -= each.slots
         over -= each.slots
         spare -= each.slots
@@ -508,9 +517,9 @@ def _released(
 def _dispensable(pilot: Pilot) -> tuple[int, float, float]:
     """The sort key by which pilots are released, first the most dispensable."""
     match pilot.stage:
-        case Stage.QUEUED:
+        case PilotStage.QUEUED:
             return 0, -pilot.since_s, 0.0  # the last in the queue
-        case Stage.STARTING:
+        case PilotStage.STARTING:
             return 1, -pilot.since_s, 0.0
         case _ if pilot.is_idle:
             return 2, float(pilot.since_s), 0.0
@@ -518,7 +527,7 @@ def _dispensable(pilot: Pilot) -> tuple[int, float, float]:
             return 3, pilot.lost_s, float(pilot.since_s)
 
 
-def _has_rested(rules: Rules, pilot: Pilot, start_s: float, utc_s: UtcS) -> bool:
+def _has_rested(rules: ScalingRules, pilot: Pilot, start_s: float, utc_s: UtcS) -> bool:
     """Whether a pilot has been idle for long enough, and its paid step ends."""
     if not pilot.is_idle or utc_s - pilot.since_s < _idle_s(rules, start_s):
         return False
@@ -527,7 +536,9 @@ def _has_rested(rules: Rules, pilot: Pilot, start_s: float, utc_s: UtcS) -> bool
     return rules.step_s - (utc_s - pilot.paid_since_s) % rules.step_s <= STEP_LEAD_S
 
 
-def _is_spent(rules: Rules, pilot: Pilot, work: Work, past: Past, utc_s: UtcS) -> bool:
+def _is_spent(
+    rules: ScalingRules, pilot: Pilot, work: PoolWork, past: ScalingHistory, utc_s: UtcS
+) -> bool:
     """Whether an idle pilot will end before any queued task could finish, so that it only costs.
 
     It must have been idle for the usual time first: possibly all pilots end this soon.

@@ -14,19 +14,19 @@ from math import inf
 
 from federation.clocks import UtcS
 from federation.reasons import Reason
-from policies.placement.asks import Ask, House, WhenClosed
-from policies.placement.decisions import Decision, Why
+from policies.placement.asks import Demand, Preferences, WhenClosed
+from policies.placement.decisions import Decision, DecisionReason
 from policies.placement.deferral import Deferral, defer
 from policies.placement.estimates import Estimate, estimate, fits, tasks_by
 from policies.placement.market import Candidate, Key, Market
 from policies.placement.placement import Refusal
 from policies.placement.ranking import SAME, Chance, Ranked, Ranking, draw
-from policies.placement.splitting import Lane, Limits, Split, split
+from policies.placement.splitting import Lane, Split, SplitLimits, split
 from policies.tariffs import cost_nanos
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class PoolQuote:
     """A pool's offer: the tasks that it takes, when, and for how much."""
 
     key: Key
@@ -37,7 +37,7 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class BackoffEnd:
     """The back-off of a site or pool: its end (UTC), and its cause as a part of a sentence.
 
     `is_no` marks a refusal of such work that only the site's operator can change.
@@ -49,12 +49,12 @@ class Rest:
 
 
 def place(
-    ask: Ask,
+    ask: Demand,
     market: Market,
-    house: House,
+    house: Preferences,
     utc_s: UtcS,
     chance: Chance,
-    resting: Mapping[str, Rest] | None = None,
+    resting: Mapping[str, BackoffEnd] | None = None,
 ) -> Decision:
     """Decide where an ask goes.
 
@@ -69,7 +69,7 @@ def place(
     """
     candidates, estimates, refused = consider(ask, market, house, utc_s, resting or {})
     if not candidates:
-        return Decision(ask, house, utc_s, Why.NOBODY, None, refused, 0, (), None)
+        return Decision(ask, house, utc_s, DecisionReason.NOBODY, None, refused, 0, (), None)
     ranking = Ranking(candidates, estimates, ask.objective, house, utc_s)
     near = _near_equals(ask, ranking, house)
     own = ranking.own() if house.prefer_own_s else []
@@ -92,18 +92,24 @@ def place(
         deferral = defer(ask, over_time, plan, ranking.scale, house, utc_s)
         if deferral.runs:
             preferred, plan = over_time, _begun(ask, over_time, deferral, house, utc_s)
-    why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
+    why = (
+        DecisionReason.HOME_FIRST
+        if home
+        else DecisionReason.DRAWN
+        if len(near) > 1
+        else DecisionReason.BEST
+    )
     return Decision(ask, house, utc_s, why, ranking, refused, len(near), preferred, plan, deferral)
 
 
-def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
+def _near_equals(ask: Demand, ranking: Ranking, house: Preferences) -> list[Ranked]:
     """Return the near-equals of the best; those that need new slots only if there are no others."""
     near = ranking.near_equals(house.band)
     return [one for one in near if not one.candidate.must_start(ask.tasks)] or near
 
 
 def consider(
-    ask: Ask, market: Market, house: House, utc_s: UtcS, resting: Mapping[str, Rest]
+    ask: Demand, market: Market, house: Preferences, utc_s: UtcS, resting: Mapping[str, BackoffEnd]
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
     """Pass every candidate through the filters, cheapest first; estimate those that remain."""
     verdicts = market.verdicts(ask.terms)
@@ -129,13 +135,13 @@ def consider(
     return accepted, estimates, refused
 
 
-def _rest_of(key: Key, resting: Mapping[str, Rest]) -> Rest | None:
+def _rest_of(key: Key, resting: Mapping[str, BackoffEnd]) -> BackoffEnd | None:
     found = [resting.get(key[0]), resting.get("/".join(key))]
     return max((each for each in found if each), key=lambda each: each.until_s, default=None)
 
 
 def _worth_the_wait(
-    ask: Ask, ranking: Ranking, house: House, utc_s: UtcS
+    ask: Demand, ranking: Ranking, house: Preferences, utc_s: UtcS
 ) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
     """Rank, for a job that waits for windows, the near-equals of the best as if all were open.
 
@@ -166,7 +172,7 @@ def _worth_the_wait(
     return Ranking(candidates, estimates, ask.objective, house, utc_s), given_up
 
 
-def choose_quote(decision: Decision, quotes: Sequence[Quote], utc_s: UtcS) -> Quote | None:
+def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -> PoolQuote | None:
     """Return the best of the quotes for the same work, on the decision's own scale, or None.
 
     A quote that breaks the deadline or the budget does not count, nor does one that is worse than
@@ -182,7 +188,7 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], utc_s: UtcS) -> Qu
         own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
         limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
     known = {one.key: one for one in decision.preferred}
-    best: tuple[tuple[bool, float, Key], Quote] | None = None
+    best: tuple[tuple[bool, float, Key], PoolQuote] | None = None
     for quote in quotes:
         one = known.get(quote.key)
         takes = min(quote.tasks, wanted)
@@ -201,7 +207,7 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], utc_s: UtcS) -> Qu
     return best[1] if best is not None else None
 
 
-def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
+def _breaks_limits(ask: Demand, one: Ranked, quote: PoolQuote, tasks: int) -> bool:
     if ask.task_s is None:  # its cost and its finish are guesses
         return ask.deadline_s is not None and quote.begin_s > ask.deadline_s
     wall_ns = tasks * round(one.estimate.task_s * 1e9)
@@ -210,7 +216,7 @@ def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
     return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
 
 
-def lane_of(one: Ranked, ask: Ask, house: House, utc_s: UtcS) -> Lane:
+def lane_of(one: Ranked, ask: Demand, house: Preferences, utc_s: UtcS) -> Lane:
     """Convert a candidate to a lane for the splitter.
 
     Its rate is that of its slots, or that of its link when that is lower. While the duration of a
@@ -236,7 +242,7 @@ def lane_of(one: Ranked, ask: Ask, house: House, utc_s: UtcS) -> Lane:
 
 
 def _plan(
-    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, utc_s: UtcS
+    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, house: Preferences, utc_s: UtcS
 ) -> tuple[list[Ranked], Split]:
     """Split over the preferred places; if they are too few, over others as well."""
     most = house.sites_max
@@ -257,8 +263,8 @@ def _plan(
 
 
 def _others(
-    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
-) -> Iterator[tuple[list[Ranked], House]]:
+    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, house: Preferences
+) -> Iterator[tuple[list[Ranked], Preferences]]:
     """Yield alternative places for an ask, each with the preferences to use there.
 
     First the roomiest. For an ask with both a deadline and a budget also the cheapest, anywhere:
@@ -275,7 +281,7 @@ def _others(
 
 
 def _begun(
-    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, utc_s: UtcS
+    ask: Demand, preferred: Sequence[Ranked], deferral: Deferral, house: Preferences, utc_s: UtcS
 ) -> Split:
     """Return the part of a plan over time that begins at once; the rest waits."""
     lanes = tuple(lane_of(one, ask, house, utc_s) for one in preferred)
@@ -284,11 +290,11 @@ def _begun(
     return Split(lanes, tasks, deferral.waits, reason)
 
 
-def _split(ask: Ask, preferred: Sequence[Ranked], house: House, utc_s: UtcS) -> Split:
-    limits = Limits()
+def _split(ask: Demand, preferred: Sequence[Ranked], house: Preferences, utc_s: UtcS) -> Split:
+    limits = SplitLimits()
     if ask.task_s is not None:
         deadline_s = inf if ask.deadline_s is None else ask.deadline_s - utc_s
-        limits = Limits(deadline_s, ask.budget_nanos)
+        limits = SplitLimits(deadline_s, ask.budget_nanos)
     lanes = []
     tasks, left_nanos = ask.tasks, limits.budget_nanos
     for one in preferred:
@@ -326,7 +332,7 @@ def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
     return list({one.key: one for group in groups for one in group}.values())
 
 
-def _starts_at_home(one: Ranked, house: House, utc_s: UtcS) -> bool:
+def _starts_at_home(one: Ranked, house: Preferences, utc_s: UtcS) -> bool:
     if not house.prefer_own_s or not one.candidate.is_own:
         return False
     if one.candidate.is_cold and house.prefer_own_s < inf:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.money import format_money
 from federation.reasons import NEVER, Reason
-from policies.placement.asks import Ask, House, WhenClosed
+from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.deferral import Deferral
 from policies.placement.estimates import fits
 from policies.placement.market import Candidate, Key
@@ -24,7 +24,7 @@ SHOWN: Final = 20  # accepted candidates
 EXAMPLES: Final = 3  # refused ones of a reason
 
 
-class Why(StrEnum):
+class DecisionReason(StrEnum):
     """The rule that settled the decision."""
 
     NOBODY = "nobody"
@@ -37,10 +37,10 @@ class Why(StrEnum):
 class Decision:
     """The destination of an ask, according to adverts: ask for quotes before work is sent."""
 
-    ask: Ask
-    house: House
+    ask: Demand
+    house: Preferences
     made_at_s: UtcS
-    why: Why
+    why: DecisionReason
     ranking: Ranking | None  # of the accepted; None when all were refused
     refused: Sequence[tuple[Candidate, Refusal]]
     near: int  # how many of the accepted are as good as the best
@@ -117,14 +117,14 @@ class Decision:
     def _text(self) -> str:
         band = f"{self.house.band:.0%}"
         match self.why:
-            case Why.NOBODY:
+            case DecisionReason.NOBODY:
                 can = "can ever" if self.is_hopeless else "can now"
                 return f"none of {len(self.refused)} known pools {can} run it{self._unpayable()}"
-            case Why.HOME_FIRST:
+            case DecisionReason.HOME_FIRST:
                 return f"at home, as it starts there within {self.house.prefer_own_s:g} s"
-            case Why.DRAWN:
+            case DecisionReason.DRAWN:
                 return f"drawn at random from {self.near} pools within {band} of the best"
-            case Why.BEST:
+            case DecisionReason.BEST:
                 return f"the best by more than {band}"
 
     def _unpayable(self) -> str:

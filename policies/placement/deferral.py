@@ -23,11 +23,11 @@ from typing import Any, Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.money import format_money
-from policies.placement.asks import Ask, House, WhenClosed
+from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.estimates import ROUNDING, price_over
-from policies.placement.market import Candidate, Key, Span
+from policies.placement.market import Candidate, Key, PricedSpan
 from policies.placement.outlook import Curve, added, flat
-from policies.placement.ranking import Ranked, Scale
+from policies.placement.ranking import Ranked, UtilityScale
 from policies.placement.splitting import Split
 
 SAME_S: Final = 1e-3  # times that differ by less are the same
@@ -63,7 +63,7 @@ class Berth:
     money: Curve
     starts: Sequence[tuple[UtcS, float]]
 
-    def runs(self, limit: float) -> "Iterator[Run]":
+    def runs(self, limit: float) -> "Iterator[SlotRun]":
         """Yield all the runs that it can do where w(t) is within a limit, in order."""
         free_s = self.from_s
         points = self.starts if len(self.starts) != 1 else [*self.starts, *self.starts]
@@ -74,12 +74,12 @@ class Berth:
             begin_s = max(free_s, allowed[0])
             more = max(0.0, allowed[1] - begin_s) / self.counted_s
             rounds = int(more + ROUNDING) + 1
-            run = Run(self, begin_s, rounds * self.slots)
+            run = SlotRun(self, begin_s, rounds * self.slots)
             yield run
             free_s = run.end_s
 
 
-class Run(NamedTuple):
+class SlotRun(NamedTuple):
     """Tasks that a pool's slots run one after the other, without a break."""
 
     berth: Berth
@@ -132,7 +132,7 @@ class Deferral:
 
     why: str = ""
     now: Mapping[Key, int] = field(default_factory=dict)
-    runs: Sequence[Run] = ()
+    runs: Sequence[SlotRun] = ()
     waits: int = 0
     until_s: UtcS = UtcS(0.0)
     look_at_s: UtcS = UtcS(0.0)
@@ -173,7 +173,12 @@ class Deferral:
 
 
 def defer(
-    ask: Ask, places: Sequence[Ranked], plan: Split, scale: Scale, house: House, utc_s: UtcS
+    ask: Demand,
+    places: Sequence[Ranked],
+    plan: Split,
+    scale: UtilityScale,
+    house: Preferences,
+    utc_s: UtcS,
 ) -> Deferral:
     """Decide which part of an ask waits.
 
@@ -193,7 +198,7 @@ def defer(
     if plan.short:
         return Deferral("part of the job can't be placed now within its limits")
     berths: list[Berth] = []
-    runs: list[Run] | None = None
+    runs: list[SlotRun] | None = None
     # A plan that is carried out slightly late at the last moment is still within the margin.
     for late_s in (0.0, min(LATE_S, house.defer_margin_s / 2)):
         until_s = ask.deadline_s - house.defer_margin_s + late_s
@@ -239,7 +244,7 @@ def defer(
 
 
 def _berths(
-    ask: Ask, one: Ranked, scale: Scale, house: House, utc_s: UtcS, until_s: UtcS
+    ask: Demand, one: Ranked, scale: UtilityScale, house: Preferences, utc_s: UtcS, until_s: UtcS
 ) -> Iterator[Berth]:
     """Yield a pool's slots over time for an ask: berths for each of its windows."""
     candidate, task_s = one.candidate, one.estimate.task_s
@@ -266,7 +271,7 @@ def _berths(
 
 
 def _free_from(
-    ask: Ask, candidate: Candidate, span: Span, utc_s: UtcS, task_s: float
+    ask: Demand, candidate: Candidate, span: PricedSpan, utc_s: UtcS, task_s: float
 ) -> Iterator[tuple[int, UtcS]]:
     """Yield how many slots of a window an ask can have, and from when."""
     link, slots = candidate.link, span.slots
@@ -281,7 +286,7 @@ def _free_from(
         yield slots - free, begin_s + candidate.backlog_slot_s(utc_s) / serving
 
 
-def _money_over(ask: Ask, one: Ranked, span: Span, house: House) -> Curve:
+def _money_over(ask: Demand, one: Ranked, span: PricedSpan, house: Preferences) -> Curve:
     """Return the cost of a slot-second there, in the house's currency."""
     rate = house.rate(one.candidate.advert.currency) or 0.0
     return price_over(ask, one.candidate, span, one.estimate.task_s).times(rate / 3600)
@@ -323,12 +328,12 @@ def _changes(berth: Berth) -> bool:
 # --- plans ---------------------------------------------------------------------------------------
 
 
-def _least_own(berths: Sequence[Berth], tasks: int, house: House) -> list[Run] | None:
+def _least_own(berths: Sequence[Berth], tasks: int, house: Preferences) -> list[SlotRun] | None:
     """Apply `_least` to this site's own pools alone, if the house prefers work to stay there."""
     return _least([each for each in berths if each.is_own], tasks) if house.prefer_own_s else None
 
 
-def _least(berths: Sequence[Berth], tasks: int) -> list[Run] | None:
+def _least(berths: Sequence[Berth], tasks: int) -> list[SlotRun] | None:
     """Return the runs by which all tasks are done, by the least limit; None when they can't be."""
 
     def fits(limit: float) -> bool:
@@ -348,12 +353,12 @@ def _least(berths: Sequence[Berth], tasks: int) -> list[Run] | None:
     return list(_joined(_settled(_trimmed(found, tasks))))
 
 
-def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
+def _trimmed(runs: list[SlotRun], tasks: int) -> list[SlotRun]:
     """Drop surplus tasks: the worst first, of equals the dearer, then the latest."""
     spare = sum(run.tasks for run in runs) - tasks
     most = max((run.mean("worth") for run in runs), default=0.0) or 1.0
 
-    def badness(run: Run) -> tuple[float, float, UtcS]:
+    def badness(run: SlotRun) -> tuple[float, float, UtcS]:
         return round(run.mean("worth") / most, DIGITS), run.mean("money"), run.begin_s
 
     kept = []
@@ -365,13 +370,13 @@ def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
     return kept
 
 
-def _settled(runs: Iterable[Run]) -> Iterator[Run]:
+def _settled(runs: Iterable[SlotRun]) -> Iterator[SlotRun]:
     """Move each run to its best time between the runs before and after it in its slots.
 
     First all are moved later as far as they lose nothing by it, the last first, so that earlier
     runs find room. Then they are moved earlier, the first first, as far as they lose nothing by it.
     """
-    by_berth: dict[Berth, list[Run]] = {}
+    by_berth: dict[Berth, list[SlotRun]] = {}
     for run in sorted(runs, key=lambda run: (run.berth.key, run.begin_s)):
         by_berth.setdefault(run.berth, []).append(run)
     for berth, in_order in by_berth.items():
@@ -387,7 +392,7 @@ def _settled(runs: Iterable[Run]) -> Iterator[Run]:
             free_s = found.end_s
 
 
-def _best_start(run: Run, first_s: UtcS, last_s: UtcS, *, is_late: bool) -> UtcS:
+def _best_start(run: SlotRun, first_s: UtcS, last_s: UtcS, *, is_late: bool) -> UtcS:
     """Return the best start of a run within a time; of equals the earliest, or the latest."""
     last_s = max(first_s, last_s)  # rounding can make the previous run end after this one begins
     edges, run_s = run.berth.worth.edges, run.rounds * run.berth.task_s
@@ -403,9 +408,9 @@ def _best_start(run: Run, first_s: UtcS, last_s: UtcS, *, is_late: bool) -> UtcS
     return max(best) if is_late else min(best)
 
 
-def _joined(runs: Iterable[Run]) -> Iterator[Run]:
+def _joined(runs: Iterable[SlotRun]) -> Iterator[SlotRun]:
     """Join runs that follow each other without a break, in order."""
-    last: Run | None = None
+    last: SlotRun | None = None
     for run in runs:
         if last is not None and run.berth is last.berth and run.begin_s <= last.end_s + SAME_S:
             last = last._replace(tasks=last.tasks + run.tasks)
@@ -417,10 +422,10 @@ def _joined(runs: Iterable[Run]) -> Iterator[Run]:
         yield last
 
 
-def _parts(runs: Iterable[Run]) -> tuple[dict[Key, int], list[Run]]:
+def _parts(runs: Iterable[SlotRun]) -> tuple[dict[Key, int], list[SlotRun]]:
     """Split into the tasks that begin at once, by pool, and the runs that begin later."""
     now: dict[Key, int] = {}
-    later: list[Run] = []
+    later: list[SlotRun] = []
     for run in runs:
         berth = run.berth
         if berth.is_open and run.begin_s <= berth.from_s + SAME_S:
@@ -430,22 +435,22 @@ def _parts(runs: Iterable[Run]) -> tuple[dict[Key, int], list[Run]]:
     return now, later
 
 
-def _at_once(plan: Split, berths: Sequence[Berth]) -> Iterator[Run]:
+def _at_once(plan: Split, berths: Sequence[Berth]) -> Iterator[SlotRun]:
     """Convert a plan that begins now to runs: in the open window, or else the first to open."""
     for lane, tasks in plan.shares:
         of_pool = [berth for berth in berths if berth.key == lane.key]
         first, *others = [berth for berth in of_pool if berth.is_open] or of_pool[:1]
         if not others:
-            yield Run(first, first.from_s, tasks)
+            yield SlotRun(first, first.from_s, tasks)
             continue
         (busy,) = others  # slots that become free somewhat later than the first
         ahead = max(1, ceil((busy.from_s - first.from_s) / first.task_s - ROUNDING)) * first.slots
         both = max(0, tasks - ahead)
         later = both * busy.slots // (first.slots + busy.slots)
-        yield Run(first, first.from_s, tasks - later)
+        yield SlotRun(first, first.from_s, tasks - later)
         if later:
-            yield Run(busy, busy.from_s, later)
+            yield SlotRun(busy, busy.from_s, later)
 
 
-def _total(runs: Iterable[Run], what: str) -> float:
+def _total(runs: Iterable[SlotRun], what: str) -> float:
     return sum(run.total(what) for run in runs)

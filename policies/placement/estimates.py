@@ -12,9 +12,9 @@ from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
-from policies.placement.asks import Ask, House, WhenClosed
-from policies.placement.autoscaling import Growth
-from policies.placement.market import Candidate, Span
+from policies.placement.asks import Demand, Preferences, WhenClosed
+from policies.placement.autoscaling import PoolGrowth
+from policies.placement.market import Candidate, PricedSpan
 from policies.placement.outlook import Curve
 from policies.placement.placement import Refusal
 from policies.tariffs import HOUR_NS, Extras, cost_nanos
@@ -45,7 +45,9 @@ class Estimate(NamedTuple):
         return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
 
 
-def estimate(ask: Ask, candidate: Candidate, utc_s: UtcS, house: House) -> Estimate | Refusal:
+def estimate(
+    ask: Demand, candidate: Candidate, utc_s: UtcS, house: Preferences
+) -> Estimate | Refusal:
     """Estimate an ask at a candidate; a refusal names the limit that not even one task can keep.
 
     Of several windows, the one that serves the objective best counts.
@@ -93,7 +95,7 @@ def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> i
     return most if one == 0 else min(most, budget_nanos * HOUR_NS // one)
 
 
-def fits(ask: Ask, found: Estimate) -> int:
+def fits(ask: Demand, found: Estimate) -> int:
     """Return how many of an ask's tasks a candidate can do within window, deadline and budget.
 
     While the duration of a task is a guess, all of them count as fitting.
@@ -115,7 +117,7 @@ def fits(ask: Ask, found: Estimate) -> int:
 
 
 def _in_span(
-    ask: Ask, candidate: Candidate, span: Span, utc_s: UtcS, house: House
+    ask: Demand, candidate: Candidate, span: PricedSpan, utc_s: UtcS, house: Preferences
 ) -> Estimate | Refusal:
     advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
     if not candidate.profile.pythons:
@@ -170,17 +172,17 @@ def _in_span(
     return _check_limits(ask, candidate, found, utc_s) or found
 
 
-def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
+def _with_started(ask: Demand, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
     """Return the slots that would do an ask where some must be started: all, and those started."""
     advert, tasks = candidate.advert, ask.tasks
     cold = min(slots, advert.slots_cold)
     warm = slots - cold
-    growth = Growth(cold, advert.start_s, advert.slot_work_s)
+    growth = PoolGrowth(cold, advert.start_s, advert.slot_work_s)
     started = growth.beside(warm, tasks, task_s, ask.objective)
     return warm + started, started
 
 
-def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:
+def price_over(ask: Demand, candidate: Candidate, span: PricedSpan, task_s: float) -> Curve:
     """Return the price of a slot-hour of an ask's tasks in a span, over time."""
     change = candidate.price_change
     prices = [span.price_nanos] if change is None else [span.price_nanos, change.price_nanos]
@@ -190,7 +192,9 @@ def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Cur
     return Curve(() if change is None else (change.at_s,), prices)
 
 
-def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, utc_s: UtcS) -> Refusal | None:
+def _check_limits(
+    ask: Demand, candidate: Candidate, found: Estimate, utc_s: UtcS
+) -> Refusal | None:
     """Check one task against the limits. Only known figures refuse, not a guessed duration."""
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
@@ -211,24 +215,24 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, utc_s: UtcS) 
     return None
 
 
-def _may_be_stopped(ask: Ask) -> bool:
+def _may_be_stopped(ask: Demand) -> bool:
     """Whether its tasks may begin too late to end in time: preemptible ones pay less for that."""
     return ask.price_class == "preemptible"
 
 
-def affords(ask: Ask, candidate: Candidate) -> bool:
+def affords(ask: Demand, candidate: Candidate) -> bool:
     """Whether a budget may pay for one task there, at the lowest advertised price."""
     if ask.budget_nanos is None or ask.task_s is None:
         return True
     return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
 
 
-def least_nanos(ask: Ask, candidate: Candidate) -> int:
+def least_nanos(ask: Demand, candidate: Candidate) -> int:
     """Return the cost of one task there, at the lowest advertised price."""
     return cost_nanos(*_least(ask, candidate, ask.task_s or 0.0))
 
 
-def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
+def _least(ask: Demand, candidate: Candidate, known_s: float) -> tuple[int, int]:
     """Return the lowest advertised price of a slot-hour for a job, and a task's duration in ns."""
     prices = [span.price_nanos for span in candidate.spans]
     if candidate.price_change is not None:
@@ -241,7 +245,7 @@ def _least(ask: Ask, candidate: Candidate, known_s: float) -> tuple[int, int]:
     return price_nanos, task_ns
 
 
-def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
+def price_shown(ask: Demand, candidate: Candidate, task_s: float) -> int:
     """Return the advertised price of a slot-hour of this job now."""
     price_nanos = candidate.advert.price_nanos
     if candidate.extras is None:
@@ -249,13 +253,13 @@ def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
     return _for_job(price_nanos, candidate.extras, ask, task_s)
 
 
-def _for_job(price_nanos: int, extras: Extras, ask: Ask, task_s: float) -> int:
+def _for_job(price_nanos: int, extras: Extras, ask: Demand, task_s: float) -> int:
     """Return the price of a slot-hour of this job's tasks, by class, tags and duration."""
     task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
     return extras.effective_nanos(price_nanos, ask.price_class, ask.terms.need.tags, task_ns)
 
 
-def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
+def _check_free_tags(ask: Demand, candidate: Candidate) -> Refusal | None:
     """Refuse if no single worker has the counted tags free now."""
     free_tags = candidate.advert.free_tags
     for name, wanted in ask.terms.need.tags.items():
@@ -273,7 +277,7 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: UtcS, finish_s: Ut
     return (now_nanos * (1_000_000 - after) + change.price_nanos * after) // 1_000_000
 
 
-def _best(fitting: list[Estimate], ask: Ask, utc_s: UtcS) -> Estimate:
+def _best(fitting: list[Estimate], ask: Demand, utc_s: UtcS) -> Estimate:
     """Return the pool's window that serves the objective best; the first among equals.
 
     With both a deadline and a budget, a window that can do more within them is preferred.

@@ -10,11 +10,11 @@ from typing import Final
 
 from federation.reasons import Reason
 from policies.placement.environments import has_own_python
-from policies.placement.placement import Need, Offer, Refusal, check_environment, check_tags
+from policies.placement.placement import CapacityOffer, Need, Refusal, check_environment, check_tags
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlacementTerms:
     """A job's requirements of the place where it runs; equal terms have equal verdicts.
 
     This site's own pools are trusted, and never forbidden by the job's path.
@@ -39,7 +39,7 @@ class Profile:
 
     site: str
     is_own: bool
-    offer: Offer
+    offer: CapacityOffer
     pythons: tuple[str, ...]
     jurisdiction: str
     currency: str
@@ -47,7 +47,7 @@ class Profile:
     may_use: bool  # whether its site accepts work from this one
 
 
-def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
+def check_trust(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse sites that are not individually trusted with the work."""
     if profile.is_own:
         return None
@@ -60,21 +60,21 @@ def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
 
 
-def check_results(terms: Terms, profile: Profile) -> Refusal | None:
+def check_results(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse sites whose results are not trusted: they are pickles, as dangerous as functions."""
     if profile.is_own or terms.readable is None or profile.site in terms.readable:
         return None
     return Refusal(Reason.RESULTS_NOT_TRUSTED, "returns results that are not accepted here")
 
 
-def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
+def check_hops(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse other sites for a job without forwarding hops left."""
     if profile.is_own or terms.hops_left > 0:
         return None
     return Refusal(Reason.NO_HOPS_LEFT, "is one hop away, and the job may not be forwarded again")
 
 
-def check_path(terms: Terms, profile: Profile) -> Refusal | None:
+def check_path(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse sites that forwarded the job before: no loops."""
     if profile.is_own or profile.site not in terms.path:
         return None
@@ -83,7 +83,7 @@ def check_path(terms: Terms, profile: Profile) -> Refusal | None:
     )
 
 
-def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
+def check_sites(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Apply the user's choice of sites."""
     if profile.site in terms.forbidden_sites:
         return Refusal(Reason.SITE_FORBIDDEN, "is excluded by the job")
@@ -92,7 +92,7 @@ def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
     return None
 
 
-def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
+def check_jurisdiction(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse pools outside the job's jurisdictions, and pools of unknown jurisdiction."""
     if terms.jurisdictions is None or profile.jurisdiction in terms.jurisdictions:
         return None
@@ -103,7 +103,7 @@ def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
     )
 
 
-def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
+def check_entitlement(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse sites and projects that the pool's owner does not admit."""
     if not profile.may_use:
         return Refusal(Reason.NOT_ENTITLED, "accepts no work from this site")
@@ -112,7 +112,7 @@ def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
     return Refusal(Reason.NOT_ENTITLED, "accepts no work of project {}", (terms.project,))
 
 
-def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
+def check_pythons(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse another minor version of Python: it may crash on pickled code."""
     if has_own_python(terms.need.environment):
         return None
@@ -123,7 +123,7 @@ def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
     return Refusal(Reason.PYTHON_DIFFERS, words, (has, terms.need.python))
 
 
-def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
+def check_limit_currency(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse other currencies for a job with a cost limit: the limit holds only in its own."""
     if terms.need.currency in (None, profile.currency):
         return None
@@ -131,12 +131,12 @@ def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
     return Refusal(Reason.CURRENCY_DIFFERS, words, (profile.currency, terms.need.currency))
 
 
-def check_need(terms: Terms, profile: Profile) -> Refusal | None:
+def check_need(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     """Refuse pools that lack the job's tags or its environment."""
     return check_environment(terms.need, profile.offer) or check_tags(terms.need, profile.offer)
 
 
-Filter = Callable[[Terms, Profile], Refusal | None]
+Filter = Callable[[PlacementTerms, Profile], Refusal | None]
 FILTERS: Final[tuple[Filter, ...]] = (
     check_trust,
     check_results,
@@ -151,7 +151,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
 )
 
 
-def filters_for(terms: Terms) -> tuple[Filter, ...]:
+def filters_for(terms: PlacementTerms) -> tuple[Filter, ...]:
     """Return the filters that can refuse on these terms: most jobs ask for little."""
     is_idle: dict[Filter, bool] = {
         check_results: terms.readable is None,
@@ -165,7 +165,9 @@ def filters_for(terms: Terms) -> tuple[Filter, ...]:
     return tuple(check for check in FILTERS if not is_idle.get(check))
 
 
-def judge_terms(terms: Terms, profile: Profile, filters: Iterable[Filter]) -> Refusal | None:
+def judge_terms(
+    terms: PlacementTerms, profile: Profile, filters: Iterable[Filter]
+) -> Refusal | None:
     """Return the first reason why this pool may never run jobs on these terms, or None.
 
     `filters` are those for these terms, chosen once for many pools.

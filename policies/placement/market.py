@@ -15,9 +15,9 @@ from typing import Final
 from federation.clocks import NEVER_S, UtcS
 from federation.errors import ProtocolError
 from federation.messages.adverts import PoolAdvert, PriceChange, SiteAdvert
-from policies.placement.feasibility import Profile, Terms, filters_for, judge_terms
+from policies.placement.feasibility import PlacementTerms, Profile, filters_for, judge_terms
 from policies.placement.outlook import Curve, curve_of
-from policies.placement.placement import Offer, Refusal
+from policies.placement.placement import CapacityOffer, Refusal
 from policies.tariffs import Extras, Surcharge
 
 Key = tuple[str, str]  # site and pool
@@ -37,18 +37,18 @@ TERMS_REMEMBERED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """The network link to a site: round trip, and bytes per second."""
 
     rtt_s: float = 0.05
     bytes_s: float = 12.5e6
 
 
-HERE: Final = Link(0.0, float("inf"))
+HERE: Final = NetworkLink(0.0, float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PricedSpan:
     """A time with its own slots and price; `until_s` closes it."""
 
     from_s: UtcS
@@ -58,7 +58,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentWork:
     """Work that was sent to a pool at a time: tasks, their slot-seconds, and the job."""
 
     at_s: UtcS
@@ -78,9 +78,9 @@ class Candidate:
     expires_s: UtcS
     advert: PoolAdvert
     profile: Profile
-    spans: tuple[Span, ...]
+    spans: tuple[PricedSpan, ...]
     price_change: PriceChange | None  # of a pool without windows: those have their own prices
-    link: Link
+    link: NetworkLink
     carbon_g_per_slot_s: float | None  # now
     carbon_ahead: Curve | None  # the same over time; None: no change is known
     serving: float | None  # slots that really work when none is free; None: all of them
@@ -88,7 +88,7 @@ class Candidate:
     load_slot_s: float  # L + sent
     slots_free: int  # less those taken by this site's work
     extras: Extras | None = None  # of a pool whose price is not the same for all
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[SentWork, ...] = ()
     empty_since_s: UtcS | None = None  # since when it lacks workers or slots; None: it has both
 
     def is_deserted(self, utc_s: UtcS) -> bool:
@@ -132,16 +132,16 @@ class Market:
         link: the default for a peer that was not measured and gives no hint.
     """
 
-    def __init__(self, site: str, link: Link | None = None) -> None:
+    def __init__(self, site: str, link: NetworkLink | None = None) -> None:
         self.site = site
-        self._link = link or Link()
-        self._links: dict[str, Link] = {}
+        self._link = link or NetworkLink()
+        self._links: dict[str, NetworkLink] = {}
         self._adverts: dict[str, SiteAdvert] = {}
         self._sites: dict[str, dict[str, Candidate]] = {}
         self._names: list[str] = []  # of the sites, in order
         self._all: list[Candidate] | None = None
         self._numbers = 0
-        self._verdicts: OrderedDict[Terms, dict[int, Refusal | None]] = OrderedDict()
+        self._verdicts: OrderedDict[PlacementTerms, dict[int, Refusal | None]] = OrderedDict()
 
     def learn(self, advert: SiteAdvert, utc_s: UtcS) -> bool:
         """Take an advert, a peer's or this site's own; return False when the known one is as new.
@@ -185,7 +185,7 @@ class Market:
             self._links.pop(site, None)
             self._all = None
 
-    def measured(self, site: str, link: Link) -> None:
+    def measured(self, site: str, link: NetworkLink) -> None:
         """Set the measured link to a site; that overrides any hint."""
         self._links[site] = link
         for pool, candidate in self._sites.get(site, {}).items():
@@ -197,11 +197,11 @@ class Market:
         site, pool = key
         candidate = self._sites.get(site, {}).get(pool)
         if candidate is not None:
-            sent = (*candidate.sent, Sent(utc_s, tasks, slot_s, job))
+            sent = (*candidate.sent, SentWork(utc_s, tasks, slot_s, job))
             if len(sent) > SENT_MAX:
                 first, second, *rest = sent
                 both = first.tasks + second.tasks, first.slot_s + second.slot_s
-                sent = (Sent(second.at_s, *both), *rest)
+                sent = (SentWork(second.at_s, *both), *rest)
             self._sites[site][pool] = _with_sent(candidate, sent)
             self._all = None
 
@@ -246,7 +246,7 @@ class Market:
         """Whether any other site is known."""
         return len(self._names) > (self.site in self._sites)
 
-    def verdicts(self, terms: Terms) -> dict[int, Refusal | None]:
+    def verdicts(self, terms: PlacementTerms) -> dict[int, Refusal | None]:
         """Return the verdicts on all candidates for these terms, by a candidate's number.
 
         A verdict is why a pool may never run such jobs, or None where it may. Jobs with the same
@@ -272,7 +272,7 @@ class Market:
             number = before.number
         else:
             self._numbers = number = self._numbers + 1
-        hint = Link(pool.rtt_s or self._link.rtt_s, pool.link_bytes_s or self._link.bytes_s)
+        hint = NetworkLink(pool.rtt_s or self._link.rtt_s, pool.link_bytes_s or self._link.bytes_s)
         spans = _spans(pool)
         empty_since_s = None
         if not pool.pythons or not any(span.slots for span in spans):
@@ -314,7 +314,7 @@ class Market:
                     known.pop(candidate.number, None)
 
 
-def _with_sent(candidate: Candidate, sent: tuple[Sent, ...]) -> Candidate:
+def _with_sent(candidate: Candidate, sent: tuple[SentWork, ...]) -> Candidate:
     advert = candidate.advert
     slot_s = max(0.0, sum(each.slot_s for each in sent))
     free = min(advert.slots_free, advert.slots_free - sum(each.tasks for each in sent))
@@ -347,18 +347,18 @@ def _drift(pool: PoolAdvert) -> float:
 
 
 def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
-    offer = Offer(f"{site}/{pool.pool}", pool.pool, pool.tags, " ".join(pool.pythons), "")
+    offer = CapacityOffer(f"{site}/{pool.pool}", pool.pool, pool.tags, " ".join(pool.pythons), "")
     may_use = is_own or pool.sites is None or reader in pool.sites
     return Profile(
         site, is_own, offer, pool.pythons, pool.jurisdiction, pool.currency, pool.projects, may_use
     )
 
 
-def _spans(pool: PoolAdvert) -> tuple[Span, ...]:
+def _spans(pool: PoolAdvert) -> tuple[PricedSpan, ...]:
     if not pool.windows:
-        return (Span(UtcS(0.0), NEVER_S, pool.slots_total, pool.price_nanos),)
+        return (PricedSpan(UtcS(0.0), NEVER_S, pool.slots_total, pool.price_nanos),)
     return tuple(
-        Span(window.from_s, window.until_s, window.slots, window.price_nanos)
+        PricedSpan(window.from_s, window.until_s, window.slots, window.price_nanos)
         for window in pool.windows
     )
 

@@ -22,8 +22,8 @@ from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_money
 from federation.offers import PLACES_MAX, Offer, show_time
 from federation.reasons import NEVER, Reason
-from policies.placement.asks import CHEAPEST, FASTEST, Ask, House
-from policies.placement.brokering import Rest, place
+from policies.placement.asks import CHEAPEST, FASTEST, Demand, Preferences
+from policies.placement.brokering import BackoffEnd, place
 from policies.placement.decisions import Decision
 from policies.placement.estimates import affords, least_nanos
 from policies.placement.market import Market
@@ -45,7 +45,7 @@ OWN_LIMITS: Final = frozenset({Reason.DEADLINE, Reason.COST_LIMIT})
 class Unmet:
     """An ask that can't keep its limits: the number of its tasks that don't fit, and the offers."""
 
-    ask: Ask
+    ask: Demand
     short: int
     reason: Reason
     offers: tuple[Offer, ...]
@@ -85,12 +85,12 @@ class Unmet:
 
 
 def judge(
-    ask: Ask,
+    ask: Demand,
     market: Market,
-    house: House,
+    house: Preferences,
     utc_s: UtcS,
     chance: Chance,
-    resting: Mapping[str, Rest] | None = None,
+    resting: Mapping[str, BackoffEnd] | None = None,
 ) -> Unmet | None:
     """Judge whether all of an ask can be done within its limits; None when it can.
 
@@ -144,12 +144,12 @@ def falls_short(decision: Decision) -> bool:
 class _Question:
     """An ask, and all the inputs needed to plan it under other limits."""
 
-    ask: Ask
+    ask: Demand
     market: Market
-    house: House
+    house: Preferences
     utc_s: UtcS
     chance: Chance
-    resting: Mapping[str, Rest]
+    resting: Mapping[str, BackoffEnd]
 
     def plan(self, **changes: Any) -> Decision:
         """Plan the ask with these changes."""
@@ -159,7 +159,7 @@ class _Question:
         """Plan the ask with these changes, without the house's band and preference for home."""
         return self._place(replace(self.house, band=0.0, prefer_own_s=0.0), changes)
 
-    def _place(self, house: House, changes: dict[str, Any]) -> Decision:
+    def _place(self, house: Preferences, changes: dict[str, Any]) -> Decision:
         ask = replace(self.ask, **changes)
         return place(ask, self.market, house, self.utc_s, self.chance, self.resting)
 

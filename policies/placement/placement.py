@@ -44,7 +44,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CapacityOffer:
     """The full capacity of a worker or a pool, used or not."""
 
     name: str
@@ -78,7 +78,7 @@ def counted(tags: Tags) -> dict[str, int | float]:
     return {name: value for name, value in tags.items() if not isinstance(value, bool)}
 
 
-def check_python(need: Need, offer: Offer) -> Refusal | None:
+def check_python(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse another minor version of Python: it may crash on pickled code."""
     if need.python == offer.python or environments.has_own_python(need.environment):
         return None
@@ -88,14 +88,14 @@ def check_python(need: Need, offer: Offer) -> Refusal | None:
     )
 
 
-def check_others(need: Need, offer: Offer) -> Refusal | None:
+def check_others(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse work of other sites without a sandbox, unless the owner accepted the risk."""
     if offer.takes_others or not need.is_others:
         return None
     return Refusal(Reason.NO_SANDBOX, "has no sandbox for work of other sites")
 
 
-def check_tags(need: Need, offer: Offer) -> Refusal | None:
+def check_tags(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse if a requested tag is missing, or a counted one is too small."""
     for name, wanted in need.tags.items():
         if name not in offer.tags:
@@ -110,7 +110,7 @@ def check_tags(need: Need, offer: Offer) -> Refusal | None:
     return None
 
 
-def check_environment(need: Need, offer: Offer) -> Refusal | None:
+def check_environment(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse if the job's environment is not offered: an image, or packages."""
     if not need.environment or environments.offers(need.environment, offer.tags):
         return None
@@ -118,7 +118,7 @@ def check_environment(need: Need, offer: Offer) -> Refusal | None:
     return Refusal(Reason.ENVIRONMENT_MISSING, words)
 
 
-def check_currency(need: Need, offer: Offer) -> Refusal | None:
+def check_currency(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse other currencies for a job with a cost limit: the limit holds only in its own."""
     if need.currency in (None, offer.currency):
         return None
@@ -128,7 +128,7 @@ def check_currency(need: Need, offer: Offer) -> Refusal | None:
     )
 
 
-FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
+FILTERS: tuple[Callable[[Need, CapacityOffer], Refusal | None], ...] = (
     check_python,
     check_currency,
     check_others,
@@ -137,7 +137,7 @@ FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
 )
 
 
-def judge(need: Need, offer: Offer) -> Refusal | None:
+def judge(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Return the first reason why this offer can never meet that need, or None."""
     for check in FILTERS:
         refusal = check(need, offer)
@@ -146,7 +146,7 @@ def judge(need: Need, offer: Offer) -> Refusal | None:
     return None
 
 
-def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
+def judge_all(need: Need, offers: Iterable[CapacityOffer]) -> dict[str, Refusal] | None:
     """Return each offer's refusal, or None as soon as one of them can run it."""
     refusals: dict[str, Refusal] = {}
     for offer in offers:

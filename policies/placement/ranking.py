@@ -26,7 +26,7 @@ from statistics import median
 from typing import Final, NamedTuple, overload
 
 from federation.clocks import UtcS
-from policies.placement.asks import Ask, House, Objective
+from policies.placement.asks import Demand, Objective, Preferences
 from policies.placement.estimates import Estimate, fits
 from policies.placement.market import Candidate, Key
 
@@ -70,7 +70,7 @@ class Ranked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class UtilityScale:
     """The scale of utilities, kept so that later quotes are judged alike.
 
     The factors turn a measure into its part of the utility.
@@ -104,7 +104,7 @@ class Ranking(Sequence[Ranked]):
         candidates: Sequence[Candidate],
         estimates: Sequence[Estimate],
         objective: Objective,
-        house: House,
+        house: Preferences,
         utc_s: UtcS,
     ) -> None:
         self._candidates = candidates
@@ -158,7 +158,7 @@ class Ranking(Sequence[Ranked]):
         candidates = self._candidates
         return [self._row(row) for row in self._order if candidates[row].is_own]
 
-    def roomiest(self, count: int, ask: Ask) -> list[Ranked]:
+    def roomiest(self, count: int, ask: Demand) -> list[Ranked]:
         """Return the candidates that can do most of an ask within its limits."""
         estimates = self._estimates
         most = nlargest(count, self._order, key=lambda row: fits(ask, estimates[row]))
@@ -223,7 +223,7 @@ def draw(
     return [near[at] for at in nsmallest(count, range(len(near)), key=keys.__getitem__)]
 
 
-def _scale(objective: Objective, *columns: Sequence[float]) -> Scale:
+def _scale(objective: Objective, *columns: Sequence[float]) -> UtilityScale:
     weights = (objective.money, objective.time, objective.carbon)
     money, time, carbon = (
         weight / (sum(weights) * median([value for value in column if value > 0] or [1.0]))
@@ -231,4 +231,4 @@ def _scale(objective: Objective, *columns: Sequence[float]) -> Scale:
         else 0.0
         for weight, column in zip(weights, columns, strict=True)
     )
-    return Scale(money, time, carbon)
+    return UtilityScale(money, time, carbon)

@@ -87,7 +87,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SplitLimits:
     """The limits of a split; times count from now, the budget is in the lanes' one currency."""
 
     deadline_s: float = math.inf
@@ -130,7 +130,7 @@ class Split:
 
 
 def split(
-    lanes: Sequence[Lane], tasks: int, objective: Objective, limits: Limits, band: float
+    lanes: Sequence[Lane], tasks: int, objective: Objective, limits: SplitLimits, band: float
 ) -> Split:
     """Divide tasks over lanes, which are given in order of preference.
 

@@ -63,7 +63,7 @@ REFUSED: Final = "refused"
 OVER: Final = frozenset({REFUSED, "cancelled", "expired", "ended"})
 
 
-class Phase(StrEnum):
+class BookingPhase(StrEnum):
     """The phase of a booking."""
 
     HOLDING = "holding"
@@ -74,7 +74,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class AskPart:
     """Tell a site to hold, book, keep or release its part."""
 
     site: str
@@ -85,10 +85,10 @@ class Say:
 class Decide:
     """Store this phase before anything after it is sent."""
 
-    phase: Phase
+    phase: BookingPhase
 
 
-Act = Say | Decide
+Act = AskPart | Decide
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Coallocation:
     """
 
     sites: tuple[str, ...]
-    phase: Phase = Phase.HOLDING
+    phase: BookingPhase = BookingPhase.HOLDING
     states: dict[str, str] = field(default_factory=dict)
     leases_s: dict[str, MonoS] = field(default_factory=dict)
     reason: str = ""
@@ -117,9 +117,9 @@ class Coallocation:
     def begin(self, mono_s: MonoS) -> list[Act]:
         """Ask the first site to hold."""
         self._since_s = self._said_at_s = mono_s
-        return [Say(self.sites[0], "hold")]
+        return [AskPart(self.sites[0], "hold")]
 
-    def resume(self, phase: Phase, mono_s: MonoS) -> list[Act]:
+    def resume(self, phase: BookingPhase, mono_s: MonoS) -> list[Act]:
         """Resume after a restart, from the last stored phase."""
         self.phase, self._since_s, self._is_decided = phase, mono_s, True
         self.states.clear()
@@ -129,23 +129,23 @@ class Coallocation:
         """Take a site's answer; `until_s`: until when it holds."""
         if site not in self.sites:
             return []
-        if self.phase is Phase.RELEASED:
-            return [] if state in OVER else [Say(site, "release")]
+        if self.phase is BookingPhase.RELEASED:
+            return [] if state in OVER else [AskPart(site, "release")]
         before = self.states.get(site)
         self.states[site] = state
         match self.phase:
-            case Phase.HOLDING:
+            case BookingPhase.HOLDING:
                 return self._heard_holding(site, state, before, mono_s, until_s)
-            case Phase.BOOKING:
+            case BookingPhase.BOOKING:
                 if state in OVER:
                     return self.release(f"{site} did not book: {state}", mono_s)
                 if all(self.states.get(each) in (BOOKING, BOOKED) for each in self.sites):
-                    self.phase = Phase.BOOKED
-                    return [Decide(Phase.BOOKED), *self._say_all(mono_s)]
-            case Phase.RELEASING:
+                    self.phase = BookingPhase.BOOKED
+                    return [Decide(BookingPhase.BOOKED), *self._say_all(mono_s)]
+            case BookingPhase.RELEASING:
                 if all(self.states.get(each) in OVER for each in self.sites):
-                    self.phase = Phase.RELEASED
-                    return [Decide(Phase.RELEASED)]
+                    self.phase = BookingPhase.RELEASED
+                    return [Decide(BookingPhase.RELEASED)]
         return []
 
     def _heard_holding(
@@ -159,17 +159,17 @@ class Coallocation:
         at = self.sites.index(site)
         if at + 1 < len(self.sites):
             self._since_s = self._said_at_s = mono_s
-            return [Say(self.sites[at + 1], "hold")]
+            return [AskPart(self.sites[at + 1], "hold")]
         if min(self.leases_s.values()) < mono_s + MARGIN_S:
             return self.release("the first hold would expire before all sites have booked", mono_s)
-        self.phase, self._since_s, self._is_decided = Phase.BOOKING, mono_s, True
-        return [Decide(Phase.BOOKING), *self._say_all(mono_s)]
+        self.phase, self._since_s, self._is_decided = BookingPhase.BOOKING, mono_s, True
+        return [Decide(BookingPhase.BOOKING), *self._say_all(mono_s)]
 
     def release(self, reason: str, mono_s: MonoS) -> list[Act]:
         """Release all parts: a site failed, or the user cancelled."""
-        was_decided = self.phase is not Phase.HOLDING
-        self.reason, self.phase, self._since_s = reason, Phase.RELEASING, mono_s
-        written: list[Act] = [Decide(Phase.RELEASING)] if was_decided else []
+        was_decided = self.phase is not BookingPhase.HOLDING
+        self.reason, self.phase, self._since_s = reason, BookingPhase.RELEASING, mono_s
+        written: list[Act] = [Decide(BookingPhase.RELEASING)] if was_decided else []
         asked = [each for each in self.sites if was_decided or each in self._asked()]
         for each in self.sites:
             if each not in asked:
@@ -178,8 +178,8 @@ class Coallocation:
             if state not in OVER:
                 del self.states[each]
         if all(self.states.get(each) in OVER for each in self.sites):
-            self.phase = Phase.RELEASED
-            return [*written, Decide(Phase.RELEASED)]
+            self.phase = BookingPhase.RELEASED
+            return [*written, Decide(BookingPhase.RELEASED)]
         return [*written, *self._say_all(mono_s)]
 
     def _asked(self) -> tuple[str, ...]:
@@ -189,16 +189,19 @@ class Coallocation:
     def tick(self, mono_s: MonoS) -> list[Act]:
         """Send unanswered messages again, and give up steps that time out."""
         waited_s = mono_s - self._since_s
-        if self.phase is Phase.HOLDING and waited_s >= ASK_S:
+        if self.phase is BookingPhase.HOLDING and waited_s >= ASK_S:
             site = self._asked()[-1]
             return self.release(f"{site} did not answer within {ASK_S:g} s", mono_s)
-        if self.phase is Phase.BOOKING and waited_s >= BOOK_S:
+        if self.phase is BookingPhase.BOOKING and waited_s >= BOOK_S:
             late = [each for each in self.sites if self.states.get(each) not in (BOOKING, BOOKED)]
             return self.release(f"{', '.join(late)} did not book in time", mono_s)
-        if self.phase is Phase.RELEASING and not self._is_decided and waited_s >= FORGET_S:
-            self.phase = Phase.RELEASED
-            return [Decide(Phase.RELEASED)]
-        if self.phase in (Phase.HOLDING, Phase.RELEASED) or mono_s - self._said_at_s < AGAIN_S:
+        if self.phase is BookingPhase.RELEASING and not self._is_decided and waited_s >= FORGET_S:
+            self.phase = BookingPhase.RELEASED
+            return [Decide(BookingPhase.RELEASED)]
+        if (
+            self.phase in (BookingPhase.HOLDING, BookingPhase.RELEASED)
+            or mono_s - self._said_at_s < AGAIN_S
+        ):
             return []
         return self._say_all(mono_s)
 
@@ -206,11 +209,11 @@ class Coallocation:
         """Return the message of this phase for each site that has not answered it."""
         self._said_at_s = mono_s
         step, done = _SAID[self.phase]
-        return [Say(each, step) for each in self.sites if self.states.get(each) not in done]
+        return [AskPart(each, step) for each in self.sites if self.states.get(each) not in done]
 
 
-_SAID: Final[Mapping[Phase, tuple[str, frozenset[str]]]] = {
-    Phase.BOOKING: ("book", frozenset({BOOKING, BOOKED})),
-    Phase.BOOKED: ("keep", frozenset({BOOKED, *OVER})),
-    Phase.RELEASING: ("release", OVER),
+_SAID: Final[Mapping[BookingPhase, tuple[str, frozenset[str]]]] = {
+    BookingPhase.BOOKING: ("book", frozenset({BOOKING, BOOKED})),
+    BookingPhase.BOOKED: ("keep", frozenset({BOOKED, *OVER})),
+    BookingPhase.RELEASING: ("release", OVER),
 }

@@ -25,12 +25,12 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
-from policies.access.claims import Amount, Claims, Seats
-from policies.access.windows import AHEAD_S, Plan, Rules, Span, Window
+from policies.access.claims import Amount, Claims, ReservedSlots
+from policies.access.windows import AHEAD_S, PoolRules, Window, WindowPlan, WindowSpan
 from policies.calendar.hours import Hours
 from policies.calendar.weeks import DAY_S
 from policies.costs.pricelist import Adjustment, PriceList
-from policies.parties import Kind, Party, Whose
+from policies.parties import Owner, Party, PartyKind
 from policies.reservations.coallocation import KEEP_S
 from policies.tariffs import HOUR_NS, MILLION, Tariff, cost_nanos, round_half_up
 
@@ -42,7 +42,7 @@ LAST_S: Final = UtcS(253_402_300_799)  # the end of the year 9999
 CLOCK_S: Final = 60.0  # a reservation may begin this long before now: it takes time to ask
 
 
-class State(StrEnum):
+class ReservationState(StrEnum):
     """The state of a reservation. Books and people see the value.
 
     held → booking → booked → ended, or cancelled; a hold that is not booked in time has expired.
@@ -60,7 +60,14 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
-OPEN: Final = frozenset({State.HELD, State.BOOKING, State.BOOKED, State.RELEASING})
+OPEN: Final = frozenset(
+    {
+        ReservationState.HELD,
+        ReservationState.BOOKING,
+        ReservationState.BOOKED,
+        ReservationState.RELEASING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ def reservation_named(version: str) -> str:
     return version.removeprefix(NAMED) if version.startswith(NAMED) else ""
 
 
-class Used(NamedTuple):
+class ReservationUse(NamedTuple):
     """The use of a reservation: slot time, the charge for it, and the number of records."""
 
     ns: int = 0
@@ -125,9 +132,9 @@ class Reservation:
     until_s: UtcS
     price_nanos: int
     currency: str
-    by: Whose
+    by: Owner
     made_at_s: UtcS
-    state: State = State.HELD
+    state: ReservationState = ReservationState.HELD
     held_until_s: UtcS = UtcS(0.0)
     unused_factor: int = MILLION
     cancel_factor: int = 0
@@ -172,9 +179,9 @@ class Reservation:
     def lapses_at_s(self) -> UtcS:
         """When it lapses, unless it is booked by then; inf once it is."""
         match self.state:
-            case State.HELD:
+            case ReservationState.HELD:
                 return min(self.held_until_s, self.until_s)
-            case State.BOOKING:
+            case ReservationState.BOOKING:
                 return min(max(self.from_s, self.held_until_s), self.until_s)
         return NEVER_S
 
@@ -185,14 +192,14 @@ class Reservation:
     def standing(self, utc_s: UtcS) -> str:
         """Return its state in a word, for people."""
         if self.has_lapsed(utc_s):
-            return State.EXPIRED
-        if self.state is not State.BOOKED:
+            return ReservationState.EXPIRED
+        if self.state is not ReservationState.BOOKED:
             return self.state
         if self.left_at_s is not None or utc_s >= self.until_s:
             return "ending"
         return self.state if utc_s < self.from_s else "running"
 
-    def bill_nanos(self, used: "Used") -> int:
+    def bill_nanos(self, used: "ReservationUse") -> int:
         """Return the charge at its end, besides its use.
 
         Each record of use is rounded by itself. The sum of the roundings is subtracted, so that the
@@ -214,15 +221,15 @@ def advanced(reservation: Reservation, step: str, utc_s: UtcS) -> Reservation:
     idempotent.
     """
     if reservation.has_lapsed(utc_s):
-        return replace(reservation, state=State.EXPIRED)
+        return replace(reservation, state=ReservationState.EXPIRED)
     match step, reservation.state:
-        case "book", State.HELD:
-            return replace(reservation, state=State.BOOKING, held_until_s=utc_s + KEEP_S)
-        case "keep", State.BOOKING:
-            return replace(reservation, state=State.BOOKED)
-        case "release", State.HELD | State.BOOKING:
-            return replace(reservation, state=State.CANCELLED)
-        case "release", State.BOOKED if reservation.left_at_s is None:
+        case "book", ReservationState.HELD:
+            return replace(reservation, state=ReservationState.BOOKING, held_until_s=utc_s + KEEP_S)
+        case "keep", ReservationState.BOOKING:
+            return replace(reservation, state=ReservationState.BOOKED)
+        case "release", ReservationState.HELD | ReservationState.BOOKING:
+            return replace(reservation, state=ReservationState.CANCELLED)
+        case "release", ReservationState.BOOKED if reservation.left_at_s is None:
             return replace(reservation, left_at_s=utc_s)  # it has begun to cost something
     return reservation
 
@@ -256,16 +263,20 @@ def check_span(
         )
 
 
-def check_who(who: Party, by: Whose) -> None:
+def check_who(who: Party, by: Owner) -> None:
     """Refuse a party other than the caller, its group or its project. Raise CantReserve."""
-    own = (Party(Kind.USER, by.user), Party(Kind.GROUP, by.group), Party(Kind.PROJECT, by.project))
+    own = (
+        Party(PartyKind.USER, by.user),
+        Party(PartyKind.GROUP, by.group),
+        Party(PartyKind.PROJECT, by.project),
+    )
     if who not in own:
         names = ", ".join(str(each) for each in own if each.name)
         raise CantReserve(f"you can't reserve for {who}, only for {names}")
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class ReservationBook:
     """The reservations of a pool, and the slots that can still be reserved.
 
     Attributes:
@@ -275,18 +286,18 @@ class Book:
         entitled: the total slots that an owner's work may have in a span, by other rules.
     """
 
-    plan: Plan
+    plan: WindowPlan
     total: int
     rules: ReservationRules
     made: Sequence[Reservation] = ()
-    entitled: Callable[[Whose, Span], float] = lambda *_: inf
+    entitled: Callable[[Owner, WindowSpan], float] = lambda *_: inf
 
-    def free(self, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> int:
+    def free(self, whose: Owner, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> int:
         """Return how many slots may be reserved for an owner over all of a span; 0 or more."""
         return max(0, min(slots for _, slots in self._steps(whose, from_s, until_s, utc_s)))
 
     def _steps(
-        self, whose: Whose, from_s: UtcS, until_s: UtcS, utc_s: UtcS
+        self, whose: Owner, from_s: UtcS, until_s: UtcS, utc_s: UtcS
     ) -> Iterator[tuple[UtcS, int]]:
         """Yield each time at which the reservable slots change, with their number.
 
@@ -315,7 +326,7 @@ class Book:
                     break
                 at_s = edges[-1][0]
 
-    def check(self, whose: Whose, slots: int, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:
+    def check(self, whose: Owner, slots: int, from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:
         """Refuse a request that does not fit, and offer one that does. Raise CantReserve."""
         free = self.free(whose, from_s, until_s, utc_s)
         if slots <= free:
@@ -333,7 +344,7 @@ class Book:
         )
 
     def first_fit(
-        self, whose: Whose, slots: int, lasts_s: float, after_s: UtcS, utc_s: UtcS
+        self, whose: Owner, slots: int, lasts_s: float, after_s: UtcS, utc_s: UtcS
     ) -> UtcS | None:
         """Return the first time after one from which so many slots are free for so long.
 
@@ -385,8 +396,8 @@ def _own(adjust: Adjustment | None, nanos: int) -> int:
 
 
 def overlay(
-    rules: Rules, made: Iterable[Reservation], owner: ReservationRules, utc_s: UtcS
-) -> Rules:
+    rules: PoolRules, made: Iterable[Reservation], owner: ReservationRules, utc_s: UtcS
+) -> PoolRules:
     """Return a pool's rules with its reservations: spans change where one begins or ends.
 
     A hold counts only from when it lapses: no work that would have to be stopped begins meanwhile,
@@ -400,7 +411,13 @@ def overlay(
         return rules
     edges = {edge for each in standing for edge in (each.from_s, each.ends_at_s)}
     seats = [
-        Seats(each.who, each.slots, each.tariff, each.ends_at_s, each.state is not State.HELD)
+        ReservedSlots(
+            each.who,
+            each.slots,
+            each.tariff,
+            each.ends_at_s,
+            each.state is not ReservationState.HELD,
+        )
         for each in standing
     ]
     spans = []
@@ -423,12 +440,12 @@ def overlay(
                 part = replace(part, window=window, claims=claims)
             spans.append(part)
     begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_at_s)
-    return Rules(tuple(spans), max(rules.begun_at_s, *begun, UNIX_EPOCH_S))
+    return PoolRules(tuple(spans), max(rules.begun_at_s, *begun, UNIX_EPOCH_S))
 
 
 def _confirmed(reservation: Reservation) -> Reservation:
     """Return it as if it were booked just before it lapses."""
-    if reservation.state is not State.HELD:
+    if reservation.state is not ReservationState.HELD:
         return reservation
     return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_at_s))
 

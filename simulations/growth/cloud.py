@@ -100,7 +100,7 @@ class Habits:
 
 
 @dataclass(slots=True, eq=False)
-class Instance:
+class CloudInstance:
     """One instance, from the call that asked for it."""
 
     mark: str
@@ -138,16 +138,16 @@ class Bucket:
         return max(now_s, self.free_s)
 
 
-class Guest:
+class InstanceObserver:
     """An observer of instances: the gateway whose workers they are."""
 
-    def came(self, instance: Instance) -> None:
+    def came(self, instance: CloudInstance) -> None:
         """Note that its worker dials."""
 
-    def warned(self, instance: Instance) -> None:
+    def warned(self, instance: CloudInstance) -> None:
         """Note that it will be interrupted in a while."""
 
-    def ended(self, instance: Instance, *, is_orderly: bool) -> None:
+    def ended(self, instance: CloudInstance, *, is_orderly: bool) -> None:
         """Note that it is gone; `is_orderly`: its worker had time to say goodbye."""
 
 
@@ -160,12 +160,16 @@ class Cloud:
     """
 
     def __init__(
-        self, clock: Clock, habits: Habits, seed: int, guest_of: Callable[[str], Guest | None]
+        self,
+        clock: Clock,
+        habits: Habits,
+        seed: int,
+        guest_of: Callable[[str], InstanceObserver | None],
     ) -> None:
         self.clock = clock
         self.habits = habits
-        self.instances: dict[tuple[str, str], Instance] = {}  # by mark and name
-        self.all: list[Instance] = []
+        self.instances: dict[tuple[str, str], CloudInstance] = {}  # by mark and name
+        self.all: list[CloudInstance] = []
         self._seed = seed
         self._doubles = Random(f"{seed} doubles")
         self._guest_of = guest_of
@@ -174,7 +178,7 @@ class Cloud:
         self._ends = Bucket(habits.ends_burst, habits.ends_s)
         self._orders: dict[tuple[str, str], float] = {}
 
-    def living(self, mark: str = "") -> list[Instance]:
+    def living(self, mark: str = "") -> list[CloudInstance]:
         """Return the instances that have not ended; of one mark, or of all."""
         found = self.instances.values()
         return [each for each in found if each.ended_s is None and mark in ("", each.mark)]
@@ -202,7 +206,7 @@ class Cloud:
     def _launch(self, mark: str, name: str, slots: int) -> None:
         number = next(self._numbers)
         dice = Random(f"{self._seed} {number}")
-        instance = Instance(mark, name, f"i-{number:08x}", slots, self.clock.now_s)
+        instance = CloudInstance(mark, name, f"i-{number:08x}", slots, self.clock.now_s)
         self.instances[mark, name] = instance
         self.all.append(instance)
         launched_s = self._launches.take(self.clock.now_s)
@@ -211,7 +215,7 @@ class Cloud:
         self.clock.at(launched_s, lambda: self._pend(instance, runs_s, dials_s, dice, is_mute))
 
     def _pend(
-        self, instance: Instance, runs_s: float, dials_s: float, dice: Random, is_mute: bool
+        self, instance: CloudInstance, runs_s: float, dials_s: float, dice: Random, is_mute: bool
     ) -> None:
         if instance.ended_s is not None:
             return
@@ -226,7 +230,7 @@ class Cloud:
 
         self.clock.after(runs_s, run)
 
-    def _dial(self, instance: Instance) -> None:
+    def _dial(self, instance: CloudInstance) -> None:
         guest = self._guest_of(instance.mark)
         if instance.stand is Stand.RUNNING:
             if guest is None:
@@ -235,12 +239,12 @@ class Cloud:
             instance.came_s = self.clock.now_s
             guest.came(instance)
 
-    def _may_be_taken(self, instance: Instance, dice: Random) -> None:
+    def _may_be_taken(self, instance: CloudInstance, dice: Random) -> None:
         if self.habits.taken_an_hour:
             after_s = dice.expovariate(self.habits.taken_an_hour / 3600.0)
             self.clock.after(after_s, lambda: self.take(instance))
 
-    def take(self, instance: Instance) -> None:
+    def take(self, instance: CloudInstance) -> None:
         """Interrupt an instance, with notice."""
         if instance.stand is Stand.RUNNING:
             instance.fault = "spot interruption"
@@ -259,7 +263,7 @@ class Cloud:
                 at_s = self._ends.take(self.clock.now_s)
                 self.clock.at(at_s, partial(self._end, found, is_orderly=True))
 
-    def _end(self, instance: Instance, *, is_orderly: bool) -> None:
+    def _end(self, instance: CloudInstance, *, is_orderly: bool) -> None:
         if instance.ended_s is not None:
             return
         instance.ended_s, instance.stand = self.clock.now_s, Stand.ENDED

@@ -9,15 +9,15 @@ from typing import Final
 import trio
 
 from policies.placement.asks import Objective
-from policies.placement.autoscaling import Rules
+from policies.placement.autoscaling import ScalingRules
 from simulations.growth.cloud import Cloud, Habits
-from simulations.growth.optimum import Span, Terms, least_for_curve
+from simulations.growth.optimum import SlotCosts, Span, least_for_curve
 from simulations.growth.runs import DAY_S, pool_of, under_clock
-from simulations.growth.site import Life, Seen, Site
+from simulations.growth.site import GrowthSite, Life, Seen
 from simulations.world.trioclock import TrioClock
 from simulations.year.facts import BEGIN_S, log
 from simulations.year.scenario import Manners
-from simulations.year.work import Work, replay
+from simulations.year.work import YearJob, replay
 
 ZONES: Final = {"nasa": "America/Los_Angeles", "hpc2n": "Europe/Stockholm"}
 ROUND_S: Final = 5.0  # of the keeper: a day has 17,000 rounds, and not 350,000
@@ -42,7 +42,7 @@ class Day:
     objective: Objective = BALANCED
     habits: Habits = field(default_factory=Habits)
 
-    def works(self) -> list[Work]:
+    def works(self) -> list[YearJob]:
         """Return its jobs."""
         found, begin_s = log(self.log), BEGIN_S + self.number * DAY_S
         manners = Manners(objective=self.objective, objectives=(self.objective,))
@@ -90,7 +90,7 @@ class DayFigures:
         return self.paid_s / self.work_s
 
 
-def at_once(works: list[Work]) -> list[Span]:
+def at_once(works: list[YearJob]) -> list[Span]:
     """Return the busy slots if nothing ever waits: each job's slices one after another."""
     found: list[Span] = []
     for each in works:
@@ -107,20 +107,20 @@ def run_day(day: Day) -> DayFigures:
     found.run_s = sum(each.run_s for each in works) / len(works)
 
     async def run(clock: TrioClock, nursery: trio.Nursery) -> None:
-        rules = Rules(
+        rules = ScalingRules(
             day.slots_max, waste=day.waste, step_s=day.step_s, starts_max=1_000, stops_max=1_000
         )
-        sites: list[Site] = []
+        sites: list[GrowthSite] = []
         cloud = Cloud(clock, day.habits, day.seed, lambda _: sites[0])
         seen = Seen()
         by_payload = {each.payload: each for each in works}
         left = [len(works)]
 
-        def ended(_: Work) -> None:
+        def ended(_: YearJob) -> None:
             left[0] -= 1
 
         sites.append(
-            Site(
+            GrowthSite(
                 *(clock, pool_of(rules), cloud, by_payload, seen),
                 *(Life(seed=day.seed, round_s=ROUND_S), ended),
             )
@@ -132,7 +132,7 @@ def run_day(day: Day) -> DayFigures:
             clock.at(each.at_s, partial(site.submit, each, each.tasks, job))
         await clock.pass_until(13 * DAY_S, lambda: not left[0] and not cloud.living())
         site.die()
-        terms = Terms(_start_paid_s(cloud), day.step_s)
+        terms = SlotCosts(_start_paid_s(cloud), day.step_s)
         found.starts, found.start_s = len(cloud.all), terms.start_s
         found.paid_s = sum(
             each.bill_s(clock.now_s, day.habits.paid_min_s, day.step_s) * each.slots

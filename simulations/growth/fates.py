@@ -18,12 +18,12 @@ from gateway.grids.contract import Stand
 from gateway.grids.scaling.fleet import DIAL_S, DIAL_STARTS
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
 from policies.placement.asks import CHEAPEST, FASTEST
-from policies.placement.autoscaling import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
-from simulations.growth.cloud import Cloud, Habits, Instance, Spread
+from policies.placement.autoscaling import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, ScalingRules
+from simulations.growth.cloud import Cloud, CloudInstance, Habits, Spread
 from simulations.growth.runs import pool_of, under_clock, work_of
-from simulations.growth.site import Life, Seen, Site
+from simulations.growth.site import GrowthSite, Life, Seen
 from simulations.world.trioclock import TrioClock
-from simulations.year.work import Work
+from simulations.year.work import YearJob
 
 JOBS_S: Final = 900.0  # all jobs come by then, and all faults are over
 SETTLE_S: Final = 4 * 3_600.0  # the maximum for the rest
@@ -40,8 +40,8 @@ class Fate:
 
     seed: int
     habits: Habits
-    rules: Rules
-    works: tuple[Work, ...]
+    rules: ScalingRules
+    works: tuple[YearJob, ...]
     restarts_s: tuple[float, ...]
     jumps: tuple[tuple[float, float], ...]  # of the gateway's clock: when, how far
     redials_s: tuple[float, ...] = ()  # when the latest worker dials a second time
@@ -68,7 +68,7 @@ def draw_fate(seed: int) -> Fate:
         notice_s=dice.choice((5.0, 120.0)),
         doubled=more.choice((0.0, 0.3)),
     )
-    rules = Rules(
+    rules = ScalingRules(
         slots_max=dice.choice((8, 40, 120)),
         pilot_slots=dice.choice((1, 4)),
         starts_max=dice.choice((5, 100)),
@@ -90,7 +90,7 @@ def draw_fate(seed: int) -> Fate:
     return Fate(seed, habits, rules, works, tuple(restarts), jumps, redials)
 
 
-class Run:
+class FateRun:
     """A run of a fate."""
 
     def __init__(self, fate: Fate, clock: TrioClock, nursery: trio.Nursery) -> None:
@@ -98,15 +98,15 @@ class Run:
         self.clock = clock
         self.seen = Seen()
         self.cloud = Cloud(clock, fate.habits, fate.seed, lambda _: self.site)
-        self.site: Site | None = None
+        self.site: GrowthSite | None = None
         self._nursery = nursery
         self._life = 0
         self._skew_s = 0.0
         self._by_payload = {each.payload: each for each in fate.works}
-        self._submitted: list[Work] = []
+        self._submitted: list[YearJob] = []
         self._began_s: list[float] = []  # of each run of the gateway
         self._jumped_s: list[float] = []
-        self._alone: dict[Instance, float] = {}
+        self._alone: dict[CloudInstance, float] = {}
         self.boot()
         for work in fate.works:
             clock.at(work.at_s, self._submit_of(work))
@@ -129,7 +129,7 @@ class Run:
             if self.clock.now_s - each.asked_s < self.fate.habits.shown_s
         )
         pool = pool_of(self.fate.rules)
-        site = Site(
+        site = GrowthSite(
             *(self.clock, pool, self.cloud, self._by_payload, self.seen),
             Life(self._life, seed=self.fate.seed, round_s=1.0),
         )
@@ -144,7 +144,7 @@ class Run:
             if work.done < work.tasks:
                 self._open(work)
 
-    async def _keep(self, site: Site, scope: trio.CancelScope) -> None:
+    async def _keep(self, site: GrowthSite, scope: trio.CancelScope) -> None:
         with scope:
             await site.keeper.run()
 
@@ -164,7 +164,7 @@ class Run:
         if there and self.site is not None:
             self.site.redials(max(there, key=lambda each: each.came_s or 0.0))
 
-    def _submit_of(self, work: Work) -> Callable[[], None]:
+    def _submit_of(self, work: YearJob) -> Callable[[], None]:
         def submit() -> None:
             self._submitted.append(work)
             if self.site is not None:
@@ -172,7 +172,7 @@ class Run:
 
         return submit
 
-    def _open(self, work: Work) -> None:
+    def _open(self, work: YearJob) -> None:
         assert self.site is not None
         job = f"job-{work.key}-{self._life}"
         self.site.submit(work, work.tasks - work.done, job, work.task_s)
@@ -217,7 +217,7 @@ class Run:
             rested_s = max(fleet.starts) - fleet.failed_at_s
             assert rested_s >= pause_s, f"a start {rested_s:.1f} s after failure {fleet.failures}"
 
-    def _look_for_strays(self, living: Iterable[Instance], now_s: float) -> None:
+    def _look_for_strays(self, living: Iterable[CloudInstance], now_s: float) -> None:
         """Check that no instance runs for long without a gateway."""
         alone = {}
         for each in living:
@@ -258,12 +258,12 @@ def _within(moments: Iterable[float], now_s: float) -> int:
     return sum(now_s - MINUTE_S < each <= now_s for each in moments)
 
 
-def run_fate(fate: Fate) -> Run:
+def run_fate(fate: Fate) -> FateRun:
     """Run a fate; an AssertionError names the broken invariant."""
-    runs: list[Run] = []
+    runs: list[FateRun] = []
 
     async def happen(clock: TrioClock, nursery: trio.Nursery) -> None:
-        run = Run(fate, clock, nursery)
+        run = FateRun(fate, clock, nursery)
         runs.append(run)
         while clock.now_s < JOBS_S + SETTLE_S and not run.is_done:
             await clock.pass_until(clock.now_s + 1.0, lambda: False)

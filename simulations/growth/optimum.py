@@ -40,7 +40,7 @@ Span = tuple[float, float, int]  # from, to, number of slots
 SLACK: Final = 1e-6  # seconds of tolerance on a run's end: sums of moments are not exact
 
 
-class Terms(NamedTuple):
+class SlotCosts(NamedTuple):
     """The costs of a slot beside its work.
 
     Attributes:
@@ -52,7 +52,7 @@ class Terms(NamedTuple):
     step_s: float = 0.0
 
 
-def least_for_curve(spans: Iterable[Span], terms: Terms) -> float:
+def least_for_curve(spans: Iterable[Span], terms: SlotCosts) -> float:
     """Return the least slot-seconds that serve these spans, each in its own time.
 
     In steps the bound by the second holds too: a step is no shorter than its used part.
@@ -76,7 +76,7 @@ def levels(spans: Iterable[Span]) -> list[list[tuple[float, float]]]:
     return found
 
 
-def steps_needed(spans: Iterable[Span], terms: Terms) -> int:
+def steps_needed(spans: Iterable[Span], terms: SlotCosts) -> int:
     """Return the fewest steps of runs that serve these spans; 0 without steps."""
     changes = _changes(spans)
     if not terms.step_s or not changes:
@@ -98,7 +98,7 @@ def steps_needed(spans: Iterable[Span], terms: Terms) -> int:
     return round(float(found.fun))
 
 
-def _runs(moments: Sequence[float], begin_s: float, terms: Terms) -> Iterable[tuple[int, int]]:
+def _runs(moments: Sequence[float], begin_s: float, terms: SlotCosts) -> Iterable[tuple[int, int]]:
     """Yield the runs that may begin at a moment: their last change, and their steps."""
     before, steps = bisect_right(moments, begin_s) - 1, 0
     while before < len(moments) - 1:

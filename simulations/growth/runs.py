@@ -10,15 +10,15 @@ from typing import Final
 import trio
 from trio.testing import MockClock
 
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.scaling.pool_controller import ROUND_S
 from policies.placement.asks import FASTEST, Objective
-from policies.placement.autoscaling import Rules
+from policies.placement.autoscaling import ScalingRules
 from simulations.growth.cloud import Bucket, Cloud, Habits
-from simulations.growth.site import POOL, Life, Seen, Site, Spent
+from simulations.growth.site import POOL, CpuSpent, GrowthSite, Life, Seen
 from simulations.world.trioclock import TrioClock, determined
-from simulations.year.work import Work
+from simulations.year.work import YearJob
 
 PRICE: Final = "0.097 USD"
 DAY_S: Final = 86_400.0
@@ -27,16 +27,18 @@ DAY_S: Final = 86_400.0
 PILOT_ROUND_S: Final = 1.0 / 5_000
 
 
-def pool_of(rules: Rules, start_s: float = 30.0, look_s: float = 5.0) -> PoolConfig:
+def pool_of(rules: ScalingRules, start_s: float = 30.0, look_s: float = 5.0) -> PoolConfig:
     """Return a pool on the cloud."""
     return PoolConfig(
-        POOL, "processes", price=PRICE, scale=Scale(rules, start_s=start_s, look_s=look_s)
+        POOL, "processes", price=PRICE, scale=ScaleConfig(rules, start_s=start_s, look_s=look_s)
     )
 
 
-def work_of(key: int, tasks: int, task_s: float, objective: Objective, at_s: float = 0.0) -> Work:
+def work_of(
+    key: int, tasks: int, task_s: float, objective: Objective, at_s: float = 0.0
+) -> YearJob:
     """Return a job of equal tasks."""
-    return Work(
+    return YearJob(
         *(key, "owner", "user", at_s, task_s, tasks, task_s, objective, math.inf),
         hashlib.sha256(b"%d" % key).digest(),
     )
@@ -110,8 +112,8 @@ class Climbed:
     booked: int = 0
     left: int = 0
     interrupted: int = 0
-    spent: Spent = field(default_factory=Spent)
-    at_work: Spent = field(default_factory=Spent)  # while all slots existed
+    spent: CpuSpent = field(default_factory=CpuSpent)
+    at_work: CpuSpent = field(default_factory=CpuSpent)  # while all slots existed
 
 
 def launches_need_s(climb: Climb) -> float:
@@ -139,7 +141,7 @@ def run_climb(climb: Climb) -> Climbed:
     found = Climbed(needed_s=launches_need_s(climb))
 
     async def run(clock: TrioClock, nursery: trio.Nursery) -> None:
-        rules = Rules(
+        rules = ScalingRules(
             climb.slots,
             pilot_slots=climb.pilot_slots,
             starts_max=climb.starts_max,
@@ -148,11 +150,11 @@ def run_climb(climb: Climb) -> Climbed:
         works = [
             work_of(at, climb.slots // 2, climb.work_s * (0.5 + at / 6), FASTEST) for at in range(4)
         ]
-        sites: list[Site] = []
+        sites: list[GrowthSite] = []
         cloud = Cloud(clock, climb.habits, climb.seed, lambda _: sites[0])
         seen = Seen()
         sites.append(
-            Site(
+            GrowthSite(
                 *(clock, pool_of(rules), cloud, {each.payload: each for each in works}, seen),
                 Life(seed=climb.seed, round_s=climb.round_s, is_spied=True),
             )
@@ -194,8 +196,8 @@ def run_climb(climb: Climb) -> Climbed:
     return found
 
 
-def _since(now: Spent, then: Spent) -> Spent:
-    return Spent(
+def _since(now: CpuSpent, then: CpuSpent) -> CpuSpent:
+    return CpuSpent(
         now.keeper_s - then.keeper_s,
         now.rounds - then.rounds,
         now.broker_s - then.broker_s,

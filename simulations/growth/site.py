@@ -15,23 +15,23 @@ from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.contracts.exchange import Exchange
-from gateway.grids.scaling.pool_controller import ROUND_S, Keeper
+from gateway.grids.scaling.pool_controller import ROUND_S, PoolController
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.trust.grant_signer import SigningNotary
+from gateway.trust.grant_signer import KeyGrantSigner
 from policies.placement.asks import Wishes
-from policies.placement.placement import Offer
-from simulations.growth.cloud import Cloud, CloudGrid, Guest, Instance
+from policies.placement.placement import CapacityOffer
+from simulations.growth.cloud import Cloud, CloudGrid, CloudInstance, InstanceObserver
 from simulations.world.clock import EPOCH_S, Clock
-from simulations.world.peers import Roll
+from simulations.world.peers import SimRoll
 from simulations.world.plan import PYTHON
-from simulations.year.slots import Batch, Slots
-from simulations.year.work import Work
+from simulations.year.slots import Batch, YearSlots
+from simulations.year.work import YearJob
 
 CLIENT: Final = 1  # the owner of all work
 POOL: Final = "cloud"
@@ -40,7 +40,7 @@ BROKEN_S: Final = 10.0  # the time to detect a broken connection
 LOOK_S: Final = 1.0  # how often a gateway looks at the clock
 
 
-class PilotSlots(Slots):
+class PilotSlots(YearSlots):
     """The slots of one pilot, which end with their instance. `spans`: the busy slots over time."""
 
     spans: list[tuple[float, float, int]]
@@ -62,7 +62,7 @@ class PilotSlots(Slots):
 
 
 @dataclass(slots=True)
-class Spent:
+class CpuSpent:
     """CPU time of this process, by purpose."""
 
     keeper_s: float = 0.0
@@ -93,7 +93,7 @@ class Life:
     is_spied: bool = False
 
 
-class Site(Guest):
+class GrowthSite(InstanceObserver):
     """A gateway in one of its runs.
 
     Args:
@@ -106,10 +106,10 @@ class Site(Guest):
         clock: Clock,
         pool: PoolConfig,
         cloud: Cloud,
-        works: Mapping[bytes, Work],
+        works: Mapping[bytes, YearJob],
         seen: Seen,
         life: Life,
-        ended: Callable[[Work], None] = lambda _: None,
+        ended: Callable[[YearJob], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self.is_up = True
@@ -117,26 +117,28 @@ class Site(Guest):
         self._works = works
         self._seen = seen
         self._ended = ended
-        self.spent = Spent()
+        self.spent = CpuSpent()
         self.config = SiteConfig(name="site", pools=(pool,))
         self._prices = Prices(self.config.pools, self.utc_s())
         boot = int(EPOCH_S) + life.number
         tariffs = {name: each.tariff for name, each in self._prices.now.items()}
-        offer = Offer(f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency)
-        roll = Roll("site", (), boot)
+        offer = CapacityOffer(
+            f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency
+        )
+        roll = SimRoll("site", (), boot)
         facts = {each.name: each.facts for each in self.config.pools}
         self._handles = itertools.count(1)
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, {offer.name: offer}, boot=boot, peers=peers),
             lambda broker: Exchange(
                 *("site", boot, broker, self.config.deals, self.config.house),
-                *(roll, facts, SigningNotary(roll), self._handles),
+                *(roll, facts, KeyGrantSigner(roll), self._handles),
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.broker.prices.update(self._prices.now)
         self.grid = CloudGrid(cloud, life.mark, life.seed * 1_000 + life.number, self.utc_s)
-        self.keeper = Keeper(
+        self.keeper = PoolController(
             *(pool, self.grid, self.broker),
             expect=self.expect,
             utc_s=self.utc_s,
@@ -148,7 +150,7 @@ class Site(Guest):
         self._is_looking = False
         self.slots: dict[int, PilotSlots] = {}
         self._by_name: dict[str, int] = {}
-        self._jobs: dict[str, Work] = {}
+        self._jobs: dict[str, YearJob] = {}
         if life.is_spied:
             self._spy()
         self._clock.after(LOOK_S, self._tick)
@@ -167,7 +169,7 @@ class Site(Guest):
     # --- client --------------------------------------------------------------------------------
 
     def submit(
-        self, work: Work, tasks: int, job: str, said_s: float | None = None, pool: str = ""
+        self, work: YearJob, tasks: int, job: str, said_s: float | None = None, pool: str = ""
     ) -> None:
         """Open a job of so many tasks; `said_s`: the duration of one, as stated by the client."""
         self._jobs[job] = work
@@ -198,8 +200,8 @@ class Site(Guest):
 
     # --- events of instances -------------------------------------------------------------------
 
-    def came(self, instance: Instance) -> None:
-        """See Guest."""
+    def came(self, instance: CloudInstance) -> None:
+        """See InstanceObserver."""
         handle = next(self._handles)
         self._by_name[instance.name] = handle
         self.slots[handle] = PilotSlots(
@@ -208,7 +210,7 @@ class Site(Guest):
         self.slots[handle].spans = self._seen.spans
         self.expect(events.WorkerJoined(handle, instance.name, POOL, instance.slots, {}, PYTHON))
 
-    def redials(self, instance: Instance) -> None:
+    def redials(self, instance: CloudInstance) -> None:
         """Let its worker dial by another connection; the old one is found broken later."""
         old = self._by_name.get(instance.name)
         if old is None or not self.is_up:
@@ -223,14 +225,14 @@ class Site(Guest):
 
         self._clock.after(BROKEN_S, broke)
 
-    def warned(self, instance: Instance) -> None:
-        """See Guest."""
+    def warned(self, instance: CloudInstance) -> None:
+        """See InstanceObserver."""
         handle = self._by_name.get(instance.name)
         if handle is not None:
             self.expect(events.DrainAsked(handle, on=True, by=events.Drainer.ITSELF))
 
-    def ended(self, instance: Instance, *, is_orderly: bool) -> None:
-        """See Guest."""
+    def ended(self, instance: CloudInstance, *, is_orderly: bool) -> None:
+        """See InstanceObserver."""
         handle = self._by_name.pop(instance.name, None)
         if handle is None:
             return
@@ -272,9 +274,9 @@ class Site(Guest):
         match effect:
             case Write(record=UsageRecord() as record) if record.state == "ok":
                 self._seen.booked[record.job] = self._seen.booked.get(record.job, 0) + record.tasks
-            case Tell(_, message):
+            case SendToClient(_, message):
                 self._told(message)
-            case Order(worker, message) if worker in self.slots:
+            case SendToWorker(worker, message) if worker in self.slots:
                 self.slots[worker].order(message)
             case Expel():
                 raise AssertionError(f"unexpected expulsion: {effect}")

@@ -1,4 +1,4 @@
-"""Named scenarios: each module has some, each a function from a seed to a Plan.
+"""Named scenarios: each module has some, each a function from a seed to a WorldPlan.
 
 `python -m simulations list` shows them, by the first line of their docstrings. A new module is
 found automatically.
@@ -10,9 +10,9 @@ import pkgutil
 from collections.abc import Callable
 from typing import Final
 
-from simulations.world.plan import Plan
+from simulations.world.plan import WorldPlan
 
-Scenario = Callable[[int], Plan]
+Scenario = Callable[[int], WorldPlan]
 
 
 def _all() -> dict[str, Scenario]:

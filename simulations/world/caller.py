@@ -10,13 +10,13 @@ from federation.engine.gateways import PAUSE_MAX_S, PAUSE_MIN_S
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import Bye, Hello
 from federation.sessions.handshake import Dialogue, SharedSecret
-from simulations.world.host import Ground, Host
-from simulations.world.network import MemoryLink
+from simulations.world.host import Ground, SimHost
+from simulations.world.network import SimLink
 
 CHECK_S: Final = 0.25
 
 
-class Caller(Host):
+class Caller(SimHost):
     """A process that dials a gateway as clients do."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Caller(Host):
     ) -> None:
         super().__init__(ground, name, skew_s=skew_s, drift=drift)
         self.gateway = gateway
-        self._link: MemoryLink | None = None
+        self._link: SimLink | None = None
         self._is_looking = False
 
     def boot(self) -> None:
@@ -119,7 +119,7 @@ class Caller(Host):
         if self.dialogue.owes:
             self.after(self.dialogue.acknowledge_s, self.flush)
 
-    def _receive(self, link: MemoryLink) -> bool:
+    def _receive(self, link: SimLink) -> bool:
         for frame in link.receive():
             messages = self.dialogue.receive(frame, self.mono_s())
             if self.dialogue.is_open:

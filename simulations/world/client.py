@@ -41,7 +41,7 @@ IMPATIENT_S: Final = 0.003  # until another process of the user asks for a job j
 
 
 @dataclass(slots=True)
-class Job:
+class SimJob:
     """A job, as its user knows it: this outlives the user's process.
 
     `outcomes` has the result of each call, None before; `is_kept` means that the gateway has
@@ -71,13 +71,13 @@ class Job:
         return self.is_closed and not self.left
 
 
-class Client(Caller):
+class SimClient(Caller):
     """One user's process, and after a crash the next one."""
 
     def __init__(self, ground: Ground, plan: ClientPlan) -> None:
         super().__init__(ground, plan.name, plan.site, skew_s=plan.skew_s, drift=plan.drift)
         self.plan = plan
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, SimJob] = {}
         self._begun = 0  # jobs of the plan
         self._request = 0
 
@@ -121,14 +121,14 @@ class Client(Caller):
 
     def _begin(self, plan: JobPlan) -> None:
         session = self.dialogue.welcome
-        if session is None:  # a Client() waits for its first connection
+        if session is None:  # a SimClient() waits for its first connection
             self.after(0.1, lambda: self._begin(plan))
             return
         self._begun += 1
         body = f"function of {self.name} {self._begun}".encode()
         digest = sha256(body).digest()
         self._functions[digest] = body
-        job = Job(id_at(round(self.utc_s() * 1000), self.dice.choice), plan, self.life)
+        job = SimJob(id_at(round(self.utc_s() * 1000), self.dice.choice), plan, self.life)
         self.jobs[job.id] = job
         opening = OpenJob(
             job=job.id,
@@ -157,7 +157,7 @@ class Client(Caller):
         if plan.is_impatient:
             self.after(IMPATIENT_S, lambda: self._fetch(job))
 
-    def _submit(self, job: Job, stream: Stream) -> None:
+    def _submit(self, job: SimJob, stream: Stream) -> None:
         plan = job.plan
         if stream.rejected or job.is_cancelled:
             self._close(job, stream)
@@ -177,7 +177,7 @@ class Client(Caller):
             self.after(plan.every_s, lambda: self._submit(job, stream))
         self.flush()
 
-    def _close(self, job: Job, stream: Stream) -> None:
+    def _close(self, job: SimJob, stream: Stream) -> None:
         job.is_closed = True
         if not stream.closed and not stream.rejected:
             stream.closed = True
@@ -185,7 +185,7 @@ class Client(Caller):
                 self._maybe_close(stream)
             self.flush()
 
-    def _cancel(self, job: Job) -> None:
+    def _cancel(self, job: SimJob) -> None:
         stream = self._streams.get(job.id)
         job.is_cancelled = True
         if job.is_over or (stream is None and not job.is_kept):
@@ -208,7 +208,7 @@ class Client(Caller):
             if job.is_kept or job.plan.is_impatient:
                 self._fetch(job)
 
-    def _fetch(self, job: Job) -> None:
+    def _fetch(self, job: SimJob) -> None:
         """Request the results of a job, unless that is in flight or not needed."""
         if not job.plan.detached or job.is_over or job.is_asked or not self.dialogue.is_open:
             return
@@ -386,13 +386,13 @@ class Client(Caller):
                 self._learn_missing(job, ended)
         self._take(stream, stream.end(ranges, ended))
 
-    def _learn_missing(self, job: Job, ended: Ended) -> None:
+    def _learn_missing(self, job: SimJob, ended: Ended) -> None:
         for at, outcome in enumerate(job.outcomes):
             if outcome is None:
                 self._learn(job, at, [ended], ended.kind)
 
     def _learn(
-        self, job: Job, first: int, outcomes: list[Any], what: str, *, again: bool = False
+        self, job: SimJob, first: int, outcomes: list[Any], what: str, *, again: bool = False
     ) -> None:
         """Note the outcomes of calls."""
         self.trace.add(self.name, f"learns ({what})", job.id, (first, first + len(outcomes)))

@@ -13,7 +13,7 @@ EPOCH_S: Final = UtcS(1_800_000_000.0)
 Call = Callable[[], None]
 
 
-class Timer:
+class ClockTimer:
     """A scheduled callback, which can be cancelled."""
 
     __slots__ = ("call",)
@@ -38,7 +38,7 @@ class Clock:
         self._now_s = 0.0
         self.events = 0
         self.on_earlier = on_earlier
-        self._heap: list[tuple[float, int, Timer]] = []
+        self._heap: list[tuple[float, int, ClockTimer]] = []
         self._order = itertools.count()
 
     @property
@@ -46,9 +46,9 @@ class Clock:
         """The current time."""
         return self._now_s
 
-    def at(self, when_s: float, call: Call) -> Timer:
+    def at(self, when_s: float, call: Call) -> ClockTimer:
         """Schedule a callback at a time, or now if that has passed."""
-        timer = Timer(call)
+        timer = ClockTimer(call)
         when_s = max(when_s, self.now_s)
         is_first = not self._heap or when_s < self._heap[0][0]
         heapq.heappush(self._heap, (when_s, next(self._order), timer))
@@ -56,7 +56,7 @@ class Clock:
             self.on_earlier()
         return timer
 
-    def after(self, wait_s: float, call: Call) -> Timer:
+    def after(self, wait_s: float, call: Call) -> ClockTimer:
         """Schedule a callback in so many seconds."""
         return self.at(self.now_s + wait_s, call)
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from federation.clocks import MonoS
 from gateway.sessions.conversation import Conversation
-from gateway.sessions.links import TICK_S, Links
-from simulations.world.host import Host
-from simulations.world.network import MemoryLink
+from gateway.sessions.links import TICK_S, PeerLinks
+from simulations.world.host import SimHost
+from simulations.world.network import SimLink
 
 
 class HostDriver:
@@ -17,7 +17,7 @@ class HostDriver:
         host: the host.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimHost) -> None:
         self._host = host
         self.mono_s: Final = host.mono_s
         self.random_bytes: Final = host.random_bytes
@@ -29,7 +29,7 @@ class HostDriver:
         self._conversations.append(conversation)
         _Turns(self._host, conversation).wake()
 
-    def maintain(self, links: Links) -> None:
+    def maintain(self, links: PeerLinks) -> None:
         """Tick for links from now on."""
 
         def tick() -> None:
@@ -41,14 +41,14 @@ class HostDriver:
     def die(self) -> None:
         """End all conversations: the process died."""
         for conversation in self._conversations:
-            if isinstance(conversation.link, MemoryLink):
+            if isinstance(conversation.link, SimLink):
                 conversation.link.is_closed = True
 
 
 class _Turns:
     """The steps of one conversation."""
 
-    def __init__(self, host: Host, conversation: Conversation) -> None:
+    def __init__(self, host: SimHost, conversation: Conversation) -> None:
         self._host = host
         self._conversation = conversation
         self._next_s = MonoS(math.inf)

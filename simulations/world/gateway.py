@@ -17,29 +17,36 @@ from gateway.api.desk import Desk
 from gateway.base.store_lookup import T
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db import records
-from gateway.peering.gossip_loop import Circle
-from gateway.peering.message_router import Dealings
-from gateway.runtime.capacity_recorder import Census
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import Reception, Seat
+from gateway.peering.gossip_loop import GossipLoop
+from gateway.peering.message_router import MessageRouter
+from gateway.runtime.capacity_recorder import CapacityRecorder
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import GatewayServer, Seat
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Effect, Expel, Order, Side, Tell, Write
+from gateway.scheduler.model.effects import (
+    Effect,
+    Expel,
+    PeerSide,
+    SendToClient,
+    SendToWorker,
+    Write,
+)
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.ports import PortKind
 from gateway.sessions.links import LinkNews
-from gateway.sessions.listener import Guest, Lobby, News
+from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import TICK_S
-from gateway.settlement.context import Office
-from gateway.trust.grant_signer import SigningNotary
-from simulations.world.host import Ground, Host
-from simulations.world.keeper import Keeper
+from gateway.settlement.context import SettlementContext
+from gateway.trust.grant_signer import KeyGrantSigner
+from simulations.world.host import Ground, SimHost
+from simulations.world.keeper import SimBookkeeper
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
-from simulations.world.network import MemoryPort
-from simulations.world.peers import Peers, Roll, roll_of
+from simulations.world.network import SimPort
+from simulations.world.peers import SimPeers, SimRoll, roll_of
 from simulations.world.plan import SitePlan
-from simulations.world.waits import Progress, Stored
+from simulations.world.waits import AnyProgress, Stored
 
 # All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
 G_PER_KWH, SLOT_WATTS = 250.0, 12.0
@@ -62,7 +69,7 @@ class Ear(Protocol):
         """Take a message that leaves for a client, a worker or another site."""
 
 
-class Member(Host):
+class SimMember(SimHost):
     """The base of simulated gateways: a configuration, a disk, and observers."""
 
     def __init__(self, ground: Ground, plan: SitePlan) -> None:
@@ -89,7 +96,7 @@ class Member(Host):
         )  # fmt: skip
 
     @property
-    def reception(self) -> Reception | None:
+    def reception(self) -> GatewayServer | None:
         """The running gateway, or None."""
         raise NotImplementedError
 
@@ -99,7 +106,7 @@ class Member(Host):
         raise NotImplementedError
 
     @property
-    def circle(self) -> Circle | None:
+    def circle(self) -> GossipLoop | None:
         """The federation as this gateway sees it; None for a single site, or a dead one."""
         return None
 
@@ -128,7 +135,7 @@ class Member(Host):
         self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
         return self.disk.boot
 
-    def watch(self, reception: Reception) -> None:
+    def watch(self, reception: GatewayServer) -> None:
         """Trace a gateway's events, decisions and messages, unknown to it."""
         self._watch_broker(reception.broker)
         if self.ears:
@@ -150,7 +157,7 @@ class Member(Host):
 
         vars(broker).update(handle=handled, settle=settled)
 
-    def _listen(self, reception: Reception) -> None:
+    def _listen(self, reception: GatewayServer) -> None:
         outbox, lobby = reception.outbox, reception.lobby
         carrier: Any = outbox.carrier
         perform, post = outbox.perform, lobby.post
@@ -161,7 +168,7 @@ class Member(Host):
                 ear.decided(found)
             return perform(found)
 
-        def posted(guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        def posted(guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
             self._told(message)
             post(guest, message, urgent=urgent)
 
@@ -170,7 +177,7 @@ class Member(Host):
         if carrier is not None:
             carry = carrier.carry
 
-            def carried(site: str, side: Side, message: Any) -> None:
+            def carried(site: str, side: PeerSide, message: Any) -> None:
                 self._told(message)
                 carry(site, side, message)
 
@@ -231,20 +238,20 @@ class Member(Host):
         add, host = self.trace.add, self.name
         for effect in effects:
             match effect:
-                case Order(worker, messages.Assign() as message, port):
+                case SendToWorker(worker, messages.Assign() as message, port):
                     span = (message.first, message.first + len(message.arguments))
                     note = f"{message.assignment} to {worker}"
                     add(host, "assigns", message.job, span, note, (port, worker))
-                case Order(worker, messages.Recall() as message):
+                case SendToWorker(worker, messages.Recall() as message):
                     add(host, "recalls", note=f"{message} from {worker}")
                 case Write(records.UsageRecord() as usage):
                     span = (usage.first, usage.first + usage.tasks)
                     note = f"attempt {usage.attempt}, {usage.state}, {usage.cost_nanos} nanos"
                     add(host, "charges", usage.job, span, note, usage)
-                case Tell(client, messages.Results() as message):
+                case SendToClient(client, messages.Results() as message):
                     span = (message.first, message.first + len(message.values))
                     add(host, "tells results", message.job, span, f"to {client}")
-                case Tell(client, messages.Dropped() as message):
+                case SendToClient(client, messages.Dropped() as message):
                     for low, high in message.ranges:
                         note = f"to {client}: {message.failure}, {message.reason}"
                         add(host, "tells dropped", message.job, (low, high), note)
@@ -252,31 +259,31 @@ class Member(Host):
                     add(host, "expels", note=f"{guest}: {reason}", data=effect)
 
 
-class Gateway(Member):
+class Gateway(SimMember):
     """A gateway on the heap."""
 
     def __init__(self, ground: Ground, plan: SitePlan) -> None:
         super().__init__(ground, plan)
-        self._reception: Reception | None = None
-        self.peers: Peers | None = None
-        self._dealings: Dealings | None = None
-        self.bookkeeper: Keeper | None = None
-        self.surroundings = Surroundings(
+        self._reception: GatewayServer | None = None
+        self.peers: SimPeers | None = None
+        self._dealings: MessageRouter | None = None
+        self.bookkeeper: SimBookkeeper | None = None
+        self.surroundings = RuntimeEnvironment(
             mono_s=self.mono_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
 
     @property
-    def reception(self) -> Reception | None:
+    def reception(self) -> GatewayServer | None:
         """The running gateway."""
         return self._reception
 
     @property
     def older_books(self) -> list[str]:
-        """See Member."""
+        """See SimMember."""
         return self.bookkeeper.older_books if self.bookkeeper is not None else []
 
     @property
-    def circle(self) -> Circle | None:
+    def circle(self) -> GossipLoop | None:
         """The federation as it is seen here."""
         return self._dealings.circle if self._dealings is not None else None
 
@@ -285,16 +292,16 @@ class Gateway(Member):
         self._is_looking = self._is_going_on = False
         self._waiting: dict[int, Coroutine[float | None, None, None]] = {}
         self._coroutines = 0
-        self.port: MemoryPort = self.ground.network.listen(self.name, self._changed)
+        self.port: SimPort = self.ground.network.listen(self.name, self._changed)
         self.store = self.open_store(self._stored)
         handles = itertools.count(1)
         seat = Seat(handles=handles)
         if self.plan.others:
             roll = roll_of(self.plan, self.next_boot())
-            seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
+            seat = Seat(roll.boot, roll, handles, notary=KeyGrantSigner(roll))
             news = self._hear_peers, self._hear_link, self._heard_all
-            self.peers = Peers(self, roll, self.config.rules, handles, *news)
-        self._reception = Reception(
+            self.peers = SimPeers(self, roll, self.config.rules, handles, *news)
+        self._reception = GatewayServer(
             self.config,
             self.port,
             self.store,
@@ -307,19 +314,21 @@ class Gateway(Member):
             on_unfinished=self._unfinished,
         )
         self.desk = Desk(cast("Any", self))
-        self.census = Census(cast("Any", self))  # which is never run
+        self.census = CapacityRecorder(cast("Any", self))  # which is never run
         if self.peers is not None:
-            self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)
+            self._dealings = MessageRouter(
+                self.peers, self._reception, self.surroundings, self.note
+            )
             self._open_books(roll, self._dealings)
         self.watch(self._reception)
         self._reception.recover()
         self.after(TICK_S, self._tick)
 
-    def _open_books(self, roll: Roll, dealings: Dealings) -> None:
+    def _open_books(self, roll: SimRoll, dealings: MessageRouter) -> None:
         """Open the books as gateway.site does."""
         assert self._reception is not None
         exchange = self._reception.exchange
-        office = Office(
+        office = SettlementContext(
             self.config.books,
             self.store,
             self.read,
@@ -332,10 +341,10 @@ class Gateway(Member):
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),
         )
-        self.bookkeeper = dealings.books = Keeper(office, self)
+        self.bookkeeper = dealings.books = SimBookkeeper(office, self)
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
-        """See Member."""
+        """See SimMember."""
         if self.bookkeeper is not None:
             self.bookkeeper.order(lambda: self.obey(self, verb, details))
 
@@ -425,7 +434,7 @@ class Gateway(Member):
         return self._reception.broker
 
     @property
-    def lobby(self) -> Lobby:
+    def lobby(self) -> SessionListener:
         """The lobby."""
         assert self._reception is not None
         return self._reception.lobby
@@ -469,11 +478,11 @@ class Gateway(Member):
     def results_of(self, _job: str) -> None:
         """Return no signal for one job: waiting requests look after every event."""
 
-    def wait_for_results(self, _more: None, at_most_s: float) -> Progress:
+    def wait_for_results(self, _more: None, at_most_s: float) -> AnyProgress:
         """Wait for any event, or for so many seconds."""
-        return Progress(at_most_s)
+        return AnyProgress(at_most_s)
 
-    def _ask(self, guest: Guest, question: Ask) -> None:
+    def _ask(self, guest: PeerSession, question: Ask) -> None:
         if self.desk.takes(guest, question):
             self._carry(self.desk.answer(guest, question))
 

@@ -20,7 +20,7 @@ class Ground:
     network: Network
 
 
-class Host:
+class SimHost:
     """One process on one host.
 
     Timers die with the process. Timers that come due while it is paused run when it resumes, in

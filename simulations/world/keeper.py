@@ -1,24 +1,24 @@
-"""The real Bookkeeper on the heap; `run`, `in_turn` and `_look`, which need trio, are replaced.
+"""The real Reconciler on the heap; `run`, `in_turn` and `_look`, which need trio, are replaced.
 
 Its jobs wait only for commits, because reading takes no time here. They are resumed after those by
-callbacks, one after the other, in the order of gateway.settlement.reconciler.Bookkeeper.
+callbacks, one after the other, in the order of gateway.settlement.reconciler.Reconciler.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import TypeVar, cast
 
-from gateway.settlement.context import Office
-from gateway.settlement.reconciler import Bookkeeper
+from gateway.settlement.context import SettlementContext
+from gateway.settlement.reconciler import Reconciler
 from gateway.settlement.turns import OURS, Job
-from simulations.world.host import Host
+from simulations.world.host import SimHost
 
 T = TypeVar("T")
 
 
-class Keeper(Bookkeeper):
+class SimBookkeeper(Reconciler):
     """The bookkeeper of one run of a site: call `go_on` after each commit."""
 
-    def __init__(self, office: Office, host: Host) -> None:
+    def __init__(self, office: SettlementContext, host: SimHost) -> None:
         super().__init__(office)
         self._host = host
         self._is_dead = False

@@ -54,7 +54,7 @@ class Network:
         self.weather = weather
         self.dropped = 0  # frames that found the queue downwards full
         self._dice = dice
-        self._ports: dict[tuple[str, str], MemoryPort] = {}  # by host and service
+        self._ports: dict[tuple[str, str], SimPort] = {}  # by host and service
         self._pipes: dict[int, tuple[_Way, _Way]] = {}
         self._number = 0
         self._cuts: dict[tuple[str, str], int] = {}
@@ -62,23 +62,21 @@ class Network:
 
     # --- the two ends --------------------------------------------------------------------------
 
-    def listen(self, host: str, changed: Callable[[], None], service: str = "") -> "MemoryPort":
+    def listen(self, host: str, changed: Callable[[], None], service: str = "") -> "SimPort":
         """Open a port of a host; `changed` is called when a frame or an end has arrived.
 
         A host has one port of each `service`, which the dialler names.
         """
-        port = self._ports[host, service] = MemoryPort(self, host, changed)
+        port = self._ports[host, service] = SimPort(self, host, changed)
         return port
 
-    def dial(
-        self, host: str, to: str, changed: Callable[[], None], service: str = ""
-    ) -> "MemoryLink":
+    def dial(self, host: str, to: str, changed: Callable[[], None], service: str = "") -> "SimLink":
         """Dial a host's port, until it answers."""
-        link = MemoryLink(self, host, to, changed, service)
+        link = SimLink(self, host, to, changed, service)
         self._connect(link)
         return link
 
-    def _connect(self, link: "MemoryLink") -> None:
+    def _connect(self, link: "SimLink") -> None:
         if link.is_closed:
             return
         port = self._ports.get((link.target, link.service))
@@ -234,7 +232,7 @@ def _nobody_hears() -> None:
     """Stand for a dead machine."""
 
 
-class MemoryPort:
+class SimPort:
     """The listening end; see federation.transport.Port."""
 
     def __init__(self, network: Network, host: str, changed: Callable[[], None]) -> None:
@@ -336,7 +334,7 @@ class MemoryPort:
             self.signal.close()
 
 
-class MemoryLink:
+class SimLink:
     """The dialling end; see federation.transport.Link."""
 
     def __init__(

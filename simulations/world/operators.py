@@ -12,7 +12,7 @@ from federation.clocks import UtcS
 from gateway.ledger.db.settlement.records import DisputeRow
 from gateway.ledger.store import owed
 from simulations.world.clock import Clock
-from simulations.world.gateway import Member
+from simulations.world.gateway import SimMember
 from simulations.world.memory.store import MemoryStore
 
 END_S: Final = UtcS(2.0**33)  # after everything
@@ -28,7 +28,9 @@ class Operator:
         dice: determine the operator's choices.
     """
 
-    def __init__(self, site: Member, others: list[Member], clock: Clock, dice: Random) -> None:
+    def __init__(
+        self, site: SimMember, others: list[SimMember], clock: Clock, dice: Random
+    ) -> None:
         self._site = site
         self._others = others
         self._clock = clock

@@ -17,16 +17,23 @@ from federation.sessions.handshake import Credentials
 from federation.signed.envelopes import Sealer, Verifier
 from federation.signed.identity import SiteKey
 from federation.transport import Link
-from gateway.config.limits import HouseRules
-from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, Links, LinkSilent, LinkUp
-from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, TurnedAway
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.links import LinkDown, LinkLimits, LinkNews, LinkSilent, LinkUp, PeerLinks
+from gateway.sessions.listener import (
+    News,
+    PeerCameIn,
+    PeerLeft,
+    PeerSession,
+    PeerTurnedAway,
+    SessionListener,
+)
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.trust import introduction
 from gateway.trust.introduction import SiteCredentials
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 from policies.tariffs import Tariff
 from simulations.world.driving import HostDriver
-from simulations.world.host import Host
+from simulations.world.host import SimHost
 from simulations.world.plan import SitePlan
 
 FEDERATION: Final = "pretended"
@@ -40,7 +47,7 @@ def key_of(site: str) -> SiteKey:
     return SiteKey(sha256(site.encode()).digest())
 
 
-class Roll:
+class SimRoll:
     """The identities and permits of others in one run of a site, for gateway.trust.registry and its
     book.
 
@@ -69,9 +76,9 @@ class Roll:
         self.verifier = Verifier(self)
         self.sealer = Sealer(FEDERATION, site, boot, self.signing_key)
 
-    def level(self, site: str) -> Level | None:
+    def level(self, site: str) -> TrustLevel | None:
         """Return the trust level of a site."""
-        return Level.APPROVED if site in self.approved else None
+        return TrustLevel.APPROVED if site in self.approved else None
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
         """Return the keys that a site signs with."""
@@ -104,7 +111,7 @@ class Roll:
         return site in self.approved
 
     @property
-    def book(self) -> "Roll":
+    def book(self) -> "SimRoll":
         """The book of identities for a notary: this roll."""
         return self
 
@@ -132,9 +139,9 @@ class Roll:
         return "" if may else "it may not send anything here"
 
 
-def roll_of(plan: SitePlan, boot: int) -> Roll:
+def roll_of(plan: SitePlan, boot: int) -> SimRoll:
     """Return the roll of one run of a site."""
-    return Roll(
+    return SimRoll(
         plan.name,
         plan.others,
         boot,
@@ -147,7 +154,7 @@ def roll_of(plan: SitePlan, boot: int) -> Roll:
 class PlannedDirectory:
     """How sites are dialled in the simulated network; see gateway.sessions.links.Directory."""
 
-    def __init__(self, host: Host, roll: Roll) -> None:
+    def __init__(self, host: SimHost, roll: SimRoll) -> None:
         self._host = host
         self._roll = roll
 
@@ -168,7 +175,7 @@ class PlannedDirectory:
         return self._host.ground.network.dial(self._host.name, site, on_change, SERVICE)
 
 
-class Peers:
+class SimPeers:
     """The network side of one run of a site; see gateway.peering.neighbours.Neighbours.
 
     Args:
@@ -181,9 +188,9 @@ class Peers:
 
     def __init__(
         self,
-        host: Host,
-        registry: Roll,
-        rules: HouseRules,
+        host: SimHost,
+        registry: SimRoll,
+        rules: ListenerLimits,
         handles: Iterator[int],
         heard: Callable[[list[News]], None],
         link_news: Callable[[LinkNews], None],
@@ -195,7 +202,7 @@ class Peers:
         self.registry = self.directory = registry
         self._is_looking = False
         self._port = host.ground.network.listen(host.name, self._changed, SERVICE)
-        self.lobby = Lobby(
+        self.lobby = SessionListener(
             self._port,
             replace(rules, site=registry.site, boot=registry.boot, secret=""),
             host.random_bytes,
@@ -204,16 +211,16 @@ class Peers:
         )
         self._driver = HostDriver(host)
         directory = PlannedDirectory(host, registry)
-        self.links = Links(directory, LIMITS, self._driver, self._take_link, heard_all)
+        self.links = PeerLinks(directory, LIMITS, self._driver, self._take_link, heard_all)
         self._driver.maintain(self.links)
         host.after(TICK_S, self._tick)
 
-    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on a session that another site dialled."""
         if guest.handle in self.lobby.guests:
             self.lobby.post(guest, message, urgent=urgent)
 
-    def expel(self, guest: Guest, reason: str) -> None:
+    def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._take(self.lobby.expel(guest, reason, self._host.mono_s()))
@@ -248,13 +255,13 @@ class Peers:
         rest: list[News] = []
         for item in news:
             match item:
-                case TurnedAway(_, name, code, reason):
+                case PeerTurnedAway(_, name, code, reason):
                     self._host.note("turns away", f"{name}: {code}: {reason}")
                     continue
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     self._host.note("is dialled", f"by {guest.name}")
                     rest += self.lobby.expel_older(guest, self._host.mono_s())
-                case Left(guest, reason):
+                case PeerLeft(guest, reason):
                     what = "expels" if "protocol error" in reason else "is left"
                     self._host.note(what, f"by {guest.name}: {reason}")
             rest.append(item)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.access.shares import FairShare
-from policies.access.windows import NO_WINDOWS
-from policies.access.windows import Plan as WindowPlan
+from policies.access.windows import NO_WINDOWS, WindowPlan
 from policies.costs.budgets import Budget
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 from policies.placement.placement import TagValue
 from policies.reservations.reservations import ReservationRules
 from simulations.world.network import Weather
@@ -22,7 +21,7 @@ PYTHON = "3.11"
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolPlan:
     """A kind of slot at a site, and the price of a slot-hour."""
 
     name: str = "farm"
@@ -72,8 +71,8 @@ class SitePlan:
     """
 
     name: str = "london"
-    pools: tuple[Pool, ...] = (Pool(),)
-    rules: HouseRules = field(default_factory=HouseRules)
+    pools: tuple[PoolPlan, ...] = (PoolPlan(),)
+    rules: ListenerLimits = field(default_factory=ListenerLimits)
     commit_s: float = 0.0
     sync_s: float = 0.004
     skew_s: float = 0.0
@@ -83,7 +82,7 @@ class SitePlan:
     takes_not: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     deals: DealRules = field(default_factory=DealRules)
-    house: House = field(default_factory=House)
+    house: Preferences = field(default_factory=Preferences)
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
@@ -178,7 +177,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class NetworkCut:
     """Frames from one host to another are held back for a time; also back, unless `one_way`."""
 
     at_s: float
@@ -218,11 +217,11 @@ class DrainWorkers:
     for_s: float = 3.0
 
 
-Fault = Crash | Pause | Cut | Reset | SlowStore | DrainWorkers
+Fault = Crash | Pause | NetworkCut | Reset | SlowStore | DrainWorkers
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorldPlan:
     """A whole world.
 
     Faults may happen until `calm_s`; from then on there are none, and everything must be finished

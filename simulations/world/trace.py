@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TraceEntry:
     """One event of tasks [first, stop) of a job, or of no single job when `job` is empty.
 
     `data` is for invariants only: it is not part of the line.
@@ -32,7 +32,7 @@ class Entry:
         return f"{self.at_s:12.6f}  {self.host:<12} {self.what}{tasks} {self.note}".rstrip()
 
 
-class Broken(BaseException):
+class InvariantBroken(BaseException):
     """A broken invariant: which, how, and for which task if it concerns one.
 
     It is not an Exception, because it may be raised within code that survives all errors.
@@ -49,8 +49,8 @@ class Trace:
     """All events, oldest first."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        self.entries: list[Entry] = []
-        self.watchers: list[Callable[[Entry], None]] = []
+        self.entries: list[TraceEntry] = []
+        self.watchers: list[Callable[[TraceEntry], None]] = []
         self._now_s = now_s
 
     def add(
@@ -63,7 +63,7 @@ class Trace:
         data: Any = None,
     ) -> None:
         """Add an event, and pass it to the watchers."""
-        entry = Entry(self._now_s(), host, what, job, *span, note, data)
+        entry = TraceEntry(self._now_s(), host, what, job, *span, note, data)
         self.entries.append(entry)
         for watch in self.watchers:
             watch(entry)

@@ -17,21 +17,21 @@ from federation.transport import Port
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.store.store import Store
-from gateway.peering.gossip_loop import Circle
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import Reception
+from gateway.peering.gossip_loop import GossipLoop
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import GatewayServer
 from gateway.sessions.links import LinkNews
 from gateway.sessions.listener import News
 from gateway.site import Site
 from simulations.world.clock import Clock
-from simulations.world.gateway import Member, read_now
+from simulations.world.gateway import SimMember, read_now
 from simulations.world.host import Ground
 from simulations.world.memory.store import MemoryStore
 from simulations.world.peers import roll_of
-from simulations.world.plan import Plan, SitePlan
-from simulations.world.trace import Broken
+from simulations.world.plan import SitePlan, WorldPlan
+from simulations.world.trace import InvariantBroken
 from simulations.world.triopeers import TrioPeers
-from simulations.world.world import Run, World
+from simulations.world.world import World, WorldRun
 
 CLOSE_S: Final = 1e-9  # a time this near counts as now: sums of floats are not exact
 
@@ -82,7 +82,7 @@ class TrioClock(Clock):
                 self.step()
 
 
-class TrioGateway(Member):
+class TrioGateway(SimMember):
     """A gateway.site.Site in the simulated world.
 
     It can't be stopped like a process: a pause isolates it from the network.
@@ -96,24 +96,24 @@ class TrioGateway(Member):
         self._orders: set[trio.CancelScope] = set()
 
     @property
-    def reception(self) -> Reception | None:
+    def reception(self) -> GatewayServer | None:
         """The running gateway, once it has started."""
         return getattr(self._site, "reception", None)
 
     @property
     def older_books(self) -> list[str]:
-        """See Member."""
+        """See SimMember."""
         keeper = getattr(self._site, "bookkeeper", None)
         return keeper.older_books if keeper is not None else []
 
     @property
-    def circle(self) -> Circle | None:
+    def circle(self) -> GossipLoop | None:
         """The federation as it is seen here."""
         return self._site.circle if self._site is not None else None
 
     def boot(self) -> None:
         """Start the site."""
-        surroundings = Surroundings(
+        surroundings = RuntimeEnvironment(
             mono_s=self.mono_s,
             utc_s=self.utc_s,
             random_bytes=self.random_bytes,
@@ -159,7 +159,7 @@ class TrioGateway(Member):
         return self._store
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
-        """See Member."""
+        """See SimMember."""
         site = self._site
         if site is not None and site.bookkeeper is not None:
             self._nursery.start_soon(self._obey, site, verb, details)
@@ -202,13 +202,13 @@ class _Started(trio.TaskStatus[list[str]]):
         self._ready()
 
 
-def run_under_trio(plan: Plan, seed: int) -> Run:
+def run_under_trio(plan: WorldPlan, seed: int) -> WorldRun:
     """Run a world with its gateways under trio."""
     with determined(Random(seed).getrandbits(64)):
         return trio.run(_run, plan, seed, clock=MockClock(autojump_threshold=0))
 
 
-async def _run(plan: Plan, seed: int) -> Run:
+async def _run(plan: WorldPlan, seed: int) -> WorldRun:
     clock = TrioClock()
     world: World | None = None
     try:
@@ -231,10 +231,10 @@ async def _run(plan: Plan, seed: int) -> Run:
     return world.told(None)
 
 
-def _broken(group: BaseExceptionGroup[Any]) -> Broken | None:
+def _broken(group: BaseExceptionGroup[Any]) -> InvariantBroken | None:
     """Return the broken invariant among several exceptions, if there is one."""
     for error in group.exceptions:
         found = _broken(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, Broken):
+        if isinstance(found, InvariantBroken):
             return found
     return None

@@ -11,17 +11,17 @@ import trio
 
 from federation.clocks import MonoS
 from federation.errors import GridError
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.runtime.server import Seat
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import LinkNews
-from gateway.sessions.listener import Guest, Lobby, News
+from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import PipeWatch, Sessions
-from gateway.trust.grant_signer import SigningNotary
+from gateway.trust.grant_signer import KeyGrantSigner
 from gateway.trust.introduction import SiteCredentials
-from simulations.world.host import Host
-from simulations.world.peers import LIMITS, SERVICE, PlannedDirectory, Roll
+from simulations.world.host import SimHost
+from simulations.world.peers import LIMITS, SERVICE, PlannedDirectory, SimRoll
 
 
 class TrioPeers:
@@ -36,9 +36,9 @@ class TrioPeers:
 
     def __init__(
         self,
-        host: Host,
-        registry: Roll,
-        rules: HouseRules,
+        host: SimHost,
+        registry: SimRoll,
+        rules: ListenerLimits,
         handles: Iterator[int],
         heard: Callable[[list[News]], None],
         link_news: Callable[[LinkNews], None],
@@ -58,7 +58,7 @@ class TrioPeers:
     @property
     def seat(self) -> Seat:
         """Its place among others."""
-        notary = SigningNotary(self.registry)
+        notary = KeyGrantSigner(self.registry)
         return Seat(self.registry.boot, self.registry, self._handles, notary=notary)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -67,7 +67,7 @@ class TrioPeers:
         host = self._host
         port = host.ground.network.listen(host.name, watch.note, SERVICE)
         credentials = SiteCredentials(self.registry)
-        lobby = Lobby(port, self._rules, host.random_bytes, credentials, self._handles)
+        lobby = SessionListener(port, self._rules, host.random_bytes, credentials, self._handles)
         self._sessions = Sessions(
             port,
             watch,
@@ -80,11 +80,11 @@ class TrioPeers:
         )
         await self._sessions.run(task_status=task_status)
 
-    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on a session that another site dialled."""
         self._sessions.answer(guest, message, urgent=urgent)
 
-    def expel(self, guest: Guest, reason: str) -> None:
+    def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)

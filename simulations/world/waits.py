@@ -24,7 +24,7 @@ class Stored:
             yield None
 
 
-class Progress:
+class AnyProgress:
     """Any event, or a number of seconds: the waiting coroutine checks its own condition."""
 
     def __init__(self, at_most_s: float) -> None:

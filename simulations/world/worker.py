@@ -14,7 +14,7 @@ from federation.clocks import MonoS
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import (
     Assign,
-    Begun,
+    BegunTasks,
     Bye,
     Drain,
     Hello,
@@ -31,15 +31,15 @@ from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from gateway.sessions.conversation import Conversation, Lapsed
 from gateway.worker.agent import WATCH_S
 from gateway.worker.conversation import PULSE_S
-from gateway.worker.outbox import Outbox
+from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import BEGUN_S
-from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
+from gateway.worker.pieces import AgentBundle, AssignmentTerms, Freeze, SlotBook, SlotBundle
 from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
-from gateway.worker.slot.functions import Functions
-from gateway.worker.task_book import LEVEL_S, Roster
+from gateway.worker.slot.functions import FunctionCache
+from gateway.worker.task_book import LEVEL_S, TaskBook
 from simulations.world.driving import HostDriver
-from simulations.world.host import Ground, Host
-from simulations.world.network import MemoryLink
+from simulations.world.host import Ground, SimHost
+from simulations.world.network import SimLink
 from simulations.world.plan import PYTHON, WorkerPlan
 from simulations.world.tasks import Task, read_task
 
@@ -48,10 +48,10 @@ SLOT_START_S: Final = 0.2
 
 
 @dataclass(slots=True)
-class Slot:
+class SimSlot:
     """A slot's process. `started` is the number of its latest task."""
 
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[SlotBundle] = field(default_factory=deque)
     started: int = -1
     since_s: float | None = None  # when it began that task
     next: int = 0  # the next task of its first chunk
@@ -63,7 +63,7 @@ class Slot:
     is_dead: bool = False
 
 
-class Worker(Host):
+class SimWorker(SimHost):
     """One worker: a host with slots; see gateway.sessions.conversation.Correspondent."""
 
     def __init__(self, ground: Ground, plan: WorkerPlan, gateway_tags: dict[str, Any]) -> None:
@@ -74,13 +74,13 @@ class Worker(Host):
 
     def boot(self) -> None:
         """Start the slots, and dial."""
-        self.roster = Roster(self.plan.slots)
-        self._functions = Functions()
+        self.roster = TaskBook(self.plan.slots)
+        self._functions = FunctionCache()
         self._asked: set[bytes] = set()
-        self._outbox = Outbox()
+        self._outbox = WorkerOutbox()
         self._is_draining = self._is_levelling = False
         self._pulse_s = MonoS(0.0)
-        self._slots = [Slot() for _ in range(self.plan.slots)]
+        self._slots = [SimSlot() for _ in range(self.plan.slots)]
         for book in self.roster.slots:
             self._ready_soon(book.index)
         self._driver = HostDriver(self)
@@ -127,7 +127,7 @@ class Worker(Host):
 
     # --- the conversation, as in gateway.worker.conversation ------------------------------------
 
-    def dial(self, on_change: Callable[[], None]) -> MemoryLink:
+    def dial(self, on_change: Callable[[], None]) -> SimLink:
         """Return a new link to the gateway."""
         return self.ground.network.dial(self.name, self.gateway, on_change)
 
@@ -191,7 +191,7 @@ class Worker(Host):
             stop = first + len(message.arguments)
             self._outbox.add(Returned(number, [[first, stop]]))
             return
-        terms = Terms(
+        terms = AssignmentTerms(
             *(number, message.job, message.function, message.timeout_s, message.prints),
             wary=message.wary,
         )
@@ -225,7 +225,7 @@ class Worker(Host):
             slot = self._slots[book.index]
             if chunk.piece.terms.wary:
                 book.told = chunk.number
-                self._outbox.add(Begun([[chunk.piece.terms.assignment, chunk.piece.first, 0]]))
+                self._outbox.add(BegunTasks([[chunk.piece.terms.assignment, chunk.piece.first, 0]]))
                 self.flush()
             slot.chunks.append(chunk)
             if len(slot.chunks) == 1:
@@ -239,7 +239,7 @@ class Worker(Host):
     def _started(self) -> list[int]:
         return [slot.started for slot in self._slots]
 
-    def _step(self, index: int, slot: Slot) -> None:
+    def _step(self, index: int, slot: SimSlot) -> None:
         """Start a slot's next task, or end its chunk."""
         chunk = slot.chunks[0]
         number = slot.next
@@ -264,7 +264,7 @@ class Worker(Host):
         if seconds < math.inf:
             self.after(seconds, over)
 
-    def _end_task(self, index: int, slot: Slot, task: Task) -> None:
+    def _end_task(self, index: int, slot: SimSlot, task: Task) -> None:
         self._stop(slot, "ends")
         if task.is_poison:
             self._bury(index, slot, "crash", "its process ended")
@@ -281,14 +281,14 @@ class Worker(Host):
         if not slot.is_dead:
             self._step(index, slot)
 
-    def _stop(self, slot: Slot, how: str) -> None:
+    def _stop(self, slot: SimSlot, how: str) -> None:
         if slot.task is not None:
             span = (slot.task.number, slot.task.number + 1)
             self.trace.add(self.name, how, slot.task.job, span, data=self)
             slot.task = None
         slot.since_s = None
 
-    def _send_part(self, index: int, slot: Slot) -> bool:
+    def _send_part(self, index: int, slot: SimSlot) -> bool:
         values, failures, wall_ns = slot.values, slot.failures, round(slot.part_s * 1e9)
         slot.values, slot.failures, slot.part_s = [], [], 0.0
         book = self.roster.slots[index]
@@ -304,7 +304,7 @@ class Worker(Host):
             self.flush()
         return True
 
-    def _end_chunk(self, index: int, slot: Slot) -> None:
+    def _end_chunk(self, index: int, slot: SimSlot) -> None:
         if not self._send_part(index, slot):
             return
         slot.chunks.popleft()
@@ -323,17 +323,17 @@ class Worker(Host):
         self._stop(slot, f"is killed ({reason})")
         slot.is_dead = True
         self.roster.died(self.roster.slots[index], slot.started, is_at_fault=False)
-        self._slots[index] = Slot()
+        self._slots[index] = SimSlot()
         self._ready_soon(index)
 
-    def _bury(self, index: int, slot: Slot, kind: str, text: str, wall_ns: int = 0) -> None:
+    def _bury(self, index: int, slot: SimSlot, kind: str, text: str, wall_ns: int = 0) -> None:
         """Replace a slot after its task killed the process."""
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
         book = self.roster.slots[index]
         running = self.roster.running(book, slot.started)
         cancelled = self.roster.died(book, slot.started, is_at_fault=running is not None)
-        self._slots[index] = Slot()
+        self._slots[index] = SimSlot()
         self._ready_soon(index)
         if running is not None:
             self._report_failure(*running, kind, text, wall_ns)
@@ -341,13 +341,13 @@ class Worker(Host):
         self._feed()
 
     def _report_failure(
-        self, terms: Terms, task: int, kind: str, text: str, wall_ns: int = 0
+        self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
     ) -> None:
         failure = [0, kind, text, b""]
         used = (wall_ns, wall_ns, 0)
         self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], *used))
 
-    def _report_cancelled(self, pieces: Iterable[Piece]) -> None:
+    def _report_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
         for piece in pieces:
             for task in range(piece.first, piece.stop):
                 self._report_failure(piece.terms, task, "cancelled", "stopped on request")
@@ -421,7 +421,7 @@ class Worker(Host):
                 book.told = slot.started
                 begun.append([running[0].assignment, running[1], round(ran_s * 1000)])
         if begun:
-            self._outbox.add(Begun(begun))
+            self._outbox.add(BegunTasks(begun))
 
     def _watch_notices(self) -> None:
         """Stop tasks that are out of time."""

@@ -6,13 +6,13 @@ from functools import partial
 from random import Random
 from typing import Final, assert_never
 
-from federation.membership.gossip import State
+from federation.membership.gossip import MemberState
 from gateway.scheduler.model import events
 from gateway.scheduler.model.ports import PortKind
-from simulations.world.client import Client
+from simulations.world.client import SimClient
 from simulations.world.clock import Clock
-from simulations.world.gateway import Gateway, Member
-from simulations.world.host import Ground, Host
+from simulations.world.gateway import Gateway, SimMember
+from simulations.world.host import Ground, SimHost
 from simulations.world.invariants.books import unsettled
 from simulations.world.invariants.budgets import are_given_back
 from simulations.world.invariants.invariants import Invariant, all_invariants
@@ -23,16 +23,25 @@ from simulations.world.invariants.telling import ToldIsStored
 from simulations.world.invariants.treaties import between_sites
 from simulations.world.network import Network
 from simulations.world.operators import Operator
-from simulations.world.plan import Crash, Cut, DrainWorkers, Fault, Pause, Plan, Reset, SlowStore
-from simulations.world.trace import Broken, Trace
-from simulations.world.worker import Worker
+from simulations.world.plan import (
+    Crash,
+    DrainWorkers,
+    Fault,
+    NetworkCut,
+    Pause,
+    Reset,
+    SlowStore,
+    WorldPlan,
+)
+from simulations.world.trace import InvariantBroken, Trace
+from simulations.world.worker import SimWorker
 
 CHECK_S: Final = 0.5  # the interval at which invariants check the state of all hosts
 # The maximum duration of the final cleanup: orphaned jobs have a minute. Then come the books, of
 # which a week must be over; differences are tried again after some time.
 GOODBYE_S: Final = 180.0
 
-MakeMember = Callable[..., Member]
+MakeMember = Callable[..., SimMember]
 INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
     *all_invariants,
     ToldIsStored,
@@ -43,10 +52,10 @@ INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WorldRun:
     """The result of a world. `broken` is None when all invariants held."""
 
-    broken: Broken | None
+    broken: InvariantBroken | None
     trace: Trace
     events: int
     seconds: float  # virtual
@@ -56,7 +65,7 @@ class Run:
 class _Ear:
     """Passes one gateway's decisions and messages to an invariant."""
 
-    def __init__(self, invariant: Invariant, site: Member) -> None:
+    def __init__(self, invariant: Invariant, site: SimMember) -> None:
         self.decided = partial(invariant.decided, site)
         self.told = partial(invariant.told, site)
 
@@ -72,7 +81,7 @@ class World:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: WorldPlan,
         seed: int,
         *,
         clock: Clock | None = None,
@@ -84,17 +93,17 @@ class World:
         self.dice = Random(seed)
         self.trace = Trace(lambda: self.clock.now_s)
         self.network = Network(self.clock, Random(self.dice.getrandbits(64)), plan.weather)
-        self.sites: dict[str, Member] = {}
-        self.workers: dict[str, Worker] = {}
-        self.clients: dict[str, Client] = {}
+        self.sites: dict[str, SimMember] = {}
+        self.workers: dict[str, SimWorker] = {}
+        self.clients: dict[str, SimClient] = {}
         for site in plan.sites:
             self.sites[site.name] = make_member(self._ground(), site)
         for worker in plan.workers:
             pools = {pool.name: pool.tags for pool in self.sites[worker.site].config.pools}
-            self.workers[worker.name] = Worker(self._ground(), worker, pools[worker.pool])
+            self.workers[worker.name] = SimWorker(self._ground(), worker, pools[worker.pool])
         for client in plan.clients:
-            self.clients[client.name] = Client(self._ground(), client)
-        self.hosts: dict[str, Host] = {**self.sites, **self.workers, **self.clients}
+            self.clients[client.name] = SimClient(self._ground(), client)
+        self.hosts: dict[str, SimHost] = {**self.sites, **self.workers, **self.clients}
         self.operators = [self._operator(site) for site in self.sites.values() if site.plan.others]
         self._written, self._is_settled = -1, False
         self.invariants = [make(self) for make in invariants]
@@ -114,7 +123,7 @@ class World:
         """
         return Ground(self.clock, Random(self.dice.getrandbits(64)), self.trace, self.network)
 
-    def _operator(self, site: Member) -> Operator:
+    def _operator(self, site: SimMember) -> Operator:
         others = [self.sites[name] for name in site.plan.others]
         return Operator(site, others, self.clock, Random(self.dice.getrandbits(64)))
 
@@ -145,19 +154,19 @@ class World:
         yield self.clock.now_s + GOODBYE_S, self.is_quiet
         self.finish()
 
-    def run(self) -> Run:
+    def run(self) -> WorldRun:
         """Run the world on the heap."""
         try:
             for until_s, is_over in self.acts():
                 self.clock.run(until_s, is_over)
-        except Broken as broken:
+        except InvariantBroken as broken:
             return self.told(broken)
         return self.told(None)
 
-    def told(self, broken: Broken | None) -> Run:
+    def told(self, broken: InvariantBroken | None) -> WorldRun:
         """Return the result."""
         digest = self.trace.digest()
-        return Run(broken, self.trace, self.clock.events, self.clock.now_s, digest)
+        return WorldRun(broken, self.trace, self.clock.events, self.clock.now_s, digest)
 
     def is_done(self) -> bool:
         """Whether every client knows all its results."""
@@ -207,7 +216,7 @@ class World:
     def is_agreed(self) -> bool:
         """Whether all sites that know each other believe the others to be alive."""
         return all(
-            site.circle is not None and site.circle.state(other) is State.ALIVE
+            site.circle is not None and site.circle.state(other) is MemberState.ALIVE
             for site in self.sites.values()
             for other in site.plan.others
         )
@@ -235,7 +244,7 @@ class World:
             case Pause(_, host, for_s):
                 self.hosts[host].pause()
                 self.clock.after(for_s, self.hosts[host].resume)
-            case Cut(_, source, target, for_s, one_way):
+            case NetworkCut(_, source, target, for_s, one_way):
                 ways = [(source, target)] if one_way else [(source, target), (target, source)]
                 for way in ways:
                     self.network.cut(*way)

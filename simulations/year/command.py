@@ -12,7 +12,7 @@ from simulations.year.facts import YEAR_DAYS
 from simulations.year.figures import Figures, compare, figures_of, owner_of
 from simulations.year.plots import draw
 from simulations.year.report import report
-from simulations.year.scenario import OBJECTIVES, Manners, Scenario
+from simulations.year.scenario import OBJECTIVES, Manners, YearScenario
 from simulations.year.world import Year
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
@@ -50,9 +50,9 @@ def read(arguments: Sequence[str]) -> Namespace:
     return given
 
 
-def scenario_of(given: Namespace) -> Scenario:
+def scenario_of(given: Namespace) -> YearScenario:
     """Return the scenario of the arguments."""
-    return Scenario(
+    return YearScenario(
         days=given.days,
         begin_day=given.from_day,
         seed=given.seed,
@@ -61,7 +61,7 @@ def scenario_of(given: Namespace) -> Scenario:
     )
 
 
-def run_one(scenario: Scenario, is_federated: bool) -> Figures:
+def run_one(scenario: YearScenario, is_federated: bool) -> Figures:
     """Run a scenario, with links between its sites or without."""
     what = "federated" if is_federated else "alone"
     began_s = time.monotonic()
@@ -73,7 +73,7 @@ def run_one(scenario: Scenario, is_federated: bool) -> Figures:
     return figures_of(Year(scenario, is_federated=is_federated, progress=progress).run())
 
 
-def run_both(scenario: Scenario, processes: int = 1) -> Figures:
+def run_both(scenario: YearScenario, processes: int = 1) -> Figures:
     """Run it both ways, and combine the figures."""
     if processes == 1:
         alone, federated = run_one(scenario, False), run_one(scenario, True)

@@ -31,7 +31,7 @@ class Electricity:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A job of a log: its submission, duration, number of processors and user."""
 
     at_s: float  # from the beginning of the log
@@ -49,7 +49,7 @@ class Log:
         weeks: that are used of it; later jobs are left out.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     begins_s: float
     weeks: int
 
@@ -79,12 +79,12 @@ def log(name: str) -> Log:
     """Read a log: "nasa" or "hpc2n"."""
     # They begin on a Friday at 00:00:03, and on a Sunday at 09:04:05: see the files themselves.
     begins_s, weeks = {"nasa": (4 * DAY_S + 3, 13), "hpc2n": (6 * DAY_S + 32_645, 8)}[name]
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     at_s = 0.0
     for row in _rows(f"{name}.csv.gz"):
         at_s += float(row["after_s"])
         if at_s < weeks * WEEK_S:
-            entries.append(Entry(at_s, float(row["run_s"]), int(row["slots"]), row["user"]))
+            entries.append(LogEntry(at_s, float(row["run_s"]), int(row["slots"]), row["user"]))
     return Log(tuple(entries), begins_s, weeks)
 
 

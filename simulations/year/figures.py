@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from simulations.year.facts import HOUR_S
 from simulations.year.member import ELASTIC, OWNED
-from simulations.year.work import Work
-from simulations.year.world import Outcome
+from simulations.year.work import YearJob
+from simulations.year.world import YearOutcome
 
 # For each: its place in the totals, and whether more of it is better.
 PROMISES: Final = {
@@ -32,7 +32,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1))]
 
 
-def figures_of(outcome: Outcome) -> Figures:
+def figures_of(outcome: YearOutcome) -> Figures:
     """Return the figures of one run."""
     own = [work for work in outcome.works if not work.is_production]
     owners = [site.department for site in outcome.scenario.sites if site.department]
@@ -56,7 +56,7 @@ def figures_of(outcome: Outcome) -> Figures:
     }  # fmt: skip
 
 
-def _site(outcome: Outcome, name: str) -> Figures:
+def _site(outcome: YearOutcome, name: str) -> Figures:
     member, money = outcome.members[name], outcome.money[name]
     used, total = member.slots[OWNED].used, member.slots[OWNED].total
     elastic = member.slots.get(ELASTIC)
@@ -79,7 +79,7 @@ def _site(outcome: Outcome, name: str) -> Figures:
     }
 
 
-def _waits(works: Sequence[Work]) -> Figures:
+def _waits(works: Sequence[YearJob]) -> Figures:
     ended = [work for work in works if work.end_s is not None]
     waits, begins = [each.wait_s for each in ended], [each.begin_wait_s for each in ended]
     tasks = sum(work.tasks for work in works)
@@ -96,13 +96,13 @@ def _waits(works: Sequence[Work]) -> Figures:
     }
 
 
-def _curve(works: Sequence[Work]) -> list[float]:
+def _curve(works: Sequence[YearJob]) -> list[float]:
     """Return the waits at each whole percent, to be drawn."""
     waits = [work.wait_s for work in works if work.end_s is not None]
     return [round(quantile(waits, percent / 100), 1) for percent in range(1, 100)]
 
 
-def _production(outcome: Outcome) -> Figures:
+def _production(outcome: YearOutcome) -> Figures:
     """Return when production had its whole grid: as many task starts as the grid has slots."""
     runs = [work for work in outcome.works if work.is_production]
     slots = outcome.members[outcome.scenario.production.site].slots[OWNED].total
@@ -118,13 +118,13 @@ def _production(outcome: Outcome) -> Figures:
     }
 
 
-def _whole_s(work: Work, slots: int) -> float | None:
+def _whole_s(work: YearJob, slots: int) -> float | None:
     """Return how long after its submission a run had all slots; None: never."""
     starts_s = sorted(work.starts_s)
     return starts_s[slots - 1] - work.at_s if len(starts_s) >= slots else None
 
 
-def _total(outcome: Outcome, sites: Figures, own: Sequence[Work]) -> Figures:
+def _total(outcome: YearOutcome, sites: Figures, own: Sequence[YearJob]) -> Figures:
     length_h = outcome.scenario.length_s / HOUR_S
     capacity_h = sum(site["slots"] for site in sites.values()) * length_h
     done_h = sum(site["done_slot_h"] for site in sites.values())
@@ -150,7 +150,7 @@ def _total(outcome: Outcome, sites: Figures, own: Sequence[Work]) -> Figures:
     }
 
 
-def _spent_by_day(outcome: Outcome) -> Figures:
+def _spent_by_day(outcome: YearOutcome) -> Figures:
     """Return the daily figures of all sites together; those after the end are in its last day."""
     days = outcome.scenario.days
     spent, grams = [0.0] * days, [0.0] * days

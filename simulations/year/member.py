@@ -19,7 +19,7 @@ from gateway.contracts.exchange import Exchange
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.kernel import Kernel
 from gateway.runtime.prices import Prices
-from gateway.runtime.timetable import Timetable
+from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import (
@@ -27,27 +27,27 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
-    Order,
+    PeerSide,
     Remark,
-    Say,
     SendFunction,
-    Side,
-    Tell,
+    SendToClient,
+    SendToSite,
+    SendToWorker,
     Write,
 )
-from gateway.trust.grant_signer import SigningNotary
+from gateway.trust.grant_signer import KeyGrantSigner
 from policies.costs.carbon import Emissions, Intensity, mg_per_kwh
 from simulations.world.clock import Clock
-from simulations.world.peers import Roll
+from simulations.world.peers import SimRoll
 from simulations.world.plan import PYTHON
 from simulations.year.facts import BEGIN_S, electricity
-from simulations.year.scenario import ELASTIC_SLOTS, Scenario, SitePlan
-from simulations.year.slots import Slots
-from simulations.year.work import Work
+from simulations.year.scenario import ELASTIC_SLOTS, YearScenario, YearSitePlan
+from simulations.year.slots import YearSlots
+from simulations.year.work import YearJob
 
 OWNED, ELASTIC = "grid", "cloud"
 MESSAGE_BYTES_MAX = 64 << 20
-SIDES = {Side.BUYER: Side.SELLER, Side.SELLER: Side.BUYER}
+SIDES = {PeerSide.BUYER: PeerSide.SELLER, PeerSide.SELLER: PeerSide.BUYER}
 
 
 class Listener(Protocol):
@@ -60,7 +60,7 @@ class Listener(Protocol):
         """Take a usage record that a site has booked."""
 
 
-class Member:
+class YearMember:
     """A site.
 
     Args:
@@ -74,12 +74,12 @@ class Member:
     def __init__(
         self,
         clock: Clock,
-        plan: SitePlan,
-        scenario: Scenario,
+        plan: YearSitePlan,
+        scenario: YearScenario,
         others: Iterable[str],
-        works: Mapping[bytes, Work],
+        works: Mapping[bytes, YearJob],
         listener: Listener,
-        say: Callable[[str, str, Side, bytes], None],
+        say: Callable[[str, str, PeerSide, bytes], None],
     ) -> None:
         self._clock = clock
         self._scenario = scenario
@@ -92,8 +92,8 @@ class Member:
         self._hour = -1
         utc_s = self.utc_s()
         self._prices = Prices(self.config.pools, utc_s)
-        self._timetable = Timetable({pool.name: pool.plan for pool in self.config.pools})
-        roll = Roll(self.name, others, int(utc_s))
+        self._timetable = WindowTimetable({pool.name: pool.plan for pool in self.config.pools})
+        roll = SimRoll(self.name, others, int(utc_s))
         tariffs = {name: each.tariff for name, each in self._prices.now.items()}
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, boot=int(utc_s), peers=peers),
@@ -105,20 +105,20 @@ class Member:
                 self.config.house,
                 roll,
                 {pool.name: pool.facts for pool in self.config.pools},
-                SigningNotary(roll),
+                KeyGrantSigner(roll),
                 itertools.count(len(self.config.pools) + 1),
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.broker.prices.update(self._prices.now)
         self._came: list[events.Event] = []
-        self._heard: list[tuple[str, Side, bytes]] = []
+        self._heard: list[tuple[str, PeerSide, bytes]] = []
         self._is_looking = False
         self._shown_s = -scenario.advert_s
-        self.slots: dict[str, Slots] = {}
+        self.slots: dict[str, YearSlots] = {}
         for number, pool in enumerate(self.config.pools, 1):
             total = plan.slots if pool.name == OWNED else ELASTIC_SLOTS
-            self.slots[pool.name] = Slots(
+            self.slots[pool.name] = YearSlots(
                 clock, number, total, works, self.expect, scenario.length_s
             )
             self._came.append(
@@ -137,7 +137,7 @@ class Member:
         self._came += happened
         self._look_soon()
 
-    def hear(self, site: str, side: Side, frame: bytes) -> None:
+    def hear(self, site: str, side: PeerSide, frame: bytes) -> None:
         """Queue a message from a site, which is the buyer or the seller in it."""
         self._heard.append((site, side, frame))
         self._look_soon()
@@ -208,11 +208,11 @@ class Member:
             case Write():
                 if isinstance(effect.record, UsageRecord):
                     self._listener.booked(self.name, effect.record)
-            case Tell(client, message):
+            case SendToClient(client, message):
                 self._listener.told(self.name, client, message)
-            case Order(worker, message):
+            case SendToWorker(worker, message):
                 self._by_handle[worker].order(message)
-            case Say(site, side, message):
+            case SendToSite(site, side, message):
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
@@ -229,7 +229,7 @@ class Member:
         return replace(self.exchange.show(self.utc_s()), valid_s=5 * self._scenario.advert_s)
 
 
-def _for_scenario(config: SiteConfig, scenario: Scenario) -> SiteConfig:
+def _for_scenario(config: SiteConfig, scenario: YearScenario) -> SiteConfig:
     """Return a configuration, with the fault that a scenario plants in it."""
     if scenario.preempts:
         return config

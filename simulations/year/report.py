@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from simulations.year.facts import log
 from simulations.year.figures import PROMISES, Figures
-from simulations.year.scenario import Scenario
+from simulations.year.scenario import YearScenario
 
 WAYS = ("alone", "federated")
 
 
-def report(found: Figures, scenario: Scenario, pictures: Sequence[str]) -> str:
+def report(found: Figures, scenario: YearScenario, pictures: Sequence[str]) -> str:
     """Format the report in Markdown."""
     parts = [
         "# Three sites, alone and federated",
@@ -34,7 +34,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
 
 
-def _head(found: Figures, scenario: Scenario) -> str:
+def _head(found: Figures, scenario: YearScenario) -> str:
     departments = [site for site in scenario.sites if site.department]
     logs = "; ".join(
         f"`{each.department}` at {each.name} ({log(each.department).weeks} weeks, repeated in step "
@@ -81,7 +81,7 @@ def _shown(name: str, value: float) -> str:
     return f"{value:,.1f} s"
 
 
-def _owner(found: Figures, scenario: Scenario) -> str:
+def _owner(found: Figures, scenario: YearScenario) -> str:
     owner, runs = found["owner"], found["federated"]["production"]
     rows = [
         ("runs", f"{runs['runs']:,}"),

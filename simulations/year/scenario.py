@@ -18,7 +18,7 @@ ELASTIC_SLOTS: Final = 100_000  # of a cloud pool: more than is ever needed
 
 
 @dataclass(frozen=True, slots=True)
-class SitePlan:
+class YearSitePlan:
     """A site: the zone of its electricity, the slots that it owns, and its department.
 
     Attributes:
@@ -75,7 +75,7 @@ class Production:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class YearScenario:
     """A year, or the first days of one.
 
     Attributes:
@@ -88,10 +88,10 @@ class Scenario:
         preempts: False plants a fault: nothing is stopped for production.
     """
 
-    sites: tuple[SitePlan, ...] = (
-        SitePlan("london", "gb", 160),
-        SitePlan("frankfurt", "de", 64, "nasa", "Europe/Berlin"),
-        SitePlan("newyork", "ny", 104, "hpc2n", "America/New_York"),
+    sites: tuple[YearSitePlan, ...] = (
+        YearSitePlan("london", "gb", 160),
+        YearSitePlan("frankfurt", "de", 64, "nasa", "Europe/Berlin"),
+        YearSitePlan("newyork", "ny", 104, "hpc2n", "America/New_York"),
     )
     manners: Manners = field(default_factory=Manners)
     production: Production = field(default_factory=Production)

@@ -11,8 +11,8 @@ from typing import Any
 
 from federation.messages.messages import Assign, Drain, Notice, Recall
 from gateway.scheduler.model import events
-from simulations.world.clock import Clock, Timer
-from simulations.year.work import Work
+from simulations.world.clock import Clock, ClockTimer
+from simulations.year.work import YearJob
 
 RESULT = b"1"
 
@@ -24,15 +24,15 @@ class Batch:
     assignment: int
     first: int
     stop: int
-    work: Work
+    work: YearJob
     since_s: float
-    timer: Timer
+    timer: ClockTimer
     stops_s: float | None = None  # when they are to be stopped
-    stops: Timer | None = None
+    stops: ClockTimer | None = None
 
 
 @dataclass(slots=True)
-class Used:
+class UsedTime:
     """Slot-seconds of completed and of stopped work, all within the time."""
 
     done_s: float = 0.0
@@ -40,7 +40,7 @@ class Used:
     stopped: int = 0  # tasks
 
 
-class Slots:
+class YearSlots:
     """A pool's slots.
 
     Args:
@@ -56,7 +56,7 @@ class Slots:
         clock: Clock,
         handle: int,
         total: int,
-        works: Mapping[bytes, Work],
+        works: Mapping[bytes, YearJob],
         tell: Callable[[events.Event], None],
         until_s: float,
     ) -> None:
@@ -68,8 +68,8 @@ class Slots:
         self._until_s = until_s
         self._free = total
         self._running: dict[int, list[Batch]] = {}  # by assignment
-        self._queue: list[tuple[int, int, int, Work]] = []
-        self.used = Used()
+        self._queue: list[tuple[int, int, int, YearJob]] = []
+        self.used = UsedTime()
         self.days = [0.0] * (int(until_s // 86_400) + 1)
 
     def order(self, message: Any) -> None:
@@ -99,14 +99,14 @@ class Slots:
                 self._queue.insert(0, (number, middle, stop, work))
             self._run(number, first, middle, work)
 
-    def _run(self, number: int, first: int, stop: int, work: Work) -> None:
+    def _run(self, number: int, first: int, stop: int, work: YearJob) -> None:
         now_s, count = self._clock.now_s, stop - first
         self._free -= count
         if work.first_start_s is None:
             work.first_start_s = now_s
         if work.is_production:
             work.starts_s += [now_s] * count
-        batch = Batch(number, first, stop, work, now_s, Timer(lambda: None))
+        batch = Batch(number, first, stop, work, now_s, ClockTimer(lambda: None))
         batch.timer = self._clock.after(work.task_s, lambda: self._end(batch))
         self._running.setdefault(number, []).append(batch)
 

@@ -16,7 +16,7 @@ MONDAY: datetime = datetime(2022, 12, 26)  # noqa: DTZ001 - by the clocks of a p
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class YearJob:
     """A job: `tasks` of `task_s` each.
 
     Attributes:
@@ -71,7 +71,7 @@ def replay(
     length_s: float,
     first_key: int,
     weeks_in: int = 0,
-) -> Iterator[Work]:
+) -> Iterator[YearJob]:
     """Replay a log repeatedly, each week in step with the weeks of the year, by local clocks.
 
     Work of a Tuesday at ten comes on a Tuesday at ten, summer and winter. The year begins
@@ -94,14 +94,14 @@ def replay(
 
 def _work(
     key: int, owner: str, user: str, at_s: float, run_s: float, slots: int, manners: Manners
-) -> Work:
+) -> YearJob:
     slices = math.ceil(run_s / manners.slice_s)
     is_short = run_s < manners.short_s
     lot = sha256(f"{owner} {user}".encode()).digest()[0]
     objective = manners.objectives[lot % len(manners.objectives)]
     # A user's program at one of its usual sizes: a factor of two wide.
     size = math.floor(math.log2(run_s / slices))
-    return Work(
+    return YearJob(
         key=key,
         owner=owner,
         user=f"u{user}",

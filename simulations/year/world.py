@@ -10,15 +10,15 @@ from typing import Any
 from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import JobSpec
 from policies.placement.asks import FASTEST, Objective, Wishes
 from simulations.world.clock import Clock
 from simulations.world.plan import PYTHON
 from simulations.year.facts import log
-from simulations.year.member import ELASTIC, OWNED, Member
-from simulations.year.scenario import Scenario, SitePlan
-from simulations.year.work import Work, replay
+from simulations.year.member import ELASTIC, OWNED, YearMember
+from simulations.year.scenario import YearScenario, YearSitePlan
+from simulations.year.work import YearJob, replay
 
 PEOPLE = 1  # the handle of a site's people in its lobby
 NANOS = 1e9
@@ -39,13 +39,13 @@ class Money:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class YearOutcome:
     """The result of a year."""
 
-    scenario: Scenario
+    scenario: YearScenario
     is_federated: bool
-    works: list[Work]
-    members: dict[str, Member]
+    works: list[YearJob]
+    members: dict[str, YearMember]
     money: dict[str, Money]
     unfinished: int
     events: int
@@ -62,7 +62,7 @@ class Year:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: YearScenario,
         *,
         is_federated: bool,
         progress: Callable[[float], None] = lambda _: None,
@@ -71,18 +71,18 @@ class Year:
         self.is_federated = is_federated
         self._progress = progress
         self.clock = Clock()
-        self.works: list[Work] = []
-        self._by_payload: dict[bytes, Work] = {}
-        self._jobs: dict[str, tuple[Work, int]] = {}  # by id: the work, and how many tasks
+        self.works: list[YearJob] = []
+        self._by_payload: dict[bytes, YearJob] = {}
+        self._jobs: dict[str, tuple[YearJob, int]] = {}  # by id: the work, and how many tasks
         self.money = {plan.name: Money() for plan in scenario.sites}
         self._left = 0
         self._questions = 0
-        self._asked: dict[int, Work] = {}
+        self._asked: dict[int, YearJob] = {}
         names = [plan.name for plan in scenario.sites]
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, YearMember] = {}
         for plan in scenario.sites:
             others = [name for name in names if name != plan.name] if is_federated else []
-            self.members[plan.name] = Member(
+            self.members[plan.name] = YearMember(
                 self.clock, plan, scenario, others, self._by_payload, self, self._carry
             )
         self._add_departments()
@@ -110,10 +110,10 @@ class Year:
             ):
                 self._add(plan.name, work)
 
-    def _welcome(self, plan: SitePlan, user: str) -> None:
+    def _welcome(self, plan: YearSitePlan, user: str) -> None:
         self.members[plan.name].expect(events.ClientJoined(PEOPLE, user))
 
-    def _add(self, site: str, work: Work) -> None:
+    def _add(self, site: str, work: YearJob) -> None:
         self.works.append(work)
         self._by_payload[work.payload] = work
         self._left += 1
@@ -131,7 +131,7 @@ class Year:
             if span.window is None or span.window.name != what.window:
                 continue
             task_s = float(round(dice.uniform(*what.task_s)))
-            work = Work(
+            work = YearJob(
                 key=len(self.works),
                 owner=what.project,
                 user=what.project,
@@ -149,7 +149,7 @@ class Year:
 
     # --- actions of people ---------------------------------------------------------------------
 
-    def _submit(self, site: str, work: Work) -> None:
+    def _submit(self, site: str, work: YearJob) -> None:
         if work.is_production:
             wishes = Wishes(objective=FASTEST, allowed_sites=frozenset({site}))
         else:
@@ -159,7 +159,7 @@ class Year:
             self.clock.after(work.patience_s, partial(self._lose_patience, site, work))
 
     def _open(
-        self, site: str, work: Work, job: str, tasks: int, tags: dict[str, Any], wishes: Wishes
+        self, site: str, work: YearJob, job: str, tasks: int, tags: dict[str, Any], wishes: Wishes
     ) -> None:
         self._jobs[job] = work, tasks
         spec = JobSpec(
@@ -184,7 +184,7 @@ class Year:
             events.JobClosed(PEOPLE, job, tasks),
         )
 
-    def _lose_patience(self, site: str, work: Work) -> None:
+    def _lose_patience(self, site: str, work: YearJob) -> None:
         """Take back tasks that have not begun by now, and run them in the cloud."""
         job = self.members[site].broker.jobs.get(f"{work.owner}-{work.key}")
         if job is None:
@@ -197,7 +197,7 @@ class Year:
         again_s = self.scenario.manners.again_s
         self.clock.after(again_s, partial(self._lose_patience, site, work))
 
-    def _buy_elastic(self, site: str, work: Work, tasks: int) -> None:
+    def _buy_elastic(self, site: str, work: YearJob, tasks: int) -> None:
         work.elsewhere += tasks
         wishes = Wishes(objective=Objective(time=1.0), allowed_sites=frozenset({site}))
         name = f"{work.owner}-{work.key}-cloud-{work.elsewhere}"
@@ -253,7 +253,7 @@ class Year:
 
     # --- messages between sites ----------------------------------------------------------------
 
-    def _carry(self, source: str, target: str, side: Side, frame: bytes) -> None:
+    def _carry(self, source: str, target: str, side: PeerSide, frame: bytes) -> None:
         arrives = partial(self.members[target].hear, source, side, frame)
         self.clock.after(self.scenario.message_s, arrives)
 
@@ -274,7 +274,7 @@ class Year:
                 if other is not member and advert is not None:
                     other.exchange.learn(advert, other.utc_s())
 
-    def run(self) -> Outcome:
+    def run(self) -> YearOutcome:
         """Run it all, and let running work finish at the end."""
         scenario, day = self.scenario, 1
         self.clock.at(0.0, self._tick)
@@ -284,7 +284,7 @@ class Year:
             day += 1
         last_s = scenario.length_s + scenario.settle_days * 86_400.0
         self.clock.run(last_s, lambda: not self._left, look_s=scenario.tick_s)
-        return Outcome(
+        return YearOutcome(
             scenario,
             self.is_federated,
             self.works,

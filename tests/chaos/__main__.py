@@ -70,7 +70,7 @@ def main() -> int:
     if given.lease <= 2 * given.grace:
         parser.error("--lease must be over twice --grace")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
-    settings = run.Settings(
+    settings = run.ChaosSettings(
         seed=seed,
         minutes=given.minutes,
         kinds=_chosen(parser, given.faults, given.without),

@@ -77,7 +77,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Books:
+class ChaosBooks:
     """What one site has booked.
 
     Attributes:
@@ -93,10 +93,10 @@ class Books:
     stated_nanos: dict[str, int] = field(default_factory=dict)
 
 
-def read_books(site: str, url: str) -> Books:
+def read_books(site: str, url: str) -> ChaosBooks:
     """All that is compared of a site's books, as of one moment."""
     with snapshot(url) as connection:
-        return Books(
+        return ChaosBooks(
             site,
             [Usage(*row) for row in _rows(connection, usage, Usage)],
             list(_deliveries(connection)),

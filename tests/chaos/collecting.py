@@ -16,8 +16,8 @@ from tests.chaos.books import read_books
 from tests.chaos.evidence import read_evidence
 from tests.chaos.faults import Stage
 from tests.chaos.journal import read_journal
-from tests.chaos.reconciliation import Facts, Outcome, Promise, read_promises
-from tests.chaos.sites import NAMES, Site
+from tests.chaos.reconciliation import ChaosFacts, HeardOutcome, Promise, read_promises
+from tests.chaos.sites import NAMES, ChaosSite
 from tests.chaos.storm import Say
 from tests.chaos.work.clients import Answers, Clients
 from tests.chaos.work.reaching import connected
@@ -51,9 +51,9 @@ class Quiet:
         return True
 
 
-def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
+def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> ChaosFacts:
     """Wait until all has come to its end, stop the sites, and gather what there is."""
-    facts = Facts(others_until_s=dict(stage.upgraded))
+    facts = ChaosFacts(others_until_s=dict(stage.upgraded))
     for name in NAMES:
         if stage.site(name).around.gateway_source:
             facts.others_until_s[name] = inf
@@ -92,7 +92,7 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> Facts:
     return facts
 
 
-def _tracebacks(site: Site) -> list[str]:
+def _tracebacks(site: ChaosSite) -> list[str]:
     """What gateways have logged that nobody foresaw, but for those that ran under a limit."""
     return [
         f"{path} has a traceback: {text[text.index('Traceback') :][-TOLD_CHARS:]}"
@@ -103,7 +103,7 @@ def _tracebacks(site: Site) -> list[str]:
     ]
 
 
-def _fetch_detached(stage: Stage, facts: Facts, quiet: Quiet, say: Say) -> None:
+def _fetch_detached(stage: Stage, facts: ChaosFacts, quiet: Quiet, say: Say) -> None:
     by_site: dict[str, list[Promise]] = {name: [] for name in NAMES}
     for promise in facts.promises.values():
         if promise.is_accepted:
@@ -123,9 +123,9 @@ def _fetch(client: Client, promise: Promise, wait_s: float) -> None:
     promise.state = job.wait(wait_s)
     for task, found in enumerate(job.results(return_exceptions=True)):
         if isinstance(found, BaseException):
-            outcome = Outcome(task, error=type(found).__name__, text=str(found)[:300])
+            outcome = HeardOutcome(task, error=type(found).__name__, text=str(found)[:300])
         else:
-            outcome = Outcome(task, value=found[0])
+            outcome = HeardOutcome(task, value=found[0])
         promise.outcomes.append(outcome)
 
 
@@ -139,7 +139,7 @@ def _pending(stage: Stage) -> bool:
     return False
 
 
-def _ask(site: Site, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
+def _ask(site: ChaosSite, facts: ChaosFacts) -> tuple[dict[str, int], dict[str, int]]:
     """What reports and statements say that was bought; and whether `reconcile` is content."""
     reported: dict[str, int] = {}
     stated: dict[str, int] = {}
@@ -162,7 +162,7 @@ def _ask(site: Site, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
     return reported, stated
 
 
-def compared(site: Site, seller: str) -> tuple[int, str]:
+def compared(site: ChaosSite, seller: str) -> tuple[int, str]:
     """What `gridfed reconcile` ends with and says, once the seller answers, or never does."""
     until_s = time.monotonic() + processes.START_S
     while True:
@@ -173,7 +173,7 @@ def compared(site: Site, seller: str) -> tuple[int, str]:
         time.sleep(LOOK_S)
 
 
-def _wrong(site: Site, *arguments: str) -> str:
+def _wrong(site: ChaosSite, *arguments: str) -> str:
     done = site.command(*arguments, timeout_s=300.0)
     if done.returncode == 0:
         return ""
@@ -205,7 +205,7 @@ def clients_left(stage: Stage) -> list[Any]:
     return [each for script in stage.clients.all() for each in processes.family(script.pid)]
 
 
-def keep(facts: Facts, folder: Path) -> None:
+def keep(facts: ChaosFacts, folder: Path) -> None:
     """Write the outcome of each promise and the books, for the reader of a violation."""
     promises = {
         key: {name: getattr(each, name) for name in ("site", "kind", "job", "state")}

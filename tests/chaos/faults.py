@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from support.programs.namespaces import Network
 
-from tests.chaos.sites import Federation, Site, Times
+from tests.chaos.sites import ChaosSite, Federation, Times
 
 if TYPE_CHECKING:
     from tests.chaos.work.clients import Clients
@@ -50,7 +50,7 @@ class Stage:
     killed: int = 0
     upgraded: dict[str, float] = field(default_factory=dict)
 
-    def site(self, name: str) -> Site:
+    def site(self, name: str) -> ChaosSite:
         """A site by its name."""
         return self.federation.sites[name]
 

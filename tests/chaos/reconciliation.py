@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.books import Books, Delivery, Usage
+from tests.chaos.books import ChaosBooks, Delivery, Usage
 from tests.chaos.evidence import Run, value_of
 
 # What a job's own doing may come to, by its manner or kind.
@@ -22,7 +22,7 @@ SHOWN = 20  # violations that are shown of one check
 
 
 @dataclass(slots=True)
-class Outcome:
+class HeardOutcome:
     """How a client heard that a task ended: a value, or the name and text of an error."""
 
     task: int
@@ -52,11 +52,11 @@ class Promise:
     is_cancelled: bool = False
     is_finished: bool = False
     state: str = ""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[HeardOutcome] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Facts:
+class ChaosFacts:
     """All that is compared.
 
     Attributes:
@@ -72,7 +72,7 @@ class Facts:
 
     promises: dict[str, Promise] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
-    books: dict[str, Books] = field(default_factory=dict)
+    books: dict[str, ChaosBooks] = field(default_factory=dict)
     killed_slots: set[int] = field(default_factory=set)
     left_clients: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -104,10 +104,10 @@ def read_promises(entries: Iterable[dict[str, Any]], promises: dict[str, Promise
                 promise.is_finished = True
             case "ended":
                 rest = (each.get("value"), each.get("error", ""), each.get("text", ""))
-                promise.outcomes.append(Outcome(each["task"], *rest))
+                promise.outcomes.append(HeardOutcome(each["task"], *rest))
 
 
-def _runs_of(facts: Facts) -> dict[tuple[str, int], list[Run]]:
+def _runs_of(facts: ChaosFacts) -> dict[tuple[str, int], list[Run]]:
     found: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in facts.runs:
         found[run.key, run.task].append(run)
@@ -117,7 +117,7 @@ def _runs_of(facts: Facts) -> dict[tuple[str, int], list[Run]]:
 # --- what clients heard --------------------------------------------------------------------------
 
 
-def each_ends_once(facts: Facts) -> Iterator[str]:
+def each_ends_once(facts: ChaosFacts) -> Iterator[str]:
     """Every task of a finished or accepted job has ended, and ended once."""
     for promise in facts.promises.values():
         times = Counter(outcome.task for outcome in promise.outcomes)
@@ -134,7 +134,7 @@ def each_ends_once(facts: Facts) -> Iterator[str]:
                 )
 
 
-def values_are_right(facts: Facts) -> Iterator[str]:
+def values_are_right(facts: ChaosFacts) -> Iterator[str]:
     """A result is the one of its task."""
     for promise in facts.promises.values():
         for outcome in promise.outcomes:
@@ -142,7 +142,7 @@ def values_are_right(facts: Facts) -> Iterator[str]:
                 yield f"{promise.key} task {outcome.task} came to {outcome.value}"
 
 
-def errors_are_their_own(facts: Facts) -> Iterator[str]:
+def errors_are_their_own(facts: ChaosFacts) -> Iterator[str]:
     """No task is given up for another reason than its own."""
     runs = _runs_of(facts)
     for promise in facts.promises.values():
@@ -158,7 +158,7 @@ def errors_are_their_own(facts: Facts) -> Iterator[str]:
 
 def _is_own(
     promise: Promise,
-    outcome: Outcome,
+    outcome: HeardOutcome,
     runs: dict[tuple[str, int], list[Run]],
     killed_slots: set[int],
 ) -> bool:
@@ -171,7 +171,7 @@ def _is_own(
     return outcome.error == "TaskCrashed" and len(killed) >= CRASHES
 
 
-def done_is_evident(facts: Facts) -> Iterator[str]:
+def done_is_evident(facts: ChaosFacts) -> Iterator[str]:
     """Nothing has a result that did not run to its end."""
     done = {(run.key, run.task) for run in facts.runs if run.end == "ok"}
     for promise in facts.promises.values():
@@ -180,12 +180,12 @@ def done_is_evident(facts: Facts) -> Iterator[str]:
                 yield f"{promise.key} task {outcome.task} has a result, and no run that ended ok"
 
 
-def jobs_are_taken(facts: Facts) -> Iterator[str]:
+def jobs_are_taken(facts: ChaosFacts) -> Iterator[str]:
     """No job is refused: each can be done by a site that is there, or comes back."""
     yield from facts.refusals
 
 
-def clients_end(facts: Facts) -> Iterator[str]:
+def clients_end(facts: ChaosFacts) -> Iterator[str]:
     """Every client that was not killed comes to its end."""
     yield from (f"client {name} has not ended" for name in facts.left_clients)
 
@@ -193,7 +193,7 @@ def clients_end(facts: Facts) -> Iterator[str]:
 # --- what is charged -----------------------------------------------------------------------------
 
 
-def _own_usage(facts: Facts) -> dict[tuple[str, str], list[Usage]]:
+def _own_usage(facts: ChaosFacts) -> dict[tuple[str, str], list[Usage]]:
     """By site and name of the job: the usage of that site's own users."""
     found: dict[tuple[str, str], list[Usage]] = defaultdict(list)
     for site, books in facts.books.items():
@@ -203,7 +203,7 @@ def _own_usage(facts: Facts) -> dict[tuple[str, str], list[Usage]]:
     return found
 
 
-def charged_once(facts: Facts) -> Iterator[str]:
+def charged_once(facts: ChaosFacts) -> Iterator[str]:
     """Of a task one run that ended well is charged; others only as often as runs were begun."""
     runs, usage = _runs_of(facts), _own_usage(facts)
     for promise in facts.promises.values():
@@ -224,7 +224,7 @@ def charged_once(facts: Facts) -> Iterator[str]:
                 yield f"{promise.key} task {task} is charged {count} times, begun {len(these)}"
 
 
-def done_is_charged(facts: Facts) -> Iterator[str]:
+def done_is_charged(facts: ChaosFacts) -> Iterator[str]:
     """What a client has the result of has a usage record at its site."""
     usage = _own_usage(facts)
     for promise in facts.promises.values():
@@ -242,7 +242,7 @@ def done_is_charged(facts: Facts) -> Iterator[str]:
                 )
 
 
-def charges_are_evident(facts: Facts) -> Iterator[str]:
+def charges_are_evident(facts: ChaosFacts) -> Iterator[str]:
     """Nothing is in the books as done that has left no evidence of a run that ended.
 
     A run that repeats a charged one is in the books as that, whether or not it came to its end.
@@ -270,7 +270,7 @@ def charges_are_evident(facts: Facts) -> Iterator[str]:
                 yield f"{site} has sold {count} tasks of {key}, of which {by_key[key]} ended"
 
 
-def evidence_is_recorded(facts: Facts) -> Iterator[str]:
+def evidence_is_recorded(facts: ChaosFacts) -> Iterator[str]:
     """What ran to its end is in the books of its user's site, once the job has come to its end.
 
     A run whose report never reached a gateway leaves no record; then the task runs again.
@@ -296,11 +296,11 @@ def evidence_is_recorded(facts: Facts) -> Iterator[str]:
 # --- between sites -------------------------------------------------------------------------------
 
 
-def _by_key(books: Books, side: str, site: str) -> dict[tuple[str, int, int], Delivery]:
+def _by_key(books: ChaosBooks, side: str, site: str) -> dict[tuple[str, int, int], Delivery]:
     return {row.key: row for row in books.deliveries if row.side == side and row.site == site}
 
 
-def buyer_equals_seller(facts: Facts) -> Iterator[str]:
+def buyer_equals_seller(facts: ChaosFacts) -> Iterator[str]:
     """Both sides of each delivery have the same; one that the buyer never took is void."""
     for buyer, books in facts.books.items():
         for seller, others in facts.books.items():
@@ -327,7 +327,7 @@ def _differs(bought: Delivery | None, sold: Delivery | None) -> str:
     return "pending at both" if bought.state == "pending" else ""
 
 
-def reports_equal_statements(facts: Facts) -> Iterator[str]:
+def reports_equal_statements(facts: ChaosFacts) -> Iterator[str]:
     """Reports and statements say what their rows come to, and their rows are of the same runs.
 
     The site pays for what ran again through nobody's fault, and its user does not. Each run that
@@ -355,7 +355,7 @@ def reports_equal_statements(facts: Facts) -> Iterator[str]:
         yield from _unmatched(site, books)
 
 
-def _unmatched(site: str, books: Books) -> Iterator[str]:
+def _unmatched(site: str, books: ChaosBooks) -> Iterator[str]:
     """Runs that were bought and have usage but no delivery, a delivery but no usage, or differ."""
     used = _bought(books)
     for each in books.deliveries:
@@ -387,7 +387,7 @@ def _unmatched(site: str, books: Books) -> Iterator[str]:
         )
 
 
-def _bought(books: Books) -> dict[tuple[str, str, int, int, int], list[Usage]]:
+def _bought(books: ChaosBooks) -> dict[tuple[str, str, int, int, int], list[Usage]]:
     """Runs at other sites: (seller, job, first, tasks, wall_ns) → their records."""
     found: dict[tuple[str, str, int, int, int], list[Usage]] = defaultdict(list)
     for row in books.usage:
@@ -396,7 +396,7 @@ def _bought(books: Books) -> dict[tuple[str, str, int, int, int], list[Usage]]:
     return found
 
 
-def commands_are_content(facts: Facts) -> Iterator[str]:
+def commands_are_content(facts: ChaosFacts) -> Iterator[str]:
     """Audit, reconcile and the rest find nothing wrong."""
     for (site, command), text in facts.answers.items():
         problems = [line for line in text.splitlines() if line.startswith(PROBLEM)]
@@ -404,17 +404,17 @@ def commands_are_content(facts: Facts) -> Iterator[str]:
             yield f"{command} at {site}: {each}"
 
 
-def nothing_is_left(facts: Facts) -> Iterator[str]:
+def nothing_is_left(facts: ChaosFacts) -> Iterator[str]:
     """No process, temporary file or socket is left."""
     yield from facts.leftovers
 
 
-def nothing_complained(facts: Facts) -> Iterator[str]:
+def nothing_complained(facts: ChaosFacts) -> Iterator[str]:
     """Faults came about as meant, sites recovered, and probes had answers."""
     yield from facts.problems
 
 
-CHECKS: list[Callable[[Facts], Iterator[str]]] = [
+CHECKS: list[Callable[[ChaosFacts], Iterator[str]]] = [
     each_ends_once,
     values_are_right,
     errors_are_their_own,
@@ -433,7 +433,7 @@ CHECKS: list[Callable[[Facts], Iterator[str]]] = [
 ]
 
 
-def reconcile(facts: Facts) -> tuple[dict[str, list[str]], list[str]]:
+def reconcile(facts: ChaosFacts) -> tuple[dict[str, list[str]], list[str]]:
     """Return the violations by check, and what concerns jobs that the other version took.
 
     A check without violations has an empty list.
@@ -452,7 +452,7 @@ def _words(text: str) -> set[str]:
     return set(re.split(r"[\s,:()]+", text))
 
 
-def _of_other_version(facts: Facts) -> set[str]:
+def _of_other_version(facts: ChaosFacts) -> set[str]:
     """The keys and ids of the jobs, and the contracts, that a gateway of the other version took.
 
     A job whose gateway never said its id counts by its site alone.

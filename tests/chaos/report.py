@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.faults import Fault
-from tests.chaos.reconciliation import SHOWN, Facts
+from tests.chaos.reconciliation import SHOWN, ChaosFacts
 from tests.chaos.storm import Happened
 
 SLACK_S = 1.0  # beside the restart, where no lease has to run out
@@ -29,7 +29,7 @@ class Summary:
     about: dict[str, Any]
     happened: list[Happened]
     missing: dict[str, str]
-    facts: Facts
+    facts: ChaosFacts
     violations: dict[str, list[str]]
     of_other_version: list[str]
     kinds: Sequence[Fault] = field(default_factory=list)
@@ -96,7 +96,7 @@ def table(summary: Summary) -> list[str]:
     return rows
 
 
-def counts(facts: Facts) -> dict[str, int]:
+def counts(facts: ChaosFacts) -> dict[str, int]:
     """How much was looked at."""
     promises = facts.promises.values()
     books = facts.books.values()

@@ -12,12 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-from tests.chaos.books import Books, read_books
+from tests.chaos.books import ChaosBooks, read_books
 from tests.chaos.collecting import compared
 from tests.chaos.faults import Act, Fault, Stage
 from tests.chaos.processes import START_S
-from tests.chaos.reconciliation import Facts
-from tests.chaos.sites import Site
+from tests.chaos.reconciliation import ChaosFacts
+from tests.chaos.sites import ChaosSite
 
 SITE, BUYER, SELLER = "paris", "london", "tokyo"
 
@@ -61,7 +61,7 @@ class Copy:
         return self.path.exists()
 
 
-def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
+def try_old_books(stage: Stage, facts: ChaosFacts, copy: Path) -> list[str]:
     """Start the sites with the copy as the books of Paris; what is wrong then."""
     site = stage.site(SITE)
     old = read_books(SITE, f"sqlite:///{copy}")
@@ -92,7 +92,7 @@ def try_old_books(stage: Stage, facts: Facts, copy: Path) -> list[str]:
     return wrong
 
 
-def _compared(stage: Stage, facts: Facts, old: Books, other: str) -> list[str]:
+def _compared(stage: Stage, facts: ChaosFacts, old: ChaosBooks, other: str) -> list[str]:
     """Whether what is missing is noticed, and said by comparing from either side, if it is."""
     has, had = (
         {(row.side, row.key) for row in books.deliveries if row.site == other and row.is_paid}
@@ -113,7 +113,7 @@ def _compared(stage: Stage, facts: Facts, old: Books, other: str) -> list[str]:
     return wrong
 
 
-def _is_noticed(site: Site, other: str) -> bool:
+def _is_noticed(site: ChaosSite, other: str) -> bool:
     """Whether a gateway says within some time that its books are older than another's."""
     until_s = time.monotonic() + START_S
     while not any(other in each for each in site.ask("status")["older_books"]):
@@ -123,7 +123,7 @@ def _is_noticed(site: Site, other: str) -> bool:
     return True
 
 
-def _changed(before: Books, now: Books) -> list[str]:
+def _changed(before: ChaosBooks, now: ChaosBooks) -> list[str]:
     """What of a site's deliveries is not as it was before another had its old books back."""
     is_now = {(row.side, row.key): row for row in now.deliveries}
     return [

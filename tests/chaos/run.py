@@ -22,7 +22,7 @@ from tests.chaos import collecting, kills, operations, outages, processes, resto
 from tests.chaos.faults import Fault, Stage
 from tests.chaos.reconciliation import reconcile
 from tests.chaos.report import Summary, as_json, markdown
-from tests.chaos.sites import NAMES, Federation, Site, Surroundings, Times
+from tests.chaos.sites import NAMES, ChaosSite, Federation, Surroundings, Times
 from tests.chaos.storm import Say, Storm
 from tests.chaos.work.clients import Clients
 
@@ -34,7 +34,7 @@ OURS = ("federation", "gateway", "policies")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ChaosSettings:
     """What the command line says; see __main__.py."""
 
     seed: int
@@ -107,7 +107,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def perform(settings: Settings) -> bool:
+def perform(settings: ChaosSettings) -> bool:
     """Do a run and print what it came to; whether there was no violation."""
     sweep()
     say = Say()
@@ -135,7 +135,7 @@ def perform(settings: Settings) -> bool:
     return is_clean
 
 
-def _perform(settings: Settings, folder: Path, say: Say) -> Summary:
+def _perform(settings: ChaosSettings, folder: Path, say: Say) -> Summary:
     with contextlib.ExitStack() as stack:
         network = _network(stack, say)
         database = None
@@ -222,20 +222,22 @@ def _network(stack: contextlib.ExitStack, say: Say) -> Network | None:
     return network
 
 
-def _make_sites(settings: Settings, folder: Path, network: Network | None) -> dict[str, Site]:
+def _make_sites(
+    settings: ChaosSettings, folder: Path, network: Network | None
+) -> dict[str, ChaosSite]:
     made = {}
     for name in NAMES:
         around = Surroundings(prefix=network.inside(name) if network is not None else ())
         host = network.addresses[name] if network is not None else HERE
-        made[name] = Site(folder, name, settings.times, host, around)
+        made[name] = ChaosSite(folder, name, settings.times, host, around)
     return made
 
 
-def _wants(settings: Settings, name: str) -> bool:
+def _wants(settings: ChaosSettings, name: str) -> bool:
     return any(each.name == name for each in settings.kinds)
 
 
-def _mount_disks(settings: Settings, made: dict[str, Site]) -> dict[str, Path]:
+def _mount_disks(settings: ChaosSettings, made: dict[str, ChaosSite]) -> dict[str, Path]:
     """Give sites on SQLite a file system for their state, where that may be done."""
     disks: dict[str, Path] = {}
     if os.geteuid() != 0 or not _wants(settings, "disk-full"):
@@ -253,7 +255,9 @@ def _mount_disks(settings: Settings, made: dict[str, Site]) -> dict[str, Path]:
     return disks
 
 
-def _step_clocks(settings: Settings, folder: Path, made: dict[str, Site]) -> dict[str, Path]:
+def _step_clocks(
+    settings: ChaosSettings, folder: Path, made: dict[str, ChaosSite]
+) -> dict[str, Path]:
     """Have Tokyo's gateway take its clock from a file, where there is a library for that."""
     library = outages.faketime_library()
     if not library or not _wants(settings, "clock-step"):
@@ -270,7 +274,7 @@ def _step_clocks(settings: Settings, folder: Path, made: dict[str, Site]) -> dic
     return {"tokyo": path}
 
 
-def _old_source(settings: Settings, folder: Path, say: Say) -> str:
+def _old_source(settings: ChaosSettings, folder: Path, say: Say) -> str:
     """Unpack another version's source from the repository; empty where that can't be done."""
     wanted = any(_wants(settings, name) for name in ("old-agent", "upgrade"))
     if settings.old_version == "none" or not wanted:

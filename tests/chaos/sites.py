@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from support.members import ACCEPTED, Member, federate, relay_through
+from support.members import ACCEPTED, MemberSite, federate, relay_through
 from support.processes import Process, wait_until
 from support.programs.postgres import Postgres
 
@@ -81,7 +81,7 @@ def pools_of(name: str) -> str:
     )
 
 
-class Site(Member):
+class ChaosSite(MemberSite):
     """A site whose processes are killed, stopped and started again by several threads."""
 
     def __init__(
@@ -253,7 +253,7 @@ def _command(pid: int) -> Sequence[str]:
 class Federation:
     """The three sites, up and at work with each other."""
 
-    def __init__(self, sites: dict[str, Site], database: Postgres | None) -> None:
+    def __init__(self, sites: dict[str, ChaosSite], database: Postgres | None) -> None:
         self.sites, self.database = sites, database
 
     def start(self) -> None:

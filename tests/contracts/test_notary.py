@@ -7,11 +7,11 @@ from support.pure.site_keys import NOW_S, Circle, key
 from support.pure.town import PlainNotary
 
 from federation.messages.deals import AskQuote
-from gateway.scheduler.model.delegation import Errand, NotGranted, check_ask
-from gateway.trust.grant_signer import SigningNotary
+from gateway.scheduler.model.delegation import Delegation, NotGranted, check_ask
+from gateway.trust.grant_signer import KeyGrantSigner
 
 SITES = ("london", "paris", "lyon", "nice")
-ERRAND = Errand(
+ERRAND = Delegation(
     target="paris",
     contract="london-1-1",
     job="job-1",
@@ -40,7 +40,7 @@ def notaries(request):
     """One of each site."""
     if request.param == "plain":
         return {site: PlainNotary(site) for site in SITES}
-    return {site: SigningNotary(Keeper(site)) for site in SITES}
+    return {site: KeyGrantSigner(Keeper(site)) for site in SITES}
 
 
 def to(target, **changes):
@@ -145,13 +145,13 @@ def test_a_hop_that_is_cut_out_is_missed(notaries):
 def test_the_real_one_refuses_what_another_key_has_signed():
     thief = Keeper("london")
     thief.signing_key = key("a thief's")
-    raw = SigningNotary(thief).issue(ERRAND)
-    paris = SigningNotary(Keeper("paris"))
+    raw = KeyGrantSigner(thief).issue(ERRAND)
+    paris = KeyGrantSigner(Keeper("paris"))
     assert code(paris.check, "london", raw, NOW_S) == "bad-signature"
 
 
 def test_the_real_one_forgets_what_has_expired():
-    london, paris = SigningNotary(Keeper("london")), SigningNotary(Keeper("paris"))
+    london, paris = KeyGrantSigner(Keeper("london")), KeyGrantSigner(Keeper("paris"))
     paris.check("london", london.issue(ERRAND), NOW_S)
     later = replace(ERRAND, contract="london-1-2", expires_s=NOW_S + 9000)
     paris.check("london", london.issue(later), NOW_S + 4000)

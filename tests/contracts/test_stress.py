@@ -18,12 +18,12 @@ from federation.messages.messages import Answer, Ask, Hello
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.nng import NngLink, NngPort
 from federation.transport import TlsSettings
-from gateway.config.limits import HouseRules
-from gateway.sessions.listener import CameIn, Left, Lobby, Said
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.listener import PeerCameIn, PeerLeft, PeerSaid, SessionListener
 
 pytestmark = pytest.mark.real
 
-RULES = HouseRules(heartbeat_s=0.5, grace_s=60.0)
+RULES = ListenerLimits(heartbeat_s=0.5, grace_s=60.0)
 
 
 def nothing():
@@ -107,7 +107,7 @@ def talk(address, tls, seeds, messages, report):
 
 def serve(port, sessions, messages, process):
     """Echo every message, and demand that each is the next of its sender."""
-    lobby = Lobby(port, RULES)
+    lobby = SessionListener(port, RULES)
     expected = {}
     tick_s = 0.0
     while process.is_alive():
@@ -122,13 +122,13 @@ def serve(port, sessions, messages, process):
             news += lobby.tick(now_s)
         for item in news:
             match item:
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     expected[guest.handle] = 0
-                case Said(guest, message):
+                case PeerSaid(guest, message):
                     assert message.request == expected[guest.handle]
                     expected[guest.handle] += 1
                     lobby.post(guest, Answer(message.request, "", "", None))
-                case Left(guest, reason):  # one that nobody has used lapses
+                case PeerLeft(guest, reason):  # one that nobody has used lapses
                     assert not expected[guest.handle], f"a session was lost: {reason}"
         lobby.flush(now_s)
     # A pipe that broke before its welcome arrived leaves a session that nobody has ever used.

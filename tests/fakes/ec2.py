@@ -2,7 +2,7 @@
 
     boto3 ──► Proxy ──► moto_server      what is launched, tagged, terminated
                 │
-                ├── Instance             its user data runs as a process of this host
+                ├── FakeInstance             its user data runs as a process of this host
                 └── metadata             IMDSv2: token, ids, tags, notices
 
 Nothing of boto3 is replaced: the proxy is an `endpoint_url`. What moto lacks is the proxy's own:
@@ -50,7 +50,7 @@ server.serve_forever()
 
 
 @dataclass
-class Instance:
+class FakeInstance:
     """An instance: a process of this host that is a host to itself."""
 
     id: str
@@ -128,7 +128,7 @@ class Ec2:
             f"http://127.0.0.1:{each.server_port}" for each in self._servers
         )
         self.lock = threading.RLock()
-        self.instances: dict[str, Instance] = {}
+        self.instances: dict[str, FakeInstance] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -305,10 +305,10 @@ class Ec2:
                 stderr=log,
                 start_new_session=True,
             )
-        each = self.instances[instance] = Instance(instance, kind, root, process)
+        each = self.instances[instance] = FakeInstance(instance, kind, root, process)
         threading.Thread(target=self._wait, args=[each], daemon=True).start()
 
-    def _wait(self, each: Instance) -> None:
+    def _wait(self, each: FakeInstance) -> None:
         """An instance whose user data has ended has shut itself down."""
         each.process.wait()
         each.end(is_sudden=True)

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from fakes.symphony_stand_in.cluster import PYTHON, Cluster
+from fakes.symphony_stand_in.cluster import PYTHON, FakeSymphony
 from fakes.symphony_stand_in.rest import RestServer
 from support.processes import make_certificate
 
@@ -22,7 +22,7 @@ class StandIn:
 
     def __init__(self, folder: Path, slots: int = 2, **how):
         self.folder = folder
-        self.cluster = Cluster(folder, slots, **how)
+        self.cluster = FakeSymphony(folder, slots, **how)
         both, alone = make_certificate(folder, "symrest")
         self.rest = RestServer(self.cluster, both)
         self.login = folder / "login"

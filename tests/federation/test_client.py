@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from federation.client import Options, TaskFuture, _revive, _Where
-from federation.engine.engine import Engine
+from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
 from federation.engine.streams import Stream
 from federation.errors import GridError
@@ -81,7 +81,7 @@ def test_options_that_could_not_travel_are_refused(wrong):
 def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     # After a reconnection the gateway says Kept to the opening, and refuses the tasks that were
     # on their way: the job had ended by then.
-    engine = Engine.__new__(Engine)
+    engine = ClientEngine.__new__(ClientEngine)
     stream = object()
     engine._kept = {"j": Kept("j", 3, True)}
     engine._streams, engine._sending = {"j": stream}, {}
@@ -97,7 +97,7 @@ def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
     stream = Stream(opening, deque())
     stream.extend([b"0"])
     stream.next_to_send()
-    engine = Engine.__new__(Engine)
+    engine = ClientEngine.__new__(ClientEngine)
     engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 1, 1
     engine._printed, engine._own_sites, engine._host = [], set(), ""
     engine.holder = SimpleNamespace(trusted_sites=None)
@@ -113,7 +113,7 @@ def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_n
     stream.extend([b"0", b"1", b"2"])
     stream.next_to_send()
     stream.send_again()  # a new session
-    engine = Engine.__new__(Engine)
+    engine = ClientEngine.__new__(ClientEngine)
     engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 0, 0
     assert engine._taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
     _, messages = stream.next_to_send()
@@ -146,7 +146,7 @@ def test_a_question_that_can_not_be_sent_says_why(value, reason):
     def send(*_):
         raise Sent
 
-    engine = Engine.__new__(Engine)
+    engine = ClientEngine.__new__(ClientEngine)
     engine._check_usable, engine._request_answer = lambda: None, send
     if reason is None:
         with pytest.raises(Sent):

@@ -32,9 +32,9 @@ def main() -> int:
         if each not in ROLES:
             parser.error(f"there is no role {each!r}: {', '.join(ROLES)}")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
-    settings = run.Settings(seed, given.messages, given.minutes, roles, keep=given.keep)
+    settings = run.FuzzSettings(seed, given.messages, given.minutes, roles, keep=given.keep)
     if given.soak:
-        settings = run.Settings(seed, sys.maxsize, given.soak, (), SOAK_S, keep=given.keep)
+        settings = run.FuzzSettings(seed, sys.maxsize, given.soak, (), SOAK_S, keep=given.keep)
     try:
         _, violations = run.perform(settings)
     except KeyboardInterrupt:

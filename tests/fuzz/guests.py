@@ -14,7 +14,7 @@ from federation.messages.messages import (
     MESSAGES,
     Ask,
     Assign,
-    Begun,
+    BegunTasks,
     Cancel,
     CloseJob,
     Drain,
@@ -191,7 +191,7 @@ class WorkerRole:
         }
         weights = {
             Report: 30.0,
-            Begun: 15.0,
+            BegunTasks: 15.0,
             Returned: 15.0,
             NeedFunction: 8.0,
             Preparing: 5.0,
@@ -199,7 +199,7 @@ class WorkerRole:
             Unknown: 4.0,
             Drain: 0.3,
         }
-        makers = {Report: self._report, Begun: self._begun, Pulse: self._pulse}
+        makers = {Report: self._report, BegunTasks: self._begun, Pulse: self._pulse}
         self._vocabulary = Vocabulary(weights, named, makers, memory)
         self.say, self.breach = self._vocabulary.say, self._vocabulary.breach
 

@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass
-class Facts:
+class FuzzFacts:
     """What there is of one run."""
 
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by role
@@ -70,14 +70,14 @@ def measured(samples: Sequence[Sample], warm_s: float) -> tuple[Sample, Sample] 
     return (warm[0], warm[-1]) if len(warm) > 1 else None
 
 
-def _gateways_go_on(facts: Facts) -> list[str]:
+def _gateways_go_on(facts: FuzzFacts) -> list[str]:
     return [
         *(f"{site} ended by itself, with code {code}" for site, code in facts.ended.items()),
         *(f"{site} ended with code {code}" for site, code in facts.codes.items() if code),
     ]
 
 
-def _honest_work_is_done(facts: Facts) -> list[str]:
+def _honest_work_is_done(facts: FuzzFacts) -> list[str]:
     found = [f"{each.way}: {each.error}" for each in facts.done if each.error]
     late = [each for each in facts.done if each.took_s > HANG_S]
     found += [f"{each.way}: a task took {each.took_s:.0f} s" for each in late]
@@ -89,11 +89,11 @@ def _honest_work_is_done(facts: Facts) -> list[str]:
     return found
 
 
-def _books_are_right(facts: Facts) -> list[str]:
+def _books_are_right(facts: FuzzFacts) -> list[str]:
     return [f"the books of {site}: {wrong}" for site, wrong in facts.audits.items() if wrong]
 
 
-def _memory_is_flat(facts: Facts) -> list[str]:
+def _memory_is_flat(facts: FuzzFacts) -> list[str]:
     found = []
     for site, samples in facts.samples.items():
         if (pair := measured(samples, facts.warm_s)) is None:
@@ -110,7 +110,7 @@ def _memory_is_flat(facts: Facts) -> list[str]:
     return found
 
 
-def _disk_is_bounded(facts: Facts) -> list[str]:
+def _disk_is_bounded(facts: FuzzFacts) -> list[str]:
     found = []
     for site, samples in facts.samples.items():
         first, last = samples[0], samples[-1]
@@ -122,7 +122,7 @@ def _disk_is_bounded(facts: Facts) -> list[str]:
     return found
 
 
-def _nothing_broke(facts: Facts) -> list[str]:
+def _nothing_broke(facts: FuzzFacts) -> list[str]:
     found = []
     for site, log in facts.logs.items():
         lines = (line for line in log.splitlines() if FAULT.search(line) and not KNOWN.search(line))
@@ -132,7 +132,7 @@ def _nothing_broke(facts: Facts) -> list[str]:
     return found
 
 
-CHECKS: Final[Mapping[str, Callable[[Facts], list[str]]]] = {
+CHECKS: Final[Mapping[str, Callable[[FuzzFacts], list[str]]]] = {
     "gateways go on": _gateways_go_on,
     "honest work is done": _honest_work_is_done,
     "books are right": _books_are_right,
@@ -142,6 +142,6 @@ CHECKS: Final[Mapping[str, Callable[[Facts], list[str]]]] = {
 }
 
 
-def judge(facts: Facts) -> dict[str, list[str]]:
+def judge(facts: FuzzFacts) -> dict[str, list[str]]:
     """What is wrong, by check."""
     return {name: check(facts) for name, check in CHECKS.items()}

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from federation.membership.gossip import (
     Bulletin,
+    BulletinNotice,
     Bulletins,
-    Claim,
     Gossip,
+    MemberClaim,
+    MemberState,
     News,
-    Notice,
     Ping,
-    State,
     Topic,
 )
 from federation.membership.gossip import to_plain as gossip_plain
@@ -31,7 +31,7 @@ from federation.messages.messages import (
     GossipMessage,
     NeedFunction,
     PutFunction,
-    Statements,
+    SignedStatements,
     Unknown,
 )
 from federation.messages.payments import Payments
@@ -50,7 +50,7 @@ from federation.messages.wire import pack
 from federation.payload import seal_call, seal_function
 from federation.signed import grants
 from federation.signed.envelopes import ALL, body_of
-from federation.signed.grants import Bounds, Purpose
+from federation.signed.grants import GrantBounds, Purpose
 from federation.signed.strict import INTEGER_MAX
 from gateway.peering.message_router import KIND
 from gateway.trust.registry import Registry
@@ -88,7 +88,7 @@ class MemberRole:
         }
         makers = {
             GossipMessage: self._gossip,
-            Statements: self._statements,
+            SignedStatements: self._statements,
             Advert: self._advert,
             PutFunction: lambda _: {"digest": self._function.digest, "body": self._function.body},
             Payments: lambda _: {"lines": [], "since_ms": 0, "heard": b""},
@@ -155,23 +155,23 @@ class MemberRole:
         advert = SiteAdvert(self.site, version, utc_s, 600.0, (pool,))
         sealer = self.registry.sealer
         body = sealer.seal("advert", ALL, pack(advert.to_plain()), utc_s)
-        notice = Notice(Topic(self.site, "advert"), self.registry.boot, version)
+        notice = BulletinNotice(Topic(self.site, "advert"), self.registry.boot, version)
         plain = gossip_plain(Bulletins((Bulletin(notice, body),)))
         return MESSAGES.encode(GossipMessage(pack(plain)))
 
     def _gossip(self, chance: random.Random) -> dict[str, Any]:
         draw = chance.random()
         claims = tuple(
-            Claim(
+            MemberClaim(
                 chance.choice((self.site, self.other, "paris", "madrid", "berlin", "tokyo")),
-                State(int(chance.random() * 4)),
+                MemberState(int(chance.random() * 4)),
                 chance.choice((0, 1, 2**31, 2**62, self.registry.boot << 20)),
                 chance.choice(("", self.site, "paris")),
             )
             for _ in range(int(chance.random() * 4))
         )
         topic = Topic(chance.choice(("paris", "tokyo", self.site)), "advert")
-        notices = (Notice(topic, chance.choice((0, 1, 2**62)), int(draw * 100)),)
+        notices = (BulletinNotice(topic, chance.choice((0, 1, 2**62)), int(draw * 100)),)
         news = News(claims, notices if draw < 0.3 else ())
         if draw < 0.4:
             return {"body": pack(gossip_plain(Gossip(news)))}
@@ -231,7 +231,7 @@ class BuyerRole(MemberRole):
         AskEntries: 0.2,
         GossipMessage: 4.0,
         Advert: 0.5,
-        Statements: 1.0,
+        SignedStatements: 1.0,
         PutFunction: 3.0,
         Unknown: 6.0,
         deals.Commit: 0.3,
@@ -286,7 +286,7 @@ class BuyerRole(MemberRole):
             user = chance.choice(("eve", "mallory"))
             purpose = Purpose(trust.federation, self.site, user, "risk", "job", function, "XXX")
             until_s = time.time() + 600.0
-            bounds = Bounds(self.other, contract, INTEGER_MAX, until_s, 1, None, None)
+            bounds = GrantBounds(self.other, contract, INTEGER_MAX, until_s, 1, None, None)
             grant = grants.issue(purpose, bounds, self.registry.signing_key)
         else:
             user = "eve"
@@ -433,7 +433,7 @@ class SellerRole(MemberRole):
         Unknown: 8.0,
         GossipMessage: 6.0,
         Advert: 0.5,
-        Statements: 1.0,
+        SignedStatements: 1.0,
         Payments: 0.3,
         Reserved: 0.0,
         Reconciled: 0.0,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tests.fuzz.judging import Done, Facts, measured
+from tests.fuzz.judging import Done, FuzzFacts, measured
 from tests.fuzz.tally import Tally
 
 REASONS = 4  # that are named of a role's refusals
@@ -56,7 +56,7 @@ def _honest(done: Sequence[Done], ways: Sequence[str]) -> list[str]:
     return lines
 
 
-def _taken(facts: Facts) -> list[str]:
+def _taken(facts: FuzzFacts) -> list[str]:
     lines = [
         "| gateway | memory MiB, warm / end / most | threads | descriptors | log KiB | files "
         "| books MiB |",
@@ -77,7 +77,7 @@ def _taken(facts: Facts) -> list[str]:
     return lines
 
 
-def _minutes(facts: Facts) -> list[str]:
+def _minutes(facts: FuzzFacts) -> list[str]:
     """What each gateway took at each look."""
     lines = [
         "| gateway | minute | memory MiB | threads | descriptors | log KiB | books MiB |",
@@ -94,7 +94,7 @@ def _minutes(facts: Facts) -> list[str]:
 
 
 def markdown(
-    facts: Facts, violations: Mapping[str, Sequence[str]], lasted_s: float, about: str
+    facts: FuzzFacts, violations: Mapping[str, Sequence[str]], lasted_s: float, about: str
 ) -> str:
     """All of it."""
     said = _messages(facts.tallies, lasted_s) if facts.tallies else _minutes(facts)

@@ -17,10 +17,10 @@ from typing import Final
 from chaos import processes
 
 from tests.fuzz.honest import Stream
-from tests.fuzz.judging import Facts, judge
+from tests.fuzz.judging import FuzzFacts, judge
 from tests.fuzz.report import markdown
 from tests.fuzz.tally import Tally
-from tests.fuzz.town import BUYERS, SELLERS, Town
+from tests.fuzz.town import BUYERS, SELLERS, FuzzTown
 from tests.fuzz.watching import Watch
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ CROWD: Final = {"client": (1, 6), "worker": (1, 2), "stranger": (1, 3)}
 
 
 @dataclass(frozen=True)
-class Settings:
+class FuzzSettings:
     """What the command line says; see __main__.py."""
 
     seed: int
@@ -117,7 +117,7 @@ def own_folder(*, keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def attackers(settings: Settings, town: Town, folder: Path) -> list[Attacker]:
+def attackers(settings: FuzzSettings, town: FuzzTown, folder: Path) -> list[Attacker]:
     """All processes that fuzz."""
     told = [
         (f"{role}{number}", {**town.settings(role), "threads": threads})
@@ -132,10 +132,10 @@ def attackers(settings: Settings, town: Town, folder: Path) -> list[Attacker]:
     ]
 
 
-def perform(settings: Settings) -> tuple[Facts, dict[str, list[str]]]:
+def perform(settings: FuzzSettings) -> tuple[FuzzFacts, dict[str, list[str]]]:
     """Do a run, print what it came to, and give its facts and its violations."""
     with own_folder(keep=settings.keep) as folder:
-        town = Town(folder)
+        town = FuzzTown(folder)
         try:
             town.start()
             facts, lasted_s = _fuzz(settings, town, folder)
@@ -158,7 +158,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder, name).is_socket()]
 
 
-def _fuzz(settings: Settings, town: Town, folder: Path) -> tuple[Facts, float]:
+def _fuzz(settings: FuzzSettings, town: FuzzTown, folder: Path) -> tuple[FuzzFacts, float]:
     """Have everybody at it; what came of it, and how many seconds it took."""
     streams = [
         Stream("at London", town.london.address, "london"),
@@ -190,7 +190,7 @@ def _fuzz(settings: Settings, town: Town, folder: Path) -> tuple[Facts, float]:
     tallies: dict[str, Tally] = {}
     for each in crowd:
         tallies[each.role] = tallies.get(each.role, Tally()) + each.tally
-    facts = Facts(
+    facts = FuzzFacts(
         tallies=tallies,
         done=[done for each in streams for done in each.done],
         # One of each was under way when the last message was sent.
@@ -207,7 +207,7 @@ def _fuzz(settings: Settings, town: Town, folder: Path) -> tuple[Facts, float]:
     return facts, lasted_s
 
 
-def _look_on(settings: Settings, crowd: Sequence[Attacker], watch: Watch) -> float:
+def _look_on(settings: FuzzSettings, crowd: Sequence[Attacker], watch: Watch) -> float:
     """Return when all is said, or time is over; when the warm-up was over."""
     begun_s = warm_s = time.monotonic()
     until_s = begun_s + settings.minutes * 60.0

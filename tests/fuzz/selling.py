@@ -8,8 +8,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from federation.sessions.nng import NngPort
-from gateway.config.limits import HouseRules
-from gateway.sessions.listener import CameIn, Guest, Left, Lobby, News, Said
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.listener import (
+    News,
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerSession,
+    SessionListener,
+)
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.registry import Registry
 from tests.fuzz.members import SellerRole
@@ -32,11 +39,11 @@ class Stall:
     """
 
     def __init__(self, registry: Registry, site: str, port: NngPort, tally: Tally) -> None:
-        rules = HouseRules(site=registry.site, boot=registry.boot)
-        self._lobby = Lobby(port, rules, credentials=SiteCredentials(registry))
+        rules = ListenerLimits(site=registry.site, boot=registry.boot)
+        self._lobby = SessionListener(port, rules, credentials=SiteCredentials(registry))
         self._role = SellerRole(registry, site)
         self._port, self._tally = port, tally
-        self._guest: Guest | None = None
+        self._guest: PeerSession | None = None
         self._under_way: deque[tuple[int, int]] = deque()  # frames, and their messages
         self._advert_s = -ADVERT_EVERY_S
 
@@ -53,7 +60,7 @@ class Stall:
             self._say(self._guest, chance, now_s)
         lobby.flush(now_s)
 
-    def _say(self, guest: Guest, chance: random.Random, now_s: float) -> None:
+    def _say(self, guest: PeerSession, chance: random.Random, now_s: float) -> None:
         while self._under_way and self._under_way[0][0] <= guest.session.acknowledged:
             self._tally.heard += self._under_way.popleft()[1]
         if now_s - self._advert_s > ADVERT_EVERY_S:
@@ -66,14 +73,14 @@ class Stall:
     def _take(self, news: Iterable[News], chance: random.Random) -> None:
         for each in news:
             match each:
-                case CameIn(guest):
+                case PeerCameIn(guest):
                     self._guest = guest
                     self._tally.sessions += 1
                     self._under_way.clear()
-                case Left(guest, reason) if guest is self._guest:
+                case PeerLeft(guest, reason) if guest is self._guest:
                     self._tally.thrown_out[f"left: {reason[:40]}"] += 1
                     self._guest = None
-                case Said(_, message):
+                case PeerSaid(_, message):
                     self._tally.answers[message.kind] += 1
                     for said in self._role.react(message, chance):
                         self._post([said])

@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from support.members import ACCEPTED, HERE, Member, federate, run
+from support.members import ACCEPTED, HERE, MemberSite, federate, run
 from support.processes import Process, make_certificate, wait_until
 
 from federation.signed.tokens import PREFIX
@@ -32,7 +32,7 @@ PARIS_POOLS: Final = (
 )
 
 
-class Site(Member):
+class FuzzSite(MemberSite):
     """A site whose gateway is a process that shares nothing with this one."""
 
     def __init__(self, folder: Path, name: str, pools: str = "") -> None:
@@ -51,15 +51,15 @@ class Site(Member):
         return next(each for each in said if each.startswith(PREFIX))
 
 
-class Town:
+class FuzzTown:
     """All of them, from the first file to the last process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.london = Site(folder, "london", LONDON_POOLS)
-        self.paris = Site(folder, "paris", PARIS_POOLS)
+        self.london = FuzzSite(folder, "london", LONDON_POOLS)
+        self.paris = FuzzSite(folder, "paris", PARIS_POOLS)
         self._open_ports()
-        self.members = {name: Site(folder, name) for name in (*BUYERS, *SELLERS)}
+        self.members = {name: FuzzSite(folder, name) for name in (*BUYERS, *SELLERS)}
         self.worker: Process | None = None
 
     def _open_ports(self) -> None:
@@ -100,7 +100,7 @@ class Town:
             assert view.submit(pow, 2, 3).result(300) == 8
         wait_until(lambda: self._sees_pools(self.paris, "london"), "Paris sees London's pools")
 
-    def _sees_pools(self, here: Site, there: str) -> bool:
+    def _sees_pools(self, here: FuzzSite, there: str) -> bool:
         rows = here.ask("pools")
         return any(row["site"] == there and row["slots_total"] > 1 for row in rows)
 

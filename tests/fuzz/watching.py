@@ -10,12 +10,12 @@ from typing import Final
 import psutil
 
 from tests.fuzz.judging import Sample
-from tests.fuzz.town import Site
+from tests.fuzz.town import FuzzSite
 
 BOOKS: Final = "gridfed.db"
 
 
-def look(site: Site) -> Sample:
+def look(site: FuzzSite) -> Sample:
     """What a gateway takes now. Raises psutil.Error when it has ended."""
     process = psutil.Process(site.gateway.pid)
     with process.oneshot():
@@ -42,7 +42,7 @@ def _size(path: Path) -> int:
 class Watch:
     """Samples of sites, taken by a thread; and which of them have ended meanwhile."""
 
-    def __init__(self, sites: Sequence[Site], every_s: float) -> None:
+    def __init__(self, sites: Sequence[FuzzSite], every_s: float) -> None:
         self.samples: dict[str, list[Sample]] = {each.name: [] for each in sites}
         self.ended: dict[str, int] = {}
         self._sites, self._every_s = sites, every_s

@@ -21,7 +21,7 @@ from gateway import site
 from gateway.api.views import status
 from gateway.config.books import BookRules
 from gateway.config.carbon import CarbonConfig, SeriesConfig
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.config.site import PoolConfig, SiteConfig, check
 from gateway.ledger.db.errors import StoreFailed
 from gateway.ledger.store.store import SqlStore
@@ -97,7 +97,7 @@ def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):
 def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
     make_inner, visit, closing
 ):
-    inner = make_inner(1, rules=HouseRules(store_wait_s=0.0))
+    inner = make_inner(1, rules=ListenerLimits(store_wait_s=0.0))
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
     whole, failing = inner.site.store, Held(inner.site.store, broken)
     inner.site.reception.store = failing
@@ -116,7 +116,7 @@ def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
 def test_when_jobs_are_refused_for_the_store_does_not_depend_on_the_calendar(
     make_inner, visit, store_wait_s, step_s
 ):
-    inner = make_inner(1, rules=HouseRules(store_wait_s=store_wait_s))
+    inner = make_inner(1, rules=ListenerLimits(store_wait_s=store_wait_s))
     site, steps = inner.site, [0.0]
     utc_s = site.surroundings.utc_s
     site.surroundings = replace(site.surroundings, utc_s=lambda: utc_s() + steps[-1])
@@ -162,7 +162,7 @@ def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closi
 
 
 def test_questions_are_counted_and_too_many_are_refused(make_inner, visit):
-    inner = make_inner(rules=HouseRules(questions_max=2))
+    inner = make_inner(rules=ListenerLimits(questions_max=2))
     one = visit(inner)
     one.open_job(square, "kept", [1], detached=True)
     for request in (1, 2, 3):
@@ -220,7 +220,7 @@ class Behind:
 
 @pytest.mark.parametrize("much", ["backlog", "backlog_bytes"])
 def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
-    inner = make_inner(rules=HouseRules(heartbeat_s=0.3, grace_s=30.0))
+    inner = make_inner(rules=ListenerLimits(heartbeat_s=0.3, grace_s=30.0))
     store = inner.site.store
     inner.site.reception.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
@@ -242,7 +242,7 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
 
 def test_the_end_of_a_session_may_wait_for_its_turn(make_inner, visit):
     """As in a tick while others have much to say: of a guest that is held, and has a token."""
-    inner = make_inner(rules=HouseRules())
+    inner = make_inner(rules=ListenerLimits())
     reception = inner.site.reception
     store, reception.store = inner.site.store, Behind(inner.site.store, backlog=1 << 40)
     one = visit(inner)

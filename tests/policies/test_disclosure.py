@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pure.market import make_advert, make_pool
 
-from federation.messages.adverts import Outlook, SiteAdvert, Window
+from federation.messages.adverts import AdvertisedWindow, Outlook, SiteAdvert
 from policies.disclosure import Disclosure, redact
 
 POOL = make_pool(
@@ -13,7 +13,7 @@ POOL = make_pool(
     tasks_queued=5,
     load_slot_s=1000.5,
     work_rate=67.0,
-    windows=(Window(0.0, 1.0, 70, 1), Window(2.0, 3.0, 9, 2)),
+    windows=(AdvertisedWindow(0.0, 1.0, 70, 1), AdvertisedWindow(2.0, 3.0, 9, 2)),
     projects=frozenset({"risk"}),
     sites=frozenset({"b"}),
     carbon_g_per_kwh=225.0,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policies.parties import ALL, OTHERS, OURS, Kind, Party, Whose, read_party
+from policies.parties import ALL, OTHERS, OURS, Owner, Party, PartyKind, read_party
 
-ADA = Whose("ada", "quants", "risk")
-BEN = Whose("ben@paris", "", "risk", "paris")
+ADA = Owner("ada", "quants", "risk")
+BEN = Owner("ben@paris", "", "risk", "paris")
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_a_party_includes_those_it_names(text, ada, ben):
 
 
 def test_a_group_of_ours_is_not_joined_from_another_site():
-    there = Whose("ada@paris", "quants", "risk", "paris")
+    there = Owner("ada@paris", "quants", "risk", "paris")
     assert not read_party("group:quants").includes(there)
 
 
 def test_names_are_read_whole():
-    assert read_party("project:a:b") == Party(Kind.PROJECT, "a:b")
+    assert read_party("project:a:b") == Party(PartyKind.PROJECT, "a:b")
     assert (read_party("all"), read_party("ours"), read_party("others")) == (ALL, OURS, OTHERS)
 
 

@@ -22,11 +22,11 @@ from simulations.world.plan import (
     Crash,
     JobPlan,
     OperatorPlan,
-    Plan,
     SitePlan,
     WorkerPlan,
+    WorldPlan,
 )
-from simulations.world.trace import Broken
+from simulations.world.trace import InvariantBroken
 from simulations.world.trioclock import run_under_trio
 from simulations.world.world import World
 
@@ -37,7 +37,7 @@ DELIVERY = Delivery(1, 0, 10, 500, 7, AT_MS)
 SIDE: dict[str, ContractSide] = {"london": "buy", "paris": "sell"}
 
 
-def dealing() -> Plan:
+def dealing() -> WorldPlan:
     """Two sites with short days, one of which dies; people dispute, answer and pay."""
     books = BookRules(0.5, 1.0, 60.0 / 86_400, "week", 0.0, day_ms=DAY_MS)
     operator = OperatorPlan(every_s=0.5, disputes=0.3, accepts=0.5, pays=0.2)
@@ -47,7 +47,7 @@ def dealing() -> Plan:
     )
     job = JobPlan(tasks=30, task_s=0.2)
     faults = (Crash(2.0, "paris", 1.0),)
-    return Plan(
+    return WorldPlan(
         sites, (WorkerPlan("w", "paris"),), (ClientPlan("ann", jobs=(job,)),), faults, calm_s=6.0
     )
 
@@ -103,7 +103,7 @@ def test_a_transfer_that_does_not_follow_the_last_one_is_found_at_its_commit(wor
     deliver(world, "london")
     with (
         patch.object(tables, "digest", lambda *_: b"x" * 32),
-        pytest.raises(Broken, match="follow"),
+        pytest.raises(InvariantBroken, match="follow"),
     ):
         commit(world, "london", used(0, 10))
 
@@ -111,25 +111,28 @@ def test_a_transfer_that_does_not_follow_the_last_one_is_found_at_its_commit(wor
 def test_debits_that_are_not_credits_are_found_at_their_commit(world: World) -> None:
     deliver(world, "london")
     back = DisputeSettled("buy", "c", 1, 0, "paris", "accepted", "", AT_S, 500, "USD")
-    with planted("half-a-transfer"), pytest.raises(Broken, match="debits differ from credits"):
+    with (
+        planted("half-a-transfer"),
+        pytest.raises(InvariantBroken, match="debits differ from credits"),
+    ):
         commit(world, "london", back)
 
 
 def test_a_hold_that_was_not_made_is_found_when_it_is_resolved(world: World) -> None:
     paid = settled("c", "buy", "paris", DELIVERY, Verdict.POST, "USD", AT_S)
-    with pytest.raises(Broken, match="are negative"):
+    with pytest.raises(InvariantBroken, match="are negative"):
         commit(world, "london", paid)
 
 
 def test_a_run_that_is_charged_twice_is_found_at_the_second_charge(world: World) -> None:
     commit(world, "london", used(0, 10))
-    with pytest.raises(Broken, match=r"attempt 0 of tasks \[\(8, 10\)\] twice"):
+    with pytest.raises(InvariantBroken, match=r"attempt 0 of tasks \[\(8, 10\)\] twice"):
         commit(world, "london", used(8, 4))
 
 
 def test_a_day_that_is_agreed_on_while_the_books_differ_is_found(world: World) -> None:
     deliver(world, "london")
-    with pytest.raises(Broken, match="their books differ"):
+    with pytest.raises(InvariantBroken, match="their books differ"):
         agree(world, "london")
 
 
@@ -137,7 +140,7 @@ def test_what_comes_into_a_day_that_was_agreed_on_is_found(world: World) -> None
     deliver(world, "london", "paris")
     agree(world, "paris")
     late = posted("c", "sell", "london", replace(DELIVERY, first=20, stop=30), "USD")
-    with pytest.raises(Broken, match="agreed on"):
+    with pytest.raises(InvariantBroken, match="agreed on"):
         commit(world, "paris", late)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from gateway.ledger.db.jobs.records import JobOpened
+from gateway.ledger.db.jobs.records import JobOpenedRecord
 from simulations.world.clock import Clock
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
 
-def opened(job: str) -> JobOpened:
-    return JobOpened(job, "n", "ann", "p", False, b"", 1.0)
+def opened(job: str) -> JobOpenedRecord:
+    return JobOpenedRecord(job, "n", "ann", "p", False, b"", 1.0)
 
 
 def open_store(disk: Disk, clock: Clock, commit_s: float = 1.0) -> MemoryStore:

@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 
 from federation.membership.events import Heard, Send
-from federation.membership.gossip import INCARNATION_MAX, Claim, Gossip, News, Ping, State, to_plain
+from federation.membership.gossip import (
+    INCARNATION_MAX,
+    Gossip,
+    MemberClaim,
+    MemberState,
+    News,
+    Ping,
+    to_plain,
+)
 from federation.membership.membership import BOOT_SHIFT, Membership
-from federation.membership.probing import Knobs, retransmissions
-from federation.membership.roster import Roster
+from federation.membership.probing import GossipSettings, retransmissions
+from federation.membership.roster import MemberRoster
 from federation.membership.rumours import Rumours
 from federation.messages.wire import pack
-from simulations.gossip import Network, World
+from simulations.gossip import GossipNetwork, GossipWorld
 from simulations.gossip_figures import main
 from simulations.stories import Settings, tell_calm, tell_joining, tell_lossy, tell_parted
 
@@ -46,7 +54,7 @@ def agree(world):
     """Whether all that are up hold each other alive, and those that are down not."""
     up = [number for number in range(len(world.sites)) if number not in world.down]
     return all(
-        world.believed(number, State.ALIVE) == (len(up) - 1 if number in up else 0)
+        world.believed(number, MemberState.ALIVE) == (len(up) - 1 if number in up else 0)
         for number in range(len(world.sites))
     )
 
@@ -56,7 +64,7 @@ def agree(world):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_agree_again_soon_after_the_last_fault(seed) -> None:
-    world = World(12, seed, network=Network(loss=0.1, cut=0.1))
+    world = GossipWorld(12, seed, network=GossipNetwork(loss=0.1, cut=0.1))
     rng = world.rng
     for _ in range(6):
         number = rng.randrange(12)
@@ -71,7 +79,7 @@ def test_all_agree_again_soon_after_the_last_fault(seed) -> None:
                 world.announce(number) if number not in world.down else None
         world.run(world.now + rng.uniform(0.5, 40.0))
     world.side = [0] * 12
-    world.network = Network()
+    world.network = GossipNetwork()
     assert world.run_until(lambda: agree(world), world.now + 60.0), f"seed {seed}"
     for number in set(range(12)) - world.down:
         notice = world.announce(number)
@@ -111,17 +119,17 @@ def test_a_member_that_comes_back_is_known_to_all() -> None:
 
 
 def test_a_member_that_leaves_is_known_to_have_left() -> None:
-    world = World(10, 7)
+    world = GossipWorld(10, 7)
     world.leave(3)
     world.run(5.0)
-    assert world.believed(3, State.LEFT) == 9
+    assert world.believed(3, MemberState.LEFT) == 9
 
 
 def test_who_is_stopped_for_a_minute_buries_nobody_and_is_back_at_once() -> None:
-    world = World(10, 7)
+    world = GossipWorld(10, 7)
     buried = Counter()
     world.on_changed = lambda _number, effect: buried.update(
-        [effect.site] if effect.new is State.DEAD else []
+        [effect.site] if effect.new is MemberState.DEAD else []
     )
     world.pause(0)
     world.run(60.0)
@@ -133,10 +141,10 @@ def test_who_is_stopped_for_a_minute_buries_nobody_and_is_back_at_once() -> None
 
 
 def test_two_members_are_enough() -> None:
-    world = World(2, 7)
+    world = GossipWorld(2, 7)
     world.run(5.0)
     world.crash(0)
-    assert world.run_until(lambda: world.believed(0, State.DEAD) == 1, 20.0)
+    assert world.run_until(lambda: world.believed(0, MemberState.DEAD) == 1, 20.0)
 
 
 # --- again ---------------------------------------------------------------------------------------
@@ -144,7 +152,7 @@ def test_two_members_are_enough() -> None:
 
 def test_equal_seeds_tell_the_same_story_to_the_byte() -> None:
     def story(seed):
-        world = World(8, seed, network=Network(loss=0.1, cut=0.05))
+        world = GossipWorld(8, seed, network=GossipNetwork(loss=0.1, cut=0.05))
         lines = record(world)
         world.refresh_all()
         world.run(10.0)
@@ -183,25 +191,25 @@ def lie(world, liar, victim, state):
     site, held = world.sites[victim], world.cores[victim].incarnation
     highest = (int(world.boot_max()) + 1 << BOOT_SHIFT) - 1
     for incarnation in (held, held + 1, held + 1000, highest, highest + 1, INCARNATION_MAX):
-        claim = Claim(site, state, incarnation, world.sites[3])
+        claim = MemberClaim(site, state, incarnation, world.sites[3])
         for number in range(len(world.sites)):
             if number != liar:
                 world.feed(number, Heard(world.sites[liar], Gossip(News((claim,)))))
         world.run(world.now + 0.5)
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", MemberState)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_member_can_have_another_taken_for_gone(state, seed) -> None:
     print("seed", seed)
-    world = World(12, seed)
+    world = GossipWorld(12, seed)
     liar, victim = 0, 7
     site = world.sites[victim]
     world.run(10.0)
     buried = []
     world.on_changed = lambda number, effect: (
         buried.append((world.now, number, effect))
-        if effect.site == site and effect.new not in (State.ALIVE, State.SUSPECT)
+        if effect.site == site and effect.new not in (MemberState.ALIVE, MemberState.SUSPECT)
         else None
     )
     for _ in range(2):
@@ -219,7 +227,7 @@ def check_the_living(world):
     """Nobody who is up is declared dead while connections are lost."""
     wrong = Counter()
     world.on_changed = lambda _number, effect: wrong.update(
-        [effect.site] if effect.new is State.DEAD else []
+        [effect.site] if effect.new is MemberState.DEAD else []
     )
     assert not world.run_until(lambda: wrong, 120.0, 5.0)
 
@@ -260,25 +268,27 @@ def check_the_load(world):
 
 
 def lossy():
-    return World(12, 7, network=Network(loss=0.1))
+    return GossipWorld(12, 7, network=GossipNetwork(loss=0.1))
 
 
 def calm():
-    return World(12, 7)
+    return GossipWorld(12, 7)
 
 
 def narrow():
-    return World(20, 7, Knobs(news_bytes=512, retransmit=3.0), Network(dial_s=0.1))
+    return GossipWorld(
+        20, 7, GossipSettings(news_bytes=512, retransmit=3.0), GossipNetwork(dial_s=0.1)
+    )
 
 
 def ignore_objection(self, claim, source):
     """A planted bug: who is accused does not object."""
 
 
-def forget_the_dead(self, claim, now, apply=Roster.apply):
+def forget_the_dead(self, claim, now, apply=MemberRoster.apply):
     """A planted bug: who is dead is dropped and not remembered."""
     old = apply(self, claim, now)
-    if claim.state is State.DEAD:
+    if claim.state is MemberState.DEAD:
         self.forget(claim.site)
     return old
 
@@ -303,7 +313,7 @@ def test_an_objection_that_is_not_made_would_be_found(monkeypatch) -> None:
 
 
 def test_the_dead_that_old_gossip_revives_would_be_found(monkeypatch) -> None:
-    monkeypatch.setattr(Roster, "apply", forget_the_dead)
+    monkeypatch.setattr(MemberRoster, "apply", forget_the_dead)
     with pytest.raises(AssertionError):
         check_the_dead(calm())
 

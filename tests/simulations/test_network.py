@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from simulations.world.clock import Clock
-from simulations.world.network import QUEUE_DOWN, MemoryLink, MemoryPort, Network, Weather
+from simulations.world.network import QUEUE_DOWN, Network, SimLink, SimPort, Weather
 
 
 class Two:
@@ -15,8 +15,8 @@ class Two:
         self.clock = Clock()
         weather = weather or Weather(0.01, 0.05)
         self.network = Network(self.clock, Random(1), weather)
-        self.port: MemoryPort = self.network.listen("gateway", lambda: None)
-        self.link: MemoryLink = self.network.dial("worker", "gateway", lambda: None)
+        self.port: SimPort = self.network.listen("gateway", lambda: None)
+        self.link: SimLink = self.network.dial("worker", "gateway", lambda: None)
         self.pass_s(1.0)
         assert self.link.is_up
         self.pipe = next(iter(self.port.pipes))

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.ledger.db.usage.records import UsageRecord
 
 
-class Door:
+class WebhookServer:
     """A real HTTP server that answers as it is told: 200 once its answers are used up."""
 
     def __init__(self, certificate: str = "") -> None:

@@ -53,7 +53,8 @@ def share() -> None:
         connection.execution_options(compiled_cache=shared)
 
     event.listen(Engine, "engine_connect", connected)
-    for module, name in ((writer, "Statements"), (writer, "Summaries"), (journal, "Rows")):
+    made = (writer, "SqlStatements"), (writer, "Summaries"), (journal, "RowInserts")
+    for module, name in made:
         setattr(module, name, _once(getattr(module, name)))
 
 

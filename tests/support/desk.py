@@ -10,7 +10,7 @@ import trio
 
 from federation.messages.messages import Answer, Ask
 from gateway.config.site import SiteConfig
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from gateway.scheduler.model import events
 from gateway.site import Site
 
@@ -46,12 +46,12 @@ class ClosedPort:
 
 
 async def read_at_once(query: Any, *arguments: Any) -> Any:
-    """As Surroundings.read, in our own thread."""
+    """As RuntimeEnvironment.read, in our own thread."""
     await trio.lowlevel.checkpoint()
     return query(*arguments)
 
 
-class Counter:
+class DeskClient:
     """Asks a site as a client, a holder of a token, or its operator."""
 
     def __init__(self, site: Site) -> None:
@@ -82,15 +82,15 @@ class Counter:
 
 
 @asynccontextmanager
-async def counter_of(folder: Any, **config: Any) -> AsyncIterator[Counter]:
+async def counter_of(folder: Any, **config: Any) -> AsyncIterator[DeskClient]:
     """A site with these settings that runs until the block ends."""
     told: list[str] = []
-    surroundings = Surroundings(
+    surroundings = RuntimeEnvironment(
         utc_s=lambda: NOON_S, open_port=lambda *_: ClosedPort(), read=read_at_once
     )
     made = SiteConfig(**{"name": "london", "state": str(folder), **config})
     site = Site(made, told.append, surroundings)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: site.run(task_status=task_status))
-        yield Counter(site)
+        yield DeskClient(site)
         nursery.cancel_scope.cancel()

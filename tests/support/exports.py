@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from gateway.ledger.exports import car, reading, usage_record
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
-from gateway.ledger.exports.rows import Correction, Hour, Run
+from gateway.ledger.exports.rows import Correction, Hour, UsageRun
 from gateway.ledger.store import owed
 from gateway.ledger.store.store import Store
 
@@ -64,7 +64,7 @@ def hour(**fields: Any) -> Hour:
     return Hour(**(defaults | fields))
 
 
-def run(**fields: Any) -> Run:
+def run(**fields: Any) -> UsageRun:
     """The same of a run."""
     defaults: dict[str, Any] = {
         **dict.fromkeys(("group", "site", "origin", "window", "tags"), ""),
@@ -90,7 +90,7 @@ def run(**fields: Any) -> Run:
         "list_cost_nanos": 20_000,
         "records": 1,
     }
-    return Run(**(defaults | fields))
+    return UsageRun(**(defaults | fields))
 
 
 def correction(**fields: Any) -> Correction:
@@ -118,7 +118,7 @@ def traded(
     """
     span = [None if hour is None else hour * 3600.0 for hour in (start, end)]
 
-    def runs() -> Iterator[Run]:
+    def runs() -> Iterator[UsageRun]:
         return chain(reading.runs(connection, *span), reading.refunds(connection, *span))
 
     hours = reading.hours(connection, start, end)

@@ -30,7 +30,7 @@ def run(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
-class Member:
+class MemberSite:
     """A site with local slots, its gateway a process of its own, here or on another host.
 
     Args:
@@ -110,14 +110,14 @@ class Member:
         return {row["state"]: row["tasks"] for row in self.ask("deals") if row["side"] == side}
 
 
-def settled(buyer: Member, seller: Member) -> bool:
+def settled(buyer: MemberSite, seller: MemberSite) -> bool:
     """Whether the books of both have something, agree on it, and have nothing pending."""
     bought, sold = buyer.deals("buy"), seller.deals("sell")
     is_pending = "pending" in bought or "pending" in sold
     return not is_pending and 0 < bought.get("post", 0) == sold.get("post")
 
 
-def federate(*members: Member, hidden: int = 0) -> None:
+def federate(*members: MemberSite, hidden: int = 0) -> None:
     """Everybody knows and trusts everybody, and sees pools of all but so many that hide theirs."""
     first, *others = members
     for other in others:
@@ -157,7 +157,7 @@ def federate(*members: Member, hidden: int = 0) -> None:
         wait_until(lambda here=here: not distrusts(here), f"{here.name} knows whom it trusts")
 
 
-def relay_through(relay: Member, buyer: Member, seller: Member) -> None:
+def relay_through(relay: MemberSite, buyer: MemberSite, seller: MemberSite) -> None:
     """The buyer sends the seller no work itself, but lets another pass it on, as the seller does.
 
     The gateways of both are started anew: what they said of the old rules no longer counts.
@@ -170,19 +170,22 @@ def relay_through(relay: Member, buyer: Member, seller: Member) -> None:
         member.start()
 
 
-def distrusts(member: Member) -> bool:
+def distrusts(member: MemberSite) -> bool:
     """Whether a gateway has not read yet that it was told to trust all that it sees."""
     refused = member.ask("explain", tasks=1)["refused"]
     return any(group["reason"] in DISTRUST for group in refused)
 
 
 @contextmanager
-def dear_and_cheap(folder: Path, extra: str = "") -> Iterator[tuple[Member, Member]]:
+def dear_and_cheap(folder: Path, extra: str = "") -> Iterator[tuple[MemberSite, MemberSite]]:
     """London, dear and small, and Paris, cheap and larger: a federation, up.
 
     `extra` is more of Paris' pool.
     """
-    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD", extra)
+    members = (
+        MemberSite(folder, "london", 1, "4 USD"),
+        MemberSite(folder, "paris", 2, "0.04 USD", extra),
+    )
     try:
         federate(*members)
         yield members

@@ -13,11 +13,11 @@ from federation.sessions.handshake import Dialogue
 from federation.sessions.nng import NngLink
 from federation.signed.statements import sign
 from gateway.config.federation import FederationConfig
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.config.site import SiteConfig
 from gateway.peering.peers import Peers
 from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
-from gateway.sessions.listener import CameIn, Left, Said
+from gateway.sessions.listener import PeerCameIn, PeerLeft, PeerSaid
 from gateway.trust import book_file, introduction
 from gateway.trust.book import TrustBook
 from gateway.trust.introduction import SiteCredentials
@@ -27,7 +27,7 @@ from gateway.trust.registry import TRUST_FILE
 
 HERE = "tls+tcp://127.0.0.1:0"
 SITES = ("london", "paris", "lyon", "essex")
-RULES = HouseRules(heartbeat_s=0.5, grace_s=5.0)
+RULES = ListenerLimits(heartbeat_s=0.5, grace_s=5.0)
 
 
 async def until(condition, what="the condition"):
@@ -39,7 +39,7 @@ async def until(condition, what="the condition"):
     raise AssertionError(f"{what} did not come about")
 
 
-class Member:
+class PeerSite:
     """A site with its peers, and what it heard."""
 
     def __init__(self, folder, site, **knobs):
@@ -113,7 +113,7 @@ class Member:
         return [
             each.message
             for each in self.news
-            if isinstance(each, Said) and each.guest.name == other.site
+            if isinstance(each, PeerSaid) and each.guest.name == other.site
         ]
 
     def guest(self, other):
@@ -147,7 +147,7 @@ async def meet(*members):
 @contextlib.asynccontextmanager
 async def federation(folder, *sites, **knobs):
     """Members that have not met."""
-    members = [Member(folder, site, **knobs) for site in sites]
+    members = [PeerSite(folder, site, **knobs) for site in sites]
     async with trio.open_nursery() as nursery:
         for member in members:
             await member.start(nursery)
@@ -189,4 +189,4 @@ async def try_to_come_in(victim, attacker, hello=None, own=None):
     return None
 
 
-__all__ = ["CameIn", "Left", "LinkDown", "LinkSaid", "LinkUp", "Member", "Said"]
+__all__ = ["LinkDown", "LinkSaid", "LinkUp", "PeerCameIn", "PeerLeft", "PeerSaid", "PeerSite"]

@@ -31,7 +31,7 @@ from federation.payload import seal_call, seal_function
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.nng import NngLink
 from gateway.config.site import SiteConfig, check
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from gateway.site import Site
 
 READY_S = 300.0
@@ -199,7 +199,7 @@ class InnerSite:
     """A site in a thread of this process, whose parts a test can hold."""
 
     def __init__(
-        self, folder: Path, surroundings: Surroundings | None = None, **config: Any
+        self, folder: Path, surroundings: RuntimeEnvironment | None = None, **config: Any
     ) -> None:
         self.address = f"ipc://{folder / 'gw.sock'}"
         self.said: list[str] = []

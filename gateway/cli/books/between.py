@@ -11,9 +11,15 @@ import click
 from federation.messages.reconciliation import STATE_WORDS
 from federation.money import parse_money
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 from gateway.cli.shared.moments import span_options
-from gateway.ledger.reports import Report, to_csv, to_json
+from gateway.ledger.reports import ReportTable, to_csv, to_json
 
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
@@ -40,7 +46,7 @@ def _write(
     elif as_csv:
         timed = [{**row, "at": show.when(row["at_s"])} for row in found]
         rows = tuple(tuple(row[name] for name in columns) for row in timed)
-        click.echo(to_csv(Report(columns, rows, ())), nl=False)
+        click.echo(to_csv(ReportTable(columns, rows, ())), nl=False)
     return as_json or as_csv
 
 
@@ -63,7 +69,7 @@ def deliveries(
     contract: str,
     state: str | None,
     span: dict[str, float],
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -107,7 +113,9 @@ def deliveries(
 @reach_options
 @json_option
 @errors_to_exit_codes
-def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_json: bool) -> None:
+def reconcile(
+    site: str, accept: bool, span: dict[str, float], reach: DialOptions, as_json: bool
+) -> None:
     """Compare the deliveries between SITE and us with its books, now.
 
     The exit code is 1 when they differ.
@@ -134,7 +142,7 @@ def reconcile(site: str, accept: bool, span: dict[str, float], reach: Reach, as_
 @json_option
 @_csv_option
 @errors_to_exit_codes
-def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
+def payments(site: str, reach: DialOptions, as_json: bool, as_csv: bool) -> None:
     """List the payments between SITE, or every other site, and us, and which side has booked each.
 
     "to be confirmed": the other site has booked it, and we have not. "here alone": the other way
@@ -163,7 +171,7 @@ def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def disputes(reach: Reach, as_json: bool) -> None:
+def disputes(reach: DialOptions, as_json: bool) -> None:
     """List the disputes, by us and by others, and their outcomes."""
     _show_disputes(ask(reach, "disputes"), as_json)
 
@@ -183,7 +191,9 @@ _only_option = click.option(
 @reach_options
 @json_option
 @errors_to_exit_codes
-def dispute(contract: str, reason: str, only: tuple[str, ...], reach: Reach, as_json: bool) -> None:
+def dispute(
+    contract: str, reason: str, only: tuple[str, ...], reach: DialOptions, as_json: bool
+) -> None:
     """Dispute the payment for deliveries under CONTRACT, which we bought.
 
     Its seller is told until it answers. The disputed deliveries that it concedes are reversed in
@@ -206,7 +216,7 @@ def answer(
     accept: bool,
     reason: str,
     only: tuple[str, ...],
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
 ) -> None:
     """Answer the buyer's dispute about CONTRACT, which we sold."""
@@ -237,7 +247,7 @@ def settle(  # noqa: PLR0913 - options
     reference: str | None,
     undo: str | None,
     note: str,
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
 ) -> None:
     """Book a settlement with SITE; it books the counterpart, under the same reference.
@@ -311,10 +321,10 @@ def void_lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def statement_report(found: dict[str, Any]) -> Report:
+def statement_report(found: dict[str, Any]) -> ReportTable:
     """Return statements of account as a table for programs."""
     rows = tuple(map(tuple, found["rows"]))
-    return Report(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
+    return ReportTable(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
 
 
 def show_statement(found: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from gateway.ledger.exports.car import computing_records
 from gateway.ledger.exports.focus import Row, charges
 from gateway.ledger.exports.focus_files import ParquetMissing, csv_lines, write_parquet
 from gateway.ledger.exports.focus_rules import check
-from gateway.ledger.exports.rows import Run
+from gateway.ledger.exports.rows import UsageRun
 from gateway.ledger.exports.usage_record import usage_records
 from gateway.ledger.output.files import write_whole
 
@@ -62,11 +62,11 @@ class _Period:
         )
         return start, end
 
-    def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+    def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[UsageRun]:
         """Iterate over the runs that ended in the period: here, or everywhere."""
         return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
 
-    def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+    def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[UsageRun]:
         """The same, and what was refunded within them."""
         span = (self.start_s, self.end_s)
         refunds = reading.refunds(connection, *span, ran_here=not everywhere)

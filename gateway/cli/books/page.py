@@ -6,7 +6,7 @@ import click
 
 from federation.errors import ProtocolError
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, reach_options
+from gateway.cli.shared.common import DialOptions, ask, errors_to_exit_codes, reach_options
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.page.facts import from_plain
@@ -17,7 +17,7 @@ from gateway.ledger.page.facts import from_plain
 @span_options
 @reach_options
 @errors_to_exit_codes
-def page(file: Path, span: dict[str, float], reach: Reach) -> None:
+def page(file: Path, span: dict[str, float], reach: DialOptions) -> None:
     """Write a page with plots of cost, use and carbon: one HTML FILE.
 
     It covers the last 30 days by default, in whole hours. The file is complete: it can be opened or

@@ -13,7 +13,7 @@ from federation.words import count
 from gateway.cli.books.between import show_statement, statement_report
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     all_users_option,
     ask,
     errors_to_exit_codes,
@@ -22,7 +22,7 @@ from gateway.cli.shared.common import (
 )
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
-from gateway.ledger.reports import ALL, Cell, Report, to_csv, to_json, write_parquet
+from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, to_json, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import is_decimal, is_whole
 
@@ -107,7 +107,9 @@ def cost(**given: Any) -> None:
 @_formats
 @reach_options
 @errors_to_exit_codes
-def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **formats: Any) -> None:
+def statement(
+    sites: tuple[str, ...], span: dict[str, float], reach: DialOptions, **formats: Any
+) -> None:
     """The balance with each other site; it has the same, with the sign changed."""
     found = ask(reach, "statement", sites=list(sites), **span)
     if not _write(statement_report(found), **formats):
@@ -169,7 +171,7 @@ def _report(
     as_csv: bool,
     as_json: bool,
     parquet: str | None,
-    reach: Reach,
+    reach: DialOptions,
     all_users: bool,
     **asked: Any,
 ) -> None:
@@ -179,7 +181,7 @@ def _report(
         _print(made)
 
 
-def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
+def _write(made: ReportTable, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
     """Write a report in the requested form; return False if it is for people."""
     if as_json:
         click.echo(to_json(made))
@@ -211,7 +213,7 @@ def _details(
     return details
 
 
-def report_of(found: dict[str, Any]) -> Report:
+def report_of(found: dict[str, Any]) -> ReportTable:
     """Read a report as a gateway sends it. Whole numbers of over 64 bits travel as text."""
     columns = tuple(found["columns"])
 
@@ -220,10 +222,10 @@ def report_of(found: dict[str, Any]) -> Report:
         return tuple(int(cell) if cell and is_whole(name) else cell for cell, name in pairs)
 
     rows, totals = (tuple(map(cells, found[name])) for name in ("rows", "totals"))
-    return Report(columns, rows, totals, found["facts"], tuple(found["notes"]))
+    return ReportTable(columns, rows, totals, found["facts"], tuple(found["notes"]))
 
 
-def _print(made: Report) -> None:
+def _print(made: ReportTable) -> None:
     """Print a table for people: of an amount in two columns, the readable one."""
     twins = {f"{name}_{unit}" for name in made.columns for unit in ("nanos", "ng")}
     twins |= {"carbon_ng", "embodied_ng"} if "carbon_g" in made.columns else set()

@@ -7,7 +7,13 @@ import click
 from federation.money import format_money
 from federation.words import count
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 
 
 @click.group(invoke_without_command=True)
@@ -15,10 +21,10 @@ from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_opt
 @json_option
 @click.pass_context
 @errors_to_exit_codes
-def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
+def alerts(context: click.Context, reach: DialOptions, as_json: bool) -> None:
     """Show every alert rule and its state: spent, held, estimated, last notice."""
     if context.invoked_subcommand is not None:
-        if reach != Reach(None, None, None, None) or as_json:
+        if reach != DialOptions(None, None, None, None) or as_json:
             raise click.UsageError(f"write the options after {context.invoked_subcommand}")
         return
     found = ask(reach, "alerts")
@@ -44,7 +50,7 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def test(name: str, reach: Reach, as_json: bool) -> None:
+def test(name: str, reach: DialOptions, as_json: bool) -> None:
     """Run the actions of the alert NAME once, as a test. By the gateway's own socket only."""
     found = ask(reach, "test_alert", name=name)
     if as_json:

@@ -7,7 +7,7 @@ import click
 from federation.money import format_amount
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     all_users_option,
     ask,
     errors_to_exit_codes,
@@ -23,13 +23,13 @@ from gateway.cli.shared.common import (
 @all_users_option
 @click.pass_context
 @errors_to_exit_codes
-def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool) -> None:
+def budgets(context: click.Context, reach: DialOptions, as_json: bool, all_users: bool) -> None:
     """Show every budget, quota and credit: spent, held, with other sites, left, and next renewal.
 
     For a budget that another site owns, this site's own part is shown.
     """
     if context.invoked_subcommand is not None:
-        if reach != Reach(None, None, None, None) or as_json or all_users:
+        if reach != DialOptions(None, None, None, None) or as_json or all_users:
             raise click.UsageError(f"write the options after {context.invoked_subcommand}")
         return
     found = ask(reach, "budgets", **of_users(all_users=all_users))
@@ -63,7 +63,7 @@ def budgets(context: click.Context, reach: Reach, as_json: bool, all_users: bool
 @reach_options
 @json_option
 @errors_to_exit_codes
-def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
+def write_off(name: str, site: str, reach: DialOptions, as_json: bool) -> None:
     """Free the part of the budget NAME that SITE holds: SITE is lost and will never spend it.
 
     Its reported spending stays spent. If SITE comes back after all, its further spending counts,

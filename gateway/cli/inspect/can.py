@@ -11,7 +11,13 @@ from gateway.base.clocks import utc_now
 from gateway.base.values import KnobError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 from gateway.cli.shared.moments import moment
 from gateway.config.entitlements import check_entitlements
 from gateway.config.pools import USUAL_POOL
@@ -48,7 +54,7 @@ def can(  # noqa: PLR0913 - one parameter an option
     pool: str | None,
     when: str | None,
     path: str | None,
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
 ) -> None:
     """Show what USER may do here, pool by pool, and the deciding rule with its line.

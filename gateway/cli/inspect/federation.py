@@ -11,7 +11,7 @@ from federation.wishes import WHEN_CLOSED, wishes_plain
 from federation.words import count
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     ask,
     errors_to_exit_codes,
     json_option,
@@ -24,7 +24,7 @@ from gateway.cli.shared.common import (
 @reach_options
 @json_option
 @errors_to_exit_codes
-def sites(reach: Reach, as_json: bool) -> None:
+def sites(reach: DialOptions, as_json: bool) -> None:
     """Show every site of the federation, as this gateway sees it."""
     found = ask(reach, "sites")
     if as_json:
@@ -49,7 +49,7 @@ def sites(reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def pools(reach: Reach, as_json: bool) -> None:
+def pools(reach: DialOptions, as_json: bool) -> None:
     """Show every pool of the federation: capacity, price now and next, tags, carbon."""
     found = ask(reach, "pools")
     if as_json:
@@ -96,7 +96,7 @@ def pools(reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def deals(reach: Reach, as_json: bool) -> None:
+def deals(reach: DialOptions, as_json: bool) -> None:
     """Show purchases from other sites, and sales to them.
 
     Reversals after a dispute are included in the settled amounts, and also shown apart. For debts
@@ -156,7 +156,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.pass_context
 @errors_to_exit_codes
 def explain(
-    context: click.Context, job_id: str | None, reach: Reach, as_json: bool, **described: Any
+    context: click.Context, job_id: str | None, reach: DialOptions, as_json: bool, **described: Any
 ) -> None:
     """Explain why a JOB goes where it goes; without one, where such a job would go."""
     if job_id:

@@ -7,7 +7,7 @@ import click
 from federation.words import count
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     all_users_option,
     ask,
     errors_to_exit_codes,
@@ -21,7 +21,7 @@ from gateway.cli.shared.common import (
 @reach_options
 @json_option
 @errors_to_exit_codes
-def status(reach: Reach, as_json: bool) -> None:
+def status(reach: DialOptions, as_json: bool) -> None:
     """Show the site at a glance."""
     found = ask(reach, "status")
     if as_json:
@@ -63,7 +63,7 @@ def _carbon(pool: dict[str, Any]) -> str:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @all_users_option
 @errors_to_exit_codes
-def jobs(reach: Reach, as_json: bool, limit: int, all_users: bool) -> None:
+def jobs(reach: DialOptions, as_json: bool, limit: int, all_users: bool) -> None:
     """List your latest jobs; the operator's own socket lists those of all users."""
     found = ask(reach, "jobs", limit=limit, **of_users(all_users=all_users))
     if as_json:
@@ -95,7 +95,7 @@ def _job_row(row: dict[str, Any]) -> list[Any]:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def job(job_id: str, reach: Reach, as_json: bool) -> None:
+def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
     """Show one job: state, progress, cost, and why it waits."""
     found = ask(reach, "job", job=job_id)
     if as_json:
@@ -132,7 +132,7 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
 @json_option
 @all_users_option
 @errors_to_exit_codes
-def workers(reach: Reach, as_json: bool, all_users: bool) -> None:
+def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     """List the workers and the activity of their slots."""
     found = ask(reach, "workers", **of_users(all_users=all_users))
     if as_json:

@@ -10,7 +10,7 @@ from federation.words import count
 from gateway.base.values import read_length
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     all_users_option,
     ask,
     errors_to_exit_codes,
@@ -64,7 +64,7 @@ def reserve(  # noqa: PLR0913 - its options
     project: str,
     is_dry: bool,
     cancelled: str | None,
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
 ) -> None:
     """Reserve slots for a span of time, at a price that is fixed now.
@@ -102,7 +102,7 @@ def reserve(  # noqa: PLR0913 - its options
 @json_option
 @all_users_option
 @errors_to_exit_codes
-def reservations(everything: bool, reach: Reach, as_json: bool, all_users: bool) -> None:
+def reservations(everything: bool, reach: DialOptions, as_json: bool, all_users: bool) -> None:
     """List reservations: of the site's pools, and its users' at other sites."""
     details = of_users(all_users=all_users) | ({"all": True} if everything else {})
     found = ask(reach, "reservations", **details)

@@ -6,7 +6,7 @@ import click
 
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     all_users_option,
     ask,
     errors_to_exit_codes,
@@ -21,7 +21,7 @@ from gateway.cli.shared.common import (
 @json_option
 @all_users_option
 @errors_to_exit_codes
-def shares(reach: Reach, as_json: bool, all_users: bool) -> None:
+def shares(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     """Show how the site's slots are shared out: targets, use, and the order of shares.
 
     Use is decayed: after a half-life half of it is forgotten.

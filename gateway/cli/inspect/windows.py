@@ -14,7 +14,7 @@ from gateway.base.values import KnobError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     ask,
     config_file_option,
     errors_to_exit_codes,
@@ -27,11 +27,16 @@ from gateway.config.site import PoolConfig
 from gateway.config.windows import check_plan
 from gateway.scheduler.model.intake import TIME_LIMIT_S
 from policies.access.claims import Claims
-from policies.access.windows import Plan, Rules, Span, Window, rules_at
+from policies.access.windows import PoolRules, Window, WindowPlan, WindowSpan, rules_at
 from policies.calendar.crons import Cron
 from policies.calendar.hours import show_days
-from policies.parties import Whose, read_party
-from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.parties import Owner, read_party
+from policies.reservations.reservations import (
+    Reservation,
+    ReservationRules,
+    ReservationState,
+    overlay,
+)
 from policies.tariffs import MILLION
 
 ROWS_MAX: Final = 5_000
@@ -51,7 +56,7 @@ def windows(
     path: str | None,
     when: str | None,
     ahead: str | None,
-    reach: Reach,
+    reach: DialOptions,
     as_json: bool,
 ) -> None:
     """Print the window in force over time for each pool, or one, by the configuration.
@@ -114,35 +119,37 @@ def windows(
         )
 
 
-def _reserved(reach: Reach, site: str) -> list[Reservation]:
+def _reserved(reach: DialOptions, site: str) -> list[Reservation]:
     """Return the reservations of the pools of a gateway."""
     names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency")
     return [
         Reservation(
             **{name: each[name] for name in names},
             who=read_party(each["who"]),
-            by=Whose(each["user"]),
+            by=Owner(each["user"]),
             made_at_s=UtcS(each["made_s"]),
-            state=State.BOOKED,
+            state=ReservationState.BOOKED,
         )
         for each in ask(reach, "reservations")
         if each["site"] == site and each["cancelled_s"] is None
     ]
 
 
-def _holding(plan: Plan, made: list[Reservation], at_s: UtcS, until_s: UtcS | None) -> list[Span]:
+def _holding(
+    plan: WindowPlan, made: list[Reservation], at_s: UtcS, until_s: UtcS | None
+) -> list[WindowSpan]:
     if until_s is None:
         [span, *_] = overlay(rules_at(plan, at_s, 1.0), made, ReservationRules(), at_s).spans
         return [replace(span, until_s=at_s)]
-    found: list[Span] = []
+    found: list[WindowSpan] = []
     for span in plan.spans(at_s, until_s):
         if len(found) == ROWS_MAX:
             raise click.UsageError(f"more than {ROWS_MAX:,} changes: ask for a shorter period")
         found.append(span)
-    return list(overlay(Rules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
+    return list(overlay(PoolRules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
 
 
-def _row(plan: Plan, span: Span) -> dict[str, Any]:
+def _row(plan: WindowPlan, span: WindowSpan) -> dict[str, Any]:
     window = span.window
     others = [each.name for each in plan.open_at(span.from_s) if each != window]
     near = [window] if window is not None else plan.windows  # if none is in force, the first's zone
@@ -161,7 +168,7 @@ def _row(plan: Plan, span: Span) -> dict[str, Any]:
     }
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: WindowPlan) -> Iterator[str]:
     """Yield a plan in words, a window a line and its claims below."""
     for window in plan.windows:
         yield f"{window.name} (priority {window.priority}): {_when(window)}"

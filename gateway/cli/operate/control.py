@@ -4,7 +4,13 @@ import click
 
 from federation.words import count
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 
 
 @click.command()
@@ -17,7 +23,7 @@ from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_opt
 @reach_options
 @json_option
 @errors_to_exit_codes
-def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
+def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
     """Cancel a job of yours."""
     with reach.client() as client:
         taken = client.job(job_id).cancel(stop=stop)
@@ -32,7 +38,7 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def forget(job_id: str, reach: Reach, as_json: bool) -> None:
+def forget(job_id: str, reach: DialOptions, as_json: bool) -> None:
     """Drop the results of a job of yours that has ended; its cost stays on record."""
     found = ask(reach, "forget", job=job_id)
     if as_json:
@@ -48,7 +54,7 @@ def forget(job_id: str, reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @errors_to_exit_codes
-def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool) -> None:
+def drain(worker: str, everything: bool, undo: bool, reach: DialOptions, as_json: bool) -> None:
     """Give a worker no new work and take back its unstarted tasks; it finishes its running ones.
 
     Workers that share a name drain together. With --all in place of a WORKER the whole site drains:
@@ -71,7 +77,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @reach_options
 @json_option
 @errors_to_exit_codes
-def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
+def reload(is_dry: bool, reach: DialOptions, as_json: bool) -> None:
     """Make a gateway read its configuration again, and apply it.
 
     Windows, prices, shares, budgets, entitlements, reservation rules and the growth of pools are

@@ -29,7 +29,7 @@ from gateway.peering import orders
 from gateway.peering.orders import BadOrder
 from gateway.trust import permissions
 from gateway.trust.keys import FolderInUse, hold
-from gateway.trust.permissions import Rule, Verb
+from gateway.trust.permissions import PermissionRule, Verb
 from gateway.trust.registry import Registry
 
 _RULE_HELP: Final = (
@@ -285,7 +285,9 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
         elif word != "all" or equals:
             raise click.BadParameter(f"{word!r}: write {_RULE_HELP}")
     try:
-        rule: Rule = (permissions.permit if permits else permissions.forbid)(verb, **details)
+        rule: PermissionRule = (permissions.permit if permits else permissions.forbid)(
+            verb, **details
+        )
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     return permissions.to_plain(rule)

@@ -9,7 +9,13 @@ import click
 from federation.errors import GridError
 from federation.words import count
 from gateway.cli.shared import show
-from gateway.cli.shared.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 
 DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker connects
 LOOK_S: Final = 0.5
@@ -20,7 +26,7 @@ LOOK_S: Final = 0.5
 @reach_options
 @json_option
 @errors_to_exit_codes
-def scale(why: bool, reach: Reach, as_json: bool) -> None:
+def scale(why: bool, reach: DialOptions, as_json: bool) -> None:
     """Show pools that grow and shrink: their current and their wanted slots.
 
     The command itself starts and stops nothing; with `dry_run = true` in [pool.scale] the gateway
@@ -105,7 +111,7 @@ def pool() -> None:
 )
 @reach_options
 @errors_to_exit_codes
-def test(name: str, wait_s: float, reach: Reach) -> None:
+def test(name: str, wait_s: float, reach: DialOptions) -> None:
     """Run a probe task through a pool's real grid, and report any failure.
 
     It makes all requests of a gateway to the grid, has one pilot started, waits until its worker
@@ -144,7 +150,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     show.say(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
 
 
-def _show_slots(reach: Reach, name: str) -> None:
+def _show_slots(reach: DialOptions, name: str) -> None:
     """Print the slots that a grid with workers of its own has for us now."""
     slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
     if not slots:
@@ -160,7 +166,7 @@ def _where() -> str:
     return platform.node()
 
 
-def _wait_for(reach: Reach, name: str, wait_s: float) -> dict[str, Any] | None:
+def _wait_for(reach: DialOptions, name: str, wait_s: float) -> dict[str, Any] | None:
     until_s = time.monotonic() + wait_s
     while time.monotonic() < until_s:
         for each in ask(reach, "workers"):

@@ -31,13 +31,13 @@ from gateway.base.secret_files import exposure, take_secret
 from gateway.base.values import ConfigError, KnobError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    Reach,
+    DialOptions,
     config_file_option,
     parse_memory,
     parse_tags,
     reach_options,
 )
-from gateway.config.environments import AUTO, Rules
+from gateway.config.environments import AUTO, EnvironmentRules
 from gateway.config.site import SiteConfig, check, load, with_local
 from gateway.grids.kinds import Installed
 from gateway.runtime.garbage import collect_when_idle
@@ -222,7 +222,7 @@ def worker(
     name: str | None,
     memory: str,
     environments: str | None,
-    reach: Reach,
+    reach: DialOptions,
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
@@ -236,7 +236,7 @@ def worker(
     except AddressError as error:
         raise click.ClickException(str(error)) from None
     try:
-        rules = read_rules_file(environments) if environments else Rules(sandbox=AUTO)
+        rules = read_rules_file(environments) if environments else EnvironmentRules(sandbox=AUTO)
     except KnobError as error:
         raise click.UsageError(str(error)) from None
     settings = AgentSettings(

@@ -23,7 +23,7 @@ CONFIG_DIR_VARIABLE: Final = "GRIDFED_CONFIG_DIR"  # the folder with that file
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class DialOptions:
     """How a command reaches a gateway, by its options."""
 
     address: str | None
@@ -92,7 +92,7 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(str(error)) from None
         files = (tls_certificate_file, tls_ca_file, tls_server_name)
         tls = TlsSettings(*files) if any(files) else None
-        return command(*args, reach=Reach(address, secret, token, tls), **kwargs)
+        return command(*args, reach=DialOptions(address, secret, token, tls), **kwargs)
 
     for option in reversed(_REACH_OPTIONS):
         wrapped = option(wrapped)
@@ -139,7 +139,7 @@ def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def ask(reach: Reach, verb: str, **details: Any) -> Any:
+def ask(reach: DialOptions, verb: str, **details: Any) -> Any:
     """Ask a gateway one question."""
     with reach.client() as client:
         return client.ask(verb, **details)

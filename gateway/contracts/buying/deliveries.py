@@ -11,8 +11,8 @@ from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Verdict
 from federation.ranges import RangeSet
-from gateway.contracts.buying.site_backoff import Resting
-from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.buying.site_backoff import SiteBackoff
+from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import (
     Purchase,
     check_delivery,
@@ -27,7 +27,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import EPOCH_BITS
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.jobs import Assignment
 from policies.costs.budgets import Earmark
 
@@ -52,8 +52,8 @@ class Deliveries:
         boot: int,
         broker: Broker,
         permits: Permits,
-        resting: Resting,
-        outcome: Outcome,
+        resting: SiteBackoff,
+        outcome: Consequences,
     ) -> None:
         self._site = site
         self._boot = boot
@@ -197,7 +197,7 @@ class Deliveries:
         while len(tab.verdicts) > VERDICTS_MAX:
             del tab.verdicts[next(iter(tab.verdicts))]
         settle = deals.Settle(purchase.contract, verdicts)
-        self._outcome.say(purchase.site, Side.SELLER, settle)
+        self._outcome.say(purchase.site, PeerSide.SELLER, settle)
 
     def settle(
         self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: UtcS

@@ -13,19 +13,19 @@ from typing import Final
 
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
-from federation.messages.contracts import Move, Phase, move
+from federation.messages.contracts import ContractPhase, Move, move
 from gateway.config.contracts import DealRules
-from gateway.contracts.buying.site_backoff import Resting
-from gateway.contracts.model.dealing import Outcome, Permits
+from gateway.contracts.buying.site_backoff import SiteBackoff
+from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
-from gateway.scheduler.model.delegation import ERRAND_SITES_MAX, Errand, Notary, NotGranted
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.delegation import ERRAND_SITES_MAX, Delegation, GrantSigner, NotGranted
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import wishes_plain
 from gateway.scheduler.model.jobs import Job
 from policies.costs.budgets import money_room, note_short
-from policies.placement.brokering import Quote, choose_quote
+from policies.placement.brokering import PoolQuote, choose_quote
 from policies.placement.decisions import Decision
 from policies.placement.estimates import pays_for_one, price_shown
 from policies.placement.market import Key
@@ -70,10 +70,10 @@ class Enquiries:
         boot: int,
         rules: DealRules,
         permits: Permits,
-        notary: Notary,
+        notary: GrantSigner,
         book: Purchased,
-        resting: Resting,
-        outcome: Outcome,
+        resting: SiteBackoff,
+        outcome: Consequences,
         booked: Callable[[str, Tariff], Reservation | None],
     ) -> None:
         self._site = site
@@ -165,7 +165,7 @@ class Enquiries:
     def _grant(self, job: Job, purchase: Purchase, made_s: UtcS) -> bytes:
         """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
-        errand = Errand(
+        errand = Delegation(
             target=purchase.site,
             contract=purchase.contract,
             job=job.id,
@@ -220,14 +220,14 @@ class Enquiries:
         )
 
     def _say(self, purchase: Purchase, message: deals.AskQuote | deals.Hold) -> None:
-        self._outcome.say(purchase.site, Side.SELLER, message)
+        self._outcome.say(purchase.site, PeerSide.SELLER, message)
 
     # --- choosing ------------------------------------------------------------------------------
 
     def quoted(self, purchase: Purchase, quote: deals.Quote, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a quote; ProtocolError if it does not fit the question."""
         check_quote(purchase, quote)
-        purchase.phase = Phase.QUOTED
+        purchase.phase = ContractPhase.QUOTED
         purchase.quote = quote
         purchase.pool = quote.pool
         purchase.round_trip_s = min(mono_s - purchase.asked_at_s, ROUND_TRIP_MAX_S)
@@ -276,7 +276,7 @@ class Enquiries:
         chosen = _chosen(decision, quoted)
         for purchase in found:
             if purchase in chosen:
-                purchase.phase = move(Phase.QUOTED, Move.HOLD)
+                purchase.phase = move(ContractPhase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
                 self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
@@ -415,10 +415,10 @@ def _price_nanos(quote: deals.Quote, decision: Decision) -> int:
     return tariff_of(quote).for_tasks_of(round(task_s * 1e9))
 
 
-def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> Quote:
+def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> PoolQuote:
     quote, utc_s = purchase.quote, decision.made_at_s
     assert quote is not None
-    return Quote(
+    return PoolQuote(
         key,
         quote.tasks,
         _price_nanos(quote, decision),

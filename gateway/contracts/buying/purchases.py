@@ -20,7 +20,14 @@ from typing import Any, Final
 from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import FORWARDS_MAX, Move, Phase, Verdict, grantor_until_s, move
+from federation.messages.contracts import (
+    FORWARDS_MAX,
+    ContractPhase,
+    Move,
+    Verdict,
+    grantor_until_s,
+    move,
+)
 from federation.messages.messages import Assign, Drain, NeedFunction, Recall
 from federation.messages.registry import FromBuyer, GatewayMessage, Receiver
 from federation.ranges import Range, RangeSet
@@ -29,17 +36,17 @@ from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.enquiries import Enquiries
-from gateway.contracts.buying.site_backoff import Resting
-from gateway.contracts.model.dealing import RELAY, Outcome, Permits
+from gateway.contracts.buying.site_backoff import SiteBackoff
+from gateway.contracts.model.dealing import RELAY, Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
 from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import Notary
+from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.dispatch import BUNDLE_TASKS_MAX
-from gateway.scheduler.model.effects import AnswerBill, SendFunction, Side
+from gateway.scheduler.model.effects import AnswerBill, PeerSide, SendFunction
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import check_ranges
 from gateway.scheduler.model.jobs import Job
@@ -87,8 +94,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         broker: Broker,
         rules: DealRules,
         permits: Permits,
-        notary: Notary,
-        outcome: Outcome,
+        notary: GrantSigner,
+        outcome: Consequences,
         handles: Iterator[int],
     ) -> None:
         self._broker = broker
@@ -96,7 +103,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self._outcome = outcome
         self._book = Purchased()
         self.purchases: Mapping[str, Purchase] = self._book.by_name
-        self.resting = Resting(rules)
+        self.resting = SiteBackoff(rules)
         self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
         self.enquiries = Enquiries(
             *(site, boot, rules, permits, notary, self._book, self.resting, outcome),
@@ -121,7 +128,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         return served
 
     def _say(self, purchase: Purchase, message: FromBuyer) -> None:
-        self._outcome.say(purchase.site, Side.SELLER, message)
+        self._outcome.say(purchase.site, PeerSide.SELLER, message)
 
     # --- a seller's messages -------------------------------------------------------------------
 
@@ -158,7 +165,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             case deals.Bill():
                 self._outcome.effects.append(AnswerBill(seller, message, utc_s))
             case deals.Holding():
-                self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
+                self._outcome.say(seller, PeerSide.SELLER, deals.Abandon(message.contract))
 
     # --- making contracts ----------------------------------------------------------------------
 
@@ -168,7 +175,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     @handles(deals.Decline)
     def _declined(self, purchase: Purchase, message: deals.Decline, _: MonoS, utc_s: UtcS) -> None:
-        if purchase.phase is Phase.LAPSED:
+        if purchase.phase is ContractPhase.LAPSED:
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
         self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
@@ -202,7 +209,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     @handles(deals.Held)
     def _commit(self, purchase: Purchase, _: deals.Held, mono_s: MonoS, utc_s: UtcS) -> None:
         quote = purchase.quote
-        if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
+        if purchase.phase is not ContractPhase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("the hold was not requested")
         job = self._broker.jobs.get(purchase.job)
         if job is None or not self._fund(purchase, job):
@@ -259,7 +266,11 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _committed(self, purchase: Purchase, _: deals.Committed, mono_s: MonoS, __: UtcS) -> None:
         if purchase.is_live:
             return  # its Committed was late, and we restored the contract from our books meanwhile
-        if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
+        if (
+            purchase.phase is not ContractPhase.HELD
+            or purchase.quote is None
+            or not purchase.until_s
+        ):
             raise ProtocolError("the commit was not requested")
         purchase.phase = move(purchase.phase, Move.COMMIT)
         self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
@@ -328,7 +339,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _reconcile(self, purchase: Purchase, message: deals.Holding, *_: object) -> None:
         """Return to the broker all tasks that the seller lacks in its new session."""
         purchase.asked_back_at_s = None  # our request may be lost, and is repeated if needed
-        if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
+        if purchase.phase is ContractPhase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
         if worker is None or not purchase.is_live:
@@ -381,7 +392,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self._book.add(purchase)
         self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
         if job is None:
-            purchase.phase = Phase.CLOSING
+            purchase.phase = ContractPhase.CLOSING
             purchase.is_orphan = True
             self._say(purchase, deals.Abandon(row.contract))
             return
@@ -401,10 +412,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             if purchase.is_orphan or self._is_stale(purchase, mono_s):
                 continue
             # A contract that is committed, but not known to be open, is renewed as well.
-            if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
+            if purchase.is_live or (purchase.phase is ContractPhase.HELD and purchase.until_s):
                 purchase.until_s = grantor_until_s(mono_s, purchase.lease_s)
                 granted.append(contract)
-        self._outcome.say(seller, Side.SELLER, deals.Granted(message.stamp, granted))
+        self._outcome.say(seller, PeerSide.SELLER, deals.Granted(message.stamp, granted))
 
     def _is_stale(self, purchase: Purchase, mono_s: MonoS) -> bool:
         """Whether its lease should end by itself: it is closing, or its seller does not answer.
@@ -413,7 +424,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         forever. Tasks to be stopped may have to wait for a lease of the seller's own, if it bought
         them elsewhere.
         """
-        if purchase.phase is Phase.CLOSING:
+        if purchase.phase is ContractPhase.CLOSING:
             return True
         since_s = purchase.asked_back_at_s
         if since_s is not None and mono_s - since_s > purchase.lease_s:
@@ -443,7 +454,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         # forever.
         for key in list(purchase.tab.pending):
             self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
-        state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
+        state = "lapsed" if purchase.phase is ContractPhase.LAPSED else "settled"
         self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
         if purchase.is_live:
             self._outcome.happened(events.WorkerGone(purchase.handle, "the contract ended"))
@@ -493,11 +504,11 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self._say(purchase, deals.Abandon(purchase.contract))
                 self._lapse(purchase, f"{purchase.site} sent nothing for the length of the lease")
                 self.resting.spare(purchase.site, utc_s, "sent nothing for the length of a lease")
-            elif purchase.phase is Phase.OPEN and self._is_done(purchase, mono_s):
+            elif purchase.phase is ContractPhase.OPEN and self._is_done(purchase, mono_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._retire(purchase)
                 self._say(purchase, deals.CloseContract(purchase.contract))
-            elif purchase.phase is Phase.LAPSED:
+            elif purchase.phase is ContractPhase.LAPSED:
                 if mono_s >= purchase.until_s + purchase.lease_s:
                     self._outcome.write(
                         records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
@@ -539,7 +550,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         return worker.in_flight if worker else 0
 
     def _lapse(self, purchase: Purchase, reason: str) -> None:
-        purchase.phase = move(purchase.phase or Phase.OPEN, Move.LAPSE)
+        purchase.phase = move(purchase.phase or ContractPhase.OPEN, Move.LAPSE)
         self._release(purchase)
         self._by_handle.pop(purchase.handle, None)
         self._outcome.happened(events.WorkerGone(purchase.handle, reason))

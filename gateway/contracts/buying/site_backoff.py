@@ -20,42 +20,42 @@ from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import Backoff
 from gateway.scheduler.model.events import JobSpec
 from policies.access.entitlements import Work
-from policies.placement.brokering import Rest
+from policies.placement.brokering import BackoffEnd
 
 FULL_S: Final = 0.5  # the first back-off from a pool without a free slot
 FULL_MAX_S: Final = 8.0  # and the longest
 SILENT_MAX_S: Final = 30.0  # maximal back-off from a site that does not answer
 
 
-class Kind(NamedTuple):
+class BackoffKey(NamedTuple):
     """The part of a job that sellers' rules look at; jobs of one kind get the same answer."""
 
     work: Work
     path: tuple[str, ...]
 
 
-def kind_of(spec: JobSpec) -> Kind:
+def kind_of(spec: JobSpec) -> BackoffKey:
     """Return the kind of a job."""
-    return Kind(spec.work, tuple(spec.path))
+    return BackoffKey(spec.work, tuple(spec.path))
 
 
 @dataclass(slots=True)
 class _Refused:
     """One place for one kind of work: its back-off, and how many refusals came in a row."""
 
-    rest: Rest
+    rest: BackoffEnd
     times: int = 0
     full: int = 0  # how often it had no slot, in a row
 
 
-class Resting:
+class SiteBackoff:
     """The sites in back-off, in `sites`; and the pools in back-off for some kind of work."""
 
     def __init__(self, rules: DealRules) -> None:
         self._rules = rules
-        self.sites: dict[str, Rest] = {}
+        self.sites: dict[str, BackoffEnd] = {}
         self._refusals: dict[str, int] = {}  # by site, in a row
-        self._of_kind: dict[Kind, dict[str, _Refused]] = {}  # by place: site or "site/pool"
+        self._of_kind: dict[BackoffKey, dict[str, _Refused]] = {}  # by place: site or "site/pool"
         # Sites that had nothing for a job, though no pool was named.
         self._useless: dict[tuple[str, str], Backoff[UtcS]] = {}
         self._unreached: set[str] = set()  # sites in back-off because there was no way to them
@@ -66,7 +66,7 @@ class Resting:
         rest = self.sites.get(site)
         return rest is not None and utc_s < rest.until_s
 
-    def rests(self, spec: JobSpec) -> Mapping[str, Rest]:
+    def rests(self, spec: JobSpec) -> Mapping[str, BackoffEnd]:
         """Return all back-offs that concern a job: sites by name, single pools as "site/pool"."""
         of_kind = self._of_kind.get(kind_of(spec))
         if not of_kind:
@@ -109,7 +109,7 @@ class Resting:
         self._unreached.discard(site)
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
         rest_s = min(self._rules.rest_after_s(times), max_s)
-        self.sites[site] = Rest(utc_s + rest_s, why)
+        self.sites[site] = BackoffEnd(utc_s + rest_s, why)
 
     def answered(self, site: str) -> None:
         """End the back-off from a site that was silent, as it has answered after all."""
@@ -151,7 +151,7 @@ class Resting:
         if utc_s >= found.rest.until_s:
             found.times += 1
             until_s = utc_s + self._rules.rest_after_s(found.times)
-            found.rest = Rest(until_s, why, is_no)
+            found.rest = BackoffEnd(until_s, why, is_no)
 
     def refuse_full(self, spec: JobSpec, site: str, pool: str, utc_s: UtcS, why: str) -> None:
         """Back off from a pool that has no slot for a kind of work, for some seconds at most."""
@@ -161,7 +161,7 @@ class Resting:
         if utc_s >= found.rest.until_s:
             found.full = found.full + 1 if utc_s < found.rest.until_s + FULL_MAX_S else 1
             rest_s = min(FULL_S * 2.0 ** min(found.full - 1, 10), FULL_MAX_S, self._rules.rest_s)
-            found.rest = Rest(utc_s + rest_s, why)
+            found.rest = BackoffEnd(utc_s + rest_s, why)
 
     def _refused(self, spec: JobSpec, site: str, pool: str) -> _Refused:
         of_kind = self._of_kind.setdefault(kind_of(spec), {})
@@ -200,7 +200,7 @@ class Resting:
 
 
 _NO_BACKOFF: Final = Backoff(0, UtcS(0.0))
-_NEVER: Final = Rest(UtcS("-inf"))
+_NEVER: Final = BackoffEnd(UtcS("-inf"))
 
 
 def _place(site: str, pool: str) -> str:

@@ -8,7 +8,7 @@ from federation.clocks import Instant
 from federation.messages.registry import GatewayMessage
 from gateway.config.contracts import DealRules
 from gateway.ledger.db.records import Record
-from gateway.scheduler.model.effects import Effect, Harden, Say, Side, Write
+from gateway.scheduler.model.effects import Effect, Harden, PeerSide, SendToSite, Write
 from gateway.scheduler.model.events import Event
 from policies.tariffs import Tariff
 
@@ -55,7 +55,7 @@ class Permits(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
+class Consequences:
     """The consequences of an event: events for the broker, effects for the outbox, in order."""
 
     events: list[Event] = field(default_factory=list)
@@ -73,6 +73,6 @@ class Outcome:
         """Hold the following messages until all previous writes survive a power cut."""
         self.effects.append(Harden())
 
-    def say(self, site: str, side: Side, message: GatewayMessage) -> None:
+    def say(self, site: str, side: PeerSide, message: GatewayMessage) -> None:
         """Send a message to another site."""
-        self.effects.append(Say(site, side, message))
+        self.effects.append(SendToSite(site, side, message))

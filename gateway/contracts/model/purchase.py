@@ -13,7 +13,7 @@ from typing import Final
 from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Delivery, Phase, Tab, Verdict, grantor_until_s
+from federation.messages.contracts import ContractPhase, Delivery, Tab, Verdict, grantor_until_s
 from federation.money import check_currency
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
@@ -46,7 +46,7 @@ class Purchase:
     pool: str
     tasks: int  # that were asked for
     asked_at_s: MonoS
-    phase: Phase | None = None
+    phase: ContractPhase | None = None
     quote: deals.Quote | None = None
     handle: int = 0
     until_s: MonoS = MonoS(0.0)  # of the lease, as the buyer counts it
@@ -89,12 +89,12 @@ class Purchase:
     @property
     def is_live(self) -> bool:
         """Whether tasks may be in flight under it."""
-        return self.phase in (Phase.OPEN, Phase.CLOSING)
+        return self.phase in (ContractPhase.OPEN, ContractPhase.CLOSING)
 
     @property
     def is_under_way(self) -> bool:
         """Whether it is being made."""
-        return self.phase in (None, Phase.QUOTED, Phase.HELD)
+        return self.phase in (None, ContractPhase.QUOTED, ContractPhase.HELD)
 
 
 class Purchased:
@@ -139,7 +139,9 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) 
         lease_s=row.lease_s,
         **quoted_terms(booked_tariff(row)),
     )
-    purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, mono_s, Phase.OPEN, quote)
+    purchase = Purchase(
+        row.contract, row.job, row.site, row.pool, 0, mono_s, ContractPhase.OPEN, quote
+    )
     purchase.price_class = row.price_class
     purchase.lease_s = row.lease_s
     purchase.until_s = grantor_until_s(mono_s, row.lease_s)

@@ -15,12 +15,12 @@ from typing import Any
 from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Delivery, Lease, Out, Phase, Tab
+from federation.messages.contracts import ContractPhase, Delivery, Lease, Out, Tab
 from federation.messages.messages import Results
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
-from gateway.scheduler.model.delegation import Errand
+from gateway.scheduler.model.delegation import Delegation
 from gateway.scheduler.model.effects import Charge
 from gateway.scheduler.model.events import JobSpec
 from policies.costs.pricelist import PriceNow
@@ -28,7 +28,7 @@ from policies.tariffs import Tariff
 
 
 @dataclass(slots=True)
-class Bundle:
+class SaleBundle:
     """A forward under own numbers: `base` stands for task `first`; `left` are in flight."""
 
     base: int
@@ -48,7 +48,7 @@ class Sale:
     pool: str
     price: Tariff
     slots: int
-    phase: Phase
+    phase: ContractPhase
     until_s: MonoS  # of the quote, then of the hold
     job: str = ""
     handle: int = 0
@@ -61,8 +61,8 @@ class Sale:
     spent_nanos: int = 0  # of its grant's cost limit
     owed_nanos: int = 0  # of tasks that were reported together, and are delivered one by one
     next_number: int = 0
-    bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
-    order: list[Bundle] = field(default_factory=list)  # by own numbers, and so by epoch too
+    bundles: dict[int, SaleBundle] = field(default_factory=dict)  # by epoch
+    order: list[SaleBundle] = field(default_factory=list)  # by own numbers, and so by epoch too
     kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
     unbilled: list[Delivery] = field(default_factory=list)
     # Request → the epoch that its buyer asked for; None if the buyer did not ask.
@@ -79,7 +79,7 @@ class Sale:
     @property
     def is_live(self) -> bool:
         """Whether its tasks may run."""
-        return self.phase in (Phase.OPEN, Phase.CLOSING)
+        return self.phase in (ContractPhase.OPEN, ContractPhase.CLOSING)
 
     def agrees(self, commit: deals.Commit) -> bool:
         """Whether a commit of its buyer has the quoted terms."""
@@ -92,7 +92,7 @@ class Sale:
     # --- the limits of its grant ---------------------------------------------------------------
 
     @property
-    def errand(self) -> Errand | None:
+    def errand(self) -> Delegation | None:
         """The errand that its buyer has granted; None where nothing of it runs."""
         given = self.spec.given if self.spec else None
         return given.errand if given is not None else None
@@ -123,21 +123,21 @@ class Sale:
 
     # --- own numbers and its buyer's -----------------------------------------------------------
 
-    def add(self, epoch: int, first: int, count: int) -> Bundle:
+    def add(self, epoch: int, first: int, count: int) -> SaleBundle:
         """Give the next own numbers to the tasks of a forward."""
-        bundle = Bundle(self.next_number, epoch, first, count, count)
+        bundle = SaleBundle(self.next_number, epoch, first, count, count)
         self.next_number += count
         self.bundles[epoch] = bundle
         self.order.append(bundle)
         return bundle
 
-    def bundle_of(self, number: int) -> Bundle | None:
+    def bundle_of(self, number: int) -> SaleBundle | None:
         """Return the bundle that has an own number."""
         at = bisect_right(self.order, number, key=lambda each: each.base) - 1
         bundle = self.order[at] if at >= 0 else None
         return bundle if bundle and number < bundle.base + bundle.count else None
 
-    def parts(self, first: int, stop: int) -> Iterator[tuple[Bundle, int, int]]:
+    def parts(self, first: int, stop: int) -> Iterator[tuple[SaleBundle, int, int]]:
         """Yield the own numbers [first, stop) by bundle, as numbers still."""
         while first < stop:
             bundle = self.bundle_of(first)
@@ -156,7 +156,7 @@ class Sale:
         shift = bundle.base - bundle.first
         return tuple((low + shift, high + shift) for low, high in forward.left.within(first, stop))
 
-    def take(self, bundle: Bundle, low: int, high: int) -> Range | None:
+    def take(self, bundle: SaleBundle, low: int, high: int) -> Range | None:
         """Count the own numbers [low, high) of a bundle as back; return its buyer's task numbers.
 
         None when they are not out any more.
@@ -168,7 +168,7 @@ class Sale:
         self._forget(bundle, high - low)
         return first, stop
 
-    def _forget(self, bundle: Bundle, count: int) -> None:
+    def _forget(self, bundle: SaleBundle, count: int) -> None:
         """Note that so many of a bundle's tasks are no longer in flight."""
         bundle.left -= count
         if bundle.left <= 0:
@@ -224,7 +224,9 @@ class Sale:
 def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     """Return a contract of an earlier run: nothing of it runs, deliveries are owed."""
     price = booked_tariff(row)
-    sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, MonoS(0.0))
+    sale = Sale(
+        row.contract, row.site, None, row.pool, price, row.slots, ContractPhase.LAPSED, MonoS(0.0)
+    )
     for each in postings:
         if each.state == "pending":
             sale.tab.deliver(each.delivery)

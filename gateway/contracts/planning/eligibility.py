@@ -14,14 +14,14 @@ from gateway.contracts.model.dealing import Permits
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
-from policies.placement.asks import House
-from policies.placement.feasibility import Profile, Terms, check_jurisdiction, check_sites
+from policies.placement.asks import Preferences
+from policies.placement.feasibility import PlacementTerms, Profile, check_jurisdiction, check_sites
 from policies.placement.market import Candidate, Market
-from policies.placement.placement import Offer
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 
-class Reach:
+class SiteEligibility:
     """Decides which other sites may run this site's jobs; most of it answers
     `gateway.scheduler.model.elsewhere`.
 
@@ -40,7 +40,7 @@ class Reach:
         self,
         site: str,
         broker: Broker,
-        house: House,
+        house: Preferences,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
         market: Market,
@@ -54,11 +54,11 @@ class Reach:
         self._market = market
         self._was_refused = was_refused
 
-    def terms(self, spec: JobSpec) -> Terms:
+    def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""
         wishes = spec.wishes
         may_leave = self._broker.entitling.may_leave(spec.work)
-        return Terms(
+        return PlacementTerms(
             need=spec.need,
             project=spec.project,
             trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
@@ -75,7 +75,7 @@ class Reach:
     def suits(self, spec: JobSpec, pool: str) -> bool:
         """Whether a pool of this site lies where a job's user lets it run."""
         terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
-        offer = Offer(f"{self._site}/{pool}", pool, facts.tags, "", "")
+        offer = CapacityOffer(f"{self._site}/{pool}", pool, facts.tags, "", "")
         here = Profile(self._site, True, offer, (), facts.jurisdiction, "", None, True)
         return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
 
@@ -97,7 +97,7 @@ class Reach:
         terms = self.terms(job.spec)
         return any(self._able(replace(terms, barred=terms.barred | job.unfit)))
 
-    def _able(self, terms: Terms) -> Iterator[Candidate]:
+    def _able(self, terms: PlacementTerms) -> Iterator[Candidate]:
         """Yield the known pools of other sites that may run jobs on these terms."""
         verdicts = self._market.verdicts(terms)
         return (each for each in self._others() if verdicts[each.number] is None)
@@ -105,7 +105,7 @@ class Reach:
     def _others(self) -> Iterator[Candidate]:
         return (each for each in self._market.candidates if not each.is_own)
 
-    def is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
+    def is_unheard(self, spec: JobSpec, terms: PlacementTerms) -> bool:
         """Whether a site that a job may go to has not shown its pools yet."""
         if spec.hops_left < 1:
             return False
@@ -152,7 +152,7 @@ class Reach:
             if not each.is_deserted(utc_s) and not self._was_refused(spec, *each.key)
         ]
 
-    def relays(self, spec: JobSpec, terms: Terms) -> list[str]:
+    def relays(self, spec: JobSpec, terms: PlacementTerms) -> list[str]:
         """Return the sites, by name, that may know sites that this one does not."""
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []

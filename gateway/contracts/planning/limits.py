@@ -11,7 +11,7 @@ from typing import Final
 
 from federation.clocks import MonoS, UtcS
 from federation.reasons import Reason
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
@@ -113,7 +113,7 @@ class LimitWatch:
         outcome: receives the resulting events.
     """
 
-    def __init__(self, judge: Judge, outcome: Outcome) -> None:
+    def __init__(self, judge: Judge, outcome: Consequences) -> None:
         self._judge = judge
         self._outcome = outcome
         self._troubles: dict[str, _Trouble] = {}
@@ -125,7 +125,7 @@ class LimitWatch:
             if trouble is not None:
                 del self._troubles[job.id]
                 if trouble.is_told:
-                    self._outcome.happened(events.LimitsUnmet(job.id, ""))
+                    self._outcome.happened(events.JobLimitsUnmet(job.id, ""))
             return
         if trouble is None:
             trouble = self._troubles[job.id] = _Trouble(mono_s)
@@ -139,7 +139,7 @@ class LimitWatch:
         if job.spec.wishes.whole:
             failure = "budget" if unmet.reason is Reason.COST_LIMIT else "deadline"
         text = f"of the remaining tasks, {unmet.text}"
-        self._outcome.happened(events.LimitsUnmet(job.id, text, failure))
+        self._outcome.happened(events.JobLimitsUnmet(job.id, text, failure))
 
     def tidy(self, jobs: Container[str]) -> None:
         """Forget jobs that no longer exist."""

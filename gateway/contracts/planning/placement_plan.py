@@ -12,11 +12,11 @@ from federation.clocks import UtcS
 from federation.reasons import NEVER, Reason
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.purchase import Purchase
-from gateway.contracts.planning.eligibility import Reach
+from gateway.contracts.planning.eligibility import SiteEligibility
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
-from policies.placement.asks import House
-from policies.placement.decisions import Decision, Why
+from policies.placement.asks import Preferences
+from policies.placement.decisions import Decision, DecisionReason
 from policies.placement.estimates import affords
 from policies.placement.market import Key, Market
 from policies.placement.ranking import lots
@@ -25,7 +25,7 @@ from policies.placement.ranking import lots
 CONTRACTS_PER_POOL_MAX: Final = 8
 
 
-class Places:
+class PlacementPlan:
     """Applies plans within the current contracts.
 
     Args:
@@ -41,10 +41,10 @@ class Places:
         self,
         site: str,
         broker: Broker,
-        house: House,
+        house: Preferences,
         market: Market,
         purchases: Purchases,
-        reach: Reach,
+        reach: SiteEligibility,
     ) -> None:
         self._site = site
         self._broker = broker
@@ -60,7 +60,9 @@ class Places:
         """
         if decision.plan is None:
             # No visible pool can run it, but a site with a contract may know one.
-            is_hopeful = decision.why is Why.NOBODY and not self.is_too_dear(job, decision)
+            is_hopeful = decision.why is DecisionReason.NOBODY and not self.is_too_dear(
+                job, decision
+            )
             live = self._purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
@@ -85,7 +87,7 @@ class Places:
 
     def to_ask(self, job: Job, decision: Decision) -> list[Key]:
         """Return the sites to ask for a quote: those of the plan without enough contracts."""
-        if decision.why is Why.NOBODY:
+        if decision.why is DecisionReason.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self._purchases.live(job.id)}
             resting, chance = self._purchases.resting, lots(job.id)
@@ -135,7 +137,7 @@ class Places:
         once it opens. A pool that has refused work of this kind does not count. Neither does a pool
         without a slot for a long time: it may never have one again, and the job would wait forever.
         """
-        if decision.why is not Why.NOBODY:
+        if decision.why is not DecisionReason.NOBODY:
             return False  # checked first, because there may be thousands of refusals
         hopes = [each for each in decision.refused if each[1].reason not in NEVER]
         is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)

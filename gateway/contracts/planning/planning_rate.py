@@ -21,7 +21,7 @@ JUDGED_PLANS: Final = 12
 JOBS_A_LOOK: Final = 50
 
 
-class Looks:
+class PlanningRateLimit:
     """Counts plans, each of which looks at our own pools and at all candidates.
 
     Args:

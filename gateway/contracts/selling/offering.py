@@ -16,7 +16,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from federation.reasons import Reason
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Permits
@@ -25,7 +25,7 @@ from gateway.contracts.model.sale import Sale
 from gateway.contracts.selling.shortfalls import Shortfalls
 from gateway.contracts.selling.showing import cold_slots, waiting
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model.delegation import Notary, NotGranted, check_ask
+from gateway.scheduler.model.delegation import GrantSigner, NotGranted, check_ask
 from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import BadJob, check_spec
 from gateway.scheduler.model.jobs import Worker
@@ -38,7 +38,9 @@ from policies.tariffs import Extras, Tariff
 
 UNMEASURED_S: Final = 1.0  # see Offering._slots_paid
 # Contracts whose slots are used by the buyer, or were just offered to it.
-TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
+TAKEN: Final = frozenset(
+    {ContractPhase.QUOTED, ContractPhase.HELD, ContractPhase.OPEN, ContractPhase.CLOSING}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Offering:
         broker: Broker,
         rules: DealRules,
         permits: Permits,
-        notary: Notary,
+        notary: GrantSigner,
         sales: Mapping[tuple[str, str], Sale],
         decide: Callable[..., Decision],
         suits: Callable[[JobSpec, str], bool],
@@ -123,7 +125,7 @@ class Offering:
 
     def held_slots(self, pool: str) -> int:
         """Return the slots of a pool that are held for uncommitted contracts."""
-        held = (each for each in self._sales.values() if each.phase is Phase.HELD)
+        held = (each for each in self._sales.values() if each.phase is ContractPhase.HELD)
         return sum(each.slots for each in held if each.pool == pool)
 
     def promised(self, pool: str) -> int:

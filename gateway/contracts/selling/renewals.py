@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from federation.clocks import MonoS
 from federation.messages import deals
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.model.sale import Sale
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Renewals:
         outcome: takes the messages to buyers.
     """
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Consequences) -> None:
         self._outcome = outcome
         self._stamps = 0
         self.asked: dict[int, Renewal] = {}
@@ -44,7 +44,7 @@ class Renewals:
             sale.asked_at_s = mono_s
         until_s = max(sale.lease.until_s for sale in sales)
         self.asked[self._stamps] = Renewal(buyer, mono_s, until_s, contracts)
-        self._outcome.say(buyer, Side.BUYER, deals.Renew(self._stamps, contracts))
+        self._outcome.say(buyer, PeerSide.BUYER, deals.Renew(self._stamps, contracts))
 
     def granted(
         self,

@@ -21,14 +21,14 @@ from typing import Any, Final
 from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Lease, Move, Phase, Verdict, move
+from federation.messages.contracts import ContractPhase, Lease, Move, Verdict, move
 from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJob, Results
 from federation.messages.registry import FromSeller, GatewayMessage, Receiver
 from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
-from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Outcome
+from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Consequences
 from gateway.contracts.model.quotations import allowed_nanos, booked_terms
 from gateway.contracts.model.sale import Sale, former_sale
 from gateway.contracts.selling.idle_holds import IdleHolds
@@ -37,12 +37,12 @@ from gateway.contracts.selling.names import Names
 from gateway.contracts.selling.offering import Offered, Offering
 from gateway.contracts.selling.renewals import Renewals
 from gateway.contracts.selling.stopping import Stopping
-from gateway.contracts.selling.unsettled import Unsettled
+from gateway.contracts.selling.unsettled import UnsettledResults
 from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import NO_CHARGE, Charge, Side
+from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide
 from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.scheduler.model.ports import PortKind
 
@@ -70,7 +70,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         rules: DealRules,
         offering: Offering,
         sales: dict[tuple[str, str], Sale],
-        outcome: Outcome,
+        outcome: Consequences,
         handles: Iterator[int],
     ) -> None:
         self._site = site
@@ -87,7 +87,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self.renewals = Renewals(outcome)
         self._stopping = Stopping(site, broker, rules)
         self._billed_s = self._mono_s = MonoS(0.0)
-        self._unsettled = Unsettled(rules.unsettled_bytes_max)
+        self._unsettled = UnsettledResults(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
         self.names = Names(sales)
@@ -100,10 +100,10 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         super().hear(buyer, message, mono_s, utc_s)
 
     def _say(self, sale: Sale, message: FromSeller) -> None:
-        self._outcome.say(sale.buyer, Side.BUYER, message)
+        self._outcome.say(sale.buyer, PeerSide.BUYER, message)
 
     def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
-        self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
+        self._outcome.say(buyer, PeerSide.BUYER, deals.Decline(contract, code, reason))
 
     @handles(deals.AskQuote)
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, mono_s: MonoS, utc_s: UtcS) -> None:
@@ -133,7 +133,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             return
         answer = self._offering.answer(buyer, ask, utc_s)
         if isinstance(answer, deals.Decline):
-            self._outcome.say(buyer, Side.BUYER, answer)
+            self._outcome.say(buyer, PeerSide.BUYER, answer)
         else:
             self._quote(buyer, answer, mono_s)
 
@@ -141,7 +141,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         quoted = [
             each
             for each in self.sales.values()
-            if each.buyer == buyer and each.phase is Phase.QUOTED
+            if each.buyer == buyer and each.phase is ContractPhase.QUOTED
         ]
         if len(quoted) >= QUOTES_MAX:
             raise ProtocolError(f"more than {QUOTES_MAX:,} quotes are unanswered")
@@ -153,7 +153,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             pool=quote.pool,
             price=offered.price,
             slots=quote.slots,
-            phase=Phase.QUOTED,
+            phase=ContractPhase.QUOTED,
             until_s=mono_s + self._rules.valid_s,
         )
         self._say(sale, quote)
@@ -171,7 +171,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
-        if sale.phase is not Phase.QUOTED:
+        if sale.phase is not ContractPhase.QUOTED:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: the hold is too late")
         if not self._offering.can_hold(sale, utc_s):
             self._drop(sale)
@@ -194,7 +194,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             raise ProtocolError(
                 f"contract {sale.contract}: the terms of the commit differ from the quote"
             )
-        if sale.phase is not Phase.HELD:
+        if sale.phase is not ContractPhase.HELD:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         least_s = self._rules.lease_min_s
         if not least_s <= message.lease_s <= LEASE_MAX_S:
@@ -334,14 +334,14 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
-        if sale.phase is Phase.HELD:
+        if sale.phase is ContractPhase.HELD:
             sale.idle_s = mono_s - sale.held_at_s
-        if sale.phase in (Phase.HELD, Phase.OPEN) and not sale.next_number:
+        if sale.phase in (ContractPhase.HELD, ContractPhase.OPEN) and not sale.next_number:
             self._idle_holds.gave_back(sale.buyer, sale.held_at_s, sale.idle_s, mono_s)
-        if sale.phase in (Phase.QUOTED, Phase.HELD):
+        if sale.phase in (ContractPhase.QUOTED, ContractPhase.HELD):
             self._expire(sale)
             return
-        if sale.phase is Phase.OPEN:
+        if sale.phase is ContractPhase.OPEN:
             sale.phase = move(sale.phase, Move.CLOSE)
             self._outcome.happened(events.JobClosed(sale.handle, sale.job, sale.next_number))
 
@@ -370,7 +370,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         """Request a function that a worker lacks from the buyer of its contract."""
         sale = self._by_handle.get(handle)
         if sale is not None:
-            self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest))
+            self._outcome.say(sale.buyer, PeerSide.BUYER, NeedFunction(digest))
 
     @property
     def functions(self) -> set[bytes]:
@@ -516,9 +516,9 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         if is_billing:
             self._billed_s = mono_s
         for sale in list(self.sales.values()):
-            if sale.phase in (Phase.QUOTED, Phase.HELD):
+            if sale.phase in (ContractPhase.QUOTED, ContractPhase.HELD):
                 if mono_s >= sale.until_s:
-                    if sale.phase is Phase.HELD:
+                    if sale.phase is ContractPhase.HELD:
                         self._idle_holds.ran_out(sale.buyer, mono_s)
                     self._expire(sale)
                 continue
@@ -532,7 +532,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             # An ending contract goes on until its running tasks have ended: so does its lease.
             if sale.is_live and sale.lease.is_due(sale.asked_at_s, mono_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
-            if sale.phase is Phase.LAPSED and sale.was_told:
+            if sale.phase is ContractPhase.LAPSED and sale.was_told:
                 self._release(sale, mono_s)
             if is_billing:
                 self._bill(sale)
@@ -615,10 +615,14 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
 
     def _end(self, sale: Sale, utc_s: UtcS) -> None:
         """Forget a contract under which nothing is out and nothing is owed."""
-        if sale.phase not in (Phase.CLOSING, Phase.LAPSED) or sale.out or sale.tab.pending:
+        if (
+            sale.phase not in (ContractPhase.CLOSING, ContractPhase.LAPSED)
+            or sale.out
+            or sale.tab.pending
+        ):
             return
-        state = "lapsed" if sale.phase is Phase.LAPSED else "settled"
-        if sale.phase is Phase.CLOSING:
+        state = "lapsed" if sale.phase is ContractPhase.LAPSED else "settled"
+        if sale.phase is ContractPhase.CLOSING:
             self._outcome.happened(events.ClientGone(sale.handle))
         sale.phase = move(sale.phase, Move.SETTLE)
         self._outcome.write(records.ContractEnded(sale.contract, "sell", state, utc_s))
@@ -634,7 +638,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
     def buyer_came(self, buyer: str) -> None:
         """Repeat messages in a buyer's new session: earlier ones may not have arrived."""
         for sale in self.sales.values():
-            if sale.buyer == buyer and sale.phase not in (Phase.QUOTED, Phase.HELD):
+            if sale.buyer == buyer and sale.phase not in (ContractPhase.QUOTED, ContractPhase.HELD):
                 sale.was_told = False  # it may ask for that once more, when it has read its books
                 self._tell_again(sale)
 

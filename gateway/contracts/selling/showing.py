@@ -10,10 +10,10 @@ from federation.clocks import UtcS
 from federation.messages.adverts import (
     START_MAX_S,
     WINDOWS_MAX,
+    AdvertisedWindow,
     PoolAdvert,
     SiteAdvert,
     TagPrice,
-    Window,
 )
 from gateway.config.pools import PoolFacts
 from gateway.scheduler.broker import Broker
@@ -187,7 +187,7 @@ def _for_whom(
     ahead = _allowed_ahead(broker, name, work, pool.slots_total, utc_s)
     slots = ahead[0].slots if ahead else 0
     free = min(pool.slots_free, _free(broker, work, name, pool.slots_free))
-    windows: tuple[Window, ...] = ()
+    windows: tuple[AdvertisedWindow, ...] = ()
     if name in broker.occupancy.pools:
         free = min(free, broker.occupancy.slots_free(name, work.whose))
         windows = () if len(ahead) == 1 else _windows_shown(pool, broker, ahead, utc_s)
@@ -254,7 +254,7 @@ def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
 
 def _windows_shown(
     pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: UtcS
-) -> tuple[Window, ...]:
+) -> tuple[AdvertisedWindow, ...]:
     """Return the windows of an advert, cached while rules and prices stay: each plan asks."""
     prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
     key = ahead, pool.price_nanos
@@ -270,7 +270,7 @@ def _windows_shown(
 
 def _windows(
     ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: UtcS = UtcS(-inf)
-) -> Iterator[Window]:
+) -> Iterator[AdvertisedWindow]:
     """Yield the future times with slots, each with its price; as many as an advert may have."""
     left = WINDOWS_MAX
     changes: list[UtcS] = []
@@ -292,7 +292,7 @@ def _windows(
             nanos = now_nanos
             if prices is not None:
                 nanos = prices.prices.public_nanos(from_s, prices.level)
-            yield Window(from_s, until_s, each.slots, nanos)
+            yield AdvertisedWindow(from_s, until_s, each.slots, nanos)
             left -= 1
 
 

@@ -17,7 +17,7 @@ POSTING_BYTES: Final = 300  # of one whose results are not kept any more
 
 
 @dataclass(slots=True)
-class Unsettled:
+class UnsettledResults:
     """The bytes kept for each buyer; over `bytes_max` it is full, until half of that."""
 
     bytes_max: int

@@ -22,14 +22,14 @@ from federation.messages.slices import AskSlice, Slice, amount
 from federation.reasons import Reason
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.model.purchase import shown
 from gateway.contracts.slices.lending import PASSING, Wants, calendar, start_ms
 from gateway.ledger.db.budgets.records import SliceHeld
-from gateway.scheduler.model.budget_accounts import Purses, Spent
-from gateway.scheduler.model.effects import Side
-from policies.calendar.periods import Span, read_zone
-from policies.costs.budgets import Budget, Purse
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
+from gateway.scheduler.model.effects import PeerSide
+from policies.calendar.periods import PeriodLength, read_zone
+from policies.costs.budgets import Budget, BudgetAccount
 from policies.parties import read_party
 
 AGAIN_S: Final = 0.25  # between two requests, while the owner gives enough
@@ -45,15 +45,15 @@ RENEWALS: Final = 3  # requests in the time for which a slice lasts
 
 
 @dataclass(slots=True)
-class Account:
+class SliceAccount:
     """This site's account of another's budget. A former one has no purse, only its spending.
 
     `until_s` and `asked_at_s` are monotonic.
     """
 
     kept: SliceHeld
-    purse: Purse | None
-    spent: Spent | None = None  # of a former one
+    purse: BudgetAccount | None
+    spent: BudgetSpent | None = None  # of a former one
     since_ms: int = 0  # likewise
     granted: int = 0
     returned: int = 0
@@ -109,18 +109,18 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
         outcome: takes requests, and the records to store before them.
     """
 
-    def __init__(self, purses: Purses, boot: int, outcome: Outcome) -> None:
+    def __init__(self, purses: BudgetAccounts, boot: int, outcome: Consequences) -> None:
         self._purses = purses
         self._boot = boot
         self._outcome = outcome
-        self._accounts: list[Account] = []
+        self._accounts: list[SliceAccount] = []
 
     @property
     def owners(self) -> set[str]:
         """The sites whose budgets this site spends from."""
         return {each.kept.owner for each in self._accounts}
 
-    def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: UtcS) -> None:
+    def recover(self, spent: Mapping[SliceHeld, BudgetSpent], utc_s: UtcS) -> None:
         """Take up accounts that are not closed, and open new ones.
 
         `spent` is the spending under each, by the books.
@@ -128,18 +128,18 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
         found = {(each.owner, each.budget): each for each in spent if self._is_ours(each)}
         for row in spent:
             if found.get((row.owner, row.budget)) != row:
-                period = Purse(former_budget(row), utc_s)
-                self._accounts.append(Account(row, None, spent[row], start_ms(period)))
+                period = BudgetAccount(former_budget(row), utc_s)
+                self._accounts.append(SliceAccount(row, None, spent[row], start_ms(period)))
         for purse in self._purses.own.values():
             if purse.budget.owner:
                 kept = found.get((purse.budget.owner, purse.budget.name))
-                self._accounts.append(Account(kept or self._open(purse, utc_s), purse))
+                self._accounts.append(SliceAccount(kept or self._open(purse, utc_s), purse))
 
     def _is_ours(self, row: SliceHeld) -> bool:
         purse = self._purses.own.get(row.budget)
         return purse is not None and row == held_of(purse, row.account)
 
-    def _open(self, purse: Purse, utc_s: UtcS) -> SliceHeld:
+    def _open(self, purse: BudgetAccount, utc_s: UtcS) -> SliceHeld:
         kept = held_of(purse, round(utc_s * 1000))
         self._outcome.write(kept, durable=True)
         return kept
@@ -154,7 +154,9 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
             else:
                 self._tick(account, account.purse, mono_s, utc_s)
 
-    def _tick(self, account: Account, purse: Purse, mono_s: MonoS, utc_s: UtcS) -> None:
+    def _tick(
+        self, account: SliceAccount, purse: BudgetAccount, mono_s: MonoS, utc_s: UtcS
+    ) -> None:
         purse.turn(utc_s)
         purse.is_open = mono_s < account.until_s
         if account.early and start_ms(purse) >= account.early_ms:
@@ -192,10 +194,10 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
             most if is_busy and (is_short or account.granted) else 0,
             account.wanted if is_short else 1,
         )
-        spent = Spent(purse.total_nanos, purse.spent_nanos)
+        spent = BudgetSpent(purse.total_nanos, purse.spent_nanos)
         self._say(account, calendar(purse), spent, start_ms(purse), wants, mono_s)
 
-    def _tell_former(self, account: Account, mono_s: MonoS) -> None:
+    def _tell_former(self, account: SliceAccount, mono_s: MonoS) -> None:
         """Report the spending of an account whose budget this site no longer spends from."""
         # Work that has run on since then is held in the new purse: until that has room, this one
         # pays.
@@ -217,9 +219,9 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
 
     def _say(
         self,
-        account: Account,
+        account: SliceAccount,
         where: tuple[str, str],
-        spent: Spent,
+        spent: BudgetSpent,
         since_ms: int,
         wants: Wants,
         mono_s: MonoS,
@@ -232,7 +234,7 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
         self._outcome.harden()
         self._outcome.say(
             kept.owner,
-            Side.SELLER,
+            PeerSide.SELLER,
             AskSlice(
                 *(kept.budget, kept.account, self._boot, account.number, kept.unit, *where),
                 returned=str(account.returned),
@@ -263,7 +265,7 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
                 self._heard(account, message, granted, returned, left)
 
     def _heard(
-        self, account: Account, message: Slice, granted: int, returned: int, left: int
+        self, account: SliceAccount, message: Slice, granted: int, returned: int, left: int
     ) -> None:
         if account.purse is not None and message.since_ms > start_ms(account.purse):
             account.early += max(0, granted - account.granted)
@@ -286,7 +288,7 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
             purse.refused_nanos = left + 1  # smaller needs may still have room
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
-    def lasts_s(self, purse: Purse, mono_s: MonoS) -> float | None:
+    def lasts_s(self, purse: BudgetAccount, mono_s: MonoS) -> float | None:
         """Return how long a budget's slice may be used; None: the budget is this site's own."""
         for account in self._accounts:
             if account.purse is purse:
@@ -294,7 +296,7 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
         return None
 
 
-def held_of(purse: Purse, account: int) -> SliceHeld:
+def held_of(purse: BudgetAccount, account: int) -> SliceHeld:
     """Return an account of another site's budget, as it is stored."""
     budget = purse.budget
     where = (budget.owner, budget.name, account, budget.unit, str(budget.party))
@@ -303,6 +305,6 @@ def held_of(purse: Purse, account: int) -> SliceHeld:
 
 def former_budget(row: SliceHeld) -> Budget:
     """Return the budget of a stored account, as it was configured when that was opened."""
-    span = None if row.span == EVER else Span(row.span)
+    span = None if row.span == EVER else PeriodLength(row.span)
     zone = read_zone(row.zone)
     return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)

@@ -20,11 +20,11 @@ from federation.messages.slices import AskSlice, Slice, amount
 from federation.reasons import Reason
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.ledger.db.budgets.records import SliceLent
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.effects import Side
-from policies.costs.budgets import Purse
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.effects import PeerSide
+from policies.costs.budgets import BudgetAccount
 
 ACCOUNTS_MAX: Final = 20  # of one site and budget: one that was written off and opened anew is two
 # A slice may be written off when its holder was silent for so many times the slice's duration.
@@ -47,7 +47,7 @@ class Wants(NamedTuple):
 
 
 @dataclass(slots=True)
-class Share:
+class LentShare:
     """One holder's share of a budget of this site, since it opened its account; see SliceLent."""
 
     budget: str
@@ -105,10 +105,10 @@ class Share:
         return SliceLent(**(plain | {key: str(plain[key]) for key in AMOUNTS}))
 
 
-def share_of(row: SliceLent) -> Share:
+def share_of(row: SliceLent) -> LentShare:
     """Return a share from its stored row."""
     plain: dict[str, Any] = asdict(row)
-    return Share(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
+    return LentShare(**(plain | {key: int(plain[key]) for key in AMOUNTS}))
 
 
 class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
@@ -119,10 +119,12 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         outcome: takes answers, and the records to store before them.
     """
 
-    def __init__(self, purses: Purses, outcome: Outcome) -> None:
+    def __init__(self, purses: BudgetAccounts, outcome: Consequences) -> None:
         self._purses = purses
         self._outcome = outcome
-        self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by budget, site and account
+        self._shares: dict[
+            str, dict[tuple[str, int], LentShare]
+        ] = {}  # by budget, site and account
 
     def recover(self, rows: Iterable[SliceLent], utc_s: UtcS) -> None:
         """Take up the slices that were given out before a restart."""
@@ -133,7 +135,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
                 found[row.site, row.account] = share_of(row)
         self.tick(utc_s)
 
-    def of(self, budget: str) -> list[Share]:
+    def of(self, budget: str) -> list[LentShare]:
         """Return the shares of a budget, by site."""
         found = self._shares.get(budget, {})
         return [found[key] for key in sorted(found)]
@@ -158,7 +160,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             self._answer(site, message, None, purse, code, reason)
             return
         if share is None:
-            share = Share(message.budget, message.unit, site, message.account)
+            share = LentShare(message.budget, message.unit, site, message.account)
             share.period_ms = start_ms(purse)
         before = share.granted, share.returned, share.spent
         share.merge(message, is_same_calendar=calendar(purse) == (message.span, message.zone))
@@ -173,7 +175,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             self._outcome.write(share.record(), durable=True)
         self._answer(site, message, share, purse, code, reason)
 
-    def _give(self, purse: Purse, share: Share, wants: Wants) -> tuple[str, str]:
+    def _give(self, purse: BudgetAccount, share: LentShare, wants: Wants) -> tuple[str, str]:
         """Give a holder the wanted amount, or a part; else return why not: code and sentence.
 
         It gets half of the free amount, or the amount kept free for it, so that the first to ask
@@ -225,18 +227,20 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
 
     # --- internals -----------------------------------------------------------------------------
 
-    def _owned(self, budget: str) -> Purse | None:
+    def _owned(self, budget: str) -> BudgetAccount | None:
         """Return a budget of this site that may be given out."""
         purse = self._purses.own.get(budget)
         is_ours = purse is not None and not purse.budget.owner and purse.budget.is_hard
         return purse if is_ours else None
 
-    def _share(self, site: str, message: AskSlice, purse: Purse | None) -> Share | None:
+    def _share(self, site: str, message: AskSlice, purse: BudgetAccount | None) -> LentShare | None:
         if purse is None or purse.budget.unit != message.unit:
             return None
         return self._shares.get(message.budget, {}).get((site, message.account))
 
-    def _objection(self, site: str, message: AskSlice, purse: Purse | None) -> tuple[str, str]:
+    def _objection(
+        self, site: str, message: AskSlice, purse: BudgetAccount | None
+    ) -> tuple[str, str]:
         """Return why a holder gets nothing, as code and sentence; empty: it may."""
         if purse is None or site not in purse.budget.sites:
             # A site without a right to a budget is not told whether it exists.
@@ -259,7 +263,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             )
         return "", ""
 
-    def _count(self, purse: Purse, utc_s: UtcS) -> None:
+    def _count(self, purse: BudgetAccount, utc_s: UtcS) -> None:
         """Recount the amounts of other sites in a budget's period."""
         purse.turn(utc_s)
         shares = self._shares.get(purse.budget.name, {}).values()
@@ -281,8 +285,8 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         self,
         site: str,
         message: AskSlice,
-        share: Share | None,
-        purse: Purse | None,
+        share: LentShare | None,
+        purse: BudgetAccount | None,
         code: str,
         reason: str,
     ) -> None:
@@ -296,15 +300,15 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             str(max(0, purse.left_nanos) if purse is not None and lasts else 0),
             *(code, reason[:300]),
         )
-        self._outcome.say(site, Side.BUYER, answer)
+        self._outcome.say(site, PeerSide.BUYER, answer)
 
 
-def start_ms(purse: Purse) -> int:
+def start_ms(purse: BudgetAccount) -> int:
     """Return when a purse's period began, in milliseconds since 1970; 0: it has none."""
     return 0 if purse.period is None else round(purse.period.start_s * 1000)
 
 
-def calendar(purse: Purse) -> tuple[str, str]:
+def calendar(purse: BudgetAccount) -> tuple[str, str]:
     """Return the period and the zone of a budget, as they travel."""
     budget = purse.budget
     return (EVER if budget.span is None else budget.span.value), budget.zone.key

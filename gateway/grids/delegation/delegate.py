@@ -73,14 +73,14 @@ from gateway.grids.delegating import (
     Room,
 )
 from gateway.grids.delegation.estate import Estate, label_of
-from gateway.grids.delegation.parcels import Book, regroup
+from gateway.grids.delegation.parcels import ParcelBook, regroup
 from gateway.grids.kinds import open_engine, read_settings
 from gateway.sessions.conversation import Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import hide_memory, take_variable
-from gateway.worker.pieces import Terms
-from gateway.worker.slot.functions import Functions
+from gateway.worker.pieces import AssignmentTerms
+from gateway.worker.slot.functions import FunctionCache
 
 WATCH_S: Final = 0.05
 PULSE_SLOTS_MAX: Final = 200  # the number of a lot's slots that are shown
@@ -138,7 +138,7 @@ class Lot:
         self._engine = owner.engine
         self.number = number
         self.slots = slots
-        self.book = Book(f"{owner.settings.name}-{owner.life}-{number}", slots)
+        self.book = ParcelBook(f"{owner.settings.name}-{owner.life}-{number}", slots)
         self.is_ending = False
         self._is_draining = False
         self._said_bye = False
@@ -196,7 +196,7 @@ class Lot:
             span = [message.first, message.first + len(message.arguments)]
             self._gateway.post(Returned(message.assignment, [span]))
             return
-        terms = Terms(
+        terms = AssignmentTerms(
             *(message.assignment, message.job, message.function),
             *(message.timeout_s, message.prints),
         )
@@ -349,7 +349,7 @@ class Delegate:
         self._detaches = keeping is not None and keeping.detaches
         self._engine_scope = trio.CancelScope()
         self.estate = Estate()
-        self._functions = Functions()
+        self._functions = FunctionCache()
         self._put: set[bytes] = set()  # bodies that the engine has
         self._lots: dict[int, Lot] = {}
         self._next_lot = 0

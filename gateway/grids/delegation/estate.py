@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from federation.clocks import MonoS
 from gateway.grids.delegating import Done, Label
-from gateway.worker.pieces import Terms
+from gateway.worker.pieces import AssignmentTerms
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Left:
     outcome: Done | None = None
 
 
-def label_of(terms: Terms, first: int, arguments: Sequence[bytes]) -> Label:
+def label_of(terms: AssignmentTerms, first: int, arguments: Sequence[bytes]) -> Label:
     """Return the label of an assignment's tasks from `first` on."""
     return Label.of(
         *(terms.job, first, terms.function, arguments), *(terms.timeout_s, terms.prints)
@@ -64,7 +64,7 @@ class Estate:
         return left.outcome
 
     def find(
-        self, terms: Terms, first: int, arguments: Sequence[bytes]
+        self, terms: AssignmentTerms, first: int, arguments: Sequence[bytes]
     ) -> list[tuple[str, int, int]]:
         """Return the parcels of these tasks: (name, first task, the one after its last).
 

@@ -19,7 +19,7 @@ from federation.messages.messages import Report, Returned
 from federation.ranges import RangeSet
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.scheduler.model.durations import Durations
-from gateway.worker.pieces import Held, Piece, Terms, cut_out
+from gateway.worker.pieces import AgentBundle, AssignmentTerms, HeldAssignment, cut_out
 from gateway.worker.slot.channel import is_part
 
 PARCEL_S: Final = 0.5  # of work in a parcel, if the duration of a call is known
@@ -31,10 +31,10 @@ HUNG_S: Final = 30.0  # beyond the time limits of all its calls, a parcel is giv
 
 
 @dataclass(slots=True)
-class Sent:
+class SentParcel:
     """A piece at the engine, as a parcel. `begun_at_s`: when it was reported to be at work."""
 
-    piece: Piece
+    piece: AgentBundle
     begun_at_s: MonoS | None = None
     is_hung: bool = False
 
@@ -51,7 +51,7 @@ class _Recall:
     taken: RangeSet
 
 
-class Book:
+class ParcelBook:
     """The books of one lot.
 
     Args:
@@ -63,12 +63,12 @@ class Book:
     def __init__(self, lot: str, slots: int, result_bytes_max: int = 32 << 20) -> None:
         self.slots = slots
         self.result_bytes_max = result_bytes_max
-        self.held: dict[int, Held] = {}
-        self.sent: dict[str, Sent] = {}
+        self.held: dict[int, HeldAssignment] = {}
+        self.sent: dict[str, SentParcel] = {}
         self.known: set[bytes] = set()  # functions that are at the engine
         self._lot = lot
         self._parcels = 0
-        self._queue: deque[Piece] = deque()
+        self._queue: deque[AgentBundle] = deque()
         self._recalls: list[_Recall] = []
         self._durations = Durations()
 
@@ -86,7 +86,7 @@ class Book:
 
     def assign(
         self,
-        terms: Terms,
+        terms: AssignmentTerms,
         first: int,
         arguments: list[bytes],
         left: Iterable[tuple[str, int, int]] = (),
@@ -100,13 +100,13 @@ class Book:
         """
         if not arguments or terms.assignment in self.held:
             return
-        piece = Piece(terms, first, arguments)
-        self.held[terms.assignment] = Held(terms, RangeSet([(first, piece.stop)]))
+        piece = AgentBundle(terms, first, arguments)
+        self.held[terms.assignment] = HeldAssignment(terms, RangeSet([(first, piece.stop)]))
         at = first
         for name, low, high in left:
             if at < low:
                 self._queue.append(piece.cut(at, low))
-            self.sent[name] = Sent(piece.cut(low, high), begun_at_s=mono_s)
+            self.sent[name] = SentParcel(piece.cut(low, high), begun_at_s=mono_s)
             at = high
         if at < piece.stop:
             self._queue.append(piece.cut(at, piece.stop) if at > first else piece)
@@ -118,7 +118,7 @@ class Book:
             return parcels
         known = self.known
         waiting = sum(len(each.arguments) for each in self._queue if each.terms.function in known)
-        passed: list[Piece] = []
+        passed: list[AgentBundle] = []
         while waiting and len(self.sent) < AHEAD * self.slots:
             piece = self._queue.popleft()
             if piece.terms.function not in known:
@@ -133,10 +133,10 @@ class Book:
         self._queue.extendleft(reversed(passed))
         return parcels
 
-    def _parcel(self, piece: Piece) -> Parcel:
+    def _parcel(self, piece: AgentBundle) -> Parcel:
         self._parcels += 1
         name, terms = f"{self._lot}-{self._parcels}", piece.terms
-        self.sent[name] = Sent(piece)
+        self.sent[name] = SentParcel(piece)
         return Parcel(
             name,
             terms.job,
@@ -148,7 +148,7 @@ class Book:
             piece.first,
         )
 
-    def _parcel_tasks(self, piece: Piece, waiting: int) -> int:
+    def _parcel_tasks(self, piece: AgentBundle, waiting: int) -> int:
         task_s = self._durations.of(piece.terms.function)
         if piece.alone or task_s is None:
             return 1
@@ -222,7 +222,7 @@ class Book:
             piece.alone = True
         return self._back(name, piece, mono_s, was_begun=sent.begun_at_s is not None)
 
-    def _fail(self, piece: Piece, kind: str, text: str) -> list[Report]:
+    def _fail(self, piece: AgentBundle, kind: str, text: str) -> list[Report]:
         """Report tasks as failed, or as cancelled if a stop was requested."""
         cancelled = self.held[piece.terms.assignment].cancelled
         stopped = [piece.cut(*span) for span in cancelled.within(piece.first, piece.stop)]
@@ -232,10 +232,12 @@ class Book:
         self._settle(piece.terms.assignment, piece.first, piece.stop)
         return reports
 
-    def _back(self, name: str, piece: Piece, mono_s: MonoS, *, was_begun: bool) -> list[Report]:
+    def _back(
+        self, name: str, piece: AgentBundle, mono_s: MonoS, *, was_begun: bool
+    ) -> list[Report]:
         """Sort returned tasks: stopped on request, due to make room, recalled, or to be queued."""
         reports: list[Report] = []
-        kept: list[Piece] = []
+        kept: list[AgentBundle] = []
         assignment = piece.terms.assignment
         for at in range(piece.first, piece.stop):
             recall = None if was_begun else self._recall_of(name, assignment, at)
@@ -364,18 +366,18 @@ class Book:
         return names
 
 
-def _stops(held: Held, first: int, stop: int, mono_s: MonoS) -> bool:
+def _stops(held: HeldAssignment, first: int, stop: int, mono_s: MonoS) -> bool:
     """Whether any task of [first, stop) is to be stopped by now."""
     return any(low < stop and first < high and at <= mono_s * 1e9 for low, high, at in held.stops)
 
 
-def _failed(piece: Piece, kind: str, text: str) -> Report:
+def _failed(piece: AgentBundle, kind: str, text: str) -> Report:
     count = len(piece.arguments)
     failures: list[list[object]] = [[at, kind, text, b""] for at in range(count)]
     return Report(piece.terms.assignment, piece.first, [b""] * count, failures, [], 0, 0, 0)
 
 
-def _reports(piece: Piece, done: Done) -> Iterator[Report]:
+def _reports(piece: AgentBundle, done: Done) -> Iterator[Report]:
     """Yield reports of ended calls: in parts that fit into a message, time in proportion.
 
     A single result may be nearly as large as a message; a parcel has up to a thousand of them.

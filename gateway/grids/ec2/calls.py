@@ -44,7 +44,7 @@ _NO_CREDENTIALS: Final = (
 T = TypeVar("T")
 
 
-class Calls:
+class Ec2Calls:
     """The calls of a pool on EC2. Thread-safe."""
 
     def __init__(self, config: Ec2Config, attempts: int = ATTEMPTS) -> None:

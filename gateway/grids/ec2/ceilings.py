@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from gateway.grids.contract import Sighting, Stand
 from gateway.grids.ec2.prices import PriceBook
-from gateway.grids.ec2.seen import Instance
+from gateway.grids.ec2.seen import Ec2Instance
 from gateway.grids.ec2.settings import Ec2Config
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class InstanceRelease:
     """The release of an instance: `why`, and when it is terminated in any case (UTC)."""
 
     why: str
@@ -32,7 +32,7 @@ class Farewell:
 
 def surplus(
     config: Ec2Config,
-    shown: Iterable[Instance],
+    shown: Iterable[Ec2Instance],
     leaving: Collection[str],
     slots: Mapping[str, int],
     book: PriceBook,

@@ -30,8 +30,8 @@ from gateway.grids.contract import (
     check_order,
 )
 from gateway.grids.ec2 import faults
-from gateway.grids.ec2.calls import ATTEMPTS, Calls
-from gateway.grids.ec2.ceilings import Farewell, surplus
+from gateway.grids.ec2.calls import ATTEMPTS, Ec2Calls
+from gateway.grids.ec2.ceilings import InstanceRelease, surplus
 from gateway.grids.ec2.launching import (
     MARK_TAG,
     PILOTS_TAG,
@@ -47,10 +47,10 @@ from gateway.grids.ec2.launching import (
     user_data,
 )
 from gateway.grids.ec2.prices import (
-    Offer,
+    CeilingRoom,
+    InstanceOffer,
     PriceBook,
     PriceError,
-    Room,
     by_price,
     cheap_enough,
     read_file,
@@ -58,8 +58,8 @@ from gateway.grids.ec2.prices import (
     read_spot,
     within,
 )
-from gateway.grids.ec2.seen import Instance, read_instance, spend_nanos
-from gateway.grids.ec2.settings import Ec2Config, Market, Place
+from gateway.grids.ec2.seen import Ec2Instance, read_instance, spend_nanos
+from gateway.grids.ec2.settings import Ec2Config, Ec2Market, Place
 
 ORDER_MAX: Final = 500  # instances of one order
 ORDERS_MAX: Final = 30  # in a minute
@@ -112,13 +112,13 @@ class Ec2Grid:
     def __init__(self, config: Ec2Config, launch: Launch, attempts: int = ATTEMPTS) -> None:
         self._config = config
         self._launch = launch
-        self._calls = Calls(config, attempts)
+        self._calls = Ec2Calls(config, attempts)
         self._facts: _Facts | None = None
         self._started: dict[str, _Started] = {}
         self._templates: set[str] = set()
         self._listed: tuple[MonoS, Mapping[str, int]] | None = None
         self._spots: tuple[MonoS, Mapping[tuple[str, str], int]] | None = None
-        self._leaving: dict[str, Farewell] = {}
+        self._leaving: dict[str, InstanceRelease] = {}
         self._is_tidy = False
         self._said = ""
 
@@ -180,7 +180,7 @@ class Ec2Grid:
         kinds = ", ".join(sorted({each.kind for each in offers}))
         return f"EC2 in {config.region}: {kinds}, {config.market}{price} a slot-hour; {most}"
 
-    def _look(self) -> list[Instance]:
+    def _look(self) -> list[Ec2Instance]:
         """Return our instances, with the numbers that we know they have been given."""
         found = []
         for body in self._calls.instances(MARK_TAG, self._launch.mark):
@@ -195,7 +195,7 @@ class Ec2Grid:
             found.append(each)
         return found
 
-    def _hidden(self, shown: Collection[Instance]) -> Iterator[tuple[str, _Started]]:
+    def _hidden(self, shown: Collection[Ec2Instance]) -> Iterator[tuple[str, _Started]]:
         """Yield instances that we have started and EC2 does not show yet."""
         ids, mono_s = {each.id for each in shown}, MonoS(time.monotonic())
         for instance, each in list(self._started.items()):
@@ -233,7 +233,7 @@ class Ec2Grid:
             found.setdefault(sighting.name, sighting)
         return list(found.values())
 
-    def _keep_to_ceilings(self, shown: Sequence[Instance]) -> None:
+    def _keep_to_ceilings(self, shown: Sequence[Ec2Instance]) -> None:
         """Release instances that exceed the ceilings at present prices."""
         config, ids = self._config, {each.id for each in shown if not each.is_over}
         self._leaving = {one: each for one, each in self._leaving.items() if one in ids}
@@ -246,9 +246,9 @@ class Ec2Grid:
         if new:
             self._say(f"{len(new)} instances are released: {next(iter(new.values()))}")
             until_s = time.time() + config.over_ceiling_s
-            self._leaving |= {one: Farewell(why, until_s) for one, why in new.items()}
+            self._leaving |= {one: InstanceRelease(why, until_s) for one, why in new.items()}
 
-    def _end_late(self, shown: Sequence[Instance]) -> None:
+    def _end_late(self, shown: Sequence[Ec2Instance]) -> None:
         """Terminate instances whose grace period or time limit is over."""
         utc_s = time.time()
         late = [
@@ -317,7 +317,7 @@ class Ec2Grid:
                 raise GridFault(Blame.AGAIN, f"{fault}; retried next time") from None
             raise
 
-    def _take(self, order: Order, room: Room, answer: Mapping[str, Any]) -> None:
+    def _take(self, order: Order, room: CeilingRoom, answer: Mapping[str, Any]) -> None:
         """Name the started instances; raise a fault for missing ones."""
         kinds = {
             one: str(each.get("InstanceType", ""))
@@ -335,7 +335,7 @@ class Ec2Grid:
             text = f"{len(numbers)} of {order.pilots} instances were started: {room.why}"
             raise GridFault(Blame.ELSEWHERE, text)
 
-    def _name(self, shown: Sequence[Instance]) -> list[Instance]:
+    def _name(self, shown: Sequence[Ec2Instance]) -> list[Ec2Instance]:
         """Tag instances that have not been told their numbers, as their starter could not.
 
         Those of a former run without a number get free ones.
@@ -360,7 +360,7 @@ class Ec2Grid:
                 self._say(f"{len(ours)} instances could not be tagged with their names: {fault}")
         return list(named.values())
 
-    def _is_untold(self, each: Instance) -> bool:
+    def _is_untold(self, each: Ec2Instance) -> bool:
         known = self._started.get(each.id)
         is_told = each.number is not None if known is None else known.is_told
         return not is_told and not each.is_over
@@ -475,7 +475,7 @@ class Ec2Grid:
             raise GridFault(Blame.NEVER, f"launch template {name} has no image: set `image`")
         return found
 
-    def _offers(self, shape: Shape) -> list[Offer]:
+    def _offers(self, shape: Shape) -> list[InstanceOffer]:
         """Return the possible rentals for pilots of a shape, the cheapest first."""
         facts = self._load()
         fit = {
@@ -493,7 +493,7 @@ class Ec2Grid:
             )
         book = self._book(is_needed=self._config.has_price_ceiling)
         return by_price(
-            Offer(kind, place, each.slots, self._price_of(book, kind, place.zone))
+            InstanceOffer(kind, place, each.slots, self._price_of(book, kind, place.zone))
             for kind, each in fit.items()
             for place in facts.places
         )
@@ -502,27 +502,31 @@ class Ec2Grid:
         """Return the most that an instance may cost in an hour; None: unknown."""
         market = self._config.market
         prices = []
-        if market is not Market.ON_DEMAND:
+        if market is not Ec2Market.ON_DEMAND:
             prices.append(book.price_nanos(kind, zone, is_spot=True))
-        if market is not Market.SPOT:
+        if market is not Ec2Market.SPOT:
             prices.append(book.price_nanos(kind, zone, is_spot=False))
         known = [each for each in prices if each is not None]
         return max(known) if len(known) == len(prices) else None
 
     def _room(
-        self, offers: Sequence[Offer], wanted: int, shown: Sequence[Instance], hidden: int = 0
-    ) -> Room:
+        self,
+        offers: Sequence[InstanceOffer],
+        wanted: int,
+        shown: Sequence[Ec2Instance],
+        hidden: int = 0,
+    ) -> CeilingRoom:
         """Return the room below the ceilings for a number of instances."""
         config = self._config
         offers = cheap_enough(offers, config.max_price_nanos)
         if not offers:
-            return Room(0, (), "no instance is available for max_price")
+            return CeilingRoom(0, (), "no instance is available for max_price")
         there = sum(not each.is_over for each in shown) + hidden
         left: int | None = None
         if config.max_spend_nanos is not None:
             spend = spend_nanos(shown, self._book(is_needed=True))
             if spend is None:
-                return Room(
+                return CeilingRoom(
                     0,
                     (),
                     "max_spend_per_hour can't be checked: the price of running instances is "
@@ -554,7 +558,7 @@ class Ec2Grid:
         file = PriceBook(_currency(config.region))
         if config.prices != "live":
             file = read_file(Path(config.prices).read_text())
-            if file.spot or config.market is Market.ON_DEMAND:
+            if file.spot or config.market is Ec2Market.ON_DEMAND:
                 return file
         elif self._listed is None or mono_s - self._listed[0] > LIST_S:
             found: dict[str, int] = {}
@@ -562,7 +566,7 @@ class Ec2Grid:
                 found |= read_products(self._calls.products(kind), file.currency)
             self._listed = mono_s, found
         listed = file.on_demand if self._listed is None else self._listed[1]
-        if config.market is Market.ON_DEMAND:
+        if config.market is Ec2Market.ON_DEMAND:
             return PriceBook(file.currency, listed)
         if self._spots is None or mono_s - self._spots[0] > SPOT_S:
             self._spots = mono_s, read_spot(self._calls.spot_prices([*config.types]))

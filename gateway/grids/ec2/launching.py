@@ -21,8 +21,8 @@ from typing import Any, Final
 from federation.money import format_amount
 from gateway.base.interpreter import run_module
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
-from gateway.grids.ec2.prices import Offer
-from gateway.grids.ec2.settings import Ec2Config, Market
+from gateway.grids.ec2.prices import InstanceOffer
+from gateway.grids.ec2.settings import Ec2Config, Ec2Market
 
 MARK_TAG: Final = "gridfed:mark"
 LIMIT_TAG: Final = "gridfed:limit"  # in how many seconds it ends by itself
@@ -67,7 +67,7 @@ def user_data(
     """
     command = launch.command(NAME, shape, config.python)
     command[command.index("--slots") + 1] = SLOTS
-    if config.market is not Market.ON_DEMAND:
+    if config.market is not Ec2Market.ON_DEMAND:
         command += ["--interruptions", METADATA]
         command += ["--interruptions-s", f"{config.interruption_poll_s:g}"]
         command += ["--heed-rebalance"] if config.leave_on_rebalance else []
@@ -200,7 +200,12 @@ def template_name(mark: str, data: Mapping[str, Any]) -> str:
 
 
 def fleet_request(
-    config: Ec2Config, mark: str, order: Order, template: str, offers: Sequence[Offer], count: int
+    config: Ec2Config,
+    mark: str,
+    order: Order,
+    template: str,
+    offers: Sequence[InstanceOffer],
+    count: int,
 ) -> dict[str, Any]:
     """Return CreateFleet's parameters for `count` instances of an order.
 

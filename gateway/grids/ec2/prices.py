@@ -53,7 +53,7 @@ class PriceBook:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class InstanceOffer:
     """Possible rentals of instances of one type in one place.
 
     A fleet of spot and on-demand instances has the higher of the two prices.
@@ -71,7 +71,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CeilingRoom:
     """The part of an order that fits below the ceilings.
 
     Attributes:
@@ -81,11 +81,11 @@ class Room:
     """
 
     instances: int
-    offers: tuple[Offer, ...]
+    offers: tuple[InstanceOffer, ...]
     why: str = ""
 
 
-def by_price(offers: Iterable[Offer]) -> list[Offer]:
+def by_price(offers: Iterable[InstanceOffer]) -> list[InstanceOffer]:
     """Sort by the price of a slot-hour, the cheapest first; those without a price last."""
     return sorted(
         offers,
@@ -100,7 +100,7 @@ def by_price(offers: Iterable[Offer]) -> list[Offer]:
     )
 
 
-def cheap_enough(offers: Iterable[Offer], most_nanos: int | None) -> list[Offer]:
+def cheap_enough(offers: Iterable[InstanceOffer], most_nanos: int | None) -> list[InstanceOffer]:
     """Return the offers whose slot-hour costs no more than `most_nanos`; None: all."""
     if most_nanos is None:
         return list(offers)
@@ -110,8 +110,8 @@ def cheap_enough(offers: Iterable[Offer], most_nanos: int | None) -> list[Offer]
 
 
 def within(
-    offers: Sequence[Offer], wanted: int, instances_left: int, nanos_left: int | None
-) -> Room:
+    offers: Sequence[InstanceOffer], wanted: int, instances_left: int, nanos_left: int | None
+) -> CeilingRoom:
     """Return how many of the wanted instances may be started, and of which offers.
 
     As many instances as possible; and then of as many offers as possible: the most expensive are
@@ -122,24 +122,24 @@ def within(
         nanos_left: below the ceiling of spend per hour; None: there is none.
     """
     if instances_left <= 0:
-        return Room(0, (), "max_instances is reached")
+        return CeilingRoom(0, (), "max_instances is reached")
     count = min(wanted, instances_left)
     why = "max_instances would be exceeded" if count < wanted else ""
     if nanos_left is None:
-        return Room(count, tuple(by_price(offers)), why)
+        return CeilingRoom(count, tuple(by_price(offers)), why)
     # The ceiling applies to the instance's price, not the slot's.
     priced = [each for each in offers if each.price_nanos is not None]
     if not priced:
-        return Room(0, (), "no price is known, so max_spend_per_hour can't be checked")
+        return CeilingRoom(0, (), "no price is known, so max_spend_per_hour can't be checked")
     prices = sorted({each.price_nanos or 0 for each in priced})
     fit = [(_times(nanos_left, nanos, count), nanos) for nanos in prices]
     best, dearest = max(fit)  # the largest number, and the highest price among equals
     if best <= 0:
-        return Room(0, (), "any instance would exceed max_spend_per_hour")
+        return CeilingRoom(0, (), "any instance would exceed max_spend_per_hour")
     if best < count:
         why = "max_spend_per_hour would be exceeded"
     allowed = [each for each in priced if (each.price_nanos or 0) <= dearest]
-    return Room(best, tuple(by_price(allowed)), why)
+    return CeilingRoom(best, tuple(by_price(allowed)), why)
 
 
 def _times(nanos_left: int, price_nanos: int, most: int) -> int:

@@ -41,7 +41,7 @@ _REASONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class Ec2Instance:
     """One of our instances.
 
     Attributes:
@@ -88,7 +88,7 @@ class Instance:
         return self.reason[:200] or f"EC2 reports the state {self.state}"
 
 
-def read_instance(body: Mapping[str, Any]) -> Instance:
+def read_instance(body: Mapping[str, Any]) -> Ec2Instance:
     """Parse an instance of DescribeInstances."""
     instance, tags = str(body["InstanceId"]), tags_of(body)
     told = tags.get(PILOTS_TAG)
@@ -96,7 +96,7 @@ def read_instance(body: Mapping[str, Any]) -> Instance:
     reason = body.get("StateReason") or {}
     limit = tags.get(LIMIT_TAG, "")
     launched_s = launched.timestamp() if isinstance(launched, datetime) else 0.0
-    return Instance(
+    return Ec2Instance(
         id=instance,
         order=tags.get(ORDER_TAG, ""),
         number=number_in(told, instance) if told else None,
@@ -110,7 +110,7 @@ def read_instance(body: Mapping[str, Any]) -> Instance:
     )
 
 
-def spend_nanos(instances: Iterable[Instance], book: PriceBook) -> int | None:
+def spend_nanos(instances: Iterable[Ec2Instance], book: PriceBook) -> int | None:
     """Return the hourly cost of billed instances; None: a price is unknown."""
     total = 0
     for each in instances:

@@ -43,7 +43,7 @@ _ID: Final = re.compile(r"[a-zA-Z0-9/_.:@+=,()\[\] -]{1,128}", re.ASCII)
 _TAG: Final = re.compile(r"[A-Za-z0-9+=.,_:@-]{1,128}", re.ASCII)
 
 
-class Market(StrEnum):
+class Ec2Market(StrEnum):
     """The payment of instances."""
 
     ON_DEMAND = "on-demand"
@@ -87,7 +87,7 @@ class Ec2Config:
     security_groups: tuple[str, ...] = ()
     key_name: str = ""
     instance_profile: str = ""
-    market: Market = Market.ON_DEMAND
+    market: Ec2Market = Ec2Market.ON_DEMAND
     spot_share: float = 1.0
     strategy: str = STRATEGIES[0]
     max_spend_nanos: int | None = None
@@ -125,7 +125,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
     template, image = _text(table, "launch_template"), _text(table, "image")
     if not template and not image:
         raise KnobError("requires image, or a launch_template that has one")
-    market = choice("market", table.get("market", Market.ON_DEMAND), tuple(Market))
+    market = choice("market", table.get("market", Ec2Market.ON_DEMAND), tuple(Ec2Market))
     types = _types(table.get("instance_types"))
     places = _places(table)
     if len(types) * len(places) > POOLS_MAX:
@@ -147,8 +147,8 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         security_groups=_texts(table, "security_groups", _ID, PLACES_MAX),
         key_name=_text(table, "key_name"),
         instance_profile=_text(table, "instance_profile"),
-        market=Market(market),
-        spot_share=_spot_share(table, Market(market)),
+        market=Ec2Market(market),
+        spot_share=_spot_share(table, Ec2Market(market)),
         strategy=choice("strategy", table.get("strategy", STRATEGIES[0]), STRATEGIES),
         max_spend_nanos=spend_nanos,
         max_price_nanos=price_nanos,
@@ -236,12 +236,12 @@ def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
     )
 
 
-def _spot_share(table: Mapping[str, Any], market: Market) -> float:
-    if market is Market.MIXED:
+def _spot_share(table: Mapping[str, Any], market: Ec2Market) -> float:
+    if market is Ec2Market.MIXED:
         return float(number("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
     if "spot_share" in table:
         raise KnobError('spot_share requires market = "mixed"')
-    return 1.0 if market is Market.SPOT else 0.0
+    return 1.0 if market is Ec2Market.SPOT else 0.0
 
 
 def _ceilings(table: Mapping[str, Any]) -> tuple[int | None, int | None, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gateway.scheduler.model.jobs import Worker
-from policies.placement.placement import FrozenTags, Offer, Tags, TagValue
+from policies.placement.placement import CapacityOffer, FrozenTags, Tags, TagValue
 
 KINDS_MAX: Final = 100  # of pilots, the most that are remembered
 
@@ -21,13 +21,13 @@ class Carried:
     """The known offers of one pool's pilots."""
 
     def __init__(self) -> None:
-        self._alike: dict[_Key, Offer] = {}  # each kind once: thousands are alike
-        self._here: dict[int, Offer] = {}  # by worker, its kind
-        self._tried: dict[_Key, Offer] = {}  # of pilots ordered in this run of the site
+        self._alike: dict[_Key, CapacityOffer] = {}  # each kind once: thousands are alike
+        self._here: dict[int, CapacityOffer] = {}  # by worker, its kind
+        self._tried: dict[_Key, CapacityOffer] = {}  # of pilots ordered in this run of the site
 
     def see(self, workers: Iterable[tuple[Worker, bool]]) -> None:
         """Take in the workers that are here and ready; each with whether it was ordered lately."""
-        here: dict[int, Offer] = {}
+        here: dict[int, CapacityOffer] = {}
         for worker, is_tried in workers:
             kind = self._here.get(worker.handle)
             if kind is None:
@@ -44,7 +44,7 @@ class Carried:
         """Trust the promise again: the operator may have fixed hosts or table."""
         self._tried.clear()
 
-    def offers(self, promised: Offer | None) -> list[Offer]:
+    def offers(self, promised: CapacityOffer | None) -> list[CapacityOffer]:
         """Return the offers of pilots, present and future, each kind once."""
         found = {id(each): each for each in (*self._here.values(), *self._tried.values())}
         if not found and promised is not None:

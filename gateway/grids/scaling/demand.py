@@ -6,23 +6,23 @@ from math import ceil, inf
 from typing import Final
 
 from federation.clocks import UtcS
-from gateway.grids.scaling.room import Room
+from gateway.grids.scaling.room import PoolRoom
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.quotas.occupancy import is_reserved
-from policies.access.claims import Seats
+from policies.access.claims import ReservedSlots
 from policies.placement.asks import Objective
-from policies.placement.autoscaling import Work, haste
+from policies.placement.autoscaling import PoolWork, haste
 from policies.placement.estimates import TASK_MIN_S
-from policies.placement.placement import Need, Offer, counted, judge
+from policies.placement.placement import CapacityOffer, Need, counted, judge
 
 # Another site's claim of a task's duration counts up to this limit, until it is measured.
 CLAIM_MAX_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PilotShape:
     """The properties of a pool's pilots.
 
     Attributes:
@@ -32,7 +32,7 @@ class Shape:
         limit_s: the time after which its grid stops it; None: it doesn't.
     """
 
-    offers: Sequence[Offer]
+    offers: Sequence[CapacityOffer]
     slots: int = 1
     start_s: float = 0.0
     limit_s: float | None = None
@@ -53,7 +53,7 @@ class Shape:
                 found = max(found, min(self.slots, *holds) if holds else self.slots)
         return found
 
-    def _holds(self, offer: Offer, name: str, amount: float) -> int:
+    def _holds(self, offer: CapacityOffer, name: str, amount: float) -> int:
         has = offer.tags[name]  # a number, or it would have been refused
         return int(has / amount + 1e-9) if amount else self.slots
 
@@ -78,10 +78,10 @@ def demand(
     task_s_unknown: float,
     objective: Objective,
     *,
-    shape: Shape,
+    shape: PilotShape,
     slots_max: int,
     is_dry: bool = False,
-) -> Work:
+) -> PoolWork:
     """Return the work of a pool: the tasks that plans have placed there, and those of its workers.
 
     A plan gives a pool only tasks that no idle slot, and no peer, would do sooner or cheaper, so
@@ -101,11 +101,11 @@ def demand(
             that other slots of ours would not do before a pilot could be started.
     """
     if broker.draining:
-        return Work()
+        return PoolWork()
     tasks, slot_s, weighed_s, spread, least_s = 0, 0.0, 0.0, 0, inf
     stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[UtcS, int, float]] = []
-    room = Room(broker, pool, slots_max, utc_s, utc_s + shape.start_s)
+    room = PoolRoom(broker, pool, slots_max, utc_s, utc_s + shape.start_s)
     kept, booked = _kept(broker, pool, utc_s, utc_s + shape.start_s)
     for job, placed in _waiting(broker, pool, room, kept, booked, is_dry=is_dry):
         mean_s = broker.durations.of(job.spec.function)
@@ -131,7 +131,7 @@ def demand(
             due.append((job.spec.wishes.deadline_s, wide, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
     running, idle, running_s = _running(broker, pool, shape, utc_s)
-    return Work(
+    return PoolWork(
         *(tasks + running, slot_s + running_s, running_s, tuple(sorted(due)), mean),
         owed=_owed(broker, pool, shape, room.may_begin),
         spread=spread + idle,
@@ -144,7 +144,13 @@ def demand(
 
 
 def _waiting(
-    broker: Broker, pool: str, room: Room, kept: int, booked: Sequence[Seats], *, is_dry: bool
+    broker: Broker,
+    pool: str,
+    room: PoolRoom,
+    kept: int,
+    booked: Sequence[ReservedSlots],
+    *,
+    is_dry: bool,
 ) -> Iterator[tuple[Job, int]]:
     """Yield the jobs that may begin in a pool, with the number of their tasks queued for it.
 
@@ -160,7 +166,7 @@ def _waiting(
             yield job, placed
 
 
-def _running(broker: Broker, pool: str, shape: Shape, utc_s: UtcS) -> tuple[int, int, float]:
+def _running(broker: Broker, pool: str, shape: PilotShape, utc_s: UtcS) -> tuple[int, int, float]:
     """Return the tasks of a pool's workers, slots idle because of them, and slot-seconds left."""
     tasks, idle, left_s = 0, 0, 0.0
     for worker in broker.workers.values():
@@ -171,7 +177,7 @@ def _running(broker: Broker, pool: str, shape: Shape, utc_s: UtcS) -> tuple[int,
     return tasks, idle, left_s
 
 
-def _kept_idle(worker: Worker, shape: Shape) -> int:
+def _kept_idle(worker: Worker, shape: PilotShape) -> int:
     """Return how many slots of a worker idle because its tasks hold its counted resources."""
     idle = 0
     for each in worker.assignments.values():
@@ -181,7 +187,7 @@ def _kept_idle(worker: Worker, shape: Shape) -> int:
     return min(idle, max(0, worker.slots - worker.in_flight))
 
 
-def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:
+def _owed(broker: Broker, pool: str, shape: PilotShape, may_begin: Callable[[Job], bool]) -> int:
     """Return the sold slots that have tasks, if pilots could run those.
 
     Measured tasks must keep each slot at work for as long as a start takes: slots were sold on
@@ -223,13 +229,15 @@ def _task_s(job: Job, known_s: float | None, unknown_s: float, utc_s: UtcS) -> f
     return max(TASK_MIN_S, known_s or max(unknown_s, _has_run_s(job, utc_s)))
 
 
-def _kept(broker: Broker, pool: str, from_s: UtcS, until_s: UtcS) -> tuple[int, tuple[Seats, ...]]:
+def _kept(
+    broker: Broker, pool: str, from_s: UtcS, until_s: UtcS
+) -> tuple[int, tuple[ReservedSlots, ...]]:
     """Return the most booked slots without a task within a time span; and for whom."""
     found = broker.occupancy.pools.get(pool)
     if found is None:
         return 0, ()
     most = 0
-    seats: tuple[Seats, ...] = ()
+    seats: tuple[ReservedSlots, ...] = ()
     for span in found.rules.spans:
         if span.from_s <= until_s and from_s < span.until_s:
             booked = tuple(each for each in span.claims.reserved if each.is_booked)

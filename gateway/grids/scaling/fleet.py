@@ -19,7 +19,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
-from policies.placement.autoscaling import MINUTE_S, Past, Pilot, Stage
+from policies.placement.autoscaling import MINUTE_S, Pilot, PilotStage, ScalingHistory
 
 UNSEEN_S: Final = 60.0  # an order that the grid does not show after this time is made again, …
 TRIES_MAX: Final = 3  # … up to this many times in all
@@ -48,7 +48,7 @@ class AtWork:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownPilot:
     """A pilot that was ordered or found.
 
     Attributes:
@@ -65,7 +65,7 @@ class Known:
     asked_at_s: UtcS | None
     begun_at_s: UtcS
     since_s: UtcS
-    stage: Stage = Stage.QUEUED
+    stage: PilotStage = PilotStage.QUEUED
     sighting: Sighting | None = None
     alone_since_s: UtcS | None = None
     came_at_s: UtcS | None = None
@@ -98,7 +98,7 @@ class Fleet:
     """
 
     start_s: float
-    pilots: dict[str, Known] = field(default_factory=dict)
+    pilots: dict[str, KnownPilot] = field(default_factory=dict)
     orders: dict[str, Made] = field(default_factory=dict)
     starts: list[UtcS] = field(default_factory=list)
     stops: list[UtcS] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Fleet:
         names = order.names()
         self.orders[order.name] = Made(order, utc_s, set(names))
         for name in names:
-            self.pilots[name] = Known(order.shape.slots, utc_s, utc_s, utc_s)
+            self.pilots[name] = KnownPilot(order.shape.slots, utc_s, utc_s, utc_s)
         self.starts += [utc_s] * len(names)
 
     def refused(self, order: Order, fault: GridFault, utc_s: UtcS) -> None:
@@ -148,14 +148,14 @@ class Fleet:
             if known is not None and not known.is_let_go:
                 known.is_let_go = True
                 self.stops.append(utc_s)
-                _enter(known, Stage.DRAINING, utc_s)
+                _enter(known, PilotStage.DRAINING, utc_s)
 
     def taken_back(self, names: Iterable[str], utc_s: UtcS) -> None:
         """Note that drained pilots get work again."""
         for name in names:
             known = self.pilots[name]
             known.is_let_go = False
-            _enter(known, Stage.READY, utc_s)
+            _enter(known, PilotStage.READY, utc_s)
 
     # --- sightings -----------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Fleet:
         for name, sighting in shown.items():
             known = self.pilots.get(name)
             if known is None:  # of a former run, or given up too soon
-                known = Known(sighting.slots, None, utc_s, utc_s, is_proven=True)
+                known = KnownPilot(sighting.slots, None, utc_s, utc_s, is_proven=True)
                 self.pilots[name] = known
             known.sighting = sighting
         self._strike_off(shown.keys() | ended.keys() | workers.keys(), utc_s)
@@ -199,7 +199,7 @@ class Fleet:
                 text = f"the grid shows {there} of {made.order.pilots} accepted pilots"
                 self._give_up(made, text, utc_s)
 
-    def _advance(self, known: Known, worker: AtWork | None, utc_s: UtcS) -> None:
+    def _advance(self, known: KnownPilot, worker: AtWork | None, utc_s: UtcS) -> None:
         """Update a pilot that exists, by its sighting if there is any, or its worker."""
         stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
         is_alone = stand is Stand.RUNNING and worker is None
@@ -214,16 +214,16 @@ class Fleet:
             if known.is_proven:
                 self._works()
         if stand is Stand.ENDING or known.is_let_go:
-            _enter(known, Stage.DRAINING, utc_s)
+            _enter(known, PilotStage.DRAINING, utc_s)
         elif worker is not None:
-            _enter(known, Stage.READY, utc_s)
+            _enter(known, PilotStage.READY, utc_s)
         elif stand is Stand.QUEUED:
             known.begun_at_s = utc_s
-            _enter(known, Stage.QUEUED, utc_s)
+            _enter(known, PilotStage.QUEUED, utc_s)
         else:
-            _enter(known, Stage.STARTING, utc_s)
+            _enter(known, PilotStage.STARTING, utc_s)
 
-    def _came(self, known: Known, utc_s: UtcS) -> None:
+    def _came(self, known: KnownPilot, utc_s: UtcS) -> None:
         """Note that a pilot's worker has come, and learn the start time, less the grid's queue."""
         known.came_at_s = utc_s
         if not self._is_fleeting:
@@ -298,7 +298,7 @@ class Fleet:
         """Return running pilots whose worker has not come in time: to be stopped."""
         return [name for name, each in self.pilots.items() if self._is_silent(each, utc_s)]
 
-    def _is_silent(self, known: Known, utc_s: UtcS) -> bool:
+    def _is_silent(self, known: KnownPilot, utc_s: UtcS) -> bool:
         patience_s = max(DIAL_S, DIAL_STARTS * self.start_s)
         return known.alone_since_s is not None and utc_s - known.alone_since_s >= patience_s
 
@@ -307,7 +307,7 @@ class Fleet:
         return [
             name
             for name, each in self.pilots.items()
-            if each.stage is Stage.DRAINING and (name not in workers or not workers[name].busy)
+            if each.stage is PilotStage.DRAINING and (name not in workers or not workers[name].busy)
         ]
 
     def view(self, workers: Mapping[str, AtWork]) -> list[Pilot]:
@@ -315,7 +315,7 @@ class Fleet:
         found = []
         for name, each in self.pilots.items():
             since_s, busy, lost_s = each.since_s, 0, 0.0
-            if each.stage is Stage.READY:
+            if each.stage is PilotStage.READY:
                 worker = workers.get(name)
                 if worker is None:
                     busy = each.slots
@@ -334,7 +334,7 @@ class Fleet:
     def is_moving(self) -> bool:
         """Whether any pilot is starting or ending."""
         return bool(self.orders) or any(
-            each.stage is not Stage.READY for each in self.pilots.values()
+            each.stage is not PilotStage.READY for each in self.pilots.values()
         )
 
     def clock_set(self, by_s: float) -> None:
@@ -362,20 +362,20 @@ class Fleet:
     @property
     def slots_coming(self) -> int:
         """The slots of pilots that are queued or starting."""
-        on_the_way = Stage.QUEUED, Stage.STARTING
+        on_the_way = PilotStage.QUEUED, PilotStage.STARTING
         return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
 
-    def past(self, utc_s: UtcS) -> Past:
+    def past(self, utc_s: UtcS) -> ScalingHistory:
         """Return recent starts, stops and failures."""
         self.starts = [each for each in self.starts if each > utc_s - MINUTE_S]
         self.stops = [each for each in self.stops if each > utc_s - MINUTE_S]
-        return Past(
+        return ScalingHistory(
             *(self.start_s, self.starts, self.stops, self.failures, self.failed_at_s),
             barred=self.barred,
         )
 
 
-def _enter(known: Known, stage: Stage, utc_s: UtcS) -> None:
+def _enter(known: KnownPilot, stage: PilotStage, utc_s: UtcS) -> None:
     if known.stage is not stage:
         known.stage, known.since_s = stage, utc_s
 

@@ -21,7 +21,7 @@ from gateway.grids.contract import GridFault, GridKind, Launch
 from gateway.grids.delegating import Home
 from gateway.grids.delegation.engine_pool import EngineHome, EnginePool
 from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
-from gateway.grids.scaling.pool_controller import Expect, Keeper
+from gateway.grids.scaling.pool_controller import Expect, PoolController
 from gateway.scheduler.broker import Broker
 from gateway.trust.keys import write_private
 
@@ -38,7 +38,7 @@ def open_keepers(
     utc_s: Callable[[], UtcS],
     say: Callable[[str], None],
     reprice: Callable[[PoolConfig], None],
-) -> list[Keeper]:
+) -> list[PoolController]:
     """Open a keeper for each pool whose workers a grid starts.
 
     Args:
@@ -66,7 +66,7 @@ def open_keepers(
                 "[pool.scale] (docs/grids.md)"
             )
         keepers.append(
-            Keeper(
+            PoolController(
                 *(pool, grid, broker),
                 expect=expect,
                 utc_s=utc_s,
@@ -97,7 +97,7 @@ def open_engine_pools(
 async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
     """Check whether a delegating pool's engine is reachable, beside the process that serves it.
 
-    The result is that of Keeper.probe: steps and failure, and no pilot.
+    The result is that of PoolController.probe: steps and failure, and no pilot.
     """
     delegated, mark = pool.grid, mark_of(config, pool)
     assert isinstance(delegated, Delegated)

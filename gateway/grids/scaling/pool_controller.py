@@ -23,22 +23,22 @@ from gateway.base.clocks import mono_now
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Order, Provisioning, Sighting, Stand
 from gateway.grids.scaling.carried import Carried
-from gateway.grids.scaling.demand import Shape, demand
+from gateway.grids.scaling.demand import PilotShape, demand
 from gateway.grids.scaling.fleet import AtWork, Fleet, utc_of
 from gateway.grids.scaling.ordering import Ordering, Tidings, in_words
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Worker
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 from policies.placement.autoscaling import (
     NO_GROWTH,
-    Growth,
-    Orders,
-    Past,
     Pilot,
-    Rules,
-    Stage,
-    Work,
+    PilotStage,
+    PoolGrowth,
+    PoolWork,
+    ScalingHistory,
+    ScalingOrders,
+    ScalingRules,
     attend,
     growth,
     slots_max,
@@ -61,7 +61,7 @@ PROBE_S: Final = 60.0  # a tested pilot is kept so much longer than its tester w
 Expect = Callable[[events.Event], None]
 
 
-class Keeper:
+class PoolController:
     """Keeps the pilots of one pool.
 
     Args:
@@ -87,15 +87,15 @@ class Keeper:
         expect: Expect,
         utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
-        house: House,
+        house: Preferences,
         reprice: Callable[[PoolConfig], None] = lambda _: None,
     ) -> None:
         assert pool.scale is not None
         self.pool = pool
         self.grid = grid
         self.scale = pool.scale
-        self.decided = Orders(0)
-        self.work = Work()
+        self.decided = ScalingOrders(0)
+        self.work = PoolWork()
         self.fleet = Fleet(self.scale.start_s)
         self._broker = broker
         self._expect = expect
@@ -255,7 +255,7 @@ class Keeper:
             for name, until_s in self._kept.items()
             if name in self.fleet.pilots and name not in done and utc_s < until_s
         }
-        needed = {Stage.QUEUED: Stage.STARTING}
+        needed = {PilotStage.QUEUED: PilotStage.STARTING}
         return [
             replace(each, stage=needed.get(each.stage, each.stage), busy=max(1, each.busy))
             if each.name in self._kept
@@ -285,7 +285,7 @@ class Keeper:
         is_others = worker.drained_by != {events.Drainer.KEEPER}
         return not is_taken and not is_others and not self._ordering.was_told(worker.name)
 
-    def _shape(self, workers: Mapping[str, Worker]) -> Shape:
+    def _shape(self, workers: Mapping[str, Worker]) -> PilotShape:
         """Return the properties of a pilot, as known by now."""
         pilots = self.fleet.pilots
         self._carried.see(
@@ -294,7 +294,7 @@ class Keeper:
             if name in pilots and not each.draining
         )
         offers = self._carried.offers(self._promised)
-        return Shape(
+        return PilotShape(
             *(offers, self.rules.pilot_slots, self.fleet.start_s), self._ordering.walltime_s
         )
 
@@ -311,11 +311,11 @@ class Keeper:
             self._say(f"queued work; {why}")
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ScalingRules:
         """The owner's rules."""
         return self.scale.rules
 
-    def _past(self, utc_s: UtcS) -> Past:
+    def _past(self, utc_s: UtcS) -> ScalingHistory:
         tariff = self._broker.tariffs[self.pool.name]
         nanos, currency = self._ordering.charged or (tariff.price_nanos, tariff.currency)
         if currency != self.scale.currency:  # `hourly_cost` is in the scale's currency
@@ -362,7 +362,7 @@ class Keeper:
 
     def _carry_out(
         self,
-        orders: Orders,
+        orders: ScalingOrders,
         workers: Mapping[str, Worker],
         at_work: Mapping[str, AtWork],
         utc_s: UtcS,
@@ -468,7 +468,7 @@ class Keeper:
         """Drain workers that are released, or taken from us; also those that have reconnected."""
         for name, worker in workers.items():
             known = self.fleet.pilots.get(name)
-            is_over = known is not None and known.stage is Stage.DRAINING
+            is_over = known is not None and known.stage is PilotStage.DRAINING
             if (is_over or name in strangers) and not worker.draining:
                 self._expect(events.DrainAsked(worker.handle, on=True, by=events.Drainer.KEEPER))
                 if is_over:
@@ -496,10 +496,12 @@ class Keeper:
             self._awaited = awaited
             self._expect(events.PilotsAwaited(self.pool.name, awaited))
 
-    def _tell_growth(self, workers: Mapping[str, Worker], past: Past, utc_s: UtcS) -> None:
+    def _tell_growth(
+        self, workers: Mapping[str, Worker], past: ScalingHistory, utc_s: UtcS
+    ) -> None:
         there = sum(each.slots for each in workers.values() if not each.draining)
         there += sum(
-            each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
+            each.slots for each in self.fleet.pilots.values() if each.stage is PilotStage.DRAINING
         )
         found = NO_GROWTH
         if not self.trouble and not self.scale.dry_run:
@@ -517,7 +519,7 @@ class Keeper:
         """Return the state of the pool: its slots, the wanted number, and why."""
         utc_s = self._now()
         pilots = self.fleet.view(self._at_work(self._workers(), utc_s))
-        slots = dict.fromkeys(Stage, 0)
+        slots = dict.fromkeys(PilotStage, 0)
         for each in pilots:
             slots[each.stage] += each.slots
         rules, past = self.rules, self._past(utc_s)
@@ -551,7 +553,7 @@ class Keeper:
         self._say_it(f"pool {self.pool.name}: {text}")
 
 
-def _is_news(told: Growth | None, found: Growth) -> bool:
+def _is_news(told: PoolGrowth | None, found: PoolGrowth) -> bool:
     """Whether a pool's growth has changed; small changes of the start time do not count."""
     if told is None or told._replace(start_s=found.start_s) != found:
         return True

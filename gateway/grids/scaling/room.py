@@ -13,14 +13,14 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.quotas.occupancy import is_reserved
-from policies.access.entitlements import NO_WINDOW, Rule, room
-from policies.access.windows import Span, allowed
-from policies.parties import Whose
+from policies.access.entitlements import NO_WINDOW, EntitlementRule, room
+from policies.access.windows import WindowSpan, allowed
+from policies.parties import Owner
 
 _EVERYBODY: Final = ""  # the total of a rule, beside each of its users
 
 
-class Room:
+class PoolRoom:
     """The remaining slots of a pool, for one job after the other.
 
     The share of one job counts for the next. Of conditions that change until a pilot that is
@@ -38,12 +38,12 @@ class Room:
         self._broker, self._pool, self._slots_max, self._utc_s = broker, pool, slots_max, from_s
         rules = broker.occupancy.rules.get(pool)
         self._has_rules = rules is not None
-        self._spans: list[Span] = [
+        self._spans: list[WindowSpan] = [
             each
             for each in (rules.spans if rules is not None else ())
             if each.from_s <= until_s and from_s < each.until_s
         ]
-        self._most: dict[Whose, int] = {}
+        self._most: dict[Owner, int] = {}
         self._given: Counter[Hashable] = Counter()
 
     def take(self, job: Job, slots: int) -> int:
@@ -61,7 +61,7 @@ class Room:
             return True
         return self._most_of(job.spec.whose) > 0
 
-    def _most_of(self, whose: Whose) -> int:
+    def _most_of(self, whose: Owner) -> int:
         if whose not in self._most:
             spans = allowed(self._spans, whose, self._slots_max)
             self._most[whose] = max((each.slots for each in spans), default=0)
@@ -81,7 +81,7 @@ class Room:
             return slots
         verdict = entitling.verdict(job.work, self._pool)
 
-        def used(rule: Rule, who: str) -> int:
+        def used(rule: EntitlementRule, who: str) -> int:
             return entitling.slots_used(rule, who) + self._given[id(rule), who]
 
         windows = [each.named for each in self._spans] or [NO_WINDOW]

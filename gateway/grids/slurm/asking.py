@@ -25,7 +25,7 @@ WARN_MAX_S: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ArrayRequest:
     """One array of jobs.
 
     Attributes:
@@ -49,14 +49,14 @@ class Request:
 
 def request_of(
     settings: SlurmSettings, launch: Launch, order: Order, memory_mb: int = 0
-) -> Request:
+) -> ArrayRequest:
     """Return Slurm's request for an order that `check_order` has passed. Raises GridFault.
 
     Args:
         memory_mb: the request of a pilot whose shape has no memory; 0: none.
     """
     limit_min, warn_s = _times(settings, order.limit_s)
-    return Request(
+    return ArrayRequest(
         name=f"{job_start(launch.mark)}{order.name}",
         script=script_of(settings, launch, order),
         pilots=order.pilots,
@@ -105,7 +105,7 @@ def _times(settings: SlurmSettings, limit_s: float | None) -> tuple[int | None, 
     return limit_min, int(min(warn_s, WARN_PART * limit_min * 60))
 
 
-def sbatch_options(settings: SlurmSettings, request: Request) -> list[str]:
+def sbatch_options(settings: SlurmSettings, request: ArrayRequest) -> list[str]:
     """Return the options of sbatch, each one word."""
     given = {
         "job-name": request.name,
@@ -139,7 +139,7 @@ def _log(settings: SlurmSettings, name: str) -> str:
     return f"{settings.logs.rstrip('/')}/{name}.log" if settings.logs else "/dev/null"
 
 
-def rest_body(settings: SlurmSettings, request: Request, api: str) -> dict[str, Any]:
+def rest_body(settings: SlurmSettings, request: ArrayRequest, api: str) -> dict[str, Any]:
     """Return the body of slurmrestd's `job/submit`."""
     log = _log(settings, "%x.%a")
     job: dict[str, Any] = {
@@ -164,7 +164,7 @@ def rest_body(settings: SlurmSettings, request: Request, api: str) -> dict[str, 
     return {"script": request.script, "job": job | _as_v42(request)}
 
 
-def _as_v38(request: Request) -> dict[str, Any]:
+def _as_v38(request: ArrayRequest) -> dict[str, Any]:
     """It has no signal for the batch script alone: at its end a pilot only has KillWait."""
     given = {
         "nodes": [1, 1],
@@ -176,7 +176,7 @@ def _as_v38(request: Request) -> dict[str, Any]:
     return environment | {name: value for name, value in given.items() if value}
 
 
-def _as_v42(request: Request) -> dict[str, Any]:
+def _as_v42(request: ArrayRequest) -> dict[str, Any]:
     job: dict[str, Any] = {"minimum_nodes": 1, "maximum_nodes": 1}
     job["environment"] = [f"{name}={value}" for name, value in request.environment.items()]
     if request.memory_mb:

@@ -15,13 +15,19 @@ from typing import Any, Final
 import trio
 
 from gateway.grids.contract import Blame, GridFault
-from gateway.grids.slurm.asking import PLACES, Request, joined, sbatch_options
+from gateway.grids.slurm.asking import PLACES, ArrayRequest, joined, sbatch_options
 from gateway.grids.slurm.faults import GONE, fault_of
-from gateway.grids.slurm.listing import Node, Partition, parse, read_nodes, read_partition_lines
+from gateway.grids.slurm.listing import (
+    Partition,
+    SlurmNode,
+    parse,
+    read_nodes,
+    read_partition_lines,
+)
 from gateway.grids.slurm.memory import read_memory
 from gateway.grids.slurm.quotas import Quotas, read_quotas
 from gateway.grids.slurm.settings import SlurmSettings
-from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds, is_there
+from gateway.grids.slurm.way import ANSWER_BYTES_MAX, SlurmBounds, is_there
 
 IDS_MAX: Final = 100  # expressions in one scancel
 KEPT: Final = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "SLURM_JWT")
@@ -38,7 +44,7 @@ DENIED: Final = "access/permission denied"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutput:
     """The result of a command."""
 
     code: int
@@ -80,7 +86,7 @@ class Commands:
         said = await self._ask("squeue", "--json", "--me", "--states=all")
         return await trio.to_thread.run_sync(parse, said.out, "squeue's answer")
 
-    async def nodes(self) -> Sequence[Node]:
+    async def nodes(self) -> Sequence[SlurmNode]:
         """Return all nodes."""
         command = ["scontrol", "show", "nodes", "--json"]
         if await self._get_release() < SHOW_JSON_SINCE:
@@ -95,13 +101,13 @@ class Commands:
         said = await self._ask("scontrol", "--oneliner", "--all", "show", "partition")
         return read_partition_lines(said.out.decode(errors="replace"))
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> SlurmBounds:
         """Return the limits of its configuration."""
         said = await self._ask("scontrol", "show", "config")
         text = said.out.decode("latin-1")
         found = dict(BOUND.findall(text))
         enforced = set(found.get("AccountingStorageEnforce", "").lower().split(","))
-        return Bounds(
+        return SlurmBounds(
             _whole(found.get("MaxArraySize", "")),
             _whole(found.get("MaxJobCount", "")),
             has_quotas=bool(enforced & ENFORCING),
@@ -123,7 +129,7 @@ class Commands:
             lambda: read_quotas(text, uid, settings.account, qos, settings.partitions)
         )
 
-    async def expect(self, request: Request) -> float | None:
+    async def expect(self, request: ArrayRequest) -> float | None:
         """Return when such a job would begin."""
         said = await self._submit(request, "--test-only", TZ="UTC")
         found = EXPECTED.search(said.err)
@@ -134,7 +140,7 @@ class Commands:
         except ValueError:
             return None
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: ArrayRequest) -> None:
         """Submit an array."""
         await self._submit(request)
 
@@ -148,7 +154,7 @@ class Commands:
             if text or (said.code and not lines):
                 raise fault_of("scancel", text)
 
-    async def _submit(self, request: Request, *more: str, **variables: str) -> Said:
+    async def _submit(self, request: ArrayRequest, *more: str, **variables: str) -> CommandOutput:
         words = ["sbatch", *sbatch_options(self._settings, request), *more]
         ours = self._environment()
         environment: dict[str, str] = {name: ours[name] for name in GIVEN if name in ours}
@@ -174,7 +180,7 @@ class Commands:
                 )
         return self._uid
 
-    async def _ask(self, *words: str) -> Said:
+    async def _ask(self, *words: str) -> CommandOutput:
         said = await self._run(*words)
         if said.code:
             raise fault_of(words[0], said.err or said.out[:1000].decode(errors="replace"))
@@ -182,7 +188,7 @@ class Commands:
 
     async def _run(
         self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
-    ) -> Said:
+    ) -> CommandOutput:
         """Run a command. Raises GridFault if it fails to start, or times out."""
         settings, ours = self._settings, self._environment()
         command = [*settings.prefix, *words]
@@ -220,7 +226,9 @@ def _whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,10}", text, re.ASCII) else None
 
 
-async def _run(command: Sequence[str], text: bytes, environment: Mapping[str, str]) -> Said:
+async def _run(
+    command: Sequence[str], text: bytes, environment: Mapping[str, str]
+) -> CommandOutput:
     """Run a command to its end, with bounded output. Cancelled, it is killed."""
     out, err = bytearray(), bytearray()
     process = await trio.lowlevel.open_process(
@@ -243,7 +251,7 @@ async def _run(command: Sequence[str], text: bytes, environment: Mapping[str, st
             for stream in (process.stdin, process.stdout, process.stderr):
                 await stream.aclose()
     assert process.returncode is not None
-    return Said(process.returncode, bytes(out), err.decode(errors="replace"))
+    return CommandOutput(process.returncode, bytes(out), err.decode(errors="replace"))
 
 
 async def _feed(stream: trio.abc.SendStream, text: bytes) -> None:

@@ -31,15 +31,15 @@ from gateway.grids.contract import (
     Stand,
     check_order,
 )
-from gateway.grids.slurm.asking import Request, request_of
+from gateway.grids.slurm.asking import ArrayRequest, request_of
 from gateway.grids.slurm.commands import Commands
-from gateway.grids.slurm.listing import Node, Partition, read_jobs
+from gateway.grids.slurm.listing import Partition, SlurmNode, read_jobs
 from gateway.grids.slurm.memory import memory_of, read_amount_mb
 from gateway.grids.slurm.quotas import JOBS, SUBMITS, Quotas
 from gateway.grids.slurm.rest import SlurmRest
 from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import FORESEEN_S, Listing, job_start, look
-from gateway.grids.slurm.way import Bounds, Way, is_there
+from gateway.grids.slurm.way import SlurmBounds, SlurmInterface, is_there
 
 ARRAY_MAX: Final = 1_000  # Slurm's default, also if it can't be asked
 LOCK_S: Final = 0.02  # between two attempts to get the submission lock
@@ -71,7 +71,9 @@ class SlurmGrid:
         self._launch = launch
         self._utc_s = utc_s
         rest = settings.rest
-        self._way: Way = SlurmRest(settings, rest) if rest is not None else Commands(settings)
+        self._way: SlurmInterface = (
+            SlurmRest(settings, rest) if rest is not None else Commands(settings)
+        )
         self._made: OrderedDict[str, None] = OrderedDict()
         self._told_strays = False
         self._fit: int | None = None  # pilots of one order, after Slurm refused a larger one
@@ -190,7 +192,7 @@ class SlurmGrid:
 
     # --- helpers ---------------------------------------------------------------------------------
 
-    async def _submit(self, order: Order, request: Request) -> None:
+    async def _submit(self, order: Order, request: ArrayRequest) -> None:
         """Submit an array. After a limit was exceeded the next one is half as large.
 
         The remainder of a limit is not always known, and others use it meanwhile.
@@ -204,7 +206,7 @@ class SlurmGrid:
         if self._fit is not None:
             self._fit = 2 * self._fit if self._fit < ARRAY_MAX else None
 
-    async def _request(self, order: Order, bounds: Bounds) -> Request:
+    async def _request(self, order: Order, bounds: SlurmBounds) -> ArrayRequest:
         """Return Slurm's request for an order, with memory where Slurm would give a whole node."""
         memory_mb = 0
         if not order.shape.memory_bytes and bounds.counts_memory:
@@ -214,7 +216,11 @@ class SlurmGrid:
         return request_of(self._settings, self._launch, order, memory_mb)
 
     def _memory(
-        self, shape: Shape, bounds: Bounds, partitions: Sequence[Partition], nodes: Sequence[Node]
+        self,
+        shape: Shape,
+        bounds: SlurmBounds,
+        partitions: Sequence[Partition],
+        nodes: Sequence[SlurmNode],
     ) -> tuple[int, int]:
         """Return the requested and the charged memory of a pilot, in MB."""
         if shape.memory_bytes:
@@ -231,7 +237,9 @@ class SlurmGrid:
     def _cpus(self, shape: Shape) -> int:
         return shape.slots * self._settings.cpus_per_slot
 
-    def _limits(self, bounds: Bounds, partitions: Sequence[Partition], quotas: Quotas) -> Limits:
+    def _limits(
+        self, bounds: SlurmBounds, partitions: Sequence[Partition], quotas: Quotas
+    ) -> Limits:
         limit_s = self._settings.walltime_s
         if limit_s is None:
             given = [quotas.limit_s, *(each.limit_s for each in partitions)]
@@ -240,14 +248,14 @@ class SlurmGrid:
         most = max(1, min(each for each in known if each is not None))
         return Limits(most, self._settings.orders_max, limit_s, quotas.submits())
 
-    async def _quotas(self, bounds: Bounds, partitions: Sequence[Partition]) -> Quotas:
+    async def _quotas(self, bounds: SlurmBounds, partitions: Sequence[Partition]) -> Quotas:
         """Return the limits that apply to us. Among several partitions the QOS is unknown."""
         if not bounds.has_quotas:
             return Quotas()
         qos = [partitions[0].qos] if len(partitions) == 1 else []
         return await self._way.quotas([each for each in (*qos, self._settings.qos) if each])
 
-    async def _begins_s(self, request: Request) -> float | None:
+    async def _begins_s(self, request: ArrayRequest) -> float | None:
         """Return when the next pilot would begin, as far as it is known."""
         try:
             found = await self._way.expect(request)
@@ -265,7 +273,7 @@ class SlurmGrid:
             lambda: look(read_jobs(data, job_start(mark)), mark, self._utc_s(), per_slot)
         )
 
-    def _array_max(self, bounds: Bounds) -> int:
+    def _array_max(self, bounds: SlurmBounds) -> int:
         known = (self._settings.array_max, bounds.array_max, bounds.jobs_max)
         return max(1, min((each for each in known if each is not None), default=ARRAY_MAX))
 
@@ -281,13 +289,13 @@ class SlurmGrid:
                 raise GridFault(Blame.NEVER, text)
         return [by_name[name] for name in self._settings.partitions]
 
-    def _is_of_ours(self, node: Node) -> bool:
+    def _is_of_ours(self, node: SlurmNode) -> bool:
         wanted = set(self._settings.partitions)
         if "RESERVED" in node.states and not self._settings.reservation:
             return False  # the beneficiary of the reservation is unknown
         return not node.states & UNUSABLE and bool(node.partitions & wanted)
 
-    def _pilots_on(self, node: Node, shape: Shape, memory_mb: int) -> tuple[int, int]:
+    def _pilots_on(self, node: SlurmNode, shape: Shape, memory_mb: int) -> tuple[int, int]:
         """Return how many pilots of a shape fit on a node: now, and when it is empty."""
         needs = [(self._cpus(shape), node.cpus, node.cpus_taken)]
         needs += [(memory_mb, node.memory_mb, node.memory_taken_mb)] if memory_mb else []

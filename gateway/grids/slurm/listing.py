@@ -23,7 +23,7 @@ CUT: Final = "..."  # the end of a truncated list of tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SlurmJob:
     """A job, an array's task, or the pending part of an array.
 
     Attributes:
@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """A node. The taken amounts are those of all jobs there."""
 
     name: str
@@ -110,7 +110,7 @@ def release(data: Mapping[str, Any]) -> str:
     return said[:40] if isinstance(said, str) and said.isprintable() else ""
 
 
-def read_jobs(data: Mapping[str, Any], name_start: str) -> list[Job]:
+def read_jobs(data: Mapping[str, Any], name_start: str) -> list[SlurmJob]:
     """Return the jobs whose name has a prefix. Other jobs are not parsed any further."""
     return [
         _job(each)
@@ -119,7 +119,7 @@ def read_jobs(data: Mapping[str, Any], name_start: str) -> list[Job]:
     ]
 
 
-def read_nodes(data: Mapping[str, Any]) -> list[Node]:
+def read_nodes(data: Mapping[str, Any]) -> list[SlurmNode]:
     """Return all nodes."""
     return [_node(each) for each in _entries(data, "nodes")]
 
@@ -186,7 +186,7 @@ def read_tasks(text: str) -> tuple[tuple[int, ...], bool]:
 # --- one entry of each --------------------------------------------------------------------------
 
 
-def _job(entry: Mapping[str, Any]) -> Job:
+def _job(entry: Mapping[str, Any]) -> SlurmJob:
     job_id = _count(entry, "job_id")
     array_id = _count(entry, "array_job_id")
     task = _number(entry.get("array_task_id"))
@@ -195,7 +195,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
         tasks, is_cut = (int(task),), False
     code, signal = _exit(entry.get("exit_code"))
     limit = _number(entry.get("time_limit"))
-    return Job(
+    return SlurmJob(
         job_id=job_id,
         array_id=array_id or job_id,
         tasks=tasks,
@@ -225,10 +225,10 @@ def _exit(value: Any) -> tuple[int, int]:
     return status >> 8 & 0xFF, status & 0x7F
 
 
-def _node(entry: Mapping[str, Any]) -> Node:
+def _node(entry: Mapping[str, Any]) -> SlurmNode:
     partitions = entry.get("partitions")
     flags = entry.get("state_flags")
-    return Node(
+    return SlurmNode(
         name=_word(entry, "name"),
         states=_states(entry.get("state")) | _states(flags),
         partitions=frozenset(

@@ -15,12 +15,12 @@ import trio
 from gateway.base.secret_files import read_token
 from gateway.base.values import ConfigError
 from gateway.grids.contract import Blame, GridFault
-from gateway.grids.slurm.asking import Request, rest_body
+from gateway.grids.slurm.asking import ArrayRequest, rest_body
 from gateway.grids.slurm.faults import GONE, fault_of, hide, read_answer, submitted
-from gateway.grids.slurm.listing import Node, Partition, read_nodes, read_partitions, release
+from gateway.grids.slurm.listing import Partition, SlurmNode, read_nodes, read_partitions, release
 from gateway.grids.slurm.quotas import Quotas
-from gateway.grids.slurm.settings import Rest, SlurmSettings
-from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
+from gateway.grids.slurm.settings import RestSettings, SlurmSettings
+from gateway.grids.slurm.way import ANSWER_BYTES_MAX, SlurmBounds
 
 KILLS_AT_ONCE: Final = 8
 
@@ -28,7 +28,7 @@ KILLS_AT_ONCE: Final = 8
 class SlurmRest:
     """A cluster, queried by its slurmrestd."""
 
-    def __init__(self, settings: SlurmSettings, rest: Rest) -> None:
+    def __init__(self, settings: SlurmSettings, rest: RestSettings) -> None:
         self._settings = settings
         self._rest = rest
         self._token = ""  # as last read: it is hidden in all texts
@@ -48,7 +48,7 @@ class SlurmRest:
         """Return the known jobs."""
         return await self._ask("GET", "jobs")
 
-    async def nodes(self) -> Sequence[Node]:
+    async def nodes(self) -> Sequence[SlurmNode]:
         """Return all nodes."""
         return await trio.to_thread.run_sync(read_nodes, await self._ask("GET", "nodes"))
 
@@ -56,19 +56,19 @@ class SlurmRest:
         """Return all partitions."""
         return read_partitions(await self._ask("GET", "partitions"))
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> SlurmBounds:
         """Return the limits of its configuration."""
-        return Bounds()  # slurmrestd has no such query
+        return SlurmBounds()  # slurmrestd has no such query
 
     async def quotas(self, qos: Sequence[str]) -> Quotas:
         """Return the limits that apply to us."""
         return Quotas()  # nor one for their use
 
-    async def expect(self, request: Request) -> float | None:
+    async def expect(self, request: ArrayRequest) -> float | None:
         """Return when such a job would begin."""
         return None  # nor one for that
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: ArrayRequest) -> None:
         """Submit an array."""
         body = rest_body(self._settings, request, self._rest.api)
         hidden = request.environment.values()

@@ -53,7 +53,7 @@ _KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestSettings:
     """The access to slurmrestd.
 
     Attributes:
@@ -111,7 +111,7 @@ class SlurmSettings:
     options: tuple[tuple[str, str], ...] = ()
     conf: str = ""
     prefix: tuple[str, ...] = ()
-    rest: Rest | None = None
+    rest: RestSettings | None = None
     array_max: int | None = None
     orders_max: int = 30
     timeout_s: float = 30.0
@@ -157,7 +157,7 @@ def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
     )
 
 
-def _read_rest(table: Mapping[str, Any]) -> Rest | None:
+def _read_rest(table: Mapping[str, Any]) -> RestSettings | None:
     if "url" not in table:
         for key in ("api", "token_file", "user"):
             if key in table:
@@ -183,7 +183,7 @@ def _read_rest(table: Mapping[str, Any]) -> Rest | None:
             raise KnobError(
                 "slurmrestd over http requires token_file and user: see `scontrol token`"
             )
-    return Rest(url.rstrip("/"), api, token_file, user)
+    return RestSettings(url.rstrip("/"), api, token_file, user)
 
 
 def _check_url(url: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.grids.contract import PILOT_MARK, Sighting, Stand
-from gateway.grids.slurm.listing import Job
+from gateway.grids.slurm.listing import SlurmJob
 
 START: Final = "gridfed-"
 COMMENT: Final = "gridfed pilots="
@@ -106,7 +106,7 @@ def job_start(mark: str) -> str:
     return f"{START}{mark}."
 
 
-def look(jobs: Iterable[Job], mark: str, utc_s: UtcS, cpus_per_slot: int = 1) -> Listing:
+def look(jobs: Iterable[SlurmJob], mark: str, utc_s: UtcS, cpus_per_slot: int = 1) -> Listing:
     """Return our pilots among jobs, now.
 
     An order that was submitted twice, because the first answer was lost, counts once: the later
@@ -134,7 +134,7 @@ def look(jobs: Iterable[Job], mark: str, utc_s: UtcS, cpus_per_slot: int = 1) ->
     return Listing(tuple(by_name.values()), tuple(dict.fromkeys(strays)), frozenset(orders))
 
 
-def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
+def _unnamed(job: SlurmJob, named: set[tuple[int, int]]) -> list[int]:
     """Return the tasks that a truncated list omits, and that no other job names."""
     if not job.is_cut:
         return []
@@ -146,7 +146,7 @@ def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
 
 
 def sight(
-    job: Job, task: int, order: str, utc_s: UtcS, cpus_per_slot: int
+    job: SlurmJob, task: int, order: str, utc_s: UtcS, cpus_per_slot: int
 ) -> tuple[Sighting, bool]:
     """Return one task of an array as a pilot, and whether its job is a stray."""
     stand, fault, is_stray = stand_of(job)
@@ -165,7 +165,7 @@ def sight(
     ), is_stray
 
 
-def stand_of(job: Job) -> tuple[Stand, str, bool]:
+def stand_of(job: SlurmJob) -> tuple[Stand, str, bool]:
     """Return the state of a job, its reason, and whether it is to be cancelled."""
     states = job.states
     if states & ENDING:
@@ -185,7 +185,7 @@ def stand_of(job: Job) -> tuple[Stand, str, bool]:
     return Stand.QUEUED, f"Slurm reports {_lower(states) or 'no state'}", False
 
 
-def _waiting(job: Job) -> tuple[Stand, str, bool]:
+def _waiting(job: SlurmJob) -> tuple[Stand, str, bool]:
     wait, text = meaning(job.reason)
     if wait is Wait.TURN and not text:
         return Stand.QUEUED, "", False
@@ -213,7 +213,7 @@ def meaning(reason: str) -> tuple[Wait, str]:
     return Wait.TURN, ""
 
 
-def _why_ended(job: Job) -> str:
+def _why_ended(job: SlurmJob) -> str:
     states = job.states & ENDED.keys()
     said = "; ".join(ENDED[each] for each in sorted(states) if ENDED[each])
     if not said:

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from gateway.grids.slurm.asking import Request
-from gateway.grids.slurm.listing import Node, Partition
+from gateway.grids.slurm.asking import ArrayRequest
+from gateway.grids.slurm.listing import Partition, SlurmNode
 from gateway.grids.slurm.memory import UNSAID, Memory
 from gateway.grids.slurm.quotas import Quotas
 
@@ -17,7 +17,7 @@ ANSWER_BYTES_MAX: Final = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SlurmBounds:
     """Slurm's configuration; None: unknown.
 
     Attributes:
@@ -42,7 +42,7 @@ async def is_there(path: str, at_most_s: float) -> bool:
     return False
 
 
-class Way(Protocol):
+class SlurmInterface(Protocol):
     """An interface to Slurm. Each call raises GridFault, and ends within its time limit."""
 
     async def version(self) -> str:
@@ -53,7 +53,7 @@ class Way(Protocol):
         """Return the known jobs, as Slurm's JSON."""
         ...
 
-    async def nodes(self) -> Sequence[Node]:
+    async def nodes(self) -> Sequence[SlurmNode]:
         """Return all nodes."""
         ...
 
@@ -61,7 +61,7 @@ class Way(Protocol):
         """Return all partitions."""
         ...
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> SlurmBounds:
         """Return the limits of its configuration."""
         ...
 
@@ -69,11 +69,11 @@ class Way(Protocol):
         """Return the present limits of accounts and of these qualities of service for us."""
         ...
 
-    async def expect(self, request: Request) -> float | None:
+    async def expect(self, request: ArrayRequest) -> float | None:
         """Return when such a job would begin (UTC), without submitting it; None: unknown."""
         ...
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: ArrayRequest) -> None:
         """Submit an array."""
         ...
 

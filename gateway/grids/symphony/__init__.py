@@ -13,11 +13,15 @@ def open_engine(settings: Any, home: Home) -> Engine:
     """Open an engine for a `[pool.symphony]`."""
     # Only here: a gateway that merely reads its configuration loads neither HTTP nor processes.
     from gateway.grids.symphony.engine import SymphonyEngine
-    from gateway.grids.symphony.rest import EgoRoom, RestWay
-    from gateway.grids.symphony.side import SideWay
+    from gateway.grids.symphony.rest import EgoRoom, RestInterface
+    from gateway.grids.symphony.side import SideInterface
 
     assert isinstance(settings, SymphonySettings)
-    way = RestWay(settings, home.say) if settings.way == "rest" else SideWay(settings, home.say)
+    way = (
+        RestInterface(settings, home.say)
+        if settings.way == "rest"
+        else SideInterface(settings, home.say)
+    )
     room = EgoRoom(settings) if settings.ego_url else None
     return SymphonyEngine(settings, home, way, room)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gateway.base.values import KnobError
-from gateway.grids.symphony.package import Application, build_package, profile
+from gateway.grids.symphony.package import ApplicationProfile, build_package, profile
 from gateway.grids.symphony.plan import read_plan, show_windows
 from policies.parties import read_party
 
@@ -71,7 +71,7 @@ def package(
     """
     if not out.name.endswith(".tar.gz"):
         raise click.UsageError("OUT must end in .tar.gz")
-    wanted = Application(
+    wanted = ApplicationProfile(
         name=application,
         consumer=consumer,
         resource_group=resource_group,

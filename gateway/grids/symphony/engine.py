@@ -36,10 +36,16 @@ from gateway.grids.delegating import (
     Parcel,
     Room,
 )
-from gateway.grids.symphony.journal import Journal
+from gateway.grids.symphony.journal import ParcelJournal
 from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_output
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, Way
+from gateway.grids.symphony.ways import (
+    ConnectionCut,
+    Gone,
+    Heard,
+    SymphonyInterface,
+    SymphonyOutcome,
+)
 
 TRIP_S: Final = 0.1  # an estimate of a task's round trip through Symphony
 SEND_TASKS_MAX: Final = 50
@@ -78,7 +84,7 @@ class _Session:
     kills: set[str] = field(default_factory=set)  # parcels that are to be killed
     dying: set[str] = field(default_factory=set)  # those that are being killed
     is_sending: bool = False
-    early: dict[str, Outcome] = field(default_factory=dict)
+    early: dict[str, SymphonyOutcome] = field(default_factory=dict)
     more: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
@@ -96,7 +102,11 @@ class SymphonyEngine:
     """
 
     def __init__(
-        self, settings: SymphonySettings, home: Home, way: Way, ask_room: AskRoom | None
+        self,
+        settings: SymphonySettings,
+        home: Home,
+        way: SymphonyInterface,
+        ask_room: AskRoom | None,
     ) -> None:
         self._settings = settings
         self._home = home
@@ -107,7 +117,7 @@ class SymphonyEngine:
         self._by_id: dict[str, _Session] = {}
         self._left: dict[str, _Session] = {}  # to be opened again, by their ids
         self._cut_since_s: MonoS | None = None
-        self._journal = Journal(home.folder, settings.application, home.say)
+        self._journal = ParcelJournal(home.folder, settings.application, home.say)
         self._has_looked = False  # into it, for leftovers of a former run
         self._parcels: dict[str, _Session] = {}
         self._tell: Callable[[News], None] = lambda _news: None
@@ -303,7 +313,7 @@ class SymphonyEngine:
             try:
                 while await self._go_on(session):
                     pass
-            except Cut:
+            except ConnectionCut:
                 self._way.leave()  # the next connection continues it
                 raise
             except GridFault as fault:
@@ -392,7 +402,7 @@ class SymphonyEngine:
         try:
             if names:
                 await self._way.kill(session.id, [session.sent[name] for name in names])
-        except Cut:
+        except ConnectionCut:
             session.kills.update(names)  # to be killed by the next connection
             raise
         finally:
@@ -451,10 +461,10 @@ class SymphonyEngine:
                 session.scope.cancel()
                 if self._nursery is not None:  # the report may be wrong: let no task run on
                     self._nursery.start_soon(self._close, session.id)
-            case Outcome():
+            case SymphonyOutcome():
                 self._take(session, heard)
 
-    def _take(self, session: _Session, outcome: Outcome) -> None:
+    def _take(self, session: _Session, outcome: SymphonyOutcome) -> None:
         name = session.tasks.pop(outcome.task, None)
         if name is None:
             if session.is_sending:

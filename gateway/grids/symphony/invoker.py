@@ -27,7 +27,7 @@ FUNCTIONS_MAX: Final = 64
 MEMORY_VARIABLE: Final = "GRIDFED_SLOT_MEMORY"  # bytes; none: no limit
 
 
-class Invoker:
+class CallInvoker:
     """Takes frames, answers frames."""
 
     def __init__(self, frames_in: BinaryIO, frames_out: BinaryIO, memory_bytes: int) -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     """Serve on standard input and output; other output goes to standard error."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    Invoker(sys.stdin.buffer, out, int(os.environ.get(MEMORY_VARIABLE, "0"))).serve()
+    CallInvoker(sys.stdin.buffer, out, int(os.environ.get(MEMORY_VARIABLE, "0"))).serve()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ LINES_MAX: Final = 20_000  # beyond this obsolete lines are dropped
 Tasks = dict[str, tuple[str, Label]]  # of a session, those that have not ended: their parcels
 
 
-class Journal:
+class ParcelJournal:
     """The file of one pool, and its contents.
 
     Args:

@@ -28,7 +28,7 @@ exec "${GRIDFED_SOAM_PYTHON:-python3}" -s "$(dirname "$0")/service.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ApplicationProfile:
     """The settings of a profile.
 
     Attributes:
@@ -75,7 +75,7 @@ def _files() -> Iterator[tuple[str, bytes, int]]:
             yield f"lib/{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644
 
 
-def profile(application: Application) -> str:
+def profile(application: ApplicationProfile) -> str:
     """Return the application's profile, in the format of `soamreg`.
 
     Symphony retries a task once if its service ended or its host broke; a failure in a call is none

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgpack
 
 from gateway.grids.delegating import Broken, Done, Parcel
-from gateway.worker.slot.lone import Calls, Ran
+from gateway.worker.slot.lone import LoneCalls, Ran
 
 VERSION: Final = 1
 
@@ -32,11 +32,11 @@ def pack_input(parcel: Parcel) -> bytes:
     return _pack([VERSION, parcel.function, parcel.job, parcel.arguments, *terms])
 
 
-def unpack_input(data: bytes) -> Calls:
+def unpack_input(data: bytes) -> LoneCalls:
     """Return the calls of a parcel. Raises ValueError."""
     version, digest, job, arguments, prints, timeout_s, bytes_max = _unpack(data, 7)
     _check(version, digest, *arguments)
-    return Calls(digest, job, arguments, prints, timeout_s, bytes_max)
+    return LoneCalls(digest, job, arguments, prints, timeout_s, bytes_max)
 
 
 def pack_output(ran: Ran) -> bytes:

@@ -32,7 +32,7 @@ _HOUR: Final = re.compile(r"([01]?[0-9]|2[0-4]):00", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ConsumerShare:
     """The share of a consumer in one interval; None: no limit."""
 
     consumer: str
@@ -41,7 +41,7 @@ class Share:
     borrows: int | None
 
 
-def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
+def read_plan(text: str) -> dict[tuple[int, int], list[ConsumerShare]]:
     """Return the plan's intervals, (from, to) in hours, and the shares in each.
 
     If consumers change at different hours, an interval ends when any of them does. Raises KnobError
@@ -63,7 +63,7 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
             )
     if len(rows) > LINES_MAX:
         raise KnobError(f"the plan has {len(rows)} lines, the limit is {LINES_MAX}")
-    days: dict[str, list[Share | None]] = {}
+    days: dict[str, list[ConsumerShare | None]] = {}
     edges = {0}
     for number, row in rows:
         try:
@@ -85,10 +85,10 @@ def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
 
 
 def _intervals(
-    days: Mapping[str, list[Share | None]], edges: set[int]
-) -> dict[tuple[int, int], list[Share]]:
+    days: Mapping[str, list[ConsumerShare | None]], edges: set[int]
+) -> dict[tuple[int, int], list[ConsumerShare]]:
     starts = sorted(edges)
-    found: dict[tuple[int, int], list[Share]] = {}
+    found: dict[tuple[int, int], list[ConsumerShare]] = {}
     for first, last in zip(starts, [*starts[1:], DAY_H], strict=True):
         shares = [share for day in days.values() if (share := day[first]) is not None]
         # Midnight is an edge of every day, but of the plan only if its shares change there.
@@ -106,7 +106,7 @@ def _intervals(
     return found
 
 
-def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
+def _read_row(row: Mapping[str, str | None]) -> tuple[ConsumerShare, int, int]:
     if None in row:  # surplus fields, as of 1,000 slots
         raise KnobError(f"more than {len(row) - 1} fields")
     consumer = (row.get("consumer") or "").strip()
@@ -118,7 +118,7 @@ def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
     owned = _slots(row, "owned")
     if owned is None:
         raise KnobError("owned is missing")
-    return Share(consumer, owned, _slots(row, "lends"), _slots(row, "borrows")), first, last
+    return ConsumerShare(consumer, owned, _slots(row, "lends"), _slots(row, "borrows")), first, last
 
 
 def _hour(row: Mapping[str, str | None], key: str) -> int:
@@ -140,7 +140,7 @@ def _slots(row: Mapping[str, str | None], key: str) -> int | None:
 
 
 def show_windows(
-    intervals: Mapping[tuple[int, int], list[Share]],
+    intervals: Mapping[tuple[int, int], list[ConsumerShare]],
     who: Mapping[str, str],
     *,
     zone: str,
@@ -192,7 +192,7 @@ def _check_parties(consumers: Collection[str], who: Mapping[str, str]) -> None:
             raise KnobError(f"--who names {consumer[:60]!r}, which is not in the plan")
 
 
-def _claim(share: Share, who: Mapping[str, str]) -> str:
+def _claim(share: ConsumerShare, who: Mapping[str, str]) -> str:
     quoted = json.dumps(_party(share.consumer, who), ensure_ascii=False)  # it is TOML, too
     parts = [f"who = {quoted}", f"guaranteed = {share.owned}"]
     parts += [f"lends = {share.lends}"] if share.lends is not None else []

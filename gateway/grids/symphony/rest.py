@@ -30,7 +30,7 @@ from federation.clocks import MonoS
 from gateway.base.clocks import mono_now
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SLOTS_MAX, SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
+from gateway.grids.symphony.ways import ConnectionCut, Gone, Heard, SymphonyOutcome, is_id, words
 
 SYMREST: Final = "/platform/rest/symrest/v1"
 EGO: Final = "/platform/rest/ego/v1"
@@ -121,7 +121,7 @@ class RestClient:
                 ) as response:
                     content = await _take(what, response)
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
-            raise Cut(Blame.AGAIN, f"{what}: {_words(error)}") from None
+            raise ConnectionCut(Blame.AGAIN, f"{what}: {_words(error)}") from None
         return _read(what, response.status_code, content)
 
     def _open(self) -> httpx2.AsyncClient:
@@ -139,7 +139,7 @@ class RestClient:
         )
 
 
-class _LoggedOff(Cut):
+class _LoggedOff(ConnectionCut):
     """The token has expired."""
 
 
@@ -162,13 +162,13 @@ def _token(answer: Mapping[str, Any], before: str) -> str:
 
 
 async def _take(what: str, response: httpx2.Response) -> bytes:
-    """Return an answer's bytes. Raises Cut before they fill all memory."""
+    """Return an answer's bytes. Raises ConnectionCut before they fill all memory."""
     content = bytearray()
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
             content += part
             if len(content) > ANSWER_BYTES_MAX:
-                raise Cut(Blame.AGAIN, f"{what}: the answer is too large")
+                raise ConnectionCut(Blame.AGAIN, f"{what}: the answer is too large")
     return bytes(content)
 
 
@@ -178,12 +178,12 @@ def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
         raise _LoggedOff(Blame.NEVER, f"{what}: access denied: check the name and the password")
     text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
     if status >= 500 or 300 <= status < 400:  # a redirection is not from SYMREST itself
-        raise Cut(Blame.AGAIN, text)
+        raise ConnectionCut(Blame.AGAIN, text)
     try:
         answer = json.loads(content) if content else {}
     except (ValueError, RecursionError):
         if status >= 400:  # from a starting server, or a proxy: SYMREST itself writes JSON
-            raise Cut(Blame.AGAIN, text) from None
+            raise ConnectionCut(Blame.AGAIN, text) from None
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not an object")
@@ -192,7 +192,7 @@ def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
     return answer
 
 
-class RestWay:
+class RestInterface:
     """See Way."""
 
     def __init__(self, settings: SymphonySettings, say: Callable[[str], None]) -> None:
@@ -384,7 +384,7 @@ class RestWay:
             del self._failing[session]
         return is_gone
 
-    async def _fetch(self, session: str, tasks: Sequence[str]) -> list[Outcome]:
+    async def _fetch(self, session: str, tasks: Sequence[str]) -> list[SymphonyOutcome]:
         answer = await self._rest.ask(
             "PUT",
             "/clientapi/session/taskresults",
@@ -413,15 +413,17 @@ def _id(found: Any) -> str | None:
     return text if is_id(text) else None
 
 
-def _outcome(session: str, result: dict[str, Any]) -> Outcome:
+def _outcome(session: str, result: dict[str, Any]) -> SymphonyOutcome:
     task = _id(result.get("taskId")) or ""  # "" matches no task
     if result.get("errorMessage"):
-        return Outcome(session, task, is_ok=False, text=words(result["errorMessage"]))
+        return SymphonyOutcome(session, task, is_ok=False, text=words(result["errorMessage"]))
     try:
         ((_, text),) = result["taskOutput"]
-        return Outcome(session, task, is_ok=True, data=base64.b64decode(text, validate=True))
+        return SymphonyOutcome(
+            session, task, is_ok=True, data=base64.b64decode(text, validate=True)
+        )
     except (KeyError, TypeError, ValueError, binascii.Error):
-        return Outcome(session, task, is_ok=False, text="the output is invalid")
+        return SymphonyOutcome(session, task, is_ok=False, text="the output is invalid")
 
 
 class EgoRoom:

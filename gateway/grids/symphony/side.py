@@ -20,7 +20,7 @@ import trio
 from gateway.base.child import first_of, wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, is_id, words
+from gateway.grids.symphony.ways import ConnectionCut, Gone, Heard, SymphonyOutcome, is_id, words
 
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
@@ -39,7 +39,7 @@ UNFIT: Final = (
 )
 
 
-class SideWay:
+class SideInterface:
     """See Way."""
 
     def __init__(self, settings: SymphonySettings, say: Callable[[str], None]) -> None:
@@ -149,9 +149,11 @@ class SideWay:
         except trio.TooSlowError:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
-            raise Cut(Blame.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s") from None
+            raise ConnectionCut(
+                Blame.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s"
+            ) from None
         except trio.EndOfChannel:
-            raise Cut(Blame.AGAIN, self._describe_end()) from None
+            raise ConnectionCut(Blame.AGAIN, self._describe_end()) from None
         finally:
             self._answers.pop(number, None)
         if "error" in answer:
@@ -198,7 +200,7 @@ class SideWay:
     def _heard(self, said: dict[str, Any], data: bytes, hear: Callable[[Heard], None]) -> None:
         match said:
             case {"on": "outcome", "session": str(session), "task": str(task), "ok": bool(is_ok)}:
-                hear(Outcome(session, task, is_ok, data, words(said.get("text", ""))))
+                hear(SymphonyOutcome(session, task, is_ok, data, words(said.get("text", ""))))
             case {"on": "gone", "session": str(session), "text": str(text)}:
                 hear(Gone(session, words(text)))
             case {"n": int(number)} if number in self._answers:

@@ -13,12 +13,12 @@ ID_CHARS_MAX: Final = 256
 _ID: Final = re.compile(r"[!-+\--~]+").fullmatch  # ASCII without spaces and commas
 
 
-class Cut(GridFault):
+class ConnectionCut(GridFault):
     """There is no connection: it is unknown whether the request was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SymphonyOutcome:
     """A task has ended: with `data` as its output, or else with Symphony's reason."""
 
     session: str
@@ -36,10 +36,10 @@ class Gone:
     text: str
 
 
-Heard = Outcome | Gone
+Heard = SymphonyOutcome | Gone
 
 
-class Way(Protocol):
+class SymphonyInterface(Protocol):
     """An interface to Symphony. Every call raises GridFault, and no other error."""
 
     async def check(self) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 
 from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
-from gateway.ledger.db.usage.records import Capacity
+from gateway.ledger.db.usage.records import CapacityRecord
 
 RECORD_S: Final = 900.0
 CHANGE_S: Final = 60.0  # the shortest time between records of a pool that changes
@@ -42,26 +42,26 @@ class CapacityMeter:
     def __init__(self) -> None:
         self._cells: dict[str, _Cell] = {}
 
-    def look(self, slots: Mapping[str, int], utc_s: UtcS) -> list[Capacity]:
+    def look(self, slots: Mapping[str, int], utc_s: UtcS) -> list[CapacityRecord]:
         """Take the current slots of each pool; return the records that can be written."""
         if not UNIX_EPOCH_S <= utc_s < TIME_LIMIT_S:
             return []
-        records: list[Capacity] = []
+        records: list[CapacityRecord] = []
         for pool in {*slots, *self._cells}:
             records += self._look(pool, slots.get(pool, 0), utc_s)
         return sorted(records, key=lambda each: (each.pool, each.since_s))
 
-    def unwritten(self) -> list[Capacity]:
+    def unwritten(self) -> list[CapacityRecord]:
         """Return records of the time not reported yet: to be read now, not to be written."""
         return [record for pool, cell in self._cells.items() for record in _records(pool, cell)]
 
-    def close(self) -> list[Capacity]:
+    def close(self) -> list[CapacityRecord]:
         """Return records of the unwritten time, when there will be no more readings."""
         records = self.unwritten()
         self._cells.clear()
         return records
 
-    def _look(self, pool: str, slots: int, utc_s: UtcS) -> Iterator[Capacity]:
+    def _look(self, pool: str, slots: int, utc_s: UtcS) -> Iterator[CapacityRecord]:
         cell = self._cells.get(pool)
         if cell is not None and not 0 <= utc_s - cell.seen_until_s <= GAP_S:
             yield from _records(pool, cell)
@@ -84,9 +84,11 @@ class CapacityMeter:
             cell.slots, cell.is_even = slots, age_s == 0.0
 
 
-def uncounted(records: Iterable[Capacity], kept: Iterable[Capacity]) -> list[Capacity]:
+def uncounted(
+    records: Iterable[CapacityRecord], kept: Iterable[CapacityRecord]
+) -> list[CapacityRecord]:
     """Return the parts of records that are not in the books; `kept` are booked ones nearby."""
-    fresh: list[Capacity] = []
+    fresh: list[CapacityRecord] = []
     taken = sorted((each.since_s, each.until_s) for each in kept)
     for record in records:
         since_s = record.since_s
@@ -96,10 +98,10 @@ def uncounted(records: Iterable[Capacity], kept: Iterable[Capacity]) -> list[Cap
             if high <= since_s:
                 continue
             if since_s < low:
-                fresh.append(Capacity(record.pool, since_s, low, record.slots))
+                fresh.append(CapacityRecord(record.pool, since_s, low, record.slots))
             since_s = max(since_s, high)
         if since_s < record.until_s:
-            fresh.append(Capacity(record.pool, since_s, record.until_s, record.slots))
+            fresh.append(CapacityRecord(record.pool, since_s, record.until_s, record.slots))
     return fresh
 
 
@@ -108,19 +110,19 @@ def _count(cell: _Cell, until_s: UtcS) -> None:
     cell.seen_until_s = until_s
 
 
-def _records(pool: str, cell: _Cell) -> Iterator[Capacity]:
+def _records(pool: str, cell: _Cell) -> Iterator[CapacityRecord]:
     """Yield one record, or two where the number of slots changed."""
     since_s, until_s = cell.since_s, cell.seen_until_s
     if until_s <= since_s:
         return
     if cell.is_even:
         if cell.slots:
-            yield Capacity(pool, since_s, until_s, cell.slots)
+            yield CapacityRecord(pool, since_s, until_s, cell.slots)
         return
     passed_s = until_s - since_s
     few = math.floor(cell.slot_s / passed_s)
     middle_s = min(until_s, since_s + (cell.slot_s - few * passed_s))  # one slot more up to here
     if middle_s > since_s:
-        yield Capacity(pool, since_s, middle_s, few + 1)
+        yield CapacityRecord(pool, since_s, middle_s, few + 1)
     if few and until_s > middle_s:
-        yield Capacity(pool, middle_s, until_s, few)
+        yield CapacityRecord(pool, middle_s, until_s, few)

@@ -29,7 +29,7 @@ from gateway.ledger.accounting.journal import (
     past_of,
 )
 from gateway.ledger.accounting.journal import digest as transfer_digest
-from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.db.database import streamed
 from gateway.ledger.db.tables import checkpoint_balances, checkpoints, transfers
 
@@ -63,7 +63,7 @@ def chained(
     return Checkpoint(number, at_s, last_hash, contents, hashlib.sha256(before + packed).digest())
 
 
-def digest_of(balances: dict[Account, Balance], held: Iterable[Booked]) -> bytes:
+def digest_of(balances: dict[LedgerAccount, Balance], held: Iterable[Booked]) -> bytes:
     """Return a digest of balances, without those that are zero, and of open holds."""
     found = hashlib.sha256()
     for account, each in sorted(balances.items()):

@@ -18,7 +18,7 @@ import msgpack
 from sqlalchemy import ColumnElement, Connection, select
 
 from federation.clocks import UtcS
-from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
+from gateway.ledger.accounting.postings import Balance, LedgerAccount, Transfer, transfers_of
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import PAGE_ROWS, streamed, transaction
@@ -26,7 +26,7 @@ from gateway.ledger.db.exact import HALF, exact_sums, joined
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.queries import read_disputes, read_payments
 from gateway.ledger.db.settlement.records import DisputeSettled, Payment
-from gateway.ledger.db.sql import Rows, Statement
+from gateway.ledger.db.sql import RowInserts, Statement
 from gateway.ledger.db.tables import BALANCED, accounts, checkpoint_balances, checkpoints, transfers
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.db.usage.tables import usage
@@ -100,8 +100,8 @@ class Journal:
 
     def __init__(self, connection: Connection) -> None:
         dialect = connection.dialect
-        self._insert_accounts = Rows(dialect, accounts, _ROWS, is_strict=True)
-        self._insert_transfers = Rows(dialect, transfers, _ROWS, is_strict=True)
+        self._insert_accounts = RowInserts(dialect, accounts, _ROWS, is_strict=True)
+        self._insert_transfers = RowInserts(dialect, transfers, _ROWS, is_strict=True)
         self.read(connection)
 
     def read(self, connection: Connection) -> None:
@@ -112,7 +112,7 @@ class Journal:
         last = select(transfers.c.number, transfers.c.hash).order_by(transfers.c.number.desc())
         row = connection.execute(last.where(transfers.c.number > past.number).limit(1)).first()
         self._head = self._next = Head(*row) if row is not None else past
-        self._new: list[Account] = []
+        self._new: list[LedgerAccount] = []
 
     def catch_up(self) -> None:
         """Book all charges, deliveries and settlements, if nothing is booked yet.
@@ -175,7 +175,7 @@ class Journal:
             self._next.hash,
         )
 
-    def _number_of(self, account: Account) -> int:
+    def _number_of(self, account: LedgerAccount) -> int:
         number = self._accounts.get(account)
         if number is None:
             number = self._accounts[account] = len(self._accounts) + 1
@@ -223,12 +223,12 @@ def past_of(connection: Connection) -> Head:
     return Head(*row) if row is not None else Head()
 
 
-def balances(connection: Connection) -> dict[Account, Balance]:
+def balances(connection: Connection) -> dict[LedgerAccount, Balance]:
     """Sum up all transfers, by account; as postings.balances, in the database."""
     return balances_to(connection, None)
 
 
-def balances_to(connection: Connection, number: int | None) -> dict[Account, Balance]:
+def balances_to(connection: Connection, number: int | None) -> dict[LedgerAccount, Balance]:
     """Return the balances after a transfer at or after the newest checkpoint; None: the last."""
     found = _accounts(connection)
     by_id = {id_: Balance() for id_ in found}
@@ -252,7 +252,9 @@ def balances_to(connection: Connection, number: int | None) -> dict[Account, Bal
     return {account: by_id[id_] for id_, account in found.items()}
 
 
-def checkpoint_rows(connection: Connection, sums: dict[Account, Balance]) -> list[dict[str, int]]:
+def checkpoint_rows(
+    connection: Connection, sums: dict[LedgerAccount, Balance]
+) -> list[dict[str, int]]:
     """Return balances as rows of `checkpoint_balances`."""
     rows = []
     for id_, account in _accounts(connection).items():
@@ -264,8 +266,8 @@ def checkpoint_rows(connection: Connection, sums: dict[Account, Balance]) -> lis
     return rows
 
 
-def _accounts(connection: Connection) -> dict[int, Account]:
-    return {row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()}
+def _accounts(connection: Connection) -> dict[int, LedgerAccount]:
+    return {row.id: LedgerAccount(*row[1:]) for row in connection.execute(select(accounts)).all()}
 
 
 # --- records from before the journal existed ------------------------------------------------------

@@ -64,7 +64,7 @@ _DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MergeGroup:
     """Rows to merge into one.
 
     Attributes:
@@ -78,7 +78,7 @@ class Group:
     is_charge: bool = False
 
 
-Found = tuple[list[Group], bool]  # the second: some can't merge yet, as their transfers remain
+Found = tuple[list[MergeGroup], bool]  # the second: some can't merge yet, as their transfers remain
 Attempt = tuple[str, int, bool]  # a job, an attempt, and whether it is charged
 Ranges = dict[Attempt, list[tuple[int, int]]]  # first, tasks
 
@@ -156,7 +156,7 @@ def ranges_near(connection: Connection, jobs: Sequence[str], low: int, high: int
     return found
 
 
-def without_doubles(groups: Sequence[Group], kept: Ranges) -> list[Group]:
+def without_doubles(groups: Sequence[MergeGroup], kept: Ranges) -> list[MergeGroup]:
     """Drop the groups of attempts in which a task was charged twice: an audit must find those."""
     charged: Ranges = {}
     for each in groups:
@@ -167,7 +167,7 @@ def without_doubles(groups: Sequence[Group], kept: Ranges) -> list[Group]:
     return [each for each in groups if _attempt(each) not in doubled]
 
 
-def keep_ranges(groups: Sequence[Group], kept: Ranges) -> Iterator[Any]:
+def keep_ranges(groups: Sequence[MergeGroup], kept: Ranges) -> Iterator[Any]:
     """Yield statements that add the tasks of these groups to the stored ranges."""
     new: Ranges = {}
     for each in groups:
@@ -187,11 +187,11 @@ def keep_ranges(groups: Sequence[Group], kept: Ranges) -> Iterator[Any]:
         yield insert(usage_ranges).values(rows[at : at + _NAMED_AT_ONCE])
 
 
-def _attempt(group: Group) -> Attempt:
+def _attempt(group: MergeGroup) -> Attempt:
     return group.row["job"], group.row["attempt"], group.is_charge
 
 
-def _ranges(group: Group) -> Iterator[tuple[int, int]]:
+def _ranges(group: MergeGroup) -> Iterator[tuple[int, int]]:
     """Yield the tasks of rows as written; the ranges of rolled-up rows are stored already."""
     return ((first, tasks) for first, tasks, records in group.members if records == 1)
 
@@ -272,11 +272,11 @@ def _delivered_groups(connection: Connection, conditions: Sequence[ColumnElement
 # --- both -----------------------------------------------------------------------------------------
 
 
-def merge(table: Table, groups: Sequence[Group]) -> Iterator[Any]:
+def merge(table: Table, groups: Sequence[MergeGroup]) -> Iterator[Any]:
     """Yield statements that replace each group with one row."""
     keys = [each.name for each in table.primary_key.columns if each.name != "first"]
 
-    def key(group: Group) -> tuple[Any, ...]:
+    def key(group: MergeGroup) -> tuple[Any, ...]:
         return tuple(group.row[name] for name in keys)
 
     for values, several in groupby(sorted(groups, key=key), key=key):
@@ -317,7 +317,7 @@ def _groups(found: Sequence[Row[Any]], kept: Sequence[str], amounts: Sequence[st
         # Amounts that exceed a column stay in several rows.
         if all(row[name] <= NUMBER_LIMIT for name in amounts):
             is_charge = bool(each._mapping.get("is_charge", False))
-            groups.append(Group(row, tuple(members), is_charge))
+            groups.append(MergeGroup(row, tuple(members), is_charge))
     return groups, is_behind
 
 

@@ -41,7 +41,7 @@ _DONE: Final = {"entry": 1, "post": 1, "reversal": 1}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Account:
+class LedgerAccount:
     """A source and destination of amounts in one currency.
 
     `name` is the user, the pool or the site; `project` is that of a user's account.
@@ -72,8 +72,8 @@ class Transfer:
 
     key: str
     kind: TransferKind
-    debit: Account
-    credit: Account
+    debit: LedgerAccount
+    credit: LedgerAccount
     amount_nanos: int
     at_s: UtcS
     resolves: str | None = None
@@ -129,15 +129,15 @@ def transfers_of(record: Record) -> tuple[Transfer, ...]:
             return ()
 
 
-def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
+def balances(transfers: Iterable[Transfer]) -> dict[LedgerAccount, Balance]:
     """Return the sums of transfers, by account."""
-    found: dict[Account, Balance] = {}
+    found: dict[LedgerAccount, Balance] = {}
     for each in transfers:
         add_to(found, each)
     return found
 
 
-def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
+def add_to(found: dict[LedgerAccount, Balance], transfer: Transfer) -> None:
     """Add one transfer to the sums."""
     for account, side in ((transfer.debit, "debit"), (transfer.credit, "credit")):
         balance = found.setdefault(account, Balance())
@@ -154,9 +154,9 @@ def _used(record: UsageRecord) -> Transfer:
     )
 
 
-def used_sides(record: Any) -> tuple[Account, Account]:
+def used_sides(record: Any) -> tuple[LedgerAccount, LedgerAccount]:
     """Return the debit and the credit of usage, from a record or any row with its columns."""
-    user = Account("user", record.user, record.project, record.currency)
+    user = LedgerAccount("user", record.user, record.project, record.currency)
     return (
         _account("sold", record.origin, record) if record.origin else user,
         _account("bought", record.site, record)
@@ -224,7 +224,7 @@ def _payment_key(record: Payment | PaymentUndone) -> str:
     return f"{pay}/{record.site}/{record.currency}/{record.reference}"
 
 
-def paid_sides(record: Any) -> tuple[Account, Account]:
+def paid_sides(record: Any) -> tuple[LedgerAccount, LedgerAccount]:
     """Return the debit and the credit of a payment; as `used_sides`."""
     site, through = _account("site", record.site, record), _account(record.through, "", record)
     return (site, through) if record.direction == "paid" else (through, site)
@@ -234,7 +234,7 @@ def _key(record: Posted | PostingSettled | DisputeSettled) -> str:
     return f"{record.side}/{record.contract}/{record.epoch}/{record.first}"
 
 
-def delivered_sides(record: Any) -> tuple[Account, Account]:
+def delivered_sides(record: Any) -> tuple[LedgerAccount, LedgerAccount]:
     """Return the debit and the credit of a delivery under a contract; as `used_sides`."""
     site = _account("site", record.site, record)
     if record.side == "sell":
@@ -242,5 +242,5 @@ def delivered_sides(record: Any) -> tuple[Account, Account]:
     return _account("bought", record.site, record), site
 
 
-def _account(kind: AccountKind, name: str, record: Any) -> Account:
-    return Account(kind, name, "", record.currency)
+def _account(kind: AccountKind, name: str, record: Any) -> LedgerAccount:
+    return LedgerAccount(kind, name, "", record.currency)

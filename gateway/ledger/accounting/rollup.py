@@ -57,7 +57,7 @@ _PAGES_SPARE: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RollupPiece:
     """The work of one transaction: statements, their subject, and the number of rows removed."""
 
     statements: tuple[Any, ...]
@@ -66,7 +66,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RollupProgress:
     """The progress of the roll-up, in seconds since 1970.
 
     Attributes:
@@ -81,17 +81,17 @@ class Progress:
     contracts_to_s: UtcS = UtcS(0.0)
 
 
-Pieces = Generator[Piece, None, bool]  # returns whether some work must wait
+Pieces = Generator[RollupPiece, None, bool]  # returns whether some work must wait
 
 
-def progress(connection: Connection) -> Progress:
+def progress(connection: Connection) -> RollupProgress:
     """Return the progress in this database."""
-    names = Progress.__dataclass_fields__
+    names = RollupProgress.__dataclass_fields__
     row = connection.execute(select(*(roll_ups.c[name] for name in names))).first()
-    return Progress(*row) if row is not None else Progress()
+    return RollupProgress(*row) if row is not None else RollupProgress()
 
 
-def pieces(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
+def pieces(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[RollupPiece]:
     """Yield the pieces that roll up the records older than `keep_s`, one transaction each.
 
     Each has to be committed before the next is asked for.
@@ -102,7 +102,7 @@ def pieces(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
         is_first = connection.execute(select(roll_ups.c.id)).first() is None
     if is_first:
         fields = {"id": 1, "jobs_to_s": 0.0, "others_to_s": 0.0, "contracts_to_s": 0.0}
-        yield Piece((insert(roll_ups).values(before_s=before_s, **fields),), "progress")
+        yield RollupPiece((insert(roll_ups).values(before_s=before_s, **fields),), "progress")
     elif begun.before_s < before_s:
         yield _advanced("before_s", before_s)
     yield from _transfers(readers, utc_s, keep_s)
@@ -117,7 +117,7 @@ def pieces(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
         yield from _space(readers)
 
 
-def _space(readers: Engine) -> Iterator[Piece]:
+def _space(readers: Engine) -> Iterator[RollupPiece]:
     """Release free pages to the file system, except some that will be used again soon.
 
     A file from before the roll-up existed can't release them: `gridfed db roll-up` converts it.
@@ -128,14 +128,14 @@ def _space(readers: Engine) -> Iterator[Piece]:
             free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
         if not is_incremental or free < _PAGES_SPARE + _PAGES_AT_ONCE:
             return
-        yield Piece((text(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})"),), "space")
+        yield RollupPiece((text(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})"),), "space")
 
 
-def _advanced(name: str, to_s: UtcS) -> Piece:
-    return Piece((update(roll_ups).values({name: to_s}),), "progress")
+def _advanced(name: str, to_s: UtcS) -> RollupPiece:
+    return RollupPiece((update(roll_ups).values({name: to_s}),), "progress")
 
 
-def _transfers(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
+def _transfers(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[RollupPiece]:
     """Yield all possible checkpoints, and the deletion of the transfers that they stand for."""
     made: Sequence[Any] = [None]
     while made:
@@ -143,7 +143,7 @@ def _transfers(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
             made = next_checkpoint(connection, utc_s, keep_s)
             number = past_of(connection).number
         if made:
-            yield Piece(tuple(made), "checkpoint")
+            yield RollupPiece(tuple(made), "checkpoint")
     old = select(transfers.c.number).where(transfers.c.number <= number, ~is_live(number))
     rows = PIECE_ROWS
     while rows == PIECE_ROWS:
@@ -151,7 +151,7 @@ def _transfers(readers: Engine, utc_s: UtcS, keep_s: float) -> Iterator[Piece]:
             some = old.limit(PIECE_ROWS).subquery()
             rows = connection.execute(select(func.count()).select_from(some)).scalar_one()
         if rows:
-            yield Piece((dropping(number, PIECE_ROWS),), "transfers", rows)
+            yield RollupPiece((dropping(number, PIECE_ROWS),), "transfers", rows)
 
 
 def _ended(
@@ -160,7 +160,7 @@ def _ended(
     progress_name: str,
     period_s: tuple[UtcS, UtcS],
     mergings: Sequence[Merging],
-) -> Iterator[Piece]:
+) -> Iterator[RollupPiece]:
     """Merge ended jobs or contracts, by time of end; the progress stops at those that must wait."""
     at, name = columns
     after: tuple[Any, ...] = (period_s[0], "")
@@ -185,7 +185,9 @@ def _ended(
             yield _advanced(progress_name, after[0])
 
 
-def _others(readers: Engine, period_s: tuple[UtcS, UtcS], merging: Merging) -> Iterator[Piece]:
+def _others(
+    readers: Engine, period_s: tuple[UtcS, UtcS], merging: Merging
+) -> Iterator[RollupPiece]:
     """Merge the usage of other sites' jobs, of which only the usage is known."""
     at, (from_s, before_s) = usage.c.ended_at_s, period_s
     is_ours = exists().where(jobs.c.job == usage.c.job)
@@ -258,7 +260,7 @@ def _merged_in_parts(readers: Engine, merging: Merging, name: str) -> Pieces:
 
 def _merged_at_once(
     readers: Engine, merging: Merging, names: Sequence[str], low: int, high: int | None
-) -> Generator[Piece, None, tuple[int, bool]]:
+) -> Generator[RollupPiece, None, tuple[int, bool]]:
     """Yield one piece, or none; return the rows removed, and whether some must wait."""
     table = merging.table
     chosen = [merging.name.in_(names), *merging.of, table.c.first >= low]
@@ -273,5 +275,5 @@ def _merged_at_once(
         more = keep_ranges(groups, kept)
     rows = sum(len(each.members) - 1 for each in groups)
     if rows:
-        yield Piece((*merge(table, groups), *more), table.name, rows)
+        yield RollupPiece((*merge(table, groups), *more), table.name, rows)
     return rows, is_behind

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from federation.errors import GridError
 from gateway.ledger.accounting.checkpoints import newest
 from gateway.ledger.accounting.journal import Head, balances, booked, digest, past_of
-from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.audit.deliveries import undercharged
 from gateway.ledger.audit.documents import strangers, uncharged, undelivered, unsettled
 from gateway.ledger.audit.evidence import disagreed, mistold
@@ -53,7 +53,7 @@ class Audit:
     checks: tuple[Check, ...]
     transfers: int
     head: str
-    balances: dict[Account, Balance]
+    balances: dict[LedgerAccount, Balance]
     checkpoint: str = ""  # the digest of the newest, in hexadecimal
 
     @property
@@ -148,7 +148,7 @@ def _broken(number: int, problem: str) -> Check:
     return Check("the hash chain is intact", number, (problem,))
 
 
-def _imbalances(sums: dict[Account, Balance]) -> Generator[str]:
+def _imbalances(sums: dict[LedgerAccount, Balance]) -> Generator[str]:
     nets: dict[str, list[int]] = {}
     for account, balance in sums.items():
         net = nets.setdefault(account.currency, [0, 0])

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from federation.clocks import UNIX_EPOCH_S
 from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
-from gateway.ledger.accounting.postings import Account, Transfer, transfers_of, used_sides
+from gateway.ledger.accounting.postings import LedgerAccount, Transfer, transfers_of, used_sides
 from gateway.ledger.audit.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
 from gateway.ledger.db.checks import HOUR_S, NO_RECORD
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
@@ -51,7 +51,7 @@ class _Books:
 
     def __init__(self, connection: Connection) -> None:
         self._accounts = {
-            row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()
+            row.id: LedgerAccount(*row[1:]) for row in connection.execute(select(accounts)).all()
         }
         self._ids = {account: id_ for id_, account in self._accounts.items()}
         self._sides: dict[tuple[str, ...], tuple[int | None, ...]] = {}
@@ -63,10 +63,10 @@ class _Books:
             return None
         return Transfer(key, kind, self._account(debit), self._account(credit), *others)
 
-    def _account(self, number: Any) -> Account:
+    def _account(self, number: Any) -> LedgerAccount:
         """Return an account; a missing one equals no other, so that transfers on it differ."""
         gone: Any = "no such account"
-        return self._accounts.get(number) or Account(gone, str(number), "", "")
+        return self._accounts.get(number) or LedgerAccount(gone, str(number), "", "")
 
     def is_use(self, row: Sequence[Any]) -> bool:
         """Whether a row of `uncharged` is booked correctly; False if it needs a closer look."""

@@ -16,8 +16,8 @@ from gateway.ledger.accounting.checkpoints import (
 from gateway.ledger.accounting.journal import GENESIS, balances_to
 from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
 from gateway.ledger.accounting.postings import (
-    Account,
     Balance,
+    LedgerAccount,
     delivered_sides,
     paid_sides,
     used_sides,
@@ -53,7 +53,7 @@ def misrolled(connection: Connection, past: int) -> Generator[str]:
     if not past:
         return
     said = balances_to(connection, past)
-    found: dict[Account, Balance] = {}
+    found: dict[LedgerAccount, Balance] = {}
     for (debit, credit), amount_nanos in _rolled_up(connection, past):
         found.setdefault(debit, Balance()).debits_nanos += amount_nanos
         found.setdefault(credit, Balance()).credits_nanos += amount_nanos
@@ -90,7 +90,9 @@ def misrolled(connection: Connection, past: int) -> Generator[str]:
         )
 
 
-def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Account, Account], int]]:
+def _rolled_up(
+    connection: Connection, past: int
+) -> Iterator[tuple[tuple[LedgerAccount, LedgerAccount], int]]:
     """Yield debit and credit, and amount, of records whose transfers are dropped."""
     names = ("user", "project", "origin", "site", "pool", "currency")
     key = [usage.c[name] for name in names]
@@ -119,7 +121,7 @@ def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Accoun
 
 def _rolled_up_between_sites(
     connection: Connection, past: int
-) -> Iterator[tuple[tuple[Account, Account], int]]:
+) -> Iterator[tuple[tuple[LedgerAccount, LedgerAccount], int]]:
     """Yield the same for reversals, and for payments."""
     names = [contracts.c[name] for name in ("side", "site", "currency")]
     live = and_(transfers.c.key == REVERSAL_KEY, transfers.c.number > past)

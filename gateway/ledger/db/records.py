@@ -20,10 +20,10 @@ from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
     FunctionKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
@@ -35,23 +35,23 @@ from gateway.ledger.db.settlement.records import (
     PaymentUndone,
     StatementKept,
 )
-from gateway.ledger.db.usage.records import Capacity, UsageRecord
+from gateway.ledger.db.usage.records import CapacityRecord, UsageRecord
 
 __all__ = [
     "AlertEnded",
     "AlertFired",
     "AttachedLost",
     "BundleKept",
-    "Capacity",
+    "CapacityRecord",
     "ContractEnded",
     "ContractOpened",
     "DisputeSettled",
     "Disputed",
     "FunctionKept",
-    "JobClosed",
+    "JobClosedRecord",
     "JobEnded",
     "JobForgotten",
-    "JobOpened",
+    "JobOpenedRecord",
     "OutcomeKept",
     "Payment",
     "PaymentUndone",
@@ -70,13 +70,13 @@ __all__ = [
 
 Record = (
     FunctionKept
-    | JobOpened
+    | JobOpenedRecord
     | BundleKept
-    | JobClosed
+    | JobClosedRecord
     | OutcomeKept
     | JobEnded
     | UsageRecord
-    | Capacity
+    | CapacityRecord
     | AttachedLost
     | JobForgotten
     | ContractOpened

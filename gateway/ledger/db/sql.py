@@ -53,7 +53,7 @@ class Batches:
         return statements
 
 
-class Rows(Batches):
+class RowInserts(Batches):
     """Inserts whole records, many rows per statement; existing ones are skipped."""
 
     def __init__(
@@ -126,4 +126,4 @@ def keep_newest(dialect: Dialect, table: Table, record: type[Any]) -> ClauseElem
 
 
 # The statements of each kind of record.
-Writers = Mapping[type[Any], Rows | Changes]
+Writers = Mapping[type[Any], RowInserts | Changes]

@@ -19,7 +19,7 @@ from gateway.ledger.db.usage import sql as usage
 _SUBJECTS = (jobs, usage, contracts, settlement, reservations, budgets, alerts)
 
 
-class Statements:
+class SqlStatements:
     """Turns records into statements for one dialect, whose parameters must be positional."""
 
     def __init__(self, dialect: Dialect) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.exports.benchmark import Benchmark
-from gateway.ledger.exports.rows import Hour, Run
+from gateway.ledger.exports.rows import Hour, UsageRun
 from gateway.ledger.exports.texts import apel, month_of, seconds, user_at
 from gateway.ledger.exports.xml import global_user, local_job
 
@@ -27,7 +27,7 @@ _Fields = Iterable[tuple[str, str | int]]
 
 
 def job_messages(
-    site: str, runs: Iterable[Run], benchmark: Benchmark | None = None
+    site: str, runs: Iterable[UsageRun], benchmark: Benchmark | None = None
 ) -> Iterator[str]:
     """Yield a message of a site's runs, a record at a time."""
     yield f"{JOB_HEADER}\n"

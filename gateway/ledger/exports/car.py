@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from federation.money import format_amount
 from gateway.ledger.exports.benchmark import Benchmark
-from gateway.ledger.exports.rows import Run
+from gateway.ledger.exports.rows import UsageRun
 from gateway.ledger.exports.texts import duration, moment
 from gateway.ledger.exports.xml import (
     add,
@@ -32,13 +32,13 @@ UNMEASURED: Final = Benchmark("custom", "1.0")
 
 
 def computing_records(
-    site: str, runs: Iterable[Run], benchmark: Benchmark | None = None
+    site: str, runs: Iterable[UsageRun], benchmark: Benchmark | None = None
 ) -> Iterator[str]:
     """Yield a document of a site's runs and refunds, a record at a time."""
     return document(NAMESPACE, (_record(site, run, benchmark or UNMEASURED) for run in runs))
 
 
-def _record(site: str, run: Run, benchmark: Benchmark) -> Element:
+def _record(site: str, run: UsageRun, benchmark: Benchmark) -> Element:
     """Return the record of a run. The order of the elements is ARC's, and APEL's own."""
     record = element("UsageRecord")
     add_identity(record, site, run, moment(run.ended_at_s))

@@ -14,7 +14,7 @@ from gateway.ledger.db.exact import joined
 from gateway.ledger.db.settlement.queries import same_delivery
 from gateway.ledger.db.settlement.tables import disputes
 from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours
-from gateway.ledger.exports.rows import Correction, Hour, Run
+from gateway.ledger.exports.rows import Correction, Hour, UsageRun
 from gateway.ledger.exports.voids import Key, taken_back
 
 _HALVES: Final = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
@@ -25,7 +25,7 @@ _HOURS: Final = select(
     *_HALVES,
 )
 _HOUR_HEAD: Final = len(SUMMED_BY) + 2
-_RUN: Final = [usage.c[name] for name in Run.__dataclass_fields__ if name != "corrects"]
+_RUN: Final = [usage.c[name] for name in UsageRun.__dataclass_fields__ if name != "corrects"]
 _IS_VOID: Final = postings.c.state == "void"
 _IS_PASSED_ON: Final = contracts.c.job.contains(":", autoescape=True)
 
@@ -90,7 +90,7 @@ def runs(
     end_s: UtcS | None = None,
     *,
     ran_here: bool = False,
-) -> Generator[Run]:
+) -> Generator[UsageRun]:
     """Yield the runs that ended in [start_s, end_s), in the order of their ends.
 
     A run that its buyer has voided costs nothing, and its state is "void", as in the statement.
@@ -108,13 +108,13 @@ def runs(
     query = query.order_by(usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
     with closing(streamed(connection, query)) as rows:
         for row in rows:
-            run = Run(**row._mapping)
+            run = UsageRun(**row._mapping)
             seller = "" if run.origin else run.site
             back_nanos = voided.get((run.job, seller), {}).get((run.first, run.attempt), 0)
             yield _less(run, back_nanos) if back_nanos else run
 
 
-def _less(run: Run, back_nanos: int) -> Run:
+def _less(run: UsageRun, back_nanos: int) -> UsageRun:
     """Return a run reduced by its voided amount."""
     cost_nanos = run.cost_nanos - back_nanos
     if not cost_nanos:
@@ -167,7 +167,7 @@ def refunds(
     end_s: UtcS | None = None,
     *,
     ran_here: bool = False,
-) -> Iterator[Run]:
+) -> Iterator[UsageRun]:
     """Yield what was refunded between sites in [start_s, end_s), in the order of time.
 
     That is deliveries of which a dispute was accepted then. Beside `runs`, which have what was

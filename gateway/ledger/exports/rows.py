@@ -58,7 +58,7 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class UsageRun:
     """One run of tasks [first, first + tasks) of a job: a row of `usage`. Or else a refund.
 
     Attributes:
@@ -133,9 +133,9 @@ class Correction:
         return int(self.corrected_at_s // HOUR_S)
 
     @property
-    def refund(self) -> Run:
+    def refund(self) -> UsageRun:
         """The same as a record among those of runs."""
-        return Run(
+        return UsageRun(
             job=self.job,
             first=0,
             attempt=0,

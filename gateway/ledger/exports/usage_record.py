@@ -9,7 +9,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from federation.money import format_amount
-from gateway.ledger.exports.rows import REFUND, Run
+from gateway.ledger.exports.rows import REFUND, UsageRun
 from gateway.ledger.exports.texts import duration, moment
 from gateway.ledger.exports.xml import (
     add,
@@ -27,12 +27,12 @@ NAMESPACE: Final = "http://schema.ogf.org/urf/2003/09/urf"
 _DESCRIBED: Final = ("cancelled", "repeat", "void", "lost", "wasted", REFUND)
 
 
-def usage_records(site: str, runs: Iterable[Run]) -> Iterator[str]:
+def usage_records(site: str, runs: Iterable[UsageRun]) -> Iterator[str]:
     """Yield a document of a site's runs and refunds, a record at a time."""
     return document(NAMESPACE, (_record(site, run) for run in runs))
 
 
-def _record(site: str, run: Run) -> Element:
+def _record(site: str, run: UsageRun) -> Element:
     """Return the record of a run. The order of the elements is the schema's."""
     record = element("JobUsageRecord")
     add_identity(record, site, run, moment(run.ended_at_s))

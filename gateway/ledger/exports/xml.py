@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from gateway.ledger.exports.rows import REFUND, Run
+from gateway.ledger.exports.rows import REFUND, UsageRun
 from gateway.ledger.exports.texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
@@ -62,7 +62,7 @@ def add_host(parent: Element, name: str, host: str, /, **attributes: str) -> Non
     add(parent, name, shown, **attributes)
 
 
-def add_identity(record: Element, site: str, run: Run, created: str) -> None:
+def add_identity(record: Element, site: str, run: UsageRun, created: str) -> None:
     """Add the identity of the record, unique among all sites, and its time of creation."""
     identity = add(record, "RecordIdentity", createTime=created)
     name = urn(run.site or site, run.job, run.first, run.attempt)
@@ -75,17 +75,17 @@ def add_identity(record: Element, site: str, run: Run, created: str) -> None:
     add(job, "LocalJobId", local_job(run))
 
 
-def local_job(run: Run) -> str:
+def local_job(run: UsageRun) -> str:
     """Return the name of a run or refund as a local job, unique within a site."""
     return run.corrects or f"{run.job}/{run.first}/{run.attempt}"
 
 
-def global_user(site: str, run: Run) -> str:
+def global_user(site: str, run: UsageRun) -> str:
     """Return a user with the user's site; empty for a user without a name."""
     return user_at(run.user, run.origin or site)
 
 
-def status(run: Run) -> str:
+def status(run: UsageRun) -> str:
     """Return the state of a run, in the terms of usage records."""
     return _STATUS.get(run.state, run.state or "completed")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """Numbers under one name; None where there is none. `is_main` emphasises it."""
 
     name: str
@@ -22,7 +22,7 @@ class Stacks:
     """Vertical bars, stacked from one part for each series."""
 
     labels: tuple[str, ...]
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
     unit: str
 
 
@@ -31,7 +31,7 @@ class Lines:
     """A line for each series, over the same labels."""
 
     labels: tuple[str, ...]
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
     unit: str
 
 
@@ -56,11 +56,11 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ShareBars:
     """Horizontal bars of equal length, divided among the series; their values are shares of one."""
 
     labels: tuple[str, ...]
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +78,4 @@ class Matrix:
     about: str
 
 
-Chart = Stacks | Lines | Panels | Bars | Shares | Matrix
+Chart = Stacks | Lines | Panels | Bars | ShareBars | Matrix

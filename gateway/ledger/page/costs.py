@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from federation.money import NANOS_PER_UNIT
 from gateway.ledger.page import tables, writing
-from gateway.ledger.page.charts import Bars, Lines, Matrix, Series, Stacks
+from gateway.ledger.page.charts import Bars, ChartSeries, Lines, Matrix, Stacks
 from gateway.ledger.page.facts import Deal, PageFacts, Sum, total
-from gateway.ledger.page.figures import HOURS, Figure, Palette, floats, nothing
+from gateway.ledger.page.figures import HOURS, PageFigure, Palette, floats, nothing
 from gateway.ledger.page.tables import Cell, Table
 
 BARS_MAX: Final = 62  # days with a bar each; in a longer period a bar is a week
@@ -24,7 +24,7 @@ _DAY_S: Final = 86_400
 _FIRST_DAY: Final = date(1970, 1, 1)
 
 
-def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+def spend(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     """Return the daily cost of our users' work, by the site that ran it."""
     title = f"Cost by site per day, {currency}"
     found = _of(facts.days, currency)
@@ -43,7 +43,9 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     chart = Stacks(
         tuple(_day(start) for start in starts),
         tuple(
-            Series(label, tuple(cells.get((bar, site), 0) / 1e9 for bar in bars), colours[site])
+            ChartSeries(
+                label, tuple(cells.get((bar, site), 0) / 1e9 for bar in bars), colours[site]
+            )
             for site, label in zip(sites, writing.labels(sites), strict=True)
         ),
         currency,
@@ -77,10 +79,10 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
         f"{writing.share(at_home, whole)} of it in our own pools."
     )
     alt = f"Stacked bars: cost in {currency} of each {'day' if step == 1 else 'week'}, by site."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
-def projects(facts: PageFacts, currency: str) -> Figure:
+def projects(facts: PageFacts, currency: str) -> PageFigure:
     """Return the cost of our users' work, by project."""
     title = f"Cost by project, {currency}"
     found = _of(facts.projects, currency)
@@ -103,10 +105,10 @@ def projects(facts: PageFacts, currency: str) -> Figure:
         (tables.text("Total"), *_figures(whole, whole, places)),
     )
     lead = f"The largest took {writing.share(found[0].cost_nanos, whole.cost_nanos)} of the cost."
-    return Figure(title, lead, f"Bars: cost in {currency} of each project.", chart, table)
+    return PageFigure(title, lead, f"Bars: cost in {currency} of each project.", chart, table)
 
 
-def flows(facts: PageFacts, currency: str) -> Figure:
+def flows(facts: PageFacts, currency: str) -> PageFigure:
     """Return the use of sites by each other: from the sender of work to the site that ran it."""
     title = f"Work between sites, {currency}"
     found = _of(facts.flows, currency)
@@ -144,10 +146,10 @@ def flows(facts: PageFacts, currency: str) -> Figure:
         f"{writing.share(away, whole.cost_nanos)} of the cost is for work that ran at another site."
     )
     alt = f"Heat map: cost in {currency} and tasks, by the origin of the work and where it ran."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
-def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+def prices(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     """Return the price that our users paid for a slot-hour, over the hours of the day."""
     title = f"Price per slot-hour over the day, {currency}"
     found = [each for each in _of(facts.hours, currency) if each.key[2] == "ok"]
@@ -160,9 +162,9 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
         site: [_price(total(each for each in row if each.key[1] == site)) for row in by_hour]
         for site in sites
     }
-    mean = Series("mean", floats(everywhere), None, is_main=True)
+    mean = ChartSeries("mean", floats(everywhere), None, is_main=True)
     series = [
-        Series(label, floats(by_site[site]), colours[site])
+        ChartSeries(label, floats(by_site[site]), colours[site])
         for site, label in zip(sites, writing.labels(sites), strict=True)
     ]
     chart = Lines(HOURS, (*series, *([mean] if len(sites) > 1 else [])), f"{currency} / slot-hour")
@@ -199,7 +201,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
         "in which it ended."
     )
     alt = f"Lines: mean price per slot-hour in {currency} for each hour of the day, by site."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
 def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:

@@ -61,7 +61,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class SlotHours:
     """Slot time of our own pools in one hour (UTC) of one weekday, Monday being 0.
 
     Usage counts in the hour in which it ended: an hour may have more usage than slots.
@@ -103,7 +103,7 @@ class Deal:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UnsettledCost:
     """Our users' cost at one site that is not final, or was reversed; None is all other sites.
 
     Attributes:
@@ -144,9 +144,9 @@ class PageFacts:
     hours: tuple[Sum, ...]
     flows: tuple[Sum, ...]
     work: tuple[Sum, ...]
-    slots: tuple[Slots, ...]
+    slots: tuple[SlotHours, ...]
     deals: tuple[Deal, ...]
-    unsettled: tuple[Unsettled, ...]
+    unsettled: tuple[UnsettledCost, ...]
 
 
 _SUMS: Final = ("days", "projects", "hours", "flows", "work")
@@ -159,7 +159,7 @@ def facts_from(
     usage: Iterable[UsageTotal],
     capacity: Iterable[CapacityTotal],
     statements: Iterable[Statement] = (),
-    unsettled: Iterable[Unsettled] = (),
+    unsettled: Iterable[UnsettledCost] = (),
 ) -> PageFacts:
     """Make the facts of a period at a site; `usage` is summed by `BY`, and read once.
 
@@ -207,7 +207,7 @@ def facts_from(
         flows=_listed(_bounded(_bounded(flows, 0, origins), 1, sites)),
         work=_listed(_bounded(work, 0, sites)),
         slots=tuple(
-            Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
+            SlotHours(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
         deals=tuple(map(_deal, statements)),
         unsettled=tuple(_summed_up(unsettled, site, sites)),
@@ -254,13 +254,13 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
                 )
                 for name in _SUMS
             },
-            slots=tuple(Slots(*map(int, each)) for each in plain["slots"]),
+            slots=tuple(SlotHours(*map(int, each)) for each in plain["slots"]),
             deals=tuple(
                 Deal(*(_typed(str, text) for text in each[:2]), *map(int, each[2:]))
                 for each in plain["deals"]
             ),
             unsettled=tuple(
-                Unsettled(
+                UnsettledCost(
                     None if site is None else _typed(str, site),
                     _typed(str, currency),
                     *map(int, amounts),
@@ -359,8 +359,8 @@ def _listed(sums: _Sums) -> tuple[Sum, ...]:
 
 
 def _summed_up(
-    found: Iterable[Unsettled], own: str, kept: Container[tuple[str, object]]
-) -> Iterator[Unsettled]:
+    found: Iterable[UnsettledCost], own: str, kept: Container[tuple[str, object]]
+) -> Iterator[UnsettledCost]:
     sums: dict[tuple[str, str | None], list[int]] = {}
     for each in found:
         name = each.site or own
@@ -368,7 +368,7 @@ def _summed_up(
         amounts = each.held_nanos, each.reversed_nanos, each.estimated_nanos
         sums[key] = [*map(add, sums.get(key, (0, 0, 0)), amounts)]
     for currency, site in sorted(sums, key=lambda key: (key[0], key[1] is None, key[1] or "")):
-        yield Unsettled(site, currency, *sums[currency, site])
+        yield UnsettledCost(site, currency, *sums[currency, site])
 
 
 def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:

@@ -15,7 +15,7 @@ Palette = Mapping[object, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PageFigure:
     """A chart and its table; without them, `lead` gives the reason.
 
     `alt` describes the chart for readers who can't see it; `lead` summarises it.
@@ -28,9 +28,9 @@ class Figure:
     table: Table | None = None
 
 
-def nothing(title: str, reason: str) -> Figure:
+def nothing(title: str, reason: str) -> PageFigure:
     """Return a figure without a chart, with the reason."""
-    return Figure(title, f"Nothing to show: {reason}")
+    return PageFigure(title, f"Nothing to show: {reason}")
 
 
 def floats(numbers: Iterable[Fraction | None]) -> tuple[float | None, ...]:

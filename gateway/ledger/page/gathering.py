@@ -6,12 +6,12 @@ from typing import Final
 from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.accounting.settlement import Statement
 from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
-from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.contracts.store import ContractStore
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
-from gateway.ledger.page.facts import BY, PageFacts, Unsettled, facts_from
-from gateway.ledger.reports import Claim, Present, claim_of
+from gateway.ledger.page.facts import BY, PageFacts, UnsettledCost, facts_from
+from gateway.ledger.reports import OpenClaim, Present, claim_of
 from gateway.ledger.store import owed
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
@@ -60,10 +60,10 @@ def _statements(store: Store, start: UtcS, end: UtcS) -> Iterator[Statement]:
 
 def _unsettled(
     contracts: ContractStore, start: UtcS, end: UtcS, present: Present
-) -> Iterator[Unsettled]:
+) -> Iterator[UnsettledCost]:
     """Yield our users' costs that are not final, by site, as in `gridfed report cost`."""
 
-    def bought(found: list[Pending]) -> Iterator[Claim]:
+    def bought(found: list[PendingDeliveries]) -> Iterator[OpenClaim]:
         return (claim_of(each) for each in found if each.side == "buy")
 
     running = present.running if end > present.utc_s else ()
@@ -73,7 +73,7 @@ def _unsettled(
             if not each.facts.get(Dimension.ORIGIN):
                 amounts = [0, 0, 0]
                 amounts[place] = each.cost_nanos
-                yield Unsettled(each.facts[Dimension.SITE], each.currency, *amounts)
+                yield UnsettledCost(each.facts[Dimension.SITE], each.currency, *amounts)
 
 
 def _usage(usage: UsageStore, start: int, end: int) -> Iterator[UsageTotal]:

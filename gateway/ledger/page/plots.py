@@ -17,7 +17,16 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
-from gateway.ledger.page.charts import Bars, Chart, Lines, Matrix, Panels, Series, Shares, Stacks
+from gateway.ledger.page.charts import (
+    Bars,
+    Chart,
+    ChartSeries,
+    Lines,
+    Matrix,
+    Panels,
+    ShareBars,
+    Stacks,
+)
 
 INK: Final = "#1f2a36"
 QUIET: Final = "#5b6875"
@@ -89,7 +98,7 @@ def draw(chart: Chart) -> str:
 
 def _height_inches(chart: Chart) -> float:
     match chart:
-        case Bars() | Shares():
+        case Bars() | ShareBars():
             return 0.9 + 0.3 * len(chart.labels)
         case Matrix():
             return 0.9 + (0.34 if len(chart.columns) > 12 else 0.5) * len(chart.rows)
@@ -114,7 +123,7 @@ def _paint(figure: Figure, chart: Chart) -> None:
             _axis_name(lower, chart.axis)
         case Bars():
             _bars(figure.subplots(), chart)
-        case Shares():
+        case ShareBars():
             _shares(figure.subplots(), chart)
         case Matrix():
             _matrix(figure.subplots(), chart)
@@ -178,7 +187,7 @@ def _bars(axes: Axes, chart: Bars) -> None:
     _axis_name(axes, chart.unit)
 
 
-def _shares(axes: Axes, chart: Shares) -> None:
+def _shares(axes: Axes, chart: ShareBars) -> None:
     at = range(len(chart.labels))
     left = [0.0] * len(chart.labels)
     for series in chart.series:
@@ -251,7 +260,7 @@ class _Thousands(ScalarFormatter):
         return f"{int(whole):,}{point}{fraction}" if whole.isdecimal() else whole + point + fraction
 
 
-def _legend(axes: Axes, series: Sequence[Series]) -> None:
+def _legend(axes: Axes, series: Sequence[ChartSeries]) -> None:
     """Place the legend above the chart, on the right, clear of the plot."""
     if len(series) > 1:
         axes.legend(

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from gateway.ledger.page import costs, standing, usage, writing
 from gateway.ledger.page.facts import PageFacts, currencies
-from gateway.ledger.page.figures import Figure, palette
+from gateway.ledger.page.figures import PageFigure, palette
 from gateway.ledger.page.plots import draw
 
 CURRENCIES_MAX: Final = 3  # with charts of their own
@@ -24,7 +24,7 @@ class Section:
     """Figures under one heading."""
 
     title: str
-    figures: tuple[tuple[Figure, str], ...]  # each with the address of its picture, or ""
+    figures: tuple[tuple[PageFigure, str], ...]  # each with the address of its picture, or ""
 
 
 def render(facts: PageFacts) -> str:
@@ -78,11 +78,11 @@ def _sections(facts: PageFacts, found: list[str]) -> Iterator[Section]:
     )
 
 
-def _section(title: str, *figures: Figure) -> Section:
+def _section(title: str, *figures: PageFigure) -> Section:
     return Section(title, tuple((each, _picture(each)) for each in figures))
 
 
-def _picture(figure: Figure) -> str:
+def _picture(figure: PageFigure) -> str:
     if figure.chart is None:
         return ""
     svg = base64.b64encode(draw(figure.chart).encode()).decode()

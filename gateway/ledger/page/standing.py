@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.ledger.page import tables, writing
-from gateway.ledger.page.charts import Series, Stacks
+from gateway.ledger.page.charts import ChartSeries, Stacks
 from gateway.ledger.page.facts import PageFacts
-from gateway.ledger.page.figures import Figure, Palette, nothing
+from gateway.ledger.page.figures import PageFigure, Palette, nothing
 from gateway.ledger.page.tables import Cell, Table
 
 _HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Reversed since")
@@ -26,7 +26,7 @@ def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:
     return Table(tables.heads("Currency", *_HEADS), tuple(rows))
 
 
-def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+def standing(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     """Return the same by the site that ran the work."""
     title = f"Settled, held and estimated cost by site, {currency}"
     found = _by_site(facts, currency)
@@ -39,7 +39,7 @@ def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
     chart = Stacks(
         tuple(writing.labels(sites, room)),
         tuple(
-            Series(name, tuple(max(0, found[site][at]) / 1e9 for site in sites), colour)
+            ChartSeries(name, tuple(max(0, found[site][at]) / 1e9 for site in sites), colour)
             for name, at, colour in parts
         ),
         currency,
@@ -57,7 +57,7 @@ def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
         "running work."
     )
     alt = f"Stacked bars: settled, held and estimated cost in {currency} of each site."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
 def _by_site(facts: PageFacts, currency: str) -> dict[Any, list[int]]:

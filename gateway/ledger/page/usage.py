@@ -5,9 +5,9 @@ from fractions import Fraction
 from typing import Final
 
 from gateway.ledger.page import tables, writing
-from gateway.ledger.page.charts import Lines, Matrix, Panels, Series, Shares, Stacks
-from gateway.ledger.page.facts import PageFacts, Slots, Sum, total
-from gateway.ledger.page.figures import HOURS, Figure, floats, nothing
+from gateway.ledger.page.charts import ChartSeries, Lines, Matrix, Panels, ShareBars, Stacks
+from gateway.ledger.page.facts import PageFacts, SlotHours, Sum, total
+from gateway.ledger.page.figures import HOURS, PageFigure, floats, nothing
 from gateway.ledger.page.tables import Cell, Table
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -25,7 +25,7 @@ _UJ_PER_KWH: Final = 3_600_000 * 10**6
 _NG_PER_G: Final = 10**9
 
 
-def utilisation(facts: PageFacts) -> Figure:
+def utilisation(facts: PageFacts) -> PageFigure:
     """Return the used share of our own slots, by hour and weekday."""
     title = "Utilisation of our own pools by hour and weekday"
     by_key = {(each.weekday, each.hour): each for each in facts.slots}
@@ -68,10 +68,10 @@ def utilisation(facts: PageFacts) -> Figure:
         "ended, so that an hour may have over 100 %."
     )
     alt = "Heat map: share of slot time used, for each hour of the day and each weekday."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
-def carbon(facts: PageFacts) -> Figure:
+def carbon(facts: PageFacts) -> PageFigure:
     """Return energy and carbon of our users' work, over the hours of the day."""
     title = "Carbon over the day"
     by_hour = [total(each for each in facts.hours if each.key[0] == hour) for hour in range(24)]
@@ -81,14 +81,14 @@ def carbon(facts: PageFacts) -> Figure:
     chart = Panels(
         Lines(
             HOURS,
-            (Series("intensity", floats(map(_intensity, by_hour)), 4, is_main=True),),
+            (ChartSeries("intensity", floats(map(_intensity, by_hour)), 4, is_main=True),),
             "g CO₂e / kWh",
         ),
         Stacks(
             HOURS,
             (
-                Series("electricity", tuple(each.carbon_ng / 1e9 for each in by_hour), 4),
-                Series(
+                ChartSeries("electricity", tuple(each.carbon_ng / 1e9 for each in by_hour), 4),
+                ChartSeries(
                     "manufacture of the hardware",
                     tuple(each.embodied_ng / 1e9 for each in by_hour),
                     6,
@@ -117,10 +117,10 @@ def carbon(facts: PageFacts) -> Figure:
         f"site.{_left_out(whole)}"
     )
     alt = "A line: carbon intensity of each hour of the day; below, bars: grams of CO₂e."
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
-def waste(facts: PageFacts) -> Figure:
+def waste(facts: PageFacts) -> PageFigure:
     """Return the shares of slot time that were idle, failed, cancelled or repeated, by site."""
     title = "Idle, failed, cancelled and repeated work"
     sites = sorted(
@@ -144,10 +144,10 @@ def waste(facts: PageFacts) -> Figure:
         return nothing(title, "no slot time was used or available in this period.")
     parts = (*PARTS, "idle")
     unknown = tables.number("n/a")
-    chart = Shares(
+    chart = ShareBars(
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
-            Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
+            ChartSeries(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
             for at, (part, colour) in enumerate(
                 zip(parts, (0, 5, 6, 3, 1, 2, 4, None), strict=True)
             )
@@ -182,10 +182,10 @@ def waste(facts: PageFacts) -> Figure:
         "Bars: shares of slot time done, failed, cancelled, stopped, repeated, not "
         "delivered, lost or idle, by site."
     )
-    return Figure(title, lead, alt, chart, table)
+    return PageFigure(title, lead, alt, chart, table)
 
 
-def _used(slots: Sequence[Slots | None]) -> Fraction | None:
+def _used(slots: Sequence[SlotHours | None]) -> Fraction | None:
     there = [each for each in slots if each is not None]
     capacity_ns = sum(each.capacity_ns for each in there)
     return Fraction(sum(each.used_ns for each in there), capacity_ns) if capacity_ns else None
@@ -197,7 +197,7 @@ def _percent(part: Fraction | None) -> Cell:
     return tables.number(f"{writing.rounded(100 * part, 0)} %")
 
 
-def _used_cells(slots: Sequence[Slots | None]) -> tuple[Cell, ...]:
+def _used_cells(slots: Sequence[SlotHours | None]) -> tuple[Cell, ...]:
     there = [each for each in slots if each is not None]
     return (
         _percent(_used(slots)),

@@ -1,6 +1,6 @@
 """Reports: usage, cost, carbon, savings, utilisation and showback as tables of exact numbers.
 
-    question ─► store ─► totals ─► one of tallies, savings, idle ─► Report ─► rendering
+    question ─► store ─► totals ─► one of tallies, savings, idle ─► ReportTable ─► rendering
                                                        standing ─┘
 
 A report has one row for each combination of its keys and, for money, each currency: amounts of
@@ -9,10 +9,10 @@ up to the records, to the nano-unit, whatever the keys are. docs/reports.md expl
 """
 
 from gateway.ledger.reports.making import KINDS, UTILISATION, Present, make_report
-from gateway.ledger.reports.question import ALL, OURS, Question
+from gateway.ledger.reports.question import ALL, OURS, UsageQuestion
 from gateway.ledger.reports.rendering import NoParquet, to_csv, to_json, write_parquet
-from gateway.ledger.reports.report import Cell, Report
-from gateway.ledger.reports.standing import Claim, claim_of
+from gateway.ledger.reports.report import Cell, ReportTable
+from gateway.ledger.reports.standing import OpenClaim, claim_of
 
 __all__ = [
     "ALL",
@@ -20,11 +20,11 @@ __all__ = [
     "OURS",
     "UTILISATION",
     "Cell",
-    "Claim",
     "NoParquet",
+    "OpenClaim",
     "Present",
-    "Question",
-    "Report",
+    "ReportTable",
+    "UsageQuestion",
     "claim_of",
     "make_report",
     "to_csv",

@@ -19,8 +19,16 @@ from typing import Any, Final, get_args
 
 from gateway.ledger.db.usage.records import CapacityTotal, Dimension, UsageState, UsageTotal
 from gateway.ledger.reports.keys import Key
-from gateway.ledger.reports.question import Question, merged, order
-from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, ratio, spread
+from gateway.ledger.reports.question import UsageQuestion, merged, order
+from gateway.ledger.reports.report import (
+    HOUR_NS,
+    Cell,
+    ReportTable,
+    key_names,
+    money,
+    ratio,
+    spread,
+)
 from policies.tariffs import Tariff
 
 HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: ""}
@@ -65,7 +73,7 @@ def idle_hours(capacity: Iterable[CapacityTotal], used: Iterable[UsageTotal]) ->
     ]
 
 
-def check_utilisation(question: Question) -> None:
+def check_utilisation(question: UsageQuestion) -> None:
     """Raise ValueError for keys that capacity lacks."""
     _check_hours(question, "utilisation")
     for key in (*question.by, *question.where):
@@ -76,7 +84,7 @@ def check_utilisation(question: Question) -> None:
             )
 
 
-def check_showback(question: Question) -> None:
+def check_showback(question: UsageQuestion) -> None:
     """Raise ValueError for keys by which idle time can't be divided."""
     _check_hours(question, "showback")
     for key in question.where:
@@ -88,8 +96,8 @@ def check_showback(question: Question) -> None:
 
 
 def utilisation_report(
-    question: Question, used: Iterable[UsageTotal], idle: Iterable[Idle]
-) -> Report:
+    question: UsageQuestion, used: Iterable[UsageTotal], idle: Iterable[Idle]
+) -> ReportTable:
     """Return a row for each key and use of the slots, including idle; `used` is by keys and state.
 
     `share` is the part of all slot time of that key.
@@ -112,7 +120,7 @@ def utilisation_report(
         slot_ns[(None,), use] += slot_ns[key, use]
     nothing = (None,) * len(question.by)
     totals = [(*nothing, *row[1:]) for row in _uses((None,), tasks, slot_ns)]
-    return Report((*key_names(question.by), *_UTILISATION), tuple(rows), tuple(totals))
+    return ReportTable((*key_names(question.by), *_UTILISATION), tuple(rows), tuple(totals))
 
 
 def _uses(
@@ -144,11 +152,11 @@ class _Borne:
 
 
 def showback_report(
-    question: Question,
+    question: UsageQuestion,
     found: Sequence[UsageTotal],
     idle: Iterable[Idle],
     prices: Mapping[str, Tariff],
-) -> Report:
+) -> ReportTable:
     """Return the charges of each row, and its share of idle time in separate columns.
 
     The idle time of a pool, and its cost, is divided among the work of our own users that ran in
@@ -175,7 +183,7 @@ def showback_report(
 
 
 def _by_pool_and_time(
-    question: Question, idle: Iterable[Idle], prices: Mapping[str, Tariff]
+    question: UsageQuestion, idle: Iterable[Idle], prices: Mapping[str, Tariff]
 ) -> tuple[dict[tuple[str, tuple[str, ...]], tuple[int, int]], Counter[str]]:
     times = [key for key in question.by if key.is_time]
     spare: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
@@ -197,7 +205,7 @@ def _cost_nanos(price_nanos: int, idle_ns: int) -> int:
 
 
 def _users(
-    question: Question, found: Iterable[UsageTotal]
+    question: UsageQuestion, found: Iterable[UsageTotal]
 ) -> dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], int]]:
     """Return the slot time of our own users' work, by pool and time, and then by row."""
     width = len(question.by)
@@ -213,7 +221,7 @@ def _users(
     return users
 
 
-def _nobody(question: Question, pool: str, times: Sequence[str]) -> tuple[Any, ...]:
+def _nobody(question: UsageQuestion, pool: str, times: Sequence[str]) -> tuple[Any, ...]:
     """Return the row of undivided idle time: only its pool, site and time are known."""
     known = iter(times)
     names = {Dimension.POOL: pool, Dimension.SITE: question.site}
@@ -221,11 +229,11 @@ def _nobody(question: Question, pool: str, times: Sequence[str]) -> tuple[Any, .
 
 
 def _showback(
-    question: Question,
+    question: UsageQuestion,
     found: Iterable[UsageTotal],
     borne: Mapping[tuple[tuple[Any, ...], str], _Borne],
     unpriced: Mapping[str, int],
-) -> Report:
+) -> ReportTable:
     width = len(question.by)
     used: dict[tuple[tuple[Any, ...], str], list[UsageTotal]] = {}
     for each in found:
@@ -252,10 +260,10 @@ def _showback(
     ]
     columns = (*key_names(question.by), "currency", *_SHOWBACK)
     facts = {"unpriced_idle_ns": dict(unpriced)} if unpriced else {}
-    return Report(columns, tuple(rows), tuple(totals), facts, tuple(notes))
+    return ReportTable(columns, tuple(rows), tuple(totals), facts, tuple(notes))
 
 
-def _place(question: Question, key: tuple[Any, ...], currency: str) -> Any:
+def _place(question: UsageQuestion, key: tuple[Any, ...], currency: str) -> Any:
     """Return the sort key of a row; rows without a name come last."""
     is_nobody = any(cell is None for cell in key)
     return (is_nobody, order(question.by, ["" if cell is None else cell for cell in key]), currency)
@@ -269,6 +277,6 @@ def _costs(amounts: tuple[int, ...]) -> tuple[Cell, ...]:
     )
 
 
-def _check_hours(question: Question, kind: str) -> None:
+def _check_hours(question: UsageQuestion, kind: str) -> None:
     if not question.is_whole_hours:
         raise ValueError(f"{kind} is reported by the hour: begin and end the period at a full hour")

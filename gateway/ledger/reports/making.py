@@ -6,15 +6,15 @@ from typing import Final
 
 from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
-from gateway.ledger.db.usage.records import Capacity, Dimension
+from gateway.ledger.db.usage.records import CapacityRecord, Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.reports import idle, savings, tallies
 from gateway.ledger.reports.keys import key_of
-from gateway.ledger.reports.question import ALL, OURS, Question, read
-from gateway.ledger.reports.report import Report
+from gateway.ledger.reports.question import ALL, OURS, UsageQuestion, read
+from gateway.ledger.reports.report import ReportTable
 from gateway.ledger.reports.standing import (
-    Claim,
-    Deliveries,
+    DeliveryAmounts,
+    OpenClaim,
     find_standing,
     standing_notes,
     standing_plain,
@@ -40,12 +40,12 @@ class Present:
 
     utc_s: UtcS
     prices: Mapping[str, Tariff] = field(default_factory=dict)
-    running: Iterable[Claim] = ()
+    running: Iterable[OpenClaim] = ()
     static_price: tuple[int, str] | None = None
-    unwritten: Sequence[Capacity] = ()
+    unwritten: Sequence[CapacityRecord] = ()
 
 
-def make_report(kind: str, store: Store, question: Question, present: Present) -> Report:
+def make_report(kind: str, store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     """Make a report of a kind of `KINDS`. Raises ValueError for a question that it can't answer.
 
     Reads the store, and may take its time.
@@ -63,7 +63,7 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     standing = find_standing(
         question,
         report,
-        Deliveries(due.pending(*period), due.reversed(*period), due.voided(*period)),
+        DeliveryAmounts(due.pending(*period), due.reversed(*period), due.voided(*period)),
         present.running,
         present.utc_s,
     )
@@ -74,7 +74,7 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     )
 
 
-def _whose_note(kind: str, question: Question) -> str:
+def _whose_note(kind: str, question: UsageQuestion) -> str:
     if kind == UTILISATION:
         return "all use of the slots, by any site"
     if question.whose == OURS:
@@ -84,19 +84,19 @@ def _whose_note(kind: str, question: Question) -> str:
     )
 
 
-def _cost(store: Store, question: Question, _present: Present) -> Report:
+def _cost(store: Store, question: UsageQuestion, _present: Present) -> ReportTable:
     return tallies.cost_report(question, read(store.usage, question))
 
 
-def _usage(store: Store, question: Question, _present: Present) -> Report:
+def _usage(store: Store, question: UsageQuestion, _present: Present) -> ReportTable:
     return tallies.usage_report(question, read(store.usage, question, tallies.USAGE_EXTRA))
 
 
-def _carbon(store: Store, question: Question, _present: Present) -> Report:
+def _carbon(store: Store, question: UsageQuestion, _present: Present) -> ReportTable:
     return tallies.carbon_report(question, read(store.usage, question, tallies.CARBON_EXTRA))
 
 
-def _savings(store: Store, question: Question, present: Present) -> Report:
+def _savings(store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     all_of_it = replace(question, by=())
     hours = read(store.usage, all_of_it, (Dimension.HOUR, *savings.EXTRA))
     if present.static_price is not None:
@@ -122,14 +122,14 @@ def _static_prices(present: Present) -> dict[str, int]:
     return prices
 
 
-def _utilisation(store: Store, question: Question, present: Present) -> Report:
+def _utilisation(store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     question = replace(question, by=question.by or (key_of("pool"),), whose=ALL)
     idle.check_utilisation(question)
     used = read(store.usage, question, idle.UTILISATION_EXTRA, idle.HERE)
     return idle.utilisation_report(question, used, _idle_hours(store.usage, question, present))
 
 
-def _showback(store: Store, question: Question, present: Present) -> Report:
+def _showback(store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     idle.check_showback(question)
     found = read(store.usage, replace(question, where={}), idle.SHOWBACK_EXTRA)
     return idle.showback_report(
@@ -137,13 +137,13 @@ def _showback(store: Store, question: Question, present: Present) -> Report:
     )
 
 
-def _idle_hours(usage: UsageStore, question: Question, present: Present) -> list[idle.Idle]:
+def _idle_hours(usage: UsageStore, question: UsageQuestion, present: Present) -> list[idle.Idle]:
     period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
     used = usage.totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
     return idle.idle_hours(slots_of(usage, *period, present.unwritten), used)
 
 
-KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {
+KINDS: Final[Mapping[str, Callable[[Store, UsageQuestion, Present], ReportTable]]] = {
     "cost": _cost,
     "usage": _usage,
     "carbon": _carbon,

@@ -25,7 +25,7 @@ ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UsageQuestion:
     """A question about usage that ended in [start_s, end_s), UTC epoch seconds, None: no bound.
 
     Attributes:
@@ -51,7 +51,7 @@ class Question:
         end_s: UtcS | None = None,
         site: str = "",
         whose: str | None = None,
-    ) -> "Question":
+    ) -> "UsageQuestion":
         """Parse a question from texts. Raises ValueError, with the choices, for an invalid one.
 
         `whose` defaults to our own users' work, and to all work if the question refers to the
@@ -104,7 +104,7 @@ class Question:
 
 def read(
     usage: UsageStore,
-    question: Question,
+    question: UsageQuestion,
     extra: Sequence[Dimension] = (),
     only: Mapping[Dimension, str | int] | None = None,
 ) -> list[UsageTotal]:
@@ -123,7 +123,7 @@ def read(
 
 
 def fold(
-    question: Question,
+    question: UsageQuestion,
     dimensions: Sequence[Dimension],
     extra: Sequence[Dimension],
     found: Iterable[UsageTotal],
@@ -174,7 +174,7 @@ def _added(known: list[int], more: tuple[int, ...]) -> list[int]:
     return sums
 
 
-def _only(question: Question) -> dict[Dimension, str | int]:
+def _only(question: UsageQuestion) -> dict[Dimension, str | int]:
     """Return the part of `where` that the store can apply, so that it reads less."""
     return {
         key.dimension: "" if key.is_place and value == question.site else value

@@ -17,7 +17,7 @@ from typing import Any, Final
 from federation.errors import GridError
 from federation.words import clean
 from gateway.ledger.output import formulas
-from gateway.ledger.reports.report import Cell, Report, is_decimal, is_whole
+from gateway.ledger.reports.report import Cell, ReportTable, is_decimal, is_whole
 
 _DIGITS: Final = 38  # the capacity of 128 bits
 
@@ -26,7 +26,7 @@ class NoParquet(GridError):
     """A report can't be written as Parquet; the text gives the reason."""
 
 
-def to_csv(report: Report) -> str:
+def to_csv(report: ReportTable) -> str:
     """Render the rows as CSV with a header, safe to open in a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
@@ -36,7 +36,7 @@ def to_csv(report: Report) -> str:
     return text.getvalue()
 
 
-def to_json(report: Report) -> str:
+def to_json(report: ReportTable) -> str:
     """Render columns, rows, totals and facts as JSON."""
     named = {
         name: [dict(zip(report.columns, row, strict=True)) for row in rows]
@@ -45,7 +45,7 @@ def to_json(report: Report) -> str:
     return json.dumps({"columns": report.columns, **named, "facts": dict(report.facts)}, indent=2)
 
 
-def write_parquet(report: Report, path: Path) -> None:
+def write_parquet(report: ReportTable, path: Path) -> None:
     """Write the rows to a file.
 
     Raises NoParquet when gridfed[parquet] is missing or a column does not fit, and OSError.

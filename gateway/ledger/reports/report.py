@@ -13,7 +13,7 @@ from typing import Any, Final
 from federation.money import NANOS_PER_UNIT, format_amount
 from gateway.ledger.db.usage.records import UsageTotal
 from gateway.ledger.reports.keys import Key
-from gateway.ledger.reports.question import Question, order
+from gateway.ledger.reports.question import UsageQuestion, order
 
 Cell = str | int | None
 
@@ -38,7 +38,7 @@ _DECIMALS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportTable:
     """A table: `rows` in the order of their keys, and `totals`, one row per currency.
 
     Attributes:
@@ -67,13 +67,13 @@ Sum = Sequence[UsageTotal]
 
 
 def tabulate(
-    question: Question,
+    question: UsageQuestion,
     found: Iterable[UsageTotal],
     columns: Sequence[str],
     cells: Callable[[Sum], tuple[Cell, ...]],
     *,
     in_money: bool = True,
-) -> Report:
+) -> ReportTable:
     """Return a row for each key and, `in_money`, currency: `cells` makes the cells of `columns`.
 
     The keys of `found` begin with those of the question; the others are for `cells`. The totals are
@@ -92,7 +92,7 @@ def tabulate(
         return (*key, *((currency,) if in_money else ()), *cells(group))
 
     ordered = sorted(rows, key=lambda each: (order(question.by, each[0]), each[1]))
-    return Report(
+    return ReportTable(
         names,
         tuple(row(key, currency, rows[key, currency]) for key, currency in ordered),
         tuple(row((None,) * width, currency, totals[currency]) for currency in sorted(totals)),

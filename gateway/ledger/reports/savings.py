@@ -42,8 +42,8 @@ from federation.clocks import UtcS
 from federation.money import format_money
 from federation.words import count
 from gateway.ledger.db.usage.records import TRIED, Dimension, UsageTotal, is_for_its_user
-from gateway.ledger.reports.question import HOUR_S, Question, merged, order
-from gateway.ledger.reports.report import HOUR_NS, Cell, Report, key_names, money, spread
+from gateway.ledger.reports.question import HOUR_S, UsageQuestion, merged, order
+from gateway.ledger.reports.report import HOUR_NS, Cell, ReportTable, key_names, money, spread
 from policies.tariffs import Tariff
 
 # The site tells repeats that were paid for from those that ran here, for nothing.
@@ -141,7 +141,7 @@ def _price(found: Sequence[UsageTotal], listed: Tariff | None) -> Fraction:
 def size_grid(
     hours: Iterable[UsageTotal],
     prices_nanos: Mapping[str, int],
-    question: Question,
+    question: UsageQuestion,
     utc_s: UtcS,
 ) -> dict[str, StaticGrid]:
     """Return a grid for each currency with a price, from totals by hour and `EXTRA`."""
@@ -189,11 +189,11 @@ def _peak(used: Mapping[int, int], start_s: UtcS, end_s: UtcS) -> tuple[int, int
 
 
 def savings_report(
-    question: Question,
+    question: UsageQuestion,
     found: Iterable[UsageTotal],
     dearest: Mapping[str, Dearest],
     grids: Mapping[str, StaticGrid],
-) -> Report:
+) -> ReportTable:
     """Return the amounts paid and saved; `found` is by the keys and `EXTRA`, as the rows are."""
     groups: dict[str, dict[tuple[Any, ...], list[UsageTotal]]] = {}
     for each in found:
@@ -214,7 +214,7 @@ def savings_report(
         others = (_sum(each.values()) for each in (dears, statics))
         totals.append((*(None for _ in question.by), None, *_row(whole, *others)))
     rows.sort(key=lambda row: row[0])
-    return Report(
+    return ReportTable(
         (*key_names(question.by), "work", "currency", *_COLUMNS),
         tuple(row for _, row in rows),
         tuple(totals),

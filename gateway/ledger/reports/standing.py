@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.money import format_money
-from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.usage.records import Dimension
-from gateway.ledger.reports.question import OURS, Question
-from gateway.ledger.reports.report import Report
+from gateway.ledger.reports.question import OURS, UsageQuestion
+from gateway.ledger.reports.report import ReportTable
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OpenClaim:
     """An amount that is not final, with its known dimensions."""
 
     facts: Mapping[Dimension, str]
@@ -33,7 +33,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OpenAmounts:
     """Amounts by currency; None where the conditions of the question do not allow an answer."""
 
     as_of_s: UtcS
@@ -60,18 +60,18 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries:
+class DeliveryAmounts:
     """Deliveries between sites in a period other than plainly paid ones, by contract."""
 
-    pending: Sequence[Pending] = ()
-    reversed: Sequence[Pending] = ()
-    voided: Sequence[Pending] = ()
+    pending: Sequence[PendingDeliveries] = ()
+    reversed: Sequence[PendingDeliveries] = ()
+    voided: Sequence[PendingDeliveries] = ()
 
 
-def claim_of(pending: Pending) -> Claim:
+def claim_of(pending: PendingDeliveries) -> OpenClaim:
     """Return the claim for the deliveries under a contract."""
     is_bought = pending.side == "buy"
-    return Claim(
+    return OpenClaim(
         {
             Dimension.SITE: pending.site if is_bought else "",
             Dimension.ORIGIN: pending.origin if is_bought else pending.site,
@@ -88,17 +88,17 @@ def claim_of(pending: Pending) -> Claim:
 
 
 def find_standing(
-    question: Question,
-    report: Report,
-    deliveries: Deliveries,
-    running: Iterable[Claim],
+    question: UsageQuestion,
+    report: ReportTable,
+    deliveries: DeliveryAmounts,
+    running: Iterable[OpenClaim],
     utc_s: UtcS,
-) -> Standing:
+) -> OpenAmounts:
     """Return how final a report's costs are; `deliveries` are of its period."""
     at = report.columns.index("currency"), report.columns.index("cost_nanos")
     booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
     is_over = question.end_s is not None and question.end_s <= utc_s
-    return Standing(
+    return OpenAmounts(
         utc_s,
         booked,
         _sums(question, _claims(deliveries.pending, "buy")),
@@ -110,11 +110,11 @@ def find_standing(
     )
 
 
-def _claims(found: Iterable[Pending], side: str) -> Iterator[Claim]:
+def _claims(found: Iterable[PendingDeliveries], side: str) -> Iterator[OpenClaim]:
     return (claim_of(each) for each in found if each.side == side)
 
 
-def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
+def _sums(question: UsageQuestion, claims: Iterable[OpenClaim]) -> dict[str, int] | None:
     sums: Counter[str] = Counter()
     for each in claims:
         if question.whose == OURS and each.facts.get(Dimension.ORIGIN):
@@ -130,7 +130,7 @@ def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
 _NOT_TOLD: Final = "unknown for a filtered report (`--where`)"
 
 
-def standing_plain(standing: Standing) -> dict[str, Any]:
+def standing_plain(standing: OpenAmounts) -> dict[str, Any]:
     """Return plain data: amounts by currency, and null where the answer is unknown."""
     return {
         "as_of_s": standing.as_of_s,
@@ -145,7 +145,7 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
     }
 
 
-def standing_notes(standing: Standing) -> tuple[str, ...]:
+def standing_notes(standing: OpenAmounts) -> tuple[str, ...]:
     """Return the same for people, a sentence each."""
     at = datetime.fromtimestamp(float(standing.as_of_s), UTC).strftime("%Y-%m-%d %H:%M:%S")
     notes = [

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Final
 
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
-from gateway.ledger.reports.question import Question, merged
-from gateway.ledger.reports.report import Cell, Report, Sum, money, ratio, tabulate
+from gateway.ledger.reports.question import UsageQuestion, merged
+from gateway.ledger.reports.report import Cell, ReportTable, Sum, money, ratio, tabulate
 
 KWH_UJ: Final = 3_600 * 10**9
 _SHOWN: Final = Decimal("0.01")
@@ -37,12 +37,12 @@ USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)
 
 
-def cost_report(question: Question, found: Iterable[UsageTotal]) -> Report:
+def cost_report(question: UsageQuestion, found: Iterable[UsageTotal]) -> ReportTable:
     """Return the charges, and the charges at list price, without contracts."""
     return tabulate(question, found, _COST, _cost_cells)
 
 
-def usage_report(question: Question, found: Iterable[UsageTotal]) -> Report:
+def usage_report(question: UsageQuestion, found: Iterable[UsageTotal]) -> ReportTable:
     """Return the runs, with separate columns for runs that did not end well.
 
     `found` is by the keys and state. `tasks` and `wall_ns` are of all runs, however they ended: a
@@ -51,7 +51,7 @@ def usage_report(question: Question, found: Iterable[UsageTotal]) -> Report:
     return tabulate(question, found, _USAGE, _usage_cells)
 
 
-def carbon_report(question: Question, found: Iterable[UsageTotal]) -> Report:
+def carbon_report(question: UsageQuestion, found: Iterable[UsageTotal]) -> ReportTable:
     """Return energy, and the CO2e of that energy and of the making of the hardware.
 
     `found` is by the keys and the known part of the footprint. Sums are of known amounts, None
@@ -105,7 +105,7 @@ def _carbon_cells(group: Sum) -> tuple[Cell, ...]:
     )
 
 
-def _coverage(report: Report) -> Iterator[str]:
+def _coverage(report: ReportTable) -> Iterator[str]:
     """Yield notes on the share of the work that the totals don't cover, for people."""
     for total in report.totals:
         cells = dict(zip(report.columns, total, strict=True))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gateway.ledger.accounting.journal import Booked, booked
 from gateway.ledger.accounting.journal import balances as read_balances
-from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.audit.deliveries import undercharged
 from gateway.ledger.db.database import OpenReader
 
@@ -14,7 +14,7 @@ from gateway.ledger.db.database import OpenReader
 class JournalStore(Protocol):
     """The journal of double entry: booked transfers, and their sums by account."""
 
-    def balances(self) -> dict[Account, Balance]:
+    def balances(self) -> dict[LedgerAccount, Balance]:
         """Sum up the transfers by account."""
 
     def booked(self, after: int, limit: int) -> list[Booked]:
@@ -30,7 +30,7 @@ class SqlJournal:
     def __init__(self, reading: OpenReader) -> None:
         self._reading = reading
 
-    def balances(self) -> dict[Account, Balance]:
+    def balances(self) -> dict[LedgerAccount, Balance]:
         """See JournalStore."""
         with self._reading() as connection:
             return read_balances(connection)

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from federation.clocks import UtcS
 from gateway.ledger.accounting.capacity import uncounted
 from gateway.ledger.db.usage.queries import hours_between
-from gateway.ledger.db.usage.records import Capacity, CapacityTotal
+from gateway.ledger.db.usage.records import CapacityRecord, CapacityTotal
 from gateway.ledger.db.usage.store import UsageStore
 
 
 def slots_of(
-    usage: UsageStore, start_s: UtcS, end_s: UtcS, unwritten: Iterable[Capacity]
+    usage: UsageStore, start_s: UtcS, end_s: UtcS, unwritten: Iterable[CapacityRecord]
 ) -> list[CapacityTotal]:
     """Return `UsageStore.capacity_totals` with capacity that may not be written yet.
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from federation.clocks import UtcS
-from gateway.ledger.accounting.rollup import Piece, pieces
+from gateway.ledger.accounting.rollup import RollupPiece, pieces
 from gateway.ledger.db.alerts.store import AlertStore, SqlAlerts
 from gateway.ledger.db.budgets.store import BudgetStore, SqlBudgets
 from gateway.ledger.db.contracts.store import ContractStore, SqlContracts
@@ -25,7 +25,7 @@ from gateway.ledger.db.reservations.store import ReservationStore, SqlReservatio
 from gateway.ledger.db.settlement.store import SettlementStore, SqlSettlement
 from gateway.ledger.db.usage.store import SqlUsage, UsageStore
 from gateway.ledger.store.journal import JournalStore, SqlJournal
-from gateway.ledger.store.writer import Writer
+from gateway.ledger.store.writer import StoreWriter
 
 
 class Store(Protocol):
@@ -124,8 +124,8 @@ class SqlStore:
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._database = Database(url)
-        self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
-        self._rolling: Iterator[Piece] | None = None
+        self._writer = StoreWriter(self._database, on_trouble or _ignore, on_fatal or _ignore)
+        self._rolling: Iterator[RollupPiece] | None = None
         self._closed = False
         self.jobs = SqlJobs(self._reading)
         self.usage = SqlUsage(self._reading)

@@ -31,7 +31,7 @@ from gateway.ledger.db.database import Database, transaction
 from gateway.ledger.db.errors import StoreClosed, StoreFailed
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.sql import Statement
-from gateway.ledger.db.statements import Statements
+from gateway.ledger.db.statements import SqlStatements
 
 # Limits at which a transaction takes no further call: they bound memory, and other calls' wait.
 TRANSACTION_RECORDS: Final = 4_096
@@ -70,7 +70,7 @@ class _Request:
     size_bytes: int
 
 
-class Writer:
+class StoreWriter:
     """Owns the writing connection, which must be in autocommit, and the thread that uses it.
 
     SQLite syncs its log and its file at a checkpoint, and its log again when it restarts the log
@@ -88,7 +88,7 @@ class Writer:
         dialect = database.writing.dialect
         self._error: type[Exception] = dialect.loaded_dbapi.Error
         self._conflict: type[Exception] = dialect.loaded_dbapi.IntegrityError
-        self._statements = Statements(dialect)
+        self._statements = SqlStatements(dialect)
         self._summaries = Summaries(dialect)
         self._journal = Journal(database.writing)
         self._journal.catch_up()

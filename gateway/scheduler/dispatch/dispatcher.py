@@ -14,20 +14,20 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.messages.messages import Assign, Recall
 from federation.ranges import RangeSet
-from gateway.base.ranked import Ranked
-from gateway.scheduler.dispatch.queueing import Queue, TermsBook
-from gateway.scheduler.dispatch.worker_index import Crew
+from gateway.base.ranked import RankedItems
+from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
+from gateway.scheduler.dispatch.worker_index import WorkerIndex
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.durations import Durations
-from gateway.scheduler.model.effects import Effect, Order
+from gateway.scheduler.model.effects import Effect, SendToWorker
 from gateway.scheduler.model.events import JobHeld, Resumed
-from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, Run, Worker
-from gateway.scheduler.quotas.accounts import Client
+from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, QueuedBundle, Worker
+from gateway.scheduler.quotas.accounts import BrokerClient
 from gateway.scheduler.quotas.entitling import Entitling
-from gateway.scheduler.quotas.fair_shares import Rank, Shares
+from gateway.scheduler.quotas.fair_shares import FairShares, Rank
 from gateway.scheduler.quotas.occupancy import Occupancy
-from policies.access.fairness import Node
-from policies.costs.budgets import Purse
+from policies.access.fairness import ShareNode
+from policies.costs.budgets import BudgetAccount
 from policies.placement.placement import show_tags
 from policies.tariffs import Tariff
 
@@ -47,7 +47,7 @@ BUNDLE_STEPS: Final = 32
 FUNCTIONS_LOOKED_AT: Final = 64
 
 
-class Handout:
+class Dispatcher:
     """The workers of a site, the jobs with tasks for them, and the tasks in flight between the two.
 
     Args:
@@ -61,12 +61,12 @@ class Handout:
 
     def __init__(
         self,
-        clients: Mapping[int, Client],
+        clients: Mapping[int, BrokerClient],
         effects: list[Effect],
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
-        paid_ahead: Callable[[str, Tariff], tuple[Purse, ...]] = lambda *_: (),
+        paid_ahead: Callable[[str, Tariff], tuple[BudgetAccount, ...]] = lambda *_: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = Durations()
@@ -75,21 +75,21 @@ class Handout:
         self.is_settled = True  # False while `settle` has more to do
         self.occupancy = Occupancy(self.workers)
         self.entitling = Entitling(self.workers, jobs, self.occupancy)
-        self.crew = Crew(self.workers)
+        self.crew = WorkerIndex(self.workers)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that may have tasks of it
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
         self._paid_ahead = paid_ahead
-        self._shares: Shares | None = None
+        self._shares: FairShares | None = None
         self._order: Callable[[Job, float | None], Rank] = dispatch.order
-        self._terms = TermsBook()
-        self._queues: dict[Node | None, Queue] = {}  # by share; a single one without shares
+        self._terms = DispatchTermsBook()
+        self._queues: dict[ShareNode | None, Queue] = {}  # by share; a single one without shares
         self._functions: Counter[bytes] = Counter()  # of the jobs in `ready`
         self._ready_counted = 0  # jobs in `ready` whose tasks hold counted tags
         self._alone: set[str] = set()  # jobs in `ready` whose next task goes alone
-        self._dated: Ranked[Job] = Ranked()  # jobs in `ready` with a deadline
+        self._dated: RankedItems[Job] = RankedItems()  # jobs in `ready` with a deadline
         self._turned: list[Job] = []  # jobs whose queue has another first task, to be filed anew
         self._agenda: deque[int] = deque()  # workers that this pass has still to look at
         self._looks = 0  # looks at jobs for the current worker
@@ -165,7 +165,7 @@ class Handout:
             found.append(inf)
         return min(found, default=inf), max(found, default=0.0)
 
-    def share_out(self, shares: Shares | None) -> None:
+    def share_out(self, shares: FairShares | None) -> None:
         """Serve jobs share by share from now on; with None, by `dispatch.order` alone."""
         self._shares = shares
         self._order = dispatch.order if shares is None else shares.order
@@ -231,7 +231,7 @@ class Handout:
         for queue in self._queues.values():
             yield from queue.groups()
 
-    def _leaf_of(self, job: Job) -> Node | None:
+    def _leaf_of(self, job: Job) -> ShareNode | None:
         return None if self._shares is None else job.leaf
 
     def _file(self, job: Job) -> None:
@@ -304,7 +304,7 @@ class Handout:
             self._looks += 1
             return dispatch.misfits(job, worker) is not None
 
-        leaves: Iterable[Node | None] = self._queues
+        leaves: Iterable[ShareNode | None] = self._queues
         if self._shares is not None:
             leaves = self._shares.turns()
         for leaf in leaves:
@@ -409,7 +409,7 @@ class Handout:
         paid = self._paid_ahead(worker.offer.pool, tariff)
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
-    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, utc_s: UtcS) -> int:
+    def _turn(self, shares: FairShares, job: Job, worker: Worker, tasks: int, utc_s: UtcS) -> int:
         """Return how many of `tasks` tasks of a job a worker may take before another share's turn.
 
         Tasks that can be queued ahead are not limited further: they finish soon.
@@ -449,7 +449,7 @@ class Handout:
         """Return the expected duration of a job's task; 0 if it is unknown."""
         return dispatch.known_s(job, self.durations.pace(job.spec.function)) or 0.0
 
-    def _assign(self, job: Job, worker: Worker, run: Run, utc_s: UtcS) -> None:
+    def _assign(self, job: Job, worker: Worker, run: QueuedBundle, utc_s: UtcS) -> None:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
@@ -466,7 +466,7 @@ class Handout:
         self.mark_ready(job)
         spec = job.spec
         self._effects.append(
-            Order(
+            SendToWorker(
                 worker.handle,
                 Assign(
                     assignment.id,
@@ -484,7 +484,9 @@ class Handout:
             )
         )
 
-    def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
+    def _holds(
+        self, job: Job, worker: Worker, tariff: Tariff
+    ) -> tuple[tuple[BudgetAccount, int], ...]:
         """Return the amount held for one task at a worker, for each purse that pays for the job."""
         task_s, found = self.durations.of(job.spec.function), []
         paid = self._paid_ahead(worker.offer.pool, tariff)
@@ -505,7 +507,7 @@ class Handout:
             return
         runs.sort(key=lambda run: run.first)
         # One run covers them all. Tasks in its gaps have ended and are never looked up.
-        whole = Run(runs[0].first, [], sum(run.size for run in runs))
+        whole = QueuedBundle(runs[0].first, [], sum(run.size for run in runs))
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
             whole.attempt = max(whole.attempt, run.attempt)
@@ -541,7 +543,7 @@ class Handout:
         """Recall tasks that have not started; with `kill`, stop the started ones."""
         assignment.recalls += 1
         recall, worker = Recall(assignment.id, first, stop, kill), assignment.worker
-        self._effects.append(Order(worker.handle, recall, worker.port))
+        self._effects.append(SendToWorker(worker.handle, recall, worker.port))
 
     def recall_all(self, assignment: Assignment, *, kill: bool) -> None:
         """Recall all remaining tasks of an assignment."""
@@ -596,7 +598,7 @@ class Handout:
             self._shares.hold(assignment, tasks)
 
 
-def _leaf(leaf: Node | None) -> Node:
+def _leaf(leaf: ShareNode | None) -> ShareNode:
     assert leaf is not None, "a job needs a share where fair shares apply"
     return leaf
 

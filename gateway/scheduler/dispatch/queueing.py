@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 from weakref import WeakValueDictionary
 
-from gateway.base.ranked import Rank, Ranked
+from gateway.base.ranked import Rank, RankedItems
 from gateway.scheduler.model.jobs import Job
 from policies.placement.placement import Need
 
@@ -33,7 +33,7 @@ _Entry = tuple[int, int, int]  # tasks in flight, last assignment, number: the o
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Terms:
+class DispatchTerms:
     """The constant properties of a job that decide which worker may have its tasks.
 
     Equal terms are one object, so that they are compared by identity. So are equal needs.
@@ -42,14 +42,14 @@ class Terms:
     need: Need
 
 
-class TermsBook:
+class DispatchTermsBook:
     """Finds the terms of jobs, and forgets those that no job uses any more."""
 
     def __init__(self) -> None:
-        self._terms: WeakValueDictionary[Hashable, Terms] = WeakValueDictionary()
+        self._terms: WeakValueDictionary[Hashable, DispatchTerms] = WeakValueDictionary()
         self._needs: WeakValueDictionary[Hashable, Need] = WeakValueDictionary()
 
-    def of(self, job: Job) -> Terms:
+    def of(self, job: Job) -> DispatchTerms:
         """Return the terms of a job."""
         if job.terms is None:
             spec = job.spec
@@ -60,8 +60,8 @@ class TermsBook:
                 *(job.need, spec.pool, spec.function, job.work, spec.price),
                 *(spec.timeout_s, spec.task_s, tuple(map(id, job.purses))),
             )
-            job.terms = self._terms.setdefault(key, Terms(job.need))
-        assert isinstance(job.terms, Terms)
+            job.terms = self._terms.setdefault(key, DispatchTerms(job.need))
+        assert isinstance(job.terms, DispatchTerms)
         return job.terms
 
 
@@ -70,7 +70,7 @@ class _Fit:
     """Jobs that can go to the same workers; `tasks` of their tasks are queued."""
 
     key: Hashable
-    groups: Ranked["_Group"] = field(default_factory=Ranked)
+    groups: RankedItems["_Group"] = field(default_factory=RankedItems)
     rank: Rank | None = None
     tasks: int = 0
 
@@ -113,12 +113,12 @@ class Queue:
         self,
         order: Callable[[Job, float | None], Rank],
         task_s: Callable[[Job], float | None],
-        book: TermsBook,
+        book: DispatchTermsBook,
     ) -> None:
         self._order = order
         self._task_s = task_s
         self._book = book
-        self._ranked: Ranked[_Fit] = Ranked()
+        self._ranked: RankedItems[_Fit] = RankedItems()
         self._fits: dict[Hashable, _Fit] = {}
         self._groups: dict[Hashable, _Group] = {}
         self._filed: dict[str, _Filed] = {}
@@ -198,7 +198,7 @@ class Queue:
         unfit = frozenset(job.unfit) if job.unfit else None
         fit = (id(terms.need), job.spec.pool, job.open_pools, unfit)
         is_alone = bool(job.queue) and job.queue[0].alone
-        # A job whose tasks shun workers has a group of its own: see Handout.
+        # A job whose tasks shun workers has a group of its own: see Dispatcher.
         own = job.id if job.is_shunning else ""
         return fit, (terms, fit, job.client, is_alone, job.is_at_limit, own)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 from math import inf
 
-from gateway.base.ranked import Rank, Ranked
+from gateway.base.ranked import Rank, RankedItems
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Worker
 
 
-class Crew:
+class WorkerIndex:
     """An index of workers; every change of a worker must be reported to it.
 
     Attributes:
@@ -25,9 +25,9 @@ class Crew:
         self._workers = workers
         self.slots = 0
         self.spare: dict[int, Worker] = {}
-        self._idle: Ranked[Worker] = Ranked()  # with an idle slot
-        self._open: Ranked[Worker] = Ranked()  # without, and not full of short tasks
-        self._filed: dict[int, tuple[Ranked[Worker], Rank, Worker]] = {}
+        self._idle: RankedItems[Worker] = RankedItems()  # with an idle slot
+        self._open: RankedItems[Worker] = RankedItems()  # without, and not full of short tasks
+        self._filed: dict[int, tuple[RankedItems[Worker], Rank, Worker]] = {}
         self._slots: dict[int, int] = {}  # as counted in `slots`
 
     def note(self, handle: int) -> None:
@@ -59,7 +59,7 @@ class Crew:
                 order = self._open
         self._file(worker.handle, order, worker)
 
-    def _file(self, handle: int, order: Ranked[Worker] | None, worker: Worker | None) -> None:
+    def _file(self, handle: int, order: RankedItems[Worker] | None, worker: Worker | None) -> None:
         before = self._filed.get(handle)
         rank = None if worker is None else (worker.load_s, worker.rank)
         if before is not None:

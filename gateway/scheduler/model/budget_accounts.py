@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from federation.clocks import UtcS
 from gateway.config.budgets import ANY_SITE, NO_CREDIT, Credit
-from gateway.ledger.accounting.postings import Account, Balance, Transfer, transfers_of
+from gateway.ledger.accounting.postings import Balance, LedgerAccount, Transfer, transfers_of
 from gateway.ledger.db.contracts.records import Posted
 from gateway.ledger.db.records import Record
-from policies.costs.budgets import Budget, Purse
-from policies.parties import Kind, Party, Whose
+from policies.costs.budgets import Budget, BudgetAccount
+from policies.parties import Owner, Party, PartyKind
 
 REMEMBERED_MAX: Final = 10_000  # of the parties whose purses were looked up
 
@@ -24,14 +24,14 @@ REMEMBERED_MAX: Final = 10_000  # of the parties whose purses were looked up
 Debtor = tuple[str, str]
 
 
-class Spent(NamedTuple):
+class BudgetSpent(NamedTuple):
     """Spending by the books, in nano-units of a budget: in all, and in its period."""
 
     total_nanos: int
     period_nanos: int
 
 
-class Purses:
+class BudgetAccounts:
     """The state of a site's budgets.
 
     Args:
@@ -43,16 +43,16 @@ class Purses:
     def __init__(
         self, budgets: Iterable[Budget] = (), credit: Credit = NO_CREDIT, utc_s: UtcS = UtcS(0.0)
     ) -> None:
-        self.own = {each.name: Purse(each, utc_s) for each in budgets}
+        self.own = {each.name: BudgetAccount(each, utc_s) for each in budgets}
         self._credit = credit
-        self._of_debtor: dict[Debtor, Purse] = {}
+        self._of_debtor: dict[Debtor, BudgetAccount] = {}
         self._owed: Counter[Debtor] = Counter()  # as far as it is known
-        self._by_whose: dict[Whose, tuple[Purse, ...]] = {}
+        self._by_whose: dict[Owner, tuple[BudgetAccount, ...]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.own or self._credit)
 
-    def __iter__(self) -> Iterator[Purse]:
+    def __iter__(self) -> Iterator[BudgetAccount]:
         yield from self.own.values()
         yield from self._of_debtor.values()
 
@@ -61,7 +61,7 @@ class Purses:
         """Whether any site has a limit on its debt here."""
         return bool(self._credit)
 
-    def of(self, whose: Whose) -> tuple[Purse, ...]:
+    def of(self, whose: Owner) -> tuple[BudgetAccount, ...]:
         """Return all purses that pay for a party's work."""
         if not self:
             return ()
@@ -73,7 +73,9 @@ class Purses:
             found = self._by_whose[whose] = (*own, *self.credit_of(whose.site))
         return found
 
-    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], utc_s: UtcS) -> None:
+    def take_up(
+        self, spent: Mapping[str, BudgetSpent], owed: Mapping[Debtor, int], utc_s: UtcS
+    ) -> None:
         """Begin with the books' amounts at a moment: by the budget's name, and by debtor."""
         for name, each in spent.items():
             purse = self.own[name]
@@ -95,15 +97,15 @@ class Purses:
 
     # --- credit --------------------------------------------------------------------------------
 
-    def credit_of(self, site: str) -> tuple[Purse, ...]:
+    def credit_of(self, site: str) -> tuple[BudgetAccount, ...]:
         """Return a site's credit: a purse for each permitted currency; empty: no limit."""
         limits = self._limits(site)
         for nanos, currency in limits:
             if (site, currency) not in self._of_debtor:
-                party = Party(Kind.SITE, site)
+                party = Party(PartyKind.SITE, site)
                 name = f"credit of {site}, {currency}"
                 budget = Budget(name, party, currency, nanos, span=None, is_credit=True)
-                purse = self._of_debtor[site, currency] = Purse(budget, UtcS(0.0))
+                purse = self._of_debtor[site, currency] = BudgetAccount(budget, UtcS(0.0))
                 purse.spent_nanos = self._owed[site, currency]
         return tuple(self._of_debtor[site, currency] for _, currency in limits)
 
@@ -138,7 +140,7 @@ class Purses:
             self._owed[debtor] += nanos
 
 
-def owed_by(balances: Mapping[Account, Balance]) -> dict[Debtor, int]:
+def owed_by(balances: Mapping[LedgerAccount, Balance]) -> dict[Debtor, int]:
     """Return each site's debt by the accounts: final, and delivered without a verdict.
 
     A site's own deliveries here count once they have a verdict.

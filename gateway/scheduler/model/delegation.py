@@ -25,7 +25,7 @@ class NotGranted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class Delegation:
     """The purpose of a grant: one contract with one site.
 
     Args:
@@ -55,34 +55,34 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class DelegationGrant:
     """A verified grant for us: its errand, and the path by which it came.
 
     `path` is its origin and every site that forwarded it; `raw` the chain, to be forwarded.
     """
 
-    errand: Errand
+    errand: Delegation
     path: tuple[str, ...]
     raw: bytes
 
 
-class Notary(Protocol):
+class GrantSigner(Protocol):
     """Gives grants in our site's name, and reads those of others."""
 
-    def issue(self, errand: Errand) -> bytes:
+    def issue(self, errand: Delegation) -> bytes:
         """Issue a grant for a job of our own users; raises NotGranted."""
 
-    def narrow(self, given: Allowance, errand: Errand, utc_s: UtcS) -> bytes:
+    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: UtcS) -> bytes:
         """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
 
-    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> Allowance:
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> DelegationGrant:
         """Verify a buyer's grant: its chain, that it is for us, not expired, and not used before.
 
         Raises NotGranted.
         """
 
 
-def check_ask(ask: AskQuote, given: Allowance) -> None:
+def check_ask(ask: AskQuote, given: DelegationGrant) -> None:
     """Raise NotGranted if a question differs from its grant or exceeds it."""
     errand = given.errand
     if tuple(ask.path) != given.path:

@@ -16,7 +16,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, Worker
-from policies.costs.budgets import Purse
+from policies.costs.budgets import BudgetAccount
 from policies.placement.placement import Refusal, judge, show_tag
 from policies.tariffs import Tariff
 
@@ -211,7 +211,7 @@ def fits_budgets(
     tariff: Tariff,
     task_s: float | None,
     tasks: int,
-    paid: Container[Purse] = (),
+    paid: Container[BudgetAccount] = (),
 ) -> int:
     """The number of `tasks` that fit into the budgets that pay for the job.
 

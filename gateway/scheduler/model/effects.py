@@ -1,9 +1,10 @@
 """All effects that the broker can request. Closed: the performer matches on every one.
 
-The order is a contract: a `Tell` is sent only after every `Write` before it in the list has been
-stored, so no result is released before its usage record is safe. An `Order` to a worker waits for
-nothing, and neither does a refusal. `Tell`, `Order` and `Expel` name the port that they leave by:
-one for a contract leaves by PEER, and the exchange turns it into `Say`.
+The order is a contract: a `SendToClient` is sent only after every `Write` before it in the list has
+been stored, so no result is released before its usage record is safe. A `SendToWorker` to a worker
+waits for nothing, and neither does a refusal. `SendToClient`, `SendToWorker` and `Expel` name the
+port that they leave by: one for a contract leaves by PEER, and the exchange turns it into
+`SendToSite`.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ NO_CHARGE: Final = Charge(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendToClient:
     """Send a message to a client, once everything written before it is stored."""
 
     client: int
@@ -58,7 +59,7 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SendToWorker:
     """Send a message to a worker, now."""
 
     worker: int
@@ -82,7 +83,7 @@ class Remark:
     text: str
 
 
-class Side(StrEnum):
+class PeerSide(StrEnum):
     """The other site's end of a contract."""
 
     BUYER = "buyer"
@@ -90,17 +91,17 @@ class Side(StrEnum):
 
     def check(self, message: GatewayMessage) -> None:
         """Raise ProtocolError for a message that a site at this end may not send."""
-        own = FromBuyer if self is Side.BUYER else FromSeller
+        own = FromBuyer if self is PeerSide.BUYER else FromSeller
         if not isinstance(message, (own, FromEither)):
             raise ProtocolError(f"a {self} may not say {message.kind!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendToSite:
     """Send a message to another site, as its row says (federation.messages.registry)."""
 
     site: str
-    side: Side
+    side: PeerSide
     message: GatewayMessage
 
 
@@ -122,4 +123,14 @@ class AnswerBill:
     utc_s: UtcS
 
 
-Effect = Write | Harden | Tell | Order | Expel | Remark | Say | SendFunction | AnswerBill
+Effect = (
+    Write
+    | Harden
+    | SendToClient
+    | SendToWorker
+    | Expel
+    | Remark
+    | SendToSite
+    | SendFunction
+    | AnswerBill
+)

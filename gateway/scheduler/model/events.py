@@ -13,18 +13,18 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.ranges import Range
 from federation.users import site_of
-from gateway.scheduler.model.budget_accounts import Debtor, Spent
-from gateway.scheduler.model.delegation import Allowance
+from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
+from gateway.scheduler.model.delegation import DelegationGrant
 from gateway.scheduler.model.ports import PortKind
 from policies.access.entitlements import Entitlements, Work
 from policies.access.shares import FairShare
-from policies.access.windows import Rules
+from policies.access.windows import PoolRules
 from policies.costs.carbon import Emissions, Footprint
 from policies.costs.pricelist import PriceNow
 from policies.costs.volumes import Buyer
-from policies.parties import Whose
+from policies.parties import Owner
 from policies.placement.asks import Wishes
-from policies.placement.autoscaling import Growth
+from policies.placement.autoscaling import PoolGrowth
 from policies.placement.environments import kind_of
 from policies.placement.placement import FrozenTags, Need, Tags
 from policies.tariffs import PriceClass, Tariff
@@ -70,7 +70,7 @@ class JobSpec:
     # Of a job that another site sent: its price, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
-    given: Allowance | None = None  # and the rights given by its user
+    given: DelegationGrant | None = None  # and the rights given by its user
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only pool of ours that it may run in; empty: any
     group: str = ""  # its user's, as configured here; empty: none
@@ -96,12 +96,12 @@ class JobSpec:
         return self.path[-1] if self.path else site_of(self.user)
 
     @property
-    def whose(self) -> Whose:
+    def whose(self) -> Owner:
         """The principal for rules and books; for a job of another site, it includes the neighbour.
 
         A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
         """
-        return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
+        return Owner(self.user, self.group, self.project, self.path[-1] if self.path else "")
 
     @property
     def work(self) -> Work:
@@ -165,7 +165,9 @@ class WorkerJoined:
     is_funded: bool = False
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host, if stated
     tells_begun: bool = False  # whether it reports which tasks have begun
-    takes_others: bool = True  # may have work of other sites: policies.placement.placement.Offer
+    takes_others: bool = (
+        True  # may have work of other sites: policies.placement.placement.CapacityOffer
+    )
     token: str = ""  # the id of the token that it used, if any
     port: PortKind = PortKind.WORKER
 
@@ -312,7 +314,7 @@ class MoneySpent:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsUnmet:
+class JobLimitsUnmet:
     """A job can't be completed within its limits any more; or, without a text, it can again.
 
     With a `failure`, the job is useful only as a whole: its tasks that have not begun end with it.
@@ -391,7 +393,7 @@ class PoolGrows:
     """
 
     pool: str
-    growth: Growth
+    growth: PoolGrowth
     tags: Tags | None = None
 
 
@@ -442,7 +444,7 @@ class PricesChanged:
 class RulesTurned:
     """New windows and claims of these pools of ours; None: a pool has none."""
 
-    rules: Mapping[str, Rules | None]
+    rules: Mapping[str, PoolRules | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +466,7 @@ class VolumesKnown:
 class SpendingKnown:
     """The amounts spent of each budget of ours, and the debts of sites, from the books."""
 
-    spent: Mapping[str, Spent]
+    spent: Mapping[str, BudgetSpent]
     owed: Mapping[Debtor, int]
 
 
@@ -477,7 +479,7 @@ class SharesKnown:
     """
 
     rules: FairShare | None
-    used_ns: Mapping[Whose, int]
+    used_ns: Mapping[Owner, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +531,7 @@ Event = (
     | PlacesChosen
     | PlacesLeft
     | MoneySpent
-    | LimitsUnmet
+    | JobLimitsUnmet
     | JobNoted
     | JobHeld
     | Resumed

@@ -226,7 +226,7 @@ def worker_event(message: Any, worker: int) -> Event | None:
                 message.cpu_ns,
                 message.peak_memory_bytes,
             )
-        case messages.Begun():
+        case messages.BegunTasks():
             return events.TasksBegun(worker, _begun(message.tasks))
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))

@@ -1,7 +1,7 @@
 """The broker's model of jobs, assignments and workers: data, and updates that keep it consistent.
 
-A task is in exactly one place: in its job's queue (part of a `Run`), in an `Assignment` at a
-worker, or ended. A million queued tasks are a few hundred runs.
+A task is in exactly one place: in its job's queue (part of a `QueuedBundle`), in an `Assignment` at
+a worker, or ended. A million queued tasks are a few hundred runs.
 """
 
 from collections import deque
@@ -17,10 +17,10 @@ from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
 from gateway.scheduler.model.ports import PortKind
 from policies.access.entitlements import Work
-from policies.access.fairness import Node
-from policies.costs.budgets import Purse
-from policies.parties import Whose
-from policies.placement.placement import Need, Offer, Refusal
+from policies.access.fairness import ShareNode
+from policies.costs.budgets import BudgetAccount
+from policies.parties import Owner
+from policies.placement.placement import CapacityOffer, Need, Refusal
 from policies.tariffs import Tariff
 
 # Tasks of this duration or longer are not queued ahead at a slot: waiting for the next one is
@@ -34,7 +34,7 @@ EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
 
 
 @dataclass(slots=True, weakref_slot=True)
-class Account:
+class AttachedLoad:
     """The bytes of arguments and the number of tasks that one party's attached jobs hold."""
 
     held_bytes: int = 0
@@ -42,7 +42,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Run:
+class QueuedBundle:
     """A contiguous range of waiting tasks with the same history.
 
     `attempt` is 1 for tasks that never started. `losses` counts the workers that were lost with
@@ -67,11 +67,11 @@ class Run:
         """The number after that of its last task."""
         return self.first + len(self.arguments)
 
-    def cut(self, first: int, stop: int) -> "Run":
+    def cut(self, first: int, stop: int) -> "QueuedBundle":
         """Return the part [first, stop) of this run."""
         part = self.arguments[first - self.first : stop - self.first]
         size = self.size * len(part) // max(1, len(self.arguments))
-        return Run(
+        return QueuedBundle(
             *(first, part, size, self.attempt, self.losses, self.alone),
             *(self.is_wary, self.shuns, self.shuns_until_s),
         )
@@ -84,7 +84,7 @@ class Assignment:
     id: int
     job: "Job"
     worker: "Worker"
-    run: Run
+    run: QueuedBundle
     task_s: float  # the duration estimated when it was made
     given_at_s: UtcS
     left: RangeSet
@@ -92,7 +92,9 @@ class Assignment:
     recalled: bool = False  # a recall is in progress, or found nothing to take
     recalls: int = 0  # unanswered recalls
     is_stopped: bool = False  # its tasks are killed because their client left; it may return
-    holds: tuple[tuple[Purse, int], ...] = ()  # purses, and the amount held in each for one task
+    holds: tuple[
+        tuple[BudgetAccount, int], ...
+    ] = ()  # purses, and the amount held in each for one task
     held_ns: int = 0  # expected duration of each task, where slots are shared out
     begun: dict[int, UtcS] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
 
@@ -103,7 +105,7 @@ class Worker:
 
     handle: int
     name: str
-    offer: Offer
+    offer: CapacityOffer
     slots: int
     tariff: Tariff | None  # a contract's tariff; the broker knows those of our own pools
     free: dict[str, int | float]  # counted tags not held by a task
@@ -181,7 +183,7 @@ Doing = Literal["own", "others", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class WorkerLoss:
     """A worker that was lost while a task ran there.
 
     `doing`: the party that is taken to have caused the loss.
@@ -207,7 +209,7 @@ class Strikes:
 
     failures: int = 0
     crashes: int = 0
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[WorkerLoss] = field(default_factory=list)
     owed_ns: int = 0
     lost_under: Assignment | None = None
 
@@ -223,10 +225,10 @@ class Job:
     opened_at_s: UtcS
     need: Need
     counted: dict[str, int | float]
-    purses: tuple[Purse, ...] = ()  # the purses that pay for it
-    queue: deque[Run] = field(default_factory=deque)
+    purses: tuple[BudgetAccount, ...] = ()  # the purses that pay for it
+    queue: deque[QueuedBundle] = field(default_factory=deque)
     waiting: int = 0
-    account: Account = field(default_factory=Account)
+    account: AttachedLoad = field(default_factory=AttachedLoad)
     held_bytes: int = 0  # of arguments, waiting or at workers; approximate
     owed_tasks: int = 0  # kept up to here and not acknowledged yet
     owed_bytes: int = 0  # of the tasks in `owed_tasks`
@@ -268,10 +270,10 @@ class Job:
     lacks_function_since_s: UtcS | None = None
     unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
     orphan_since_s: UtcS | None = None  # a detached job whose client left before closing it
-    leaf: Node | None = None  # its leaf in the tree of shares, where slots are shared out
+    leaf: ShareNode | None = None  # its leaf in the tree of shares, where slots are shared out
     terms: object = None  # owned by gateway.scheduler.dispatch.queueing
     notes: deque[tuple[UtcS, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
-    whose: Whose = field(init=False)  # cached from the spec, like `work`: both are read often
+    whose: Owner = field(init=False)  # cached from the spec, like `work`: both are read often
     work: Work = field(init=False)
 
     def __post_init__(self) -> None:
@@ -282,7 +284,7 @@ class Job:
         """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
 
-    def enqueue(self, run: Run, *, ahead: bool = False) -> None:
+    def enqueue(self, run: QueuedBundle, *, ahead: bool = False) -> None:
         """Queue a run; retried and returned tasks go ahead of new ones."""
         if not run.arguments:
             return
@@ -299,13 +301,13 @@ class Job:
         self.held_bytes += size
         self.account.held_bytes += size
 
-    def move_to(self, account: Account) -> None:
+    def move_to(self, account: AttachedLoad) -> None:
         """Move the bytes that it holds to another account."""
         self.account.held_bytes -= self.held_bytes
         self.account = account
         account.held_bytes += self.held_bytes
 
-    def take(self, tasks_max: int, bytes_max: int) -> Run:
+    def take(self, tasks_max: int, bytes_max: int) -> QueuedBundle:
         """Take at most `tasks_max` tasks, and at least one, off the head of the queue."""
         run = self.queue[0]
         tasks = min(1 if run.alone else tasks_max, len(run.arguments))
@@ -326,13 +328,13 @@ class Job:
         runs = self.extract(EVERY_TASK if wanted is None else wanted)
         return [(run.first, run.stop) for run in runs]
 
-    def extract(self, wanted: RangeSet) -> list[Run]:
+    def extract(self, wanted: RangeSet) -> list[QueuedBundle]:
         """Take tasks out of the queue, with their arguments.
 
         One pass serves any number of ranges: a request may name a hundred thousand.
         """
-        taken: list[Run] = []
-        kept: deque[Run] = deque()
+        taken: list[QueuedBundle] = []
+        kept: deque[QueuedBundle] = deque()
         for run in self.queue:
             at = run.first
             for low, high in wanted.within(run.first, run.stop):

@@ -6,17 +6,17 @@ from typing import Any
 from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack, unpack
 from federation.reasons import Reason
-from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpened
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord
 from gateway.scheduler.model.events import NO_WARRANT, JobSpec, Warrant
 from gateway.scheduler.model.intake import check_wishes, wishes_plain
 from gateway.scheduler.model.jobs import Job
 from policies.placement.asks import Wishes
 
 
-def opened_record(job: Job) -> JobOpened:
+def opened_record(job: Job) -> JobOpenedRecord:
     """Return the record that a job was opened."""
     spec = job.spec
-    return JobOpened(
+    return JobOpenedRecord(
         job=job.id,
         name=spec.name,
         user=spec.user,
@@ -72,7 +72,7 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
 
 
 def stored_terms(body: bytes) -> dict[str, Any]:
-    """Return the part of a JobSpec that a JobOpened's `spec` holds."""
+    """Return the part of a JobSpec that a JobOpenedRecord's `spec` holds."""
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
     # A ban on places holds for as long as the job does.
     wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))

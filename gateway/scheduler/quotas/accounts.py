@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 
 from federation.reasons import Reason
 from gateway.scheduler.model.events import ClientJoined, JobOpened
-from gateway.scheduler.model.jobs import Account, Job
+from gateway.scheduler.model.jobs import AttachedLoad, Job
 from gateway.scheduler.model.ports import PortKind
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """The limits on the unfinished work of one client; its Welcome states the same.
 
     `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is per
@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Client:
+class BrokerClient:
     """A client as the broker sees it."""
 
     handle: int
@@ -46,7 +46,7 @@ class Client:
     ready: bool = True
     jobs: dict[str, None] = field(default_factory=dict)  # in order of arrival
     tasks: int = 0  # unfinished, of attached jobs
-    account: Account = field(default_factory=Account)  # of attached jobs
+    account: AttachedLoad = field(default_factory=AttachedLoad)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
     is_operator: bool = False
     port: PortKind = PortKind.CLIENT  # PEER: another site, for one job; see Sales for its limits
@@ -59,26 +59,30 @@ class Accounts:
     """
 
     def __init__(self) -> None:
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, BrokerClient] = {}
         self.owing: dict[str, Job] = {}  # detached jobs with unacknowledged tasks
-        self.kept = Account()  # of detached jobs
-        self._shared: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of other sites
+        self.kept = AttachedLoad()  # of detached jobs
+        self._shared: WeakValueDictionary[str, AttachedLoad] = (
+            WeakValueDictionary()
+        )  # of other sites
 
     def join(self, event: ClientJoined) -> None:
         """Add a client whose session opened."""
-        client = self.clients[event.client] = Client(event.client, event.user, port=event.port)
+        client = self.clients[event.client] = BrokerClient(
+            event.client, event.user, port=event.port
+        )
         client.is_operator = event.is_operator
         if event.account:
             client.account = self._shared.setdefault(event.account, client.account)
 
-    def leave(self, handle: int) -> Client | None:
+    def leave(self, handle: int) -> BrokerClient | None:
         """Remove a client that left; return it, with the jobs that it leaves behind."""
         client = self.clients.pop(handle, None)
         if client is not None:
             client.account.tasks -= client.tasks
         return client
 
-    def over_limit(self, event: JobOpened, limits: Limits) -> tuple[str, str] | None:
+    def over_limit(self, event: JobOpened, limits: ClientLimits) -> tuple[str, str] | None:
         """Why one more job can't be accepted now, as code and sentence."""
         held_bytes = self.kept.held_bytes
         if len(self.clients[event.client].jobs) >= limits.jobs_max:
@@ -91,7 +95,7 @@ class Accounts:
             return Reason.BUSY, reason
         return None
 
-    def excess(self, client: Client, limits: Limits) -> str:
+    def excess(self, client: BrokerClient, limits: ClientLimits) -> str:
         """How a client has exceeded the limits of its Welcome; empty when it has not."""
         held_bytes = client.account.held_bytes + client.owed_bytes
         if client.tasks > limits.tasks_max and client.port is not PortKind.PEER:
@@ -149,7 +153,7 @@ class Accounts:
             client.tasks -= tasks
             client.account.tasks -= tasks
 
-    def owe(self, job: Job, client: Client, stop: int, size: int) -> None:
+    def owe(self, job: Job, client: BrokerClient, stop: int, size: int) -> None:
         """Defer the acknowledgement of a detached job's tasks up to `stop`, of `size` bytes."""
         self.owing[job.id] = job
         job.owed_tasks = max(job.owed_tasks, stop)

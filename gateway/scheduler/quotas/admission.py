@@ -13,8 +13,8 @@ from federation.reasons import Reason
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.entitling import Entitling
-from gateway.scheduler.quotas.roster import Roster
-from policies.placement.placement import Offer, judge, judge_all
+from gateway.scheduler.quotas.roster import WorkerRoster
+from policies.placement.placement import CapacityOffer, judge, judge_all
 from policies.tariffs import Tariff
 
 JUDGED_MAX: Final = 1_000  # kinds of work whose judgement is cached
@@ -40,7 +40,7 @@ class Admission:
 
     def __init__(
         self,
-        roster: Roster,
+        roster: WorkerRoster,
         tariffs: Mapping[str, Tariff],
         entitling: Entitling,
         peers: PeerQueries,
@@ -133,7 +133,7 @@ class Admission:
         """Whether a pool of ours that may run it has no workers yet: its tags are unknown."""
         known = {offer.pool for offer in self._roster.offers.values()}
         offers = [
-            Offer(f"pool {name}", name, {}, "", tariff.currency)
+            CapacityOffer(f"pool {name}", name, {}, "", tariff.currency)
             for name, tariff in self._tariffs.items()
             if name not in known
         ]

@@ -26,18 +26,18 @@ from policies.access.entitlements import (
     NO_WINDOW,
     RANKS,
     YES,
-    Rule,
-    Verdict,
-    Why,
+    EntitlementReason,
+    EntitlementRule,
+    EntitlementVerdict,
     Work,
     room,
 )
-from policies.access.windows import Span
-from policies.parties import ANOTHER_SITE, Whose
-from policies.placement.placement import Offer, Refusal
+from policies.access.windows import WindowSpan
+from policies.parties import ANOTHER_SITE, Owner
+from policies.placement.placement import CapacityOffer, Refusal
 
 # Of the verdicts that are not yes.
-REASONS: Final = {Why.NOT_NOW: Reason.WINDOW_CLOSED}
+REASONS: Final = {EntitlementReason.NOT_NOW: Reason.WINDOW_CLOSED}
 
 # A rule by identity, as hashing its contents takes longer than the rest, and a user, where each
 # user has a limit.
@@ -63,11 +63,11 @@ class Entitling:
         self._windows: Mapping[str, frozenset[str]] = {}
         self._held: Mapping[str, str] = {}  # by pool, the current window
         self._until_s = UtcS(inf)
-        self._verdicts: dict[tuple[Work, str | None, str], Verdict] = {}
-        self._slot_keys: dict[tuple[Whose, str], tuple[_Key, ...]] = {}
+        self._verdicts: dict[tuple[Work, str | None, str], EntitlementVerdict] = {}
+        self._slot_keys: dict[tuple[Owner, str], tuple[_Key, ...]] = {}
         self._tasks: Counter[tuple[int, _Key]] = Counter()  # by worker
         self._slots: Counter[_Key] = Counter()
-        self._queue_keys: dict[Whose, tuple[_Key, ...]] = {}
+        self._queue_keys: dict[Owner, tuple[_Key, ...]] = {}
         self._counts_queues = False
         self._queued: Counter[_Key] = Counter()
         self._noted: dict[str, int] = {}  # by job, the tasks counted in _queued
@@ -100,7 +100,7 @@ class Entitling:
             pools = self._occupancy.pools.items()
             self._hold({name: pool.rules.span_at(utc_s) for name, pool in pools})
 
-    def _hold(self, spans: Mapping[str, Span]) -> None:
+    def _hold(self, spans: Mapping[str, WindowSpan]) -> None:
         self._held = {pool: span.named for pool, span in spans.items()}
         self._until_s = min((span.until_s for span in spans.values()), default=NEVER_S)
 
@@ -128,7 +128,7 @@ class Entitling:
         if not tasks:
             self._noted.pop(job.id, None)
 
-    def _keys_of_slots(self, whose: Whose, pool: str) -> tuple[_Key, ...]:
+    def _keys_of_slots(self, whose: Owner, pool: str) -> tuple[_Key, ...]:
         found = self._slot_keys.get((whose, pool))
         if found is None:
             about = [each for each in self.rules.rules if each.covers(pool)]
@@ -137,7 +137,7 @@ class Entitling:
                 self._slot_keys[whose, pool] = found
         return found
 
-    def _keys_of_queue(self, whose: Whose) -> tuple[_Key, ...]:
+    def _keys_of_queue(self, whose: Owner) -> tuple[_Key, ...]:
         found = self._queue_keys.get(whose)
         if found is None:
             rules = self.rules.rules
@@ -146,21 +146,21 @@ class Entitling:
                 self._queue_keys[whose] = found
         return found
 
-    def slots_used(self, rule: Rule, user: str) -> int:
+    def slots_used(self, rule: EntitlementRule, user: str) -> int:
         """The slots held by all of a rule's parties, or by one of their users."""
         return self._slots[id(rule), user]
 
-    def queued(self, rule: Rule, user: str) -> int:
+    def queued(self, rule: EntitlementRule, user: str) -> int:
         """The unfinished tasks of all of a rule's parties, or of one of their users."""
         return self._queued[id(rule), user]
 
     # --- remaining quota -----------------------------------------------------------------------
 
-    def verdict(self, work: Work, pool: str) -> Verdict:
+    def verdict(self, work: Work, pool: str) -> EntitlementVerdict:
         """Whether work may run in a pool now; in ELSEWHERE at other sites."""
         return self._verdict(work, pool, self.window_of(pool))
 
-    def _verdict(self, work: Work, pool: str | None, window: str = NO_WINDOW) -> Verdict:
+    def _verdict(self, work: Work, pool: str | None, window: str = NO_WINDOW) -> EntitlementVerdict:
         """The verdict in a window; without a pool, the best of any pool and time."""
         key = work, pool, window
         found = self._verdicts.get(key)
@@ -189,7 +189,7 @@ class Entitling:
             return None
         user, here = job.whose.user, worker.handle
 
-        def used(rule: Rule, who: str) -> int:
+        def used(rule: EntitlementRule, who: str) -> int:
             # Its tasks at this worker beyond the slots count: no tasks go ahead.
             limit = rule.user_slots_max if who else rule.slots_max
             spare = worker.slots - self._tasks[here, (id(rule), who)]
@@ -233,7 +233,7 @@ class Entitling:
 
     # --- refusals ------------------------------------------------------------------------------
 
-    def _ever(self, work: Work, pools: Iterable[str]) -> Verdict:
+    def _ever(self, work: Work, pools: Iterable[str]) -> EntitlementVerdict:
         """The best verdict on some work in these pools, at any time."""
         found = (
             self._verdict(work, pool, name)
@@ -242,7 +242,7 @@ class Entitling:
         )
         return min(found, key=lambda each: RANKS[each.why])
 
-    def may_use(self, spec: JobSpec, offers: Iterable[Offer]) -> Iterator[Offer]:
+    def may_use(self, spec: JobSpec, offers: Iterable[CapacityOffer]) -> Iterator[CapacityOffer]:
         """The offers whose pools may run a job at any time."""
         if not self.is_on:
             yield from offers
@@ -292,11 +292,11 @@ class Entitling:
             Reason.OVER_ENTITLEMENT, "has reached the entitlement's limit of slots: {}", (figures,)
         )
 
-    def text(self, verdict: Verdict, work: Work) -> str:
+    def text(self, verdict: EntitlementVerdict, work: Work) -> str:
         """Explain a refusal, with the rule and its place in the file."""
         return self.rules.explain(verdict, work)
 
-    def _slots_text(self, verdict: Verdict, work: Work) -> str:
+    def _slots_text(self, verdict: EntitlementVerdict, work: Work) -> str:
         """Format the slots in use and their limits, for work at its limit."""
         rule = verdict.rule
         assert rule is not None  # without one there is no limit
@@ -331,7 +331,9 @@ class Entitling:
 
 
 def _keys(
-    rules: Iterable[Rule], whose: Whose, limits: Callable[[Rule], tuple[int | None, int | None]]
+    rules: Iterable[EntitlementRule],
+    whose: Owner,
+    limits: Callable[[EntitlementRule], tuple[int | None, int | None]],
 ) -> Iterator[_Key]:
     """The counters that a user's work counts for: of each rule, all users' and each user's."""
     for rule in rules:
@@ -343,7 +345,7 @@ def _keys(
                 yield id(rule), whose.user
 
 
-def _figures(rule: Rule, limits: Iterable[tuple[int | None, str, int]]) -> str:
+def _figures(rule: EntitlementRule, limits: Iterable[tuple[int | None, str, int]]) -> str:
     """Format `group:quants has 4 of 4`, for the limits that are set."""
     all_of_them = ", ".join(map(str, rule.who))
     return " and ".join(

@@ -12,9 +12,9 @@ from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
-from policies.access.fairness import NS, Node, Standing, Tree
+from policies.access.fairness import NS, ShareNode, ShareStanding, Tree
 from policies.access.shares import FairShare
-from policies.parties import Whose
+from policies.parties import Owner
 
 # The assumed duration of a task of unknown duration, until it is reported or has run longer.
 UNKNOWN_S: Final = 1.0
@@ -24,7 +24,7 @@ UNCOUNTED: Final = frozenset({"repeat", "preempted", "lost"})
 Rank = tuple[Any, ...]
 
 
-class Shares:
+class FairShares:
     """The order of service of jobs under fair shares, and the usage that it is based on.
 
     Args:
@@ -36,7 +36,7 @@ class Shares:
 
     # --- job lifecycle -------------------------------------------------------------------------
 
-    def take_up(self, used_ns: Mapping[Whose, int], utc_s: UtcS) -> None:
+    def take_up(self, used_ns: Mapping[Owner, int], utc_s: UtcS) -> None:
         """Begin with the usage of all principals from the books, decayed to now."""
         self.tree.move_on(utc_s)
         for whose, ns in used_ns.items():
@@ -88,12 +88,12 @@ class Shares:
 
     # --- order of service ----------------------------------------------------------------------
 
-    def begin(self, leaves: Iterable[Node], utc_s: UtcS) -> None:
+    def begin(self, leaves: Iterable[ShareNode], utc_s: UtcS) -> None:
         """Begin a round with these leaves, whose jobs have tasks to hand out: see Tree.begin."""
         self.tree.move_on(utc_s)
         self.tree.begin(leaves)
 
-    def turns(self) -> Iterable[Node]:
+    def turns(self) -> Iterable[ShareNode]:
         """The leaves of the round, in the order of their turns."""
         return self.tree.turns()
 
@@ -118,13 +118,13 @@ class Shares:
 
     # --- views ---------------------------------------------------------------------------------
 
-    def look(self, utc_s: UtcS) -> list[Standing]:
+    def look(self, utc_s: UtcS) -> list[ShareStanding]:
         """The current standing of each share."""
         self.tree.move_on(utc_s)
         return self.tree.standings()
 
 
-def _leaf(job: Job) -> Node:
+def _leaf(job: Job) -> ShareNode:
     assert job.leaf is not None, "a job must be opened before it is counted"
     return job.leaf
 

@@ -20,15 +20,15 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from federation.clocks import NEVER_S, UtcS
-from federation.messages.adverts import Window as Shown
+from federation.messages.adverts import AdvertisedWindow
 from federation.reasons import Reason
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from policies.access import claims as claiming
-from policies.access.claims import Claims, Level, Seats
-from policies.access.windows import Closing, Rules, Span, closing_at, closings
-from policies.parties import Party, Whose
-from policies.placement.autoscaling import Growth
+from policies.access.claims import ClaimLevel, Claims, ReservedSlots
+from policies.access.windows import Closing, PoolRules, WindowSpan, closing_at, closings
+from policies.parties import Owner, Party
+from policies.placement.autoscaling import PoolGrowth
 from policies.placement.placement import Refusal
 from policies.reservations.reservations import NAMED
 
@@ -39,7 +39,7 @@ _Kind = tuple[int, ...]  # the index of the claim in each set of claims, current
 
 
 @dataclass(slots=True)
-class Pool:
+class PoolOccupancy:
     """A pool with rules.
 
     Attributes:
@@ -51,27 +51,27 @@ class Pool:
             each known window. There are few kinds, however many parties there are.
     """
 
-    rules: Rules
+    rules: PoolRules
     total: int = 0
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
-    levels: list[Level] = field(default_factory=list)
-    shown: dict[Any, tuple[Any, tuple[Shown, ...]]] = field(default_factory=dict)
-    examples: dict[_Kind, Whose] = field(default_factory=dict)
+    levels: list[ClaimLevel] = field(default_factory=list)
+    shown: dict[Any, tuple[Any, tuple[AdvertisedWindow, ...]]] = field(default_factory=dict)
+    examples: dict[_Kind, Owner] = field(default_factory=dict)
     _claims: list[Claims] = field(init=False)  # all sets of claims, current ones first
-    _kinds: dict[Whose, _Kind] = field(default_factory=dict)
+    _kinds: dict[Owner, _Kind] = field(default_factory=dict)
     # By kind and reservation; 0: none.
     _closings: dict[tuple[_Kind, int], tuple[Closing, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._claims = list({id(span.claims): span.claims for span in self.rules.spans}.values())
 
-    def claim(self, whose: Whose) -> int:
+    def claim(self, whose: Owner) -> int:
         """Return the claim that a party's work belongs to."""
         return self._kind(whose)[0]
 
     @property
-    def seats(self) -> tuple[Seats, ...]:
+    def seats(self) -> tuple[ReservedSlots, ...]:
         """The current reservations."""
         return self.rules.now.claims.reserved
 
@@ -102,11 +102,11 @@ class Pool:
                 return at
         return self.claim(assignment.job.whose)
 
-    def closing(self, whose: Whose, claim: int) -> Closing | None:
+    def closing(self, whose: Owner, claim: int) -> Closing | None:
         """Return when a party's work in a claim may next have less; None if that is unknown."""
         return next(iter(self.ahead(whose, claim)), None)
 
-    def ahead(self, whose: Whose, claim: int) -> tuple[Closing, ...]:
+    def ahead(self, whose: Owner, claim: int) -> tuple[Closing, ...]:
         """Return all known times when a party's work in a claim may have less."""
         first = self.rules.now.claims.first_reserved
         key = self._kind(whose), max(0, claim - first + 1)
@@ -119,7 +119,7 @@ class Pool:
         self._closings[key] = found
         return found
 
-    def _kind(self, whose: Whose) -> _Kind:
+    def _kind(self, whose: Owner) -> _Kind:
         found = self._kinds.get(whose)
         if found is None:
             found = tuple(each.of(whose) for each in self._claims)
@@ -128,7 +128,7 @@ class Pool:
                 self._kinds[whose] = found
         return found
 
-    def _end_of(self, seats: Seats, whose: Whose) -> tuple[Closing, ...]:
+    def _end_of(self, seats: ReservedSlots, whose: Owner) -> tuple[Closing, ...]:
         """Return when work in a reservation must make room at its end, if it must."""
         after = next((each for each in self.rules.spans if each.from_s >= seats.until_s), None)
         if after is None:
@@ -170,21 +170,21 @@ class Occupancy:
 
     def __init__(self, workers: Mapping[int, Worker]) -> None:
         self._workers = workers
-        self.pools: dict[str, Pool] = {}
-        self.growth: dict[str, Growth] = {}  # of pools that scale with work
+        self.pools: dict[str, PoolOccupancy] = {}
+        self.growth: dict[str, PoolGrowth] = {}  # of pools that scale with work
 
     @property
-    def rules(self) -> Mapping[str, Rules]:
+    def rules(self) -> Mapping[str, PoolRules]:
         """The rules by pool."""
         return {name: pool.rules for name, pool in self.pools.items()}
 
-    def turn(self, rules: Mapping[str, Rules | None]) -> None:
+    def turn(self, rules: Mapping[str, PoolRules | None]) -> None:
         """Replace the rules of these pools; other pools keep theirs."""
         for name, each in rules.items():
             if each is None:
                 self.pools.pop(name, None)
                 continue
-            pool = self.pools[name] = Pool(each)
+            pool = self.pools[name] = PoolOccupancy(each)
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
                     self._count(pool, assignment, len(assignment.left))
@@ -202,7 +202,7 @@ class Occupancy:
         if pool is not None and not worker.job:
             self._count(pool, assignment, tasks)
 
-    def _count(self, pool: Pool, assignment: Assignment, tasks: int) -> None:
+    def _count(self, pool: PoolOccupancy, assignment: Assignment, tasks: int) -> None:
         claim = pool.claim_of(assignment)
         count_slots(pool.tasks, pool.used, assignment.worker, claim, tasks)
 
@@ -228,7 +228,7 @@ class Occupancy:
         slots = self._slots_for(pool, job.spec, claim, task_s, utc_s)
         return None if slots is None else max(0, min(slots, left))
 
-    def seats(self, name: str, job: Job, task_s: float | None, utc_s: UtcS) -> Seats | None:
+    def seats(self, name: str, job: Job, task_s: float | None, utc_s: UtcS) -> ReservedSlots | None:
         """Return the reservation that a job's next tasks in a pool are in; None: none."""
         pool = self.pools.get(name)
         if pool is None or not pool.seats:
@@ -240,7 +240,7 @@ class Occupancy:
         return None
 
     def _slots_for(
-        self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: UtcS
+        self, pool: PoolOccupancy, spec: JobSpec, claim: int, task_s: float | None, utc_s: UtcS
     ) -> int | None:
         """Return how many more slots tasks of this length may have; None: as many as are free."""
         left = self._left_ahead(pool, spec, claim, task_s, utc_s)
@@ -250,7 +250,7 @@ class Occupancy:
 
     def _left_ahead(
         self,
-        pool: Pool,
+        pool: PoolOccupancy,
         spec: JobSpec,
         claim: int,
         task_s: float | None,
@@ -284,7 +284,7 @@ class Occupancy:
         more = self._slots_for(pool, job, claim, task_s, utc_s)
         return inf if more is None else more + pool.used[claim]
 
-    def reserved_for(self, name: str, whose: Whose) -> list[Seats]:
+    def reserved_for(self, name: str, whose: Owner) -> list[ReservedSlots]:
         """Return the current reservations of a pool for a party's work."""
         pool = self.pools.get(name)
         return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
@@ -323,7 +323,7 @@ class Occupancy:
             return None
         return Refusal(Reason.WINDOW_CLOSED, "has ended {}", (NAMED + reserved,))
 
-    def slots_free(self, name: str, whose: Whose) -> int:
+    def slots_free(self, name: str, whose: Owner) -> int:
         """Return the slots of a pool with rules that a party's work may take in addition."""
         pool = self.pools[name]
         first = pool.rules.now.claims.first_reserved
@@ -405,7 +405,7 @@ def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: UtcS
     return (task_s is None or may_stop) and utc_s < closes.told_at_s
 
 
-def _closed(pool: Pool, claim: int) -> Refusal:
+def _closed(pool: PoolOccupancy, claim: int) -> Refusal:
     words = "gives {} no slot{}"
     return Refusal(Reason.WINDOW_CLOSED, words, (_who(pool, claim), _held_until(pool.rules.now)))
 
@@ -418,11 +418,11 @@ def _closes(closes: Closing) -> Refusal:
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
 
 
-def _who(pool: Pool, claim: int) -> Party:
+def _who(pool: PoolOccupancy, claim: int) -> Party:
     return pool.rules.now.claims.all[claim].who
 
 
-def _held_until(span: Span) -> str:
+def _held_until(span: WindowSpan) -> str:
     if span.window is None:
         return ""
     return f" in window {span.window.name!r}, until {_clock(span.until_s)}"

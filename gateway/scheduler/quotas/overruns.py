@@ -9,7 +9,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.scheduler.model.jobs import Assignment, Job
-from gateway.scheduler.quotas.spending import Ending
+from gateway.scheduler.quotas.spending import BudgetEnding
 from policies.tariffs import Tariff
 
 # Running tasks are stopped when they cost so many times their limit: that of a job, or of a
@@ -60,7 +60,7 @@ class Overruns:
         if job.spec.max_cost_nanos is not None and job.spec.price is None:
             self._watched[job.id] = job
 
-    def look(self, utc_s: UtcS) -> list[Ending]:
+    def look(self, utc_s: UtcS) -> list[BudgetEnding]:
         """Return the parts of watched jobs that must end."""
         found = []
         for job in list(self._watched.values()):
@@ -69,7 +69,7 @@ class Overruns:
                 del self._watched[job.id]  # until another task begins
             elif is_beyond(job.spec.max_cost_nanos or 0, job.limited_nanos, running, utc_s):
                 reason = f"its tasks have cost {OVERRUN_MAX} times the cost limit of job {job.id}"
-                found.append(Ending(job, reason, running, is_waiting=True))
+                found.append(BudgetEnding(job, reason, running, is_waiting=True))
         return found
 
 

@@ -25,13 +25,13 @@ from federation.clocks import NEVER_S, UtcS
 from federation.messages.messages import Notice
 from federation.ranges import RangeSet
 from gateway.scheduler.model import dispatch
-from gateway.scheduler.model.effects import Effect, Order, Remark
+from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.quotas.entitling import Entitling
-from gateway.scheduler.quotas.occupancy import Occupancy, Pool
+from gateway.scheduler.quotas.occupancy import Occupancy, PoolOccupancy
 from policies.access.claims import called_back, excess
 from policies.access.entitlements import Work
-from policies.access.windows import Closing, Rules, Window
+from policies.access.windows import Closing, PoolRules, Window
 from policies.placement.placement import Need
 
 LOOK_S: Final = 0.2  # between two looks, unless the rules change
@@ -54,7 +54,7 @@ class _Stop:
     is_ahead: bool
     is_overdue: bool = False
 
-    def still_holds(self, rules: Rules, utc_s: UtcS) -> bool:
+    def still_holds(self, rules: PoolRules, utc_s: UtcS) -> bool:
         """Whether other rules also require these tasks to stop by then."""
         if not utc_s < self.stops_at_s:
             return False
@@ -136,7 +136,7 @@ class Preemption:
         self._stopped: dict[str, deque[tuple[UtcS, int]]] = {}  # by pool: when, how many
         self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
-    def turned(self, turned: Mapping[str, Rules | None], utc_s: UtcS) -> None:
+    def turned(self, turned: Mapping[str, PoolRules | None], utc_s: UtcS) -> None:
         """Apply new rules to these pools; keep each notice that the new rules also require.
 
         Otherwise tasks would get more time with each unrelated change. Once a window has begun, its
@@ -171,7 +171,7 @@ class Preemption:
         self._looked_s = UtcS(-inf)
 
     def _keep(
-        self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
+        self, stop: _Stop, told: _Told, rules: PoolRules, over: dict[int, int], claim: int
     ) -> RangeSet:
         """Return a stop's tasks that still have to stop; `over` is the remaining excess."""
         tasks = _both(stop.tasks, told.assignment.left)
@@ -210,7 +210,7 @@ class Preemption:
                 )
                 self._effects.append(Remark(text))
 
-    def _look_at(self, name: str, pool: Pool, utc_s: UtcS) -> None:
+    def _look_at(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> None:
         if not self._may_concern(name, pool, utc_s):
             return
         held = self._held(name, pool)
@@ -237,7 +237,7 @@ class Preemption:
             self._take(held.get(claim, []), slots, reason, utc_s)
         self._tell_ahead(name, pool, held, utc_s)
 
-    def _may_concern(self, name: str, pool: Pool, utc_s: UtcS) -> bool:
+    def _may_concern(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> bool:
         """Whether any task may have to make room; faster than a check of all assignments."""
         if not any(pool.used.values()):
             return False
@@ -252,7 +252,7 @@ class Preemption:
         )
         return any(each is not None and each.told_at_s <= utc_s for each in ahead)
 
-    def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
+    def _held(self, name: str, pool: PoolOccupancy) -> dict[int, list[Assignment]]:
         """Return the assignments at a pool's workers, by claim, the latest first."""
         found: dict[int, list[Assignment]] = {}
         for worker in self._workers.values():
@@ -268,7 +268,7 @@ class Preemption:
         return sum(each.leaving(by_s) for each in told if each is not None)
 
     def _wanted(
-        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: UtcS
+        self, name: str, pool: PoolOccupancy, used: Mapping[int, int], utc_s: UtcS
     ) -> dict[int, int]:
         """Return by claim how many of its guaranteed free slots waiting work could use."""
         short = {
@@ -318,7 +318,7 @@ class Preemption:
         return None
 
     def _tell_ahead(
-        self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: UtcS
+        self, name: str, pool: PoolOccupancy, held: Mapping[int, list[Assignment]], utc_s: UtcS
     ) -> None:
         """Give notice to tasks that will exceed their slots in the next window."""
         concerned: dict[Closing, list[Assignment]] = {}
@@ -391,7 +391,7 @@ class Preemption:
     def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
         for first, stop in tasks:
             notice, worker = Notice(assignment.id, first, stop, in_s), assignment.worker
-            self._effects.append(Order(worker.handle, notice, worker.port))
+            self._effects.append(SendToWorker(worker.handle, notice, worker.port))
 
     def _left_this_minute(self, reason: _Reason, utc_s: UtcS) -> int:
         """Return how many tasks may still be stopped, by the window's limit."""

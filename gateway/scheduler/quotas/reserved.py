@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.ledger.db.usage.records import seller_of
-from gateway.scheduler.model.budget_accounts import Purses
-from policies.costs.budgets import Earmark, Purse, named, payers, unpayable
-from policies.parties import Whose
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from policies.costs.budgets import BudgetAccount, Earmark, named, payers, unpayable
+from policies.parties import Owner
 from policies.reservations.reservations import Reservation
 from policies.tariffs import Tariff
 
 
-class Reserved:
+class ReservedAmounts:
     """The amounts held for reservations, by the pool's site and the name of the price.
 
     A seller chooses the names of its prices, so the name alone does not prove that a reservation is
@@ -29,7 +29,7 @@ class Reserved:
         purses: of this site.
     """
 
-    def __init__(self, purses: Purses) -> None:
+    def __init__(self, purses: BudgetAccounts) -> None:
         self._purses = purses
         # By seller, which is empty for this site's own pools, and by id.
         self._held: dict[tuple[str, str], Earmark] = {}
@@ -42,7 +42,7 @@ class Reserved:
     def __iter__(self) -> Iterator[Earmark]:
         return iter(self._held.values())
 
-    def purses_of(self, pool: str, tariff: Tariff) -> tuple[Purse, ...]:
+    def purses_of(self, pool: str, tariff: Tariff) -> tuple[BudgetAccount, ...]:
         """Return the purses that already hold a pool's charges by a tariff."""
         earmark = self._earmark(pool, tariff)
         return earmark.purses if earmark is not None and earmark.left_nanos else ()
@@ -58,7 +58,7 @@ class Reserved:
             return None
         return self._held.get((seller_of(pool), tariff.reservation))
 
-    def objection(self, by: Whose, nanos: int, currency: str) -> str:
+    def objection(self, by: Owner, nanos: int, currency: str) -> str:
         """Return why budgets don't pay for a reservation, with the figure; empty: they do."""
         purses = self._purses.of(by)
         found = unpayable(purses, currency, by.site)
@@ -99,7 +99,7 @@ class Reserved:
         for purse in self._paying(reservation) if reservation.billed_nanos else ():
             purse.spend(reservation.billed_nanos, utc_s)
 
-    def _paying(self, reservation: Reservation) -> tuple[Purse, ...]:
+    def _paying(self, reservation: Reservation) -> tuple[BudgetAccount, ...]:
         found = payers(self._purses.of(reservation.by))
         return tuple(each for each in found if each.budget.unit == reservation.currency)
 

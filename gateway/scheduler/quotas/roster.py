@@ -13,14 +13,14 @@ from typing import Final
 from federation.clocks import UtcS
 from gateway.scheduler.model.events import PilotsAwaited, PilotSeen, PoolGrows, WorkerJoined
 from gateway.scheduler.model.jobs import Job, Worker
-from policies.placement.autoscaling import Growth
-from policies.placement.placement import Offer, counted, judge
+from policies.placement.autoscaling import PoolGrowth
+from policies.placement.placement import CapacityOffer, counted, judge
 from policies.tariffs import Tariff
 
 OFFERS_MAX: Final = 10_000
 
 
-class Roster:
+class WorkerRoster:
     """The present workers, and the known offers, in `offers` by name.
 
     Args:
@@ -36,9 +36,9 @@ class Roster:
     def __init__(
         self,
         workers: dict[int, Worker],
-        offers: Mapping[str, Offer],
+        offers: Mapping[str, CapacityOffer],
         tariffs: Mapping[str, Tariff],
-        growth: Mapping[str, Growth],
+        growth: Mapping[str, PoolGrowth],
     ) -> None:
         self.workers = workers
         self.version = 0
@@ -55,7 +55,9 @@ class Roster:
         name = f"worker {event.name}"
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
             name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
-        offer = Offer(name, event.pool, event.tags, event.python, currency, event.takes_others)
+        offer = CapacityOffer(
+            name, event.pool, event.tags, event.python, currency, event.takes_others
+        )
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them

@@ -12,19 +12,19 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.reasons import Reason
 from gateway.ledger.db.usage.records import UsageRecord
-from gateway.scheduler.model.budget_accounts import Purses
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job
-from gateway.scheduler.quotas.reserved import Reserved
-from policies.costs.budgets import Purse, Running, Waiting, named, payers, unpayable
-from policies.parties import Kind
+from gateway.scheduler.quotas.reserved import ReservedAmounts
+from policies.costs.budgets import BudgetAccount, Running, Waiting, named, payers, unpayable
+from policies.parties import PartyKind
 from policies.tariffs import Tariff
 
 TOLD_AGAIN: Final = 10  # when this part of a limit is left, its end is news once more
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class BudgetEnding:
     """The parts of a job that must end as a budget is exhausted: assignments, or queued tasks."""
 
     job: Job
@@ -40,7 +40,7 @@ class Short:
     Each with the least amount for a task in this site's own pools, and wherever it may run.
     """
 
-    lacking: tuple[tuple[Purse, int, int], ...] = ()
+    lacking: tuple[tuple[BudgetAccount, int, int], ...] = ()
 
     @property
     def budget(self) -> str:
@@ -62,7 +62,7 @@ class Short:
                 purse.lack(least_nanos)
 
 
-class Spending:
+class BudgetEnforcement:
     """Decides about money.
 
     Args:
@@ -76,8 +76,8 @@ class Spending:
 
     def __init__(
         self,
-        purses: Purses,
-        reserved: Reserved,
+        purses: BudgetAccounts,
+        reserved: ReservedAmounts,
         jobs: Mapping[str, Job],
         tariffs: Callable[[JobSpec], Iterable[Tariff]],
         task_s: Callable[[bytes], float | None],
@@ -114,11 +114,11 @@ class Spending:
             return None
         return self.refusal(replace(spec, price=tariff, path=(site,)))
 
-    def _hard_payers(self, spec: JobSpec) -> list[Purse]:
+    def _hard_payers(self, spec: JobSpec) -> list[BudgetAccount]:
         purses = payers(self._purses.of(spec.whose))
         return [each for each in purses if each.budget.is_hard]
 
-    def _least_nanos(self, purse: Purse, spec: JobSpec) -> int:
+    def _least_nanos(self, purse: BudgetAccount, spec: JobSpec) -> int:
         """Return the least amount that one task may use up, in any place; 1 if unknown.
 
         At another site, where a contract bounds it, that is the expected cost.
@@ -131,7 +131,7 @@ class Spending:
                 found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
         return min(found, default=1)
 
-    def _bounds(self, purse: Purse, spec: JobSpec) -> list[int]:
+    def _bounds(self, purse: BudgetAccount, spec: JobSpec) -> list[int]:
         """Return the amounts that would be held for a task in each of this site's pools."""
         task_s = self._task_s(spec.function)
         own = self._tariffs(spec) if spec.price is None else (spec.price,)
@@ -161,7 +161,7 @@ class Spending:
 
     # --- endings -------------------------------------------------------------------------------
 
-    def ticked(self, utc_s: UtcS) -> list[Ending]:
+    def ticked(self, utc_s: UtcS) -> list[BudgetEnding]:
         """Handle the passing of time: periods end, and running tasks may outrun their holds.
 
         Return the parts of this site's own users' jobs that must end. Sales gives back work that
@@ -173,9 +173,9 @@ class Spending:
             purse.turn(utc_s)
         return [*self._run_over(utc_s), *self._wait_in_vain()]
 
-    def _run_over(self, utc_s: UtcS) -> Iterator[Ending]:
+    def _run_over(self, utc_s: UtcS) -> Iterator[BudgetEnding]:
         """Hold more for tasks that outran their hold; yield tasks to stop, if that is the rule."""
-        by_now: Counter[Purse] = Counter()  # used up by running tasks
+        by_now: Counter[BudgetAccount] = Counter()  # used up by running tasks
         for job in self._jobs.values():
             for assignment in job.assignments.values() if job.purses else ():
                 for purse, nanos in grown(assignment, utc_s):
@@ -199,9 +199,9 @@ class Spending:
                     if any(held is purse for held, _ in each.holds)
                 )
                 if found:
-                    yield Ending(job, purse.objection(), found)
+                    yield BudgetEnding(job, purse.objection(), found)
 
-    def _wait_in_vain(self) -> Iterator[Ending]:
+    def _wait_in_vain(self) -> Iterator[BudgetEnding]:
         """Yield queued tasks that can't be paid in this period, where the rule is not to wait."""
         for purse in self._purses:
             needed_nanos = purse.short_nanos
@@ -214,11 +214,11 @@ class Spending:
                     one_nanos = self._least_nanos(purse, job.spec)
                     if purse.is_exhausted(one_nanos):
                         self._tell(purse, purse.objection(one_nanos))
-                        yield Ending(job, purse.objection(one_nanos), is_waiting=True)
+                        yield BudgetEnding(job, purse.objection(one_nanos), is_waiting=True)
 
     # --- texts for people ----------------------------------------------------------------------
 
-    def given_up(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
+    def given_up(self, purses: Iterable[BudgetAccount], spec: JobSpec) -> tuple[str, str] | None:
         """Return why not one task more of a job can be paid in this period; None: one can."""
         for purse in purses:
             one_nanos = self._least_nanos(purse, spec)
@@ -227,7 +227,7 @@ class Spending:
                 return code, _told(purse, spec, one_nanos)
         return None
 
-    def why_waiting(self, job: Job) -> dict[Purse, str]:
+    def why_waiting(self, job: Job) -> dict[BudgetAccount, str]:
         """Return the purses that have no room for one more task of a job now, and why."""
         found = {}
         for purse in (each for each in job.purses if _pays(each, job.spec)):
@@ -255,7 +255,7 @@ class Spending:
         found, self._news = self._news, []
         return found
 
-    def _tell(self, purse: Purse, text: str) -> None:
+    def _tell(self, purse: BudgetAccount, text: str) -> None:
         if not purse.was_told:
             purse.was_told = True
             self._news.append(text)
@@ -266,26 +266,26 @@ def _currency(spec: JobSpec) -> str | None:
     return spec.price.currency if spec.price is not None else spec.currency
 
 
-def _pays(purse: Purse, spec: JobSpec) -> bool:
+def _pays(purse: BudgetAccount, spec: JobSpec) -> bool:
     """Whether a purse counts for a job: a site's credit only counts in the job's currency."""
     return not purse.budget.is_credit or purse.budget.unit == _currency(spec)
 
 
-def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
+def _told(purse: BudgetAccount, spec: JobSpec, one_nanos: int) -> str:
     """Return why nothing more is paid; another site is told the figures of its own purse alone."""
-    if spec.price is None or purse.budget.party.kind is Kind.SITE:
+    if spec.price is None or purse.budget.party.kind is PartyKind.SITE:
         return purse.objection(one_nanos)
     return "the budget that this site lends to other sites is exhausted"
 
 
-def used_of(purse: Purse, record: UsageRecord) -> int:
+def used_of(purse: BudgetAccount, record: UsageRecord) -> int:
     """Return the amount that a record uses up of a purse: the part that its user pays."""
     if not purse.budget.is_money:
         return record.charged_ns
     return record.charged_nanos if record.currency == purse.budget.unit else 0
 
 
-def grown(assignment: Assignment, utc_s: UtcS) -> list[tuple[Purse, int]]:
+def grown(assignment: Assignment, utc_s: UtcS) -> list[tuple[BudgetAccount, int]]:
     """Return the most that an assignment has used up by now, of each purse that pays for it.
 
     For tasks without a time limit, more is held once they use up more than expected.

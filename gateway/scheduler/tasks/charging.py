@@ -13,7 +13,7 @@ from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volum
 from gateway.scheduler.model.events import JobSpec, PricesChanged, Reported
 from gateway.scheduler.model.jobs import Assignment
 from gateway.scheduler.tasks.outcomes import is_nothing, usage_records
-from policies.access.claims import Seats
+from policies.access.claims import ReservedSlots
 from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow
 from policies.costs.volumes import Buyer, Volumes
@@ -47,7 +47,7 @@ class Charging:
         had_ns = self.volumes.had_ns(buyer, utc_s) if prices.prices.volume else 0
         return prices.tariff_for(Wanted(site, spec.price_class, spec.tags, had_ns))
 
-    def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
+    def tariff_in(self, pool: str, seats: ReservedSlots, spec: JobSpec) -> Tariff:
         """The tariff of a job inside a reservation: the booked price, and surcharges by tags.
 
         Reserved slots cost as much as guaranteed work, also for a job of the class preemptible: no

@@ -10,17 +10,17 @@ from federation.messages.messages import Dropped
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db import records
-from gateway.scheduler.dispatch.dispatcher import Handout
-from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, Tell, Write
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, SendToClient, Write
 from gateway.scheduler.model.events import Reported
-from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, Run, Worker
+from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import PeerQueries
-from gateway.scheduler.quotas.accounts import Accounts, Client
-from gateway.scheduler.quotas.roster import Roster
+from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
+from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.tasks.outcomes import judge_report
 
 
-class Endings:
+class TaskCompletion:
     """Ends tasks, or queues them again; `done` counts those with a result.
 
     Args:
@@ -35,14 +35,14 @@ class Endings:
     def __init__(
         self,
         accounts: Accounts,
-        handout: Handout,
-        roster: Roster,
+        handout: Dispatcher,
+        roster: WorkerRoster,
         peers: PeerQueries,
         effects: list[Effect],
         end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
         self._accounts = accounts
-        self._clients: Mapping[int, Client] = accounts.clients
+        self._clients: Mapping[int, BrokerClient] = accounts.clients
         self._handout = handout
         self._roster = roster
         self._peers = peers
@@ -76,7 +76,7 @@ class Endings:
                 body = pack([results.values, results.failures, results.prints, results.sites])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
             elif (client := self._clients.get(job.client)) is not None:
-                self._effects.append(Tell(job.client, results, charge, client.port))
+                self._effects.append(SendToClient(job.client, results, charge, client.port))
                 charge = NO_CHARGE  # only the first results carry it
         return [retry.task for retry in verdict.again]
 
@@ -100,7 +100,7 @@ class Endings:
             job.unfit.clear()
             self._handout.refile(job)
 
-    def requeue(self, job: Job, run: Run) -> None:
+    def requeue(self, job: Job, run: QueuedBundle) -> None:
         """Queue unfinished tasks again, except for those cancelled meanwhile."""
         for low, high in reversed(job.ended.missing(run.first, run.stop)):
             if job.leaving == "cancelled":
@@ -172,4 +172,4 @@ class Endings:
             pairs = [list(pair) for pair in ranges]
             dropped, client = Dropped(job.id, pairs, failure, reason), self._clients.get(job.client)
             if client is not None:
-                self._effects.append(Tell(job.client, dropped, port=client.port))
+                self._effects.append(SendToClient(job.client, dropped, port=client.port))

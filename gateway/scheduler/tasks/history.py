@@ -22,7 +22,7 @@ ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used 
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class JobEnding:
     """How a job ended, for clients that open a job of the same id."""
 
     user: str
@@ -36,13 +36,13 @@ class History:
     """The outcomes of jobs that have ended, and the charges of the attached ones."""
 
     def __init__(self) -> None:
-        self._ended: OrderedDict[str, Ending] = OrderedDict()
+        self._ended: OrderedDict[str, JobEnding] = OrderedDict()
         self._charged: OrderedDict[str, JobRecovered] = OrderedDict()
 
     def end(self, job: Job, state: str) -> None:
         """Note that a job ended in this state."""
         spec = job.spec
-        self._ended[job.id] = Ending(spec.user, spec.detached, state, job.reason, job.total)
+        self._ended[job.id] = JobEnding(spec.user, spec.detached, state, job.reason, job.total)
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
         if not spec.detached:

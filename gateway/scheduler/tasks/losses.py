@@ -31,9 +31,17 @@ from federation.clocks import UtcS
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import Reported, WorkerGone
-from gateway.scheduler.model.jobs import Assignment, Doing, Job, Loss, Run, Strikes, Worker
+from gateway.scheduler.model.jobs import (
+    Assignment,
+    Doing,
+    Job,
+    QueuedBundle,
+    Strikes,
+    Worker,
+    WorkerLoss,
+)
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.completion import Endings
+from gateway.scheduler.tasks.completion import TaskCompletion
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 
 LISTED_MAX: Final = 10  # losses that an error lists
@@ -71,7 +79,7 @@ class Losses:
     def __init__(
         self,
         charging: Charging,
-        endings: Endings,
+        endings: TaskCompletion,
         withdrawals: Withdrawals,
         *,
         release: Callable[[Assignment, int, int], None],
@@ -176,10 +184,10 @@ class Losses:
         # The task's records, which survive a restart, show its earlier payments. Its strikes show
         # how those runs ended: the losses were others' doing only if all of them say so.
         in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
-        loss = Loss(worker.title, worker.place, gone.utc_s, reason[:REASON_CHARS_MAX], doing)
+        loss = WorkerLoss(worker.title, worker.place, gone.utc_s, reason[:REASON_CHARS_MAX], doing)
         strikes.losses.append(loss)
         job.note(gone.utc_s, f"task {task} had started when its worker was lost: {loss}")
-        run = Run(task, [b""], 0, assignment.run.attempt)
+        run = QueuedBundle(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
         if job.spec.price is None:
@@ -299,7 +307,7 @@ def _report(
     return Reported(worker, assignment.id, task, [b""], [failure], [], wall_ns)
 
 
-def _explain(losses: list[Loss]) -> str:
+def _explain(losses: list[WorkerLoss]) -> str:
     """Explain why a task is given up: its losses, the latest of them one by one."""
     listed = "; ".join(map(str, losses[-LISTED_MAX:]))
     more = f"{len(losses) - LISTED_MAX} earlier; " if len(losses) > LISTED_MAX else ""

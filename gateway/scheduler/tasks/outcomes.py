@@ -37,7 +37,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SortedReport:
     """A sorted report: the results to deliver, and the tasks to retry."""
 
     results: list[Results]
@@ -63,7 +63,7 @@ def is_sound(report: Reported | Deliver) -> bool:
 
 def judge_report(
     job: Job, report: Reported, *, is_stopped: bool = False, has_others: bool = False
-) -> Verdict:
+) -> SortedReport:
     """Sort a report's tasks, leaving out tasks that have already ended (cancelled ones, say).
 
     A task that was killed because its client left (`is_stopped`) has not ended: it was not
@@ -75,7 +75,7 @@ def judge_report(
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
         whole = Results(job.id, first, report.values, [], _prints(job, report), list(report.sites))
-        return Verdict([whole], [], len(report.values), 0, 0)
+        return SortedReport([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
     for offset, kind, text, payload in report.failures:
@@ -103,7 +103,7 @@ def judge_report(
     delivered = sum(len(part.values) for part in results)
     cancelled = sum(kind == "cancelled" for kind, *_ in failures.values())
     failed = len(failures) - cancelled
-    return Verdict(results, again, delivered - len(failures), failed, cancelled)
+    return SortedReport(results, again, delivered - len(failures), failed, cancelled)
 
 
 def _strike(job: Job, task: int, kind: str) -> Again | None:

@@ -15,10 +15,10 @@ from typing import Any, Final
 from federation.messages.messages import Answer, Dropped
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
-from gateway.scheduler.dispatch.dispatcher import Handout
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
-from gateway.scheduler.quotas.accounts import Client
+from gateway.scheduler.quotas.accounts import BrokerClient
 
 CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
 CANCEL_REFUSED: Final[dict[str, str]] = {
@@ -53,8 +53,8 @@ class Withdrawals:
 
     def __init__(
         self,
-        clients: Mapping[int, Client],
-        handout: Handout,
+        clients: Mapping[int, BrokerClient],
+        handout: Dispatcher,
         tell: Callable[[int, Any], None],
         drop: Callable[[Job, list[Range], bool], None],
         end_owing: Callable[[Job, list[Range]], list[Range]],

@@ -37,7 +37,7 @@ class CgroupsUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CgroupLimits:
     """The limits of one slot; 0 is no limit."""
 
     memory_bytes: int = 0
@@ -47,10 +47,10 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self.memory_bytes or self.cpus or self.pids_max)
 
-    def within(self, other: "Limits") -> "Limits":
+    def within(self, other: "CgroupLimits") -> "CgroupLimits":
         """Return the lower of each pair of limits, ignoring absent ones."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return Limits(*(min(filter(None, pair), default=0) for pair in pairs))
+        return CgroupLimits(*(min(filter(None, pair), default=0) for pair in pairs))
 
     def files(self, version: int) -> dict[str, dict[str, str]]:
         """Return the file contents by controller; names that a kernel may lack end with "?"."""
@@ -81,7 +81,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SlotCgroup:
     """The group of one slot: one folder, or one per controller with version 1."""
 
     folders: tuple[Path, ...]
@@ -116,7 +116,7 @@ class Cgroups:
     folders: dict[str, Path]
     _made: int = field(default=0)
 
-    def make(self, limits: Limits) -> Group:
+    def make(self, limits: CgroupLimits) -> SlotCgroup:
         """Make a group with these limits. Raises CgroupsUnavailable."""
         self._made += 1
         folders: dict[Path, None] = {}
@@ -131,7 +131,7 @@ class Cgroups:
                         path.write_text(text)
         except OSError as error:
             raise CgroupsUnavailable(f"{error.filename}: {error.strerror}") from None
-        return Group(tuple(folders), self.folders["memory"] / f"slot-{self._made}")
+        return SlotCgroup(tuple(folders), self.folders["memory"] / f"slot-{self._made}")
 
     def close(self) -> None:
         """Remove our folders; the slots have ended."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation.identities import container_user
 from gateway.worker.isolation.strays import lives
 
@@ -64,7 +64,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ContainerShape:
     """The parameters of a container.
 
     `cores` are the only ones that it may use, in the syntax of cgroups; empty for all. `site` is
@@ -80,7 +80,9 @@ class Shape:
     site: str = ""
 
 
-def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tuple[str, ...]:
+def run_command(
+    runtime: Runtime, image: str, rules: EnvironmentRules, shape: ContainerShape
+) -> tuple[str, ...]:
     """Return the command that runs a slot in a container."""
     command = [*runtime.command, "run", "--rm", "--name", shape.name]
     command += ["--label", f"{LABEL}={shape.owner}", "--pull", "never", "--log-driver", "none"]
@@ -113,7 +115,7 @@ def _user(site: str) -> str:
     return f"{number}:{number}"
 
 
-def _podmans_own(rules: Rules) -> list[str]:
+def _podmans_own(rules: EnvironmentRules) -> list[str]:
     """Return the options that disable podman's extras, which docker does not have.
 
     These are volumes on this host's disk, as the image names them; our proxy variables, which may
@@ -140,7 +142,7 @@ def ulimits() -> list[str]:
     return found
 
 
-def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
+def explain_end(code: int, said: str, image: str, rules: EnvironmentRules) -> str:
     """Explain why a container never became a slot, by its runtime's exit code and last words."""
     if code == 127 or "executable file not found" in said:
         return (
@@ -157,7 +159,7 @@ def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
 # --- queries -------------------------------------------------------------------------------------
 
 
-def find_runtime(rules: Rules) -> Runtime:
+def find_runtime(rules: EnvironmentRules) -> Runtime:
     """Return the first wanted runtime that works here. Raises ContainerUnavailable.
 
     It is tried with `info` only, which needs no image: `probe_below` checks whether it runs
@@ -175,7 +177,9 @@ def find_runtime(rules: Rules) -> Runtime:
     raise ContainerUnavailable(f"no container runtime works on this host: {'; '.join(tried)}")
 
 
-def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedProcess[bytes]":
+def works(
+    runtime: Runtime, image: str, rules: EnvironmentRules
+) -> "subprocess.CompletedProcess[bytes]":
     """Run an empty command in an image; return the outcome."""
     command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
     command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}={PROBE}"]
@@ -184,7 +188,7 @@ def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedPr
     return _ask(command)
 
 
-def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
+def probe_below(runtime: Runtime, image: str, rules: EnvironmentRules) -> Runtime:
     """Return the runtime with an OCI runtime that works on this host. Raises ContainerUnavailable.
 
     crun, which podman prefers, runs nothing where cgroups are hybrid; runc does.
@@ -206,7 +210,7 @@ def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
     )
 
 
-def provide(runtime: Runtime, image: str, rules: Rules) -> None:
+def provide(runtime: Runtime, image: str, rules: EnvironmentRules) -> None:
     """Provide an image by the owner's policy. Raises ContainerUnavailable with advice."""
     is_here = _ask((*runtime.command, "image", "inspect", image)).returncode == 0
     if rules.pull == "always" or (

@@ -12,7 +12,7 @@ from policies.placement.environments import IMAGE, PACKAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class SlotHome:
     """The environment, site and GPUs of a slot's process.
 
     Attributes:
@@ -42,7 +42,7 @@ class Home:
         return what + whose + (f" with {self.gpus} GPUs" if self.gpus else "")
 
 
-BARE: Final = Home()
+BARE: Final = SlotHome()
 
 
 def key_of(environment: Environment | None) -> str:

@@ -1,8 +1,8 @@
 """The environments of slots on this host: detected at the start, made when a job needs them.
 
-    Host.open       finds a sandbox and a runtime for images, and sets the tags for them
-    Host.provide    makes an environment: pulls, builds, installs; in a helper thread
-    Host.launch     describes how a slot of some home is started
+    HostEnvironments.open       finds a sandbox and a runtime for images, and sets the tags for them
+    HostEnvironments.provide    makes an environment: pulls, builds, installs; in a helper thread
+    HostEnvironments.launch     describes how a slot of some home is started
 
 The roster decides which slot moves to which home.
 """
@@ -17,12 +17,12 @@ from typing import Final
 
 from federation.messages.environments import Environment
 from gateway.base.interpreter import run_module
-from gateway.config.environments import ANY_USER, AUTO, FREE, Confines, Rules
+from gateway.config.environments import ANY_USER, AUTO, FREE, Confines, EnvironmentRules
 from gateway.worker.isolation import containers, packages, sandbox
-from gateway.worker.isolation.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
+from gateway.worker.isolation.cgroups import CgroupLimits, Cgroups, CgroupsUnavailable, open_cgroups
 from gateway.worker.isolation.devices import show_cores
-from gateway.worker.isolation.homes import Home, key_of
-from gateway.worker.isolation.launch import SLOT, Launch, bare
+from gateway.worker.isolation.homes import SlotHome, key_of
+from gateway.worker.isolation.launch import SLOT, SlotLaunch, bare
 from gateway.worker.isolation.seccomp import no_user_namespaces
 from gateway.worker.isolation.slot_code import copy_slot_code
 from gateway.worker.isolation.strays import lives, owner_of, remove_folder
@@ -39,7 +39,7 @@ class EnvironmentUnavailable(Exception):
     """An environment is unavailable here; the text says why, and gives advice."""
 
 
-class Host:
+class HostEnvironments:
     """The environments of this worker's slots.
 
     Args:
@@ -51,7 +51,7 @@ class Host:
 
     def __init__(
         self,
-        rules: Rules | None,
+        rules: EnvironmentRules | None,
         memory_bytes: int,
         say: Callable[[str], None],
         confines: Confines = FREE,
@@ -59,7 +59,7 @@ class Host:
         self._rules = rules
         self._memory_bytes = memory_bytes
         self._confines = confines
-        self._limits = Limits(memory_bytes, confines.cpus, confines.pids_max)
+        self._limits = CgroupLimits(memory_bytes, confines.cpus, confines.pids_max)
         self._sandbox_limits = self._limits
         self._user: SlotUser | None = None
         self._cgroups: Cgroups | None = None
@@ -109,7 +109,9 @@ class Host:
                     "the worker as root"
                 )
             if rules.sandbox == "bubblewrap":
-                self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
+                self._sandbox_limits = self._limits.within(
+                    CgroupLimits(0, rules.cpus, rules.pids_max)
+                )
                 if not no_user_namespaces():
                     self._say("can't prevent user namespaces inside bubblewrap on this host")
             if rules.has_images:
@@ -131,7 +133,7 @@ class Host:
             self._say(f"does not sandbox tasks; its owner accepts the risk: {rules.accept_risk}")
         self.tags |= tags_of(images, packages.kinds(rules))
 
-    def _choose(self, rules: Rules) -> Rules:
+    def _choose(self, rules: EnvironmentRules) -> EnvironmentRules:
         """Return the rules with the best available sandbox for other sites' work."""
         try:
             sandbox.probe(self._kit)
@@ -185,7 +187,7 @@ class Host:
             self._cgroups.close()
             self._cgroups = None
 
-    def _open_runtime(self, rules: Rules) -> tuple[str, ...]:
+    def _open_runtime(self, rules: EnvironmentRules) -> tuple[str, ...]:
         try:
             self._runtime = containers.find_runtime(rules)
             strays = containers.remove_strays(self._runtime)
@@ -210,7 +212,7 @@ class Host:
         """Whether an environment is here, by its key."""
         return key == "" or key in self._made
 
-    def forget(self, home: Home) -> None:
+    def forget(self, home: SlotHome) -> None:
         """Forget an environment that is useless or gone: it is made anew when it is needed."""
         self._made.pop(home.environment, None)
 
@@ -229,7 +231,7 @@ class Host:
             raise EnvironmentUnavailable(f"{environment}: {error}") from None
         self._made[key_of(environment)] = place
 
-    def _provide_image(self, image: str, rules: Rules) -> None:
+    def _provide_image(self, image: str, rules: EnvironmentRules) -> None:
         is_allowed = any(matches(image, pattern) for pattern in rules.images)
         if not is_allowed and image != rules.sandbox_image:
             known = ", ".join(rules.images) or "none"
@@ -264,7 +266,7 @@ class Host:
             return None
         return Environment(image=self._rules.sandbox_image, python=packages.PYTHON)
 
-    def objection(self, home: Home) -> str:
+    def objection(self, home: SlotHome) -> str:
         """Return why no slot here can have such a home, though its environment is here."""
         if home.gpus and (home.image or home.site):
             return "GPUs are not passed into containers and sandboxes"
@@ -279,8 +281,8 @@ class Host:
     # --- slots -----------------------------------------------------------------------------------
 
     def launch(
-        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None = None
-    ) -> Launch:
+        self, home: SlotHome, environment: Mapping[str, str], cores: frozenset[int] | None = None
+    ) -> SlotLaunch:
         """Return how to start a slot of this home on these cores; its environment is here."""
         launch = self._launch(home, environment, cores)
         limits = self._sandbox_limits if home.site else self._limits
@@ -293,8 +295,8 @@ class Host:
             return replace(launch, cores=cores)
 
     def _launch(
-        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None
-    ) -> Launch:
+        self, home: SlotHome, environment: Mapping[str, str], cores: frozenset[int] | None
+    ) -> SlotLaunch:
         rules, user = self._rules, self._user
         if rules is not None and home.image:
             return self._container(home, rules, cores)
@@ -320,9 +322,11 @@ class Host:
             return bare(environment, self._memory_bytes, shell, folder)
         variables = {**environment, "PYTHONPATH": str(self._kit)}
         command = (*shell, *run_module(SLOT, python=str(python), is_ours=user is None))
-        return Launch(command, variables, self._memory_bytes, folder=folder)
+        return SlotLaunch(command, variables, self._memory_bytes, folder=folder)
 
-    def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
+    def _container(
+        self, home: SlotHome, rules: EnvironmentRules, cores: frozenset[int] | None
+    ) -> SlotLaunch:
         assert self._runtime is not None, "an image must be provided before it is used"
         assert self._folder is not None, "the runtime must be opened before it is used"
         self._numbers += 1
@@ -330,7 +334,7 @@ class Host:
         sockets.mkdir()
         sockets.chmod(0o755)  # the slot is another user, whatever our umask is
         name = f"gridfed-{self._owner}-{self._numbers}"
-        shape = containers.Shape(
+        shape = containers.ContainerShape(
             name,
             self._owner,
             self._kit,
@@ -340,7 +344,7 @@ class Host:
             home.site,
         )
         command = containers.run_command(self._runtime, home.image, rules, shape)
-        return Launch(
+        return SlotLaunch(
             command,
             dict(os.environ),
             self._memory_bytes,
@@ -349,7 +353,7 @@ class Host:
             python=home.image_python,
         )
 
-    def explain_start(self, home: Home, code: int | None, said: str) -> str:
+    def explain_start(self, home: SlotHome, code: int | None, said: str) -> str:
         """Return why a slot of this home never became ready."""
         if self._rules is not None and home.image:
             return containers.explain_end(code or 0, said, home.image, self._rules)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.base.interpreter import run_module
-from gateway.worker.isolation.cgroups import Group
+from gateway.worker.isolation.cgroups import SlotCgroup
 
 SLOT: Final = "gateway.worker.slot.slot"
 FILTER_PLACE: Final = "@filter"  # in a command: stands for the descriptor of its `filter`
@@ -17,7 +17,7 @@ _ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class SlotLaunch:
     """How to start one slot's process.
 
     Attributes:
@@ -39,7 +39,7 @@ class Launch:
     memory_bytes: int = 0
     is_child: bool = True
     cores: frozenset[int] | None = None
-    group: Group | None = None
+    group: SlotCgroup | None = None
     socket: str = ""
     remove: tuple[str, ...] = ()
     python: str = ""
@@ -75,7 +75,7 @@ class Launch:
 
 def bare(
     environment: Mapping[str, str], memory_bytes: int, shell: tuple[str, ...] = (), folder: str = ""
-) -> Launch:
+) -> SlotLaunch:
     """Return the launch of a plain process in this Python; `shell` makes it run as another user."""
     command = run_module(SLOT, is_ours=not shell)
-    return Launch((*shell, *command), environment, memory_bytes, folder=folder)
+    return SlotLaunch((*shell, *command), environment, memory_bytes, folder=folder)

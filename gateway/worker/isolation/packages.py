@@ -19,7 +19,7 @@ from typing import Final
 
 from federation.messages.environments import REQUIREMENTS, UV, Environment, requirement_lines
 from gateway.base.interpreter import run_module
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation.strays import remove_folder
 
 SAID_CHARS_MAX: Final = 1_500
@@ -36,7 +36,7 @@ class PackagesUnavailable(Exception):
     """Packages are unavailable here; the text says why."""
 
 
-def kinds(rules: Rules) -> tuple[str, ...]:
+def kinds(rules: EnvironmentRules) -> tuple[str, ...]:
     """Return the kinds of files that can be installed here."""
     if not rules.packages:
         return ()
@@ -49,7 +49,7 @@ def find_uv() -> str:
     return str(beside) if beside.exists() else shutil.which("uv") or ""
 
 
-def cache_folder(rules: Rules) -> Path:
+def cache_folder(rules: EnvironmentRules) -> Path:
     """Return the folder of the cached environments."""
     if rules.cache:
         return Path(rules.cache) / FOLDER
@@ -57,7 +57,7 @@ def cache_folder(rules: Rules) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "gridfed" / FOLDER
 
 
-def provide(environment: Environment, rules: Rules) -> Path:
+def provide(environment: Environment, rules: EnvironmentRules) -> Path:
     """Return the folder of an environment with these packages. Raises PackagesUnavailable."""
     _check(environment, rules)
     cache = cache_folder(rules)
@@ -70,7 +70,7 @@ def provide(environment: Environment, rules: Rules) -> Path:
     return place
 
 
-def _check(environment: Environment, rules: Rules) -> None:
+def _check(environment: Environment, rules: EnvironmentRules) -> None:
     if environment.packages not in kinds(rules):
         why = (
             "uv is not installed"
@@ -84,7 +84,7 @@ def _check(environment: Environment, rules: Rules) -> None:
         )
 
 
-def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> None:
+def _make(environment: Environment, rules: EnvironmentRules, cache: Path, place: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix=MAKING) as name:
         made = Path(name)
         uv, wanted = find_uv(), made / REQUIREMENTS_FILE
@@ -126,7 +126,7 @@ def export_command(folder: Path, uv: str) -> list[str]:
     return [*command, "--output-file", str(folder / REQUIREMENTS_FILE)]
 
 
-def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str]]:
+def commands(rules: EnvironmentRules, wanted: Path, target: Path, uv: str) -> list[list[str]]:
     """Return the commands that make a virtual environment of a requirements file.
 
     It may be moved: only scripts that we don't call contain its path.
@@ -143,14 +143,14 @@ def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str
     return [[*run_module("venv"), str(target)], [*fill, *_source(rules, "--index-url")]]
 
 
-def _source(rules: Rules, index_option: str) -> list[str]:
+def _source(rules: EnvironmentRules, index_option: str) -> list[str]:
     found = [index_option, rules.index] if rules.index else []
     if rules.links:
         found += ["--find-links", rules.links] + ([] if rules.index else ["--no-index"])
     return found
 
 
-def _run(command: list[str], rules: Rules, folder: Path) -> None:
+def _run(command: list[str], rules: EnvironmentRules, folder: Path) -> None:
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {n: v for n, v in os.environ.items() if n.startswith(_SET_UP)}
     environment |= {"UV_LINK_MODE": "copy"}

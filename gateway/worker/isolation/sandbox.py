@@ -22,7 +22,7 @@ from typing import Final
 
 from gateway.base.interpreter import run_code, run_module
 from gateway.worker.isolation.identities import sandbox_user
-from gateway.worker.isolation.launch import FILTER_PLACE, SLOT, Launch
+from gateway.worker.isolation.launch import FILTER_PLACE, SLOT, SlotLaunch
 from gateway.worker.isolation.seccomp import no_user_namespaces
 from gateway.worker.isolation.users import SETPRIV, become
 
@@ -121,10 +121,10 @@ def launch(
     environment: Mapping[str, str],
     memory_bytes: int,
     python: Path | None = None,
-) -> Launch:
+) -> SlotLaunch:
     """Return the launch of a slot behind a `shell`, in this Python or another."""
     inner = run_module(SLOT, python=str(python or ""), is_ours=False)
-    return Launch(
+    return SlotLaunch(
         (*command, *inner), environment, memory_bytes, is_child=False, filter=no_user_namespaces()
     )
 
@@ -143,7 +143,9 @@ def probe(kit: Path) -> None:
     if _is_root() and not Path(SETPRIV).exists():
         raise SandboxUnavailable(f"{SETPRIV} is not installed on this host: install util-linux")
     shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
-    command = Launch((*shut_in, *run_code("pass", is_ours=False)), {}, filter=no_user_namespaces())
+    command = SlotLaunch(
+        (*shut_in, *run_code("pass", is_ours=False)), {}, filter=no_user_namespaces()
+    )
     try:
         done = _try(command)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -156,7 +158,7 @@ def probe(kit: Path) -> None:
         )
 
 
-def _try(launch: Launch) -> "subprocess.CompletedProcess[bytes]":
+def _try(launch: SlotLaunch) -> "subprocess.CompletedProcess[bytes]":
     """Run a command other than a slot, to test whether it starts."""
     filter_fd = launch.open_filter()
     try:

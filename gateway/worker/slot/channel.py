@@ -89,7 +89,7 @@ def _pack_array_header(items: int) -> bytes:
     return header
 
 
-class Outgoing:
+class SendQueue:
     """The send queue of a non-blocking socket: sends each byte from its place.
 
     The rest after a partial send is not copied: the kernel takes some 200 kB at a time, and a

@@ -8,7 +8,7 @@ FUNCTIONS_BYTES_MAX: Final = 256 << 20
 SLOT_FUNCTIONS_MAX: Final = 64
 
 
-class Functions:
+class FunctionCache:
     """Bodies by digest; the least recently used are evicted first."""
 
     def __init__(self, bytes_max: int = FUNCTIONS_BYTES_MAX) -> None:

@@ -72,7 +72,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class LoneCalls:
     """Calls of one function; `result_bytes_max` is the limit of each result."""
 
     digest: bytes
@@ -161,7 +161,7 @@ class LoneSlot:
         self._process: _Process | None = None
         self._bad_starts = 0
 
-    def run(self, calls: Calls, bodies: dict[bytes, bytes]) -> Ran:
+    def run(self, calls: LoneCalls, bodies: dict[bytes, bytes]) -> Ran:
         """Run calls in order. Raises SlotUnfitError when no slot can be started."""
         ran, total = Ran(), len(calls.arguments)
         known: dict[int, tuple[str, str, int]] = {}  # calls with a known failure
@@ -186,7 +186,7 @@ class LoneSlot:
             self._process = None
 
     def _attempt(
-        self, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes], ran: Ran
+        self, calls: LoneCalls, arguments: list[bytes], bodies: dict[bytes, bytes], ran: Ran
     ) -> tuple[int, tuple[str, str, int]] | None:
         """Run calls in a slot; return the number of the call that ends it, and how, if one does."""
         if self._process is not None and self._process.has_ended:
@@ -235,7 +235,11 @@ class LoneSlot:
         return number, (doom[0] if doom else "crash", text, wall_ns)
 
     def _give(
-        self, process: _Process, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes]
+        self,
+        process: _Process,
+        calls: LoneCalls,
+        arguments: list[bytes],
+        bodies: dict[bytes, bytes],
     ) -> None:
         is_new, forgotten = process.functions.lend(calls.digest)
         if forgotten is not None:

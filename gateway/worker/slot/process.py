@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from gateway.worker.isolation.handover import Handover
-from gateway.worker.isolation.launch import Launch
+from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.isolation.limits import (
     cores_of_children,
     descendants,
@@ -30,7 +30,13 @@ from gateway.worker.slot.cells import (
     STOPS_WHICH,
     create_cells,
 )
-from gateway.worker.slot.channel import CHANNEL_LOST, Decoder, NonsenseError, Outgoing, encode_parts
+from gateway.worker.slot.channel import (
+    CHANNEL_LOST,
+    Decoder,
+    NonsenseError,
+    SendQueue,
+    encode_parts,
+)
 from gateway.worker.slot.container_init import OUT_OF_MEMORY
 from gateway.worker.slot.functions import Lent
 
@@ -56,7 +62,7 @@ BREACHED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
+class KillReason:
     """The reason why the agent kills a slot: its task `number` fails with this kind and text."""
 
     number: int
@@ -71,7 +77,7 @@ class SlotProcess:
     trio's own Process uses another thread, and is not suitable.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: SlotLaunch) -> None:
         self._socket, theirs = socket.socketpair()
         self._cells, cells_fd = create_cells()
         self._stderr, write_end = os.pipe()
@@ -105,7 +111,7 @@ class SlotProcess:
         self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
         self.task_pass = ""  # the last one sent to it
-        self.doom: Doom | None = None
+        self.doom: KillReason | None = None
         self.is_breached = False
         self._is_over_memory = False  # killed by the kernel, or by its container, for that
         self.is_unfit = False  # its environment is useless, and will stay so
@@ -114,7 +120,7 @@ class SlotProcess:
         self.quiet_since_ns: int | None = None  # by the agent's clock (meter.Moment)
         self._tail = bytearray()
         self._decoder = Decoder(START_BYTES_MAX)
-        self._outgoing = Outgoing()
+        self._outgoing = SendQueue()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
         self._family = 0  # the number of its descendants when it came up
@@ -195,7 +201,7 @@ class SlotProcess:
         except OSError:
             self._outgoing.clear()  # it is ending, and will not read it
 
-    def kill(self, doom: Doom | None = None) -> None:
+    def kill(self, doom: KillReason | None = None) -> None:
         """Kill it and all processes that it has started, at once."""
         if self.doom is None:
             self.doom = doom
@@ -249,14 +255,16 @@ class SlotProcess:
         except OSError as error:
             # It was killed just then; or an image's process other than ours has connected.
             self.kill(
-                Doom(NOBODY, "environment", f"the slot process did not open its channel: {error}")
+                KillReason(
+                    NOBODY, "environment", f"the slot process did not open its channel: {error}"
+                )
             )
             return
         wanted = self._launch.python
         if wanted and handover.version != wanted:
             self.is_unfit = True
             text = f"the slot runs Python {handover.version:.20}, the job requires {wanted}"
-            self.kill(Doom(NOBODY, "environment", text))
+            self.kill(KillReason(NOBODY, "environment", text))
 
     async def _insist(self) -> None:
         """Kill a container by its runtime if the process that connected is not its first one."""

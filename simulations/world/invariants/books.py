@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from federation.clocks import UtcS
-from federation.messages.payments import Standing
-from federation.messages.reconciliation import DAY_MS, Entry, tally_of
+from federation.messages.payments import PaymentStanding
+from federation.messages.reconciliation import DAY_MS, BookEntry, tally_of
 from federation.ranges import RangeSet
 from gateway.config.books import period_of
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
-from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.accounting.settlement import Turnover
 from gateway.ledger.db.contracts.records import ContractOpened, ContractSide, Posted
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled, StatementKept
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import owed
-from simulations.world.gateway import Member
+from simulations.world.gateway import SimMember
 from simulations.world.invariants.invariants import Invariant
 from simulations.world.memory.store import MemoryStore
 from simulations.world.operators import END_S
@@ -47,7 +47,7 @@ class BooksAgree(Invariant):
                 if buyer is not seller:
                     self._compare(buyer, seller)
 
-    def _compare(self, buyer: Member, seller: Member) -> None:
+    def _compare(self, buyer: SimMember, seller: SimMember) -> None:
         bought = _rows(buyer, "buy", seller.name)
         sold = _rows(seller, "sell", buyer.name)
         for key, row in sold.items():
@@ -64,7 +64,7 @@ class BooksAgree(Invariant):
                 self.fail(f"{key}: {buyer.name} bought {row}, which {seller.name} has no record of")
 
 
-def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
+def _rows(site: SimMember, side: str, other: str) -> dict[tuple[str, int, int], Row]:
     """Return (contract, epoch, first) → a site's record of its deliveries with another."""
     tables = site.disk.tables
     found: dict[tuple[str, int, int], Row] = {}
@@ -100,7 +100,7 @@ class ReportsAreStatements(Invariant):
                     self.fail(f"{site.name}, {side} with {other}: {text}", job)
             self._check_strangers(site, {job for side, _, job in delivered if side == "sell"})
 
-    def _check_strangers(self, site: Member, sold: set[str]) -> None:
+    def _check_strangers(self, site: SimMember, sold: set[str]) -> None:
         """Check that every charge to another site belongs to a contract."""
         for job, used in site.disk.tables.usage.items():
             charged = sum(each.cost_nanos for each in used.values() if each.origin)
@@ -108,7 +108,7 @@ class ReportsAreStatements(Invariant):
                 self.fail(f"{site.name} charged {charged} nanos for {job}, without a contract", job)
 
 
-def _delivered(site: Member) -> Counter[tuple[str, str, str]]:
+def _delivered(site: SimMember) -> Counter[tuple[str, str, str]]:
     """Return (side, site, job) → the deliveries under its contracts, with any verdict."""
     tables = site.disk.tables
     jobs = {key: _as_charged(each) for key, each in tables.contracts.items()}
@@ -132,7 +132,7 @@ class _Ledger:
 
     last: Booked | None = None
     nets: Counter[str] = field(default_factory=Counter)  # by currency, and the held part of it
-    seen: dict[Account, tuple[int, int]] = field(default_factory=dict)  # net, and held
+    seen: dict[LedgerAccount, tuple[int, int]] = field(default_factory=dict)  # net, and held
     runs: defaultdict[tuple[str, int], RangeSet] = field(  # that were charged, by job and attempt
         default_factory=lambda: defaultdict(RangeSet)
     )
@@ -150,7 +150,7 @@ class BooksBalance(Invariant):
         self._ledgers: dict[str, _Ledger] = {}
 
     def committed(
-        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self, site: SimMember, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
         """Check the new records, and the accounts that they changed."""
         if is_anew:
@@ -163,7 +163,7 @@ class BooksBalance(Invariant):
             self._chain(site, ledger, booked)
             self._balance(site, ledger, booked)
 
-    def _charge(self, site: Member, ledger: _Ledger, record: UsageRecord) -> None:
+    def _charge(self, site: SimMember, ledger: _Ledger, record: UsageRecord) -> None:
         if site.disk.tables.usage[record.job][record.first, record.attempt] is not record:
             return  # it was there before
         runs, span = (
@@ -176,7 +176,7 @@ class BooksBalance(Invariant):
             self.fail(text, record.job, again[0][0])
         runs.add(*span)
 
-    def _chain(self, site: Member, ledger: _Ledger, booked: Sequence[Booked]) -> None:
+    def _chain(self, site: SimMember, ledger: _Ledger, booked: Sequence[Booked]) -> None:
         for each in booked:
             number, before = (
                 (ledger.last.number, ledger.last.hash) if ledger.last is not None else (0, GENESIS)
@@ -185,7 +185,7 @@ class BooksBalance(Invariant):
                 self.fail(f"{site.name}: transfer {each.number} does not follow {number}")
             ledger.last = each
 
-    def _balance(self, site: Member, ledger: _Ledger, booked: Sequence[Booked]) -> None:
+    def _balance(self, site: SimMember, ledger: _Ledger, booked: Sequence[Booked]) -> None:
         balances, nets = site.disk.tables.balances, ledger.nets
         sides = (side for each in booked for side in (each.transfer.debit, each.transfer.credit))
         for account in dict.fromkeys(sides):
@@ -206,7 +206,7 @@ class BooksBalance(Invariant):
                 if account.kind in ("bought", "sold", "site"):
                     self._compare(site, account, balance)
 
-    def _compare(self, site: Member, account: Account, balance: Balance) -> None:
+    def _compare(self, site: SimMember, account: LedgerAccount, balance: Balance) -> None:
         other = self.world.sites[account.name]
         if balance.held_nanos:
             self.fail(f"{site.name}: {balance.held_nanos} is still held on {account}")
@@ -231,7 +231,7 @@ class DaysAgree(Invariant):
         self._agreed: defaultdict[tuple[str, str, str], set[Span]] = defaultdict(set)
 
     def committed(
-        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self, site: SimMember, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
         """Check new agreements, and that no record is booked into an agreed span."""
         if is_anew:
@@ -244,7 +244,7 @@ class DaysAgree(Invariant):
                 case StatementKept(state="agreed"):
                     self._agree(site, record)
 
-    def _book(self, site: Member, record: Posted | DisputeSettled) -> None:
+    def _book(self, site: SimMember, record: Posted | DisputeSettled) -> None:
         at_ms = _stands(site, record)
         for first_ms, stop_ms in self._agreed[site.name, record.side, record.site]:
             if at_ms is not None and first_ms <= at_ms < stop_ms:
@@ -252,7 +252,7 @@ class DaysAgree(Invariant):
                     f"{site.name} books into [{first_ms}, {stop_ms}), which is agreed on: {record}"
                 )
 
-    def _agree(self, site: Member, record: StatementKept) -> None:
+    def _agree(self, site: SimMember, record: StatementKept) -> None:
         span = record.first_ms, record.stop_ms
         self._agreed[site.name, record.side, record.site].add(span)
         seller = self.world.sites[record.site] if record.side == "buy" else site
@@ -272,7 +272,7 @@ class DaysAgree(Invariant):
                     self.fail(open_)
                 self._compare_statements(buyer, seller)
 
-    def _compare_statements(self, one: Member, other: Member) -> None:
+    def _compare_statements(self, one: SimMember, other: SimMember) -> None:
         ours, theirs = (
             {
                 each.currency: (each.balance_nanos, each.turnover)
@@ -311,7 +311,7 @@ def _without_voids(here: Turnover) -> Turnover:
     return replace(here, void_sold=0, void_bought=0, void_sold_tasks=0, void_bought_tasks=0)
 
 
-def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
+def unsettled(buyer: SimMember, seller: SimMember) -> Iterator[str]:
     """Yield what one bought from the other and is not settled yet: nothing, in the end."""
     yield from _unconfirmed(buyer, seller)
     yield from _open_disputes(buyer, seller)
@@ -328,7 +328,9 @@ def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
         yield from _not_agreed(buyer, seller, span, is_final=True)
 
 
-def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) -> Iterator[str]:
+def _not_agreed(
+    buyer: SimMember, seller: SimMember, span: Span, *, is_final: bool
+) -> Iterator[str]:
     for site, side, other in ((buyer, "buy", seller), (seller, "sell", buyer)):
         kept = site.disk.tables.statements.get((other.name, side, *span))
         if kept is None or kept.state != "agreed" or kept.is_final < is_final:
@@ -336,16 +338,16 @@ def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) ->
             yield f"{site.name} ({side}) with {other.name}, [{span[0]}, {span[1]}): {state}"
 
 
-def _unconfirmed(one: Member, other: Member) -> Iterator[str]:
+def _unconfirmed(one: SimMember, other: SimMember) -> Iterator[str]:
     """Yield payments that either site does not know to be in both books."""
     for site, name in ((one, other.name), (other, one.name)):
         store = MemoryStore(site.disk).settlement
         for each in owed.paid_with(store, name, store.payments(name)):
-            if each.standing is not Standing.CONFIRMED:
+            if each.standing is not PaymentStanding.CONFIRMED:
                 yield f"{site.name} has {each.line} with {name}: {each.standing}"
 
 
-def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:
+def _open_disputes(buyer: SimMember, seller: SimMember) -> Iterator[str]:
     asked, heard = (
         {
             (each.contract, each.epoch, each.first): _answer(each)
@@ -365,21 +367,21 @@ def _answer(row: DisputeRow) -> tuple[str, UtcS | None]:
     return row.state, row.settled_at_s
 
 
-def _entries(site: Member, side: ContractSide, other: Member, span: Span) -> list[Entry]:
+def _entries(site: SimMember, side: ContractSide, other: SimMember, span: Span) -> list[BookEntry]:
     return list(MemoryStore(site.disk).settlement.entries(side, other.name, *span))
 
 
-def _difference(buyer: Member, seller: Member) -> set[Entry]:
+def _difference(buyer: SimMember, seller: SimMember) -> set[BookEntry]:
     """Return the entries that are in only one of the two books, or differ."""
     whole = (0, END_MS)
     return {*_entries(buyer, "buy", seller, whole)} ^ {*_entries(seller, "sell", buyer, whole)}
 
 
-def _day(entry: Entry, day_ms: int) -> int:
+def _day(entry: BookEntry, day_ms: int) -> int:
     return entry.delivery.at_ms // day_ms * day_ms
 
 
-def _stands(site: Member, record: Posted | DisputeSettled) -> int | None:
+def _stands(site: SimMember, record: Posted | DisputeSettled) -> int | None:
     """Return the time of a record, in milliseconds; None where another record takes precedence."""
     tables, key = site.disk.tables, (record.side, record.contract, record.epoch, record.first)
     if isinstance(record, Posted):

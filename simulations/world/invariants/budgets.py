@@ -13,12 +13,12 @@ from gateway.ledger.accounting.journal import Booked
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.jobs import Assignment
-from policies.costs.budgets import KILL_S, Budget, Purse
-from policies.parties import Whose
-from simulations.world.gateway import Member
+from policies.costs.budgets import KILL_S, Budget, BudgetAccount
+from policies.parties import Owner
+from simulations.world.gateway import SimMember
 from simulations.world.invariants.invariants import Invariant
 from simulations.world.plan import SitePlan
-from simulations.world.trace import Entry
+from simulations.world.trace import TraceEntry
 
 if TYPE_CHECKING:
     from simulations.world.world import World
@@ -45,7 +45,7 @@ class BudgetsHold(Invariant):
         limits = [job.timeout_s for each in world.plan.clients for job in each.jobs]
         self._limit_ns = round((max(each or 0.0 for each in limits) + KILL_S) * 1e9)
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Count charges beyond their holds."""
         if entry.what == "charges" and isinstance(entry.data, UsageRecord):
             for budget in self.world.sites[entry.host].plan.budgets:
@@ -61,7 +61,7 @@ class BudgetsHold(Invariant):
         return usage.tasks * self._limit_ns
 
     def committed(
-        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self, site: SimMember, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
     ) -> None:
         """Add up the spending on each budget in the books of all sites."""
         for budget in site.plan.budgets:
@@ -82,31 +82,31 @@ class BudgetsHold(Invariant):
             if site.reception is not None:
                 self._recount(site)
 
-    def _compare(self, what: str, key: Key, count: Callable[[Member, Budget], int]) -> None:
+    def _compare(self, what: str, key: Key, count: Callable[[SimMember, Budget], int]) -> None:
         found = {site.name: count(site, budget) for site, budget in self._spenders(key)}
         most = self._amounts[key] + self._over[key]
         if sum(found.values()) > most:
             self.fail(f"budget {key[1]!r} of {key[0]}: {what} {found}, the maximum is {most}")
 
-    def _spenders(self, key: Key) -> Iterator[tuple[Member, Budget]]:
+    def _spenders(self, key: Key) -> Iterator[tuple[SimMember, Budget]]:
         for site in self.world.sites.values():
             for budget in site.plan.budgets:
                 if _key(site.plan, budget) == key:
                     yield site, budget
 
-    def _in_books(self, site: Member, budget: Budget) -> int:
+    def _in_books(self, site: SimMember, budget: Budget) -> int:
         return self._spent[site.name, budget.name]
 
-    def _at_stake(self, site: Member, budget: Budget) -> int:
+    def _at_stake(self, site: SimMember, budget: Budget) -> int:
         """Return the amount spent at a site, plus all that it may spend without a request."""
         if site.reception is None:
             return self._in_books(site, budget)
         purse = site.reception.broker.purses.own[budget.name]
         return max(purse.total_nanos + purse.held_nanos, purse.allotted_nanos)
 
-    def _recount(self, site: Member) -> None:
+    def _recount(self, site: SimMember) -> None:
         assert site.reception is not None
-        held: Counter[Purse] = Counter()
+        held: Counter[BudgetAccount] = Counter()
         for job in site.reception.broker.jobs.values():
             for assignment in job.assignments.values():
                 self._check_holds(site, assignment)
@@ -122,7 +122,7 @@ class BudgetsHold(Invariant):
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
                 self.fail(f"{text}, but {held[purse]} for running work")
 
-    def _check_holds(self, site: Member, assignment: Assignment) -> None:
+    def _check_holds(self, site: SimMember, assignment: Assignment) -> None:
         """Check that each task that is out has a hold for its maximum cost, even after a restart.
 
         Reservations, and most contracts, have one hold for all their tasks.
@@ -130,7 +130,7 @@ class BudgetsHold(Invariant):
         job, worker, tariff = assignment.job, assignment.worker, assignment.tariff
         if tariff.reservation:
             return
-        wanted: dict[Purse, int] = {}
+        wanted: dict[BudgetAccount, int] = {}
         for purse in job.purses:
             nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, None)
             if nanos is not None and not (worker.is_funded and purse.budget.is_money):
@@ -166,7 +166,7 @@ class BudgetsHold(Invariant):
                         self.fail(f"{text}, but told {told} of {theirs} that it has spent")
 
 
-def are_given_back(sites: Iterable[Member]) -> bool:
+def are_given_back(sites: Iterable[SimMember]) -> bool:
     """Whether no site holds a part of another site's budget, except for reservations to come."""
     by_name = {each.name: each for each in sites}
     return not any(
@@ -178,7 +178,7 @@ def are_given_back(sites: Iterable[Member]) -> bool:
     )
 
 
-def _to_come(site: Member, budget: str) -> int:
+def _to_come(site: SimMember, budget: str) -> int:
     """Return the amount that a site holds of a budget for reservations to come."""
     if site.reception is None:
         return 0
@@ -191,13 +191,13 @@ def _key(site: SitePlan, budget: Budget) -> Key:
     return budget.owner or site.name, budget.name
 
 
-def _is_kept(site: Member, usage: UsageRecord) -> bool:
+def _is_kept(site: SimMember, usage: UsageRecord) -> bool:
     """Whether this record is the one on the disk, not a duplicate."""
     return site.disk.tables.usage[usage.job][usage.first, usage.attempt] is usage
 
 
-def _whose(usage: UsageRecord) -> Whose:
-    return Whose(usage.user, usage.group, usage.project, usage.origin)
+def _whose(usage: UsageRecord) -> Owner:
+    return Owner(usage.user, usage.group, usage.project, usage.origin)
 
 
 def _used(budget: Budget, usage: UsageRecord) -> int:

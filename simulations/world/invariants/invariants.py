@@ -2,8 +2,8 @@
 
 An invariant sees every line of the trace as it is written (`see`), each gateway's decisions and
 messages (`decided`, `told`) and every commit of a site (`committed`). It checks the state of all
-hosts twice a second (`check`), and once more at the end (`finish`). It raises Broken. Invariants
-that compare sites belong here too: they see the whole world.
+hosts twice a second (`check`), and once more at the end (`finish`). It raises InvariantBroken.
+Invariants that compare sites belong here too: they see the whole world.
 """
 
 from collections import Counter
@@ -21,22 +21,21 @@ from gateway.runtime.server import BACKLOG_MAX
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect
 from gateway.scheduler.model.jobs import Job as BrokerJob
-from gateway.scheduler.quotas.accounts import Limits
-from gateway.scheduler.quotas.fair_shares import Shares
+from gateway.scheduler.quotas.accounts import ClientLimits
+from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.tasks.outcomes import CRASHES_MAX
-from policies.access.entitlements import NO_WINDOW, Rule
-from policies.access.fairness import Node
-from policies.access.windows import Plan as WindowPlan
-from policies.access.windows import Window
+from policies.access.entitlements import NO_WINDOW, EntitlementRule
+from policies.access.fairness import ShareNode
+from policies.access.windows import Window, WindowPlan
 from policies.parties import ANOTHER_SITE
-from simulations.world.client import Job
+from simulations.world.client import SimJob
 from simulations.world.memory.store import MemoryStore
-from simulations.world.plan import Pool
-from simulations.world.trace import Broken, Entry
+from simulations.world.plan import PoolPlan
+from simulations.world.trace import InvariantBroken, TraceEntry
 
 if TYPE_CHECKING:
-    from simulations.world.gateway import Member
-    from simulations.world.worker import Worker
+    from simulations.world.gateway import SimMember
+    from simulations.world.worker import SimWorker
     from simulations.world.world import World
 
 # A stopped process runs on for a moment before it looks at the clock.
@@ -44,7 +43,7 @@ WAKING_S: Final = 0.5
 LATE_S: Final = 3.0  # the latency of a message in bad weather, plus the time until it is looked at
 # Results that were taken in before the store's backlog was found too long.
 BACKLOG_SLACK: Final = 10_000
-LOSSES_MAX: Final = Limits().losses_max
+LOSSES_MAX: Final = ClientLimits().losses_max
 NO_MONEY: Final = ("is exhausted", "has too little left")  # in the refusal of a job by its budget
 
 
@@ -54,21 +53,26 @@ class Invariant:
     def __init__(self, world: "World") -> None:
         self.world = world
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Check a line of the trace."""
 
     def committed(
-        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self,
+        site: "SimMember",
+        records: Sequence[Record],
+        booked: Sequence[Booked],
+        *,
+        is_anew: bool,
     ) -> None:
         """Check a commit of a site, and its bookings.
 
         `is_anew`: it is the whole contents, at first and after a power cut.
         """
 
-    def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
+    def decided(self, site: "SimMember", effects: Sequence[Effect]) -> None:
         """Check effects that a gateway is about to perform, in order."""
 
-    def told(self, site: "Member", message: Any) -> None:
+    def told(self, site: "SimMember", message: Any) -> None:
         """Check a message of a gateway to a client, a worker or another site."""
 
     def check(self) -> None:
@@ -78,11 +82,11 @@ class Invariant:
         """Check the final state."""
 
     def fail(self, text: str, job: str = "", task: int = 0) -> None:
-        """Raise Broken."""
-        raise Broken(type(self).__name__, text, job, task)
+        """Raise InvariantBroken."""
+        raise InvariantBroken(type(self).__name__, text, job, task)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SimJob]:
         """All jobs that any client has opened."""
         return [job for client in self.world.clients.values() for job in client.jobs.values()]
 
@@ -94,7 +98,7 @@ class EndsOnce(Invariant):
         super().__init__(world)
         self._starts: Counter[tuple[str, int]] = Counter()
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Check that a client is never told twice, nor of a call that it never made."""
         if entry.what == "starts" and entry.job:
             self._starts[entry.job, entry.first] += 1
@@ -124,7 +128,7 @@ class EndsOnce(Invariant):
                 elif outcome is None and not job.is_cancelled:
                     self.fail(f"{task} has no outcome", job.id, task.number)
 
-    def _may_end(self, job: Job, manner: str, ended: Ended) -> bool:
+    def _may_end(self, job: SimJob, manner: str, ended: Ended) -> bool:
         kind = ended.kind.partition(":")[0]
         if kind == "cancelled":
             return job.is_cancelled
@@ -163,13 +167,18 @@ class ChargedOnce(Invariant):
         super().__init__(world)
         self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Count killed runs: they are charged, and may be followed by others."""
         if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
 
     def committed(
-        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self,
+        site: "SimMember",
+        records: Sequence[Record],
+        booked: Sequence[Booked],
+        *,
+        is_anew: bool,
     ) -> None:
         """Check that no task is charged more often than it may have run."""
         for record in records:
@@ -183,7 +192,7 @@ class ChargedOnce(Invariant):
                     again = {number: charges[number] for number in tasks if charges[number] > 1}
                     self._check_job(job, again, max(1, client.sessions))
 
-    def _check_job(self, job: Job, charges: Mapping[int, int], sessions: int) -> None:
+    def _check_job(self, job: SimJob, charges: Mapping[int, int], sessions: int) -> None:
         for number, count in charges.items():
             manner = job.tasks[number].manner
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
@@ -225,9 +234,9 @@ class InItsPlace(Invariant):
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._running: dict[str, Counter[str]] = {}  # by worker: how many tasks of each job run
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SimJob] = {}
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Count running tasks, by worker."""
         if entry.what == "opens":
             self._jobs[entry.job] = entry.data
@@ -238,7 +247,7 @@ class InItsPlace(Invariant):
         elif entry.data is not None and entry.host in self.world.workers and entry.job:
             self._running[entry.host][entry.job] -= 1
 
-    def _look(self, entry: Entry, running: Counter[str]) -> None:
+    def _look(self, entry: TraceEntry, running: Counter[str]) -> None:
         worker, job = self.world.workers[entry.host], self._jobs[entry.job]
         if running.total() > worker.plan.slots:
             self.fail(f"{entry.host} runs {running.total()} tasks", entry.job, entry.first)
@@ -266,7 +275,7 @@ class RunsOnce(Invariant):
         super().__init__(world)
         self._running: dict[tuple[str, int], dict[str, int]] = {}
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Note which worker runs which task."""
         if not entry.job or entry.host not in self.world.workers or entry.data is None:
             return
@@ -320,9 +329,9 @@ class AddsUp(Invariant):
         if broker.shares is not None:
             self._recount_shares(site, broker, broker.shares)
 
-    def _recount_shares(self, site: str, broker: Broker, shares: Shares) -> None:
-        held: Counter[Node] = Counter()
-        jobs: Counter[Node] = Counter()
+    def _recount_shares(self, site: str, broker: Broker, shares: FairShares) -> None:
+        held: Counter[ShareNode] = Counter()
+        jobs: Counter[ShareNode] = Counter()
         for job in broker.jobs.values():
             for node in job.leaf.path if job.leaf is not None else ():
                 jobs[node] += job.leaf is node
@@ -352,7 +361,7 @@ class AddsUp(Invariant):
 class WithinLimits(Invariant):
     """Queues, windows and backlogs stay within the configured limits; no peer is expelled."""
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Check that no peer is expelled: none breaks the rules here."""
         if entry.what in ("expels", "is thrown out", "distrusts a slot", "hangs up"):
             self.fail(f"{entry.host} {entry.what}: {entry.note}")
@@ -400,7 +409,7 @@ class WindowsKept(Invariant):
             if worker.is_up and not worker.is_paused:
                 self._check_running(worker)
 
-    def _check_given(self, site: "Member", pool: str, windows: WindowPlan) -> None:
+    def _check_given(self, site: "SimMember", pool: str, windows: WindowPlan) -> None:
         assert site.reception is not None
         for worker in site.reception.broker.workers.values():
             if worker.offer.pool != pool or worker.job:
@@ -412,7 +421,7 @@ class WindowsKept(Invariant):
                     text = f"{site.name} gave slots to others in window {window.name!r}"
                     self.fail(text, each.job.id)
 
-    def _check_running(self, worker: "Worker") -> None:
+    def _check_running(self, worker: "SimWorker") -> None:
         site = self.world.sites[worker.plan.site]
         windows = next(each.windows for each in site.plan.pools if each.name == worker.plan.pool)
         utc_s = site.utc_s()
@@ -449,7 +458,9 @@ class EntitlementsKept(Invariant):
                 for rule in rules:
                     self._check(site.name, rule, broker, {each.name: each for each in plans})
 
-    def _check(self, site: str, rule: Rule, broker: Broker, pools: Mapping[str, Pool]) -> None:
+    def _check(
+        self, site: str, rule: EntitlementRule, broker: Broker, pools: Mapping[str, PoolPlan]
+    ) -> None:
         slots = 0
         for worker in broker.workers.values():
             pool = worker.offer.pool

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.ledger.db.usage.records import UsageRecord
 from simulations.world.invariants.invariants import Invariant
-from simulations.world.trace import Entry
+from simulations.world.trace import TraceEntry
 
 if TYPE_CHECKING:
     from simulations.world.world import World
@@ -28,7 +28,7 @@ class LostAsRun(Invariant):
         self._since: dict[Key, float] = {}
         self._longest_s: dict[Key, float] = {}
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Note how long each task ran at each worker, and check charges."""
         if entry.what == "charges" and isinstance(entry.data, UsageRecord):
             self._look(entry.data, entry)
@@ -48,7 +48,7 @@ class LostAsRun(Invariant):
         since_s = self._since.pop(key, at_s)
         self._longest_s[key] = max(self._longest_s.get(key, 0.0), at_s - since_s)
 
-    def _look(self, record: UsageRecord, entry: Entry) -> None:
+    def _look(self, record: UsageRecord, entry: TraceEntry) -> None:
         if record.state not in ("wasted", "lost") or record.worker not in self.world.workers:
             return
         job = next((each for each in self.jobs if each.id == record.job), None)

@@ -3,18 +3,18 @@
 from typing import Final
 
 from gateway.ledger.db.reservations.records import ReservationKept
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 from policies.reservations.reservations import NAMED, CantReserve, Reservation
-from simulations.world.gateway import Member
+from simulations.world.gateway import SimMember
 from simulations.world.invariants.invariants import Invariant
 from simulations.world.plan import ReservePlan
 
-USER: Final = Whose("ann")
+USER: Final = Owner("ann")
 HAS: Final = frozenset({"booking", "booked", "ended"})
 HAS_NOT: Final = frozenset({"expired", "cancelled"})
 
 
-def reserve(site: Member, wish: ReservePlan) -> None:
+def reserve(site: SimMember, wish: ReservePlan) -> None:
     """Request slots as `gridfed reserve` does; do nothing where the gateway is down."""
     reception = site.reception
     if reception is None or not site.is_up or site.is_paused:
@@ -56,7 +56,7 @@ class ReservationsKept(Invariant):
             for pool in site.plan.pools:
                 self._check_pool(site, pool.name)
 
-    def _check_pool(self, site: Member, pool: str) -> None:
+    def _check_pool(self, site: SimMember, pool: str) -> None:
         assert site.reception is not None
         utc_s = site.utc_s()
         made = [each for each in site.reception.bookings.open.values() if each.pool == pool]
@@ -93,7 +93,7 @@ class ReservationsKept(Invariant):
                 if side == "buy" and row.from_s > site.utc_s() + 60.0:
                     self._compare(site, row, sold)
 
-    def _compare(self, site: Member, row: ReservationKept, sold: dict[str, str]) -> None:
+    def _compare(self, site: SimMember, row: ReservationKept, sold: dict[str, str]) -> None:
         theirs = [sold.get(row.reservation, "expired")]
         theirs += [sold[row.whole]] if row.whole in sold else []
         wanted = {"booked": HAS, "ended": HAS, "cancelled": HAS_NOT}.get(row.state)

@@ -8,7 +8,7 @@ from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS
 from simulations.world.invariants.invariants import LATE_S, Invariant
 from simulations.world.plan import Crash, DrainWorkers, Fault, Reset
-from simulations.world.trace import Entry
+from simulations.world.trace import TraceEntry
 
 if TYPE_CHECKING:
     from simulations.world.world import World
@@ -31,7 +31,7 @@ class StopsWhenTold(Invariant):
         self._faults = [(each.at_s, _over_s(each) + RECOVERED_S) for each in world.plan.faults
                         if not isinstance(each, DrainWorkers)]  # fmt: skip
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Note running tasks, and tasks to be stopped."""
         asked = entry.data
         if isinstance(asked, CancelAsked):

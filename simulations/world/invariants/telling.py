@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from federation.messages.messages import RejectJob
 from gateway.ledger.accounting.journal import Booked
 from gateway.ledger.db.records import Record
-from gateway.scheduler.model.effects import Effect, Harden, Say, Tell, Write
+from gateway.scheduler.model.effects import Effect, Harden, SendToClient, SendToSite, Write
 from simulations.world.invariants.invariants import Invariant
 
 if TYPE_CHECKING:
-    from simulations.world.gateway import Member
+    from simulations.world.gateway import SimMember
     from simulations.world.world import World
 
 
@@ -49,13 +49,13 @@ class ToldIsStored(Invariant):
         super().__init__(world)
         self._lives: dict[str, _Life] = {}
 
-    def _life(self, site: "Member") -> _Life:
+    def _life(self, site: "SimMember") -> _Life:
         life = self._lives.get(site.name)
         if life is None or life.number != site.life:
             life = self._lives[site.name] = _Life(site.life)
         return life
 
-    def decided(self, site: "Member", effects: Sequence[Effect]) -> None:
+    def decided(self, site: "SimMember", effects: Sequence[Effect]) -> None:
         """Note the records that must be on the disk before each message."""
         life = self._life(site)
         for effect in effects:
@@ -66,18 +66,23 @@ class ToldIsStored(Invariant):
                     life.durable = life.decided if is_durable else life.durable
                 case Harden():
                     life.durable = life.decided
-                case Tell(message=RejectJob()):
+                case SendToClient(message=RejectJob()):
                     pass
-                case Say(message=message) if message.row.at_once:
+                case SendToSite(message=message) if message.row.at_once:
                     pass
-                case Tell(message=message) | Say(message=message):
+                case SendToClient(message=message) | SendToSite(message=message):
                     before = _Before(message, life.decided, life.durable)
                     life.waiting.setdefault(id(message), deque()).append(before)
                 case _:
                     pass
 
     def committed(
-        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+        self,
+        site: "SimMember",
+        records: Sequence[Record],
+        booked: Sequence[Booked],
+        *,
+        is_anew: bool,
     ) -> None:
         """Count records on the disk."""
         life = self._life(site)
@@ -87,7 +92,7 @@ class ToldIsStored(Invariant):
         if site.disk.hardened == site.disk.written:
             life.hardened = life.stored
 
-    def told(self, site: "Member", message: Any) -> None:
+    def told(self, site: "SimMember", message: Any) -> None:
         """Check a message that leaves."""
         life = self._life(site)
         waiting = life.waiting.get(id(message))

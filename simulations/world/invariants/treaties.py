@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from federation.clocks import MonoS
-from federation.membership.gossip import State
-from federation.messages.contracts import Phase
+from federation.membership.gossip import MemberState
+from federation.messages.contracts import ContractPhase
 from federation.money import parse_money
 from gateway.contracts.model.purchase import Purchase
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.ports import PortKind
-from simulations.world.client import Job
-from simulations.world.gateway import Member
+from simulations.world.client import SimJob
+from simulations.world.gateway import SimMember
 from simulations.world.invariants.books import (
     BooksAgree,
     BooksBalance,
@@ -25,13 +25,13 @@ from simulations.world.invariants.books import (
 from simulations.world.invariants.budgets import BudgetsHold
 from simulations.world.invariants.invariants import WAKING_S, Invariant
 from simulations.world.invariants.reserving import ReservationsKept
-from simulations.world.trace import Entry
+from simulations.world.trace import TraceEntry
 
 if TYPE_CHECKING:
     from simulations.world.world import World
 
 # All sites have found each other this long after the last fault: a dead site is tried every
-# Knobs.reconnect_s, or dials when it comes back, and an exchange comes every exchange_s.
+# GossipSettings.reconnect_s, or dials when it comes back, and an exchange comes every exchange_s.
 AGREE_S: Final = 60.0
 LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
 TICKS_S: Final = 0.5  # due work is done at the next tick
@@ -65,7 +65,7 @@ class HoldsEnd(Invariant):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._since: dict[tuple[str, str, Phase], MonoS] = {}  # when it was first seen
+        self._since: dict[tuple[str, str, ContractPhase], MonoS] = {}  # when it was first seen
 
     def check(self) -> None:
         """Check all quotes and holds."""
@@ -74,7 +74,7 @@ class HoldsEnd(Invariant):
             if reception is None or site.is_paused or self._woke(site):
                 continue
             rules = reception.exchange.rules
-            most_s = {Phase.QUOTED: rules.valid_s, Phase.HELD: rules.hold_s}
+            most_s = {ContractPhase.QUOTED: rules.valid_s, ContractPhase.HELD: rules.hold_s}
             mono_s = site.mono_s()
             for sale in reception.exchange.sales.sales.values():
                 if sale.phase in most_s:
@@ -83,7 +83,7 @@ class HoldsEnd(Invariant):
                     if seen_s > most_s[sale.phase] + TICKS_S:
                         self.fail(f"{site.name}: {sale.contract} is {sale.phase} for {seen_s:.1f}")
 
-    def _woke(self, site: Member) -> bool:
+    def _woke(self, site: SimMember) -> bool:
         return self.world.clock.now_s - site.resumed_s < WAKING_S
 
     def finish(self) -> None:
@@ -111,7 +111,7 @@ class IdleContractsClose(Invariant):
         self._busy_s: dict[tuple[str, int, int], MonoS] = {}  # by site, its run, and handle
         self._over_s: dict[tuple[str, int, int], MonoS] = {}  # since when its job is over
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Note tasks that are handed out, however briefly."""
         if entry.what != "assigns":
             return
@@ -126,10 +126,10 @@ class IdleContractsClose(Invariant):
             is_awake = self.world.clock.now_s - site.resumed_s >= WAKING_S
             if site.reception is not None and not site.is_paused and is_awake:
                 for purchase in site.reception.exchange.purchases.purchases.values():
-                    if purchase.phase is Phase.OPEN:
+                    if purchase.phase is ContractPhase.OPEN:
                         self._look(site, site.reception.broker, purchase)
 
-    def _look(self, site: Member, broker: Broker, purchase: Purchase) -> None:
+    def _look(self, site: SimMember, broker: Broker, purchase: Purchase) -> None:
         key, mono_s = (site.name, site.life, purchase.handle), site.mono_s()
         worker = broker.workers.get(purchase.handle)
         if purchase.is_recovered or (worker is not None and worker.assignments):
@@ -150,10 +150,10 @@ class RunsWhereWished(Invariant):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SimJob] = {}
         self._homes: dict[str, str] = {}
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Check the site of each started task."""
         if entry.what == "opens":
             self._jobs[entry.job] = entry.data
@@ -182,7 +182,7 @@ class LimitsHold(Invariant):
         super().__init__(world)
         self._until: dict[str, tuple[str, float]] = {}  # job → site, deadline by its clock
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Check tasks that are handed out."""
         if entry.what == "opens" and entry.data.plan.deadline_s is not None:
             site = self.world.sites[self.world.clients[entry.host].gateway]
@@ -228,7 +228,7 @@ class LeaseHolds(Invariant):
         super().__init__(world)
         self._running: dict[tuple[str, int], dict[str, int]] = {}
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TraceEntry) -> None:
         """Note which worker runs which task, and check when a contract is given up."""
         if not entry.job:
             return
@@ -243,7 +243,7 @@ class LeaseHolds(Invariant):
             for number in range(entry.first, entry.stop):
                 self._look(entry, number)
 
-    def _look(self, entry: Entry, number: int) -> None:
+    def _look(self, entry: TraceEntry, number: int) -> None:
         for name, life in self._running.get((entry.job, number), {}).items():
             worker = self.world.workers[name]
             wakes = worker.is_paused or entry.at_s - worker.resumed_s < WAKING_S
@@ -270,7 +270,7 @@ class AllAgree(Invariant):
             circle = site.circle
             for other in site.plan.others if circle is not None else ():
                 state = circle.state(other) if circle is not None else None
-                if state is not State.ALIVE:
+                if state is not MemberState.ALIVE:
                     self.fail(f"{site.name} thinks that {other} is {circle and circle.word(other)}")
 
 

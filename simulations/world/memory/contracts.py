@@ -11,7 +11,7 @@ from gateway.ledger.db.contracts.records import (
     ContractOpened,
     ContractRow,
     DealTotal,
-    Pending,
+    PendingDeliveries,
     Posted,
     PostingRow,
 )
@@ -80,27 +80,27 @@ class MemoryContracts:
             )
         return [totals[group] for group in sorted(totals)]
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         answers = self._tables().answers
         return self._by_contract(
             lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
         )
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
 
     def _by_contract(
         self, counts: Callable[[DeliveryId], bool], start_s: UtcS, end_s: UtcS
-    ) -> list[Pending]:
-        found: dict[tuple[str, str], Pending] = {}
+    ) -> list[PendingDeliveries]:
+        found: dict[tuple[str, str], PendingDeliveries] = {}
         parts: dict[tuple[str, str], dict[DeliveryKey, Part]] = {}
         tables = self._tables()
         for key, posted in tables.postings.items():
@@ -128,7 +128,7 @@ class MemoryContracts:
         )
         return sorted(rows, key=astuple)
 
-    def _overhead(self, pending: Pending) -> dict[DeliveryKey, tuple[int, int]]:
+    def _overhead(self, pending: PendingDeliveries) -> dict[DeliveryKey, tuple[int, int]]:
         """The overhead in all that its site delivered for its job, by delivery."""
         tables = self._tables()
         used = [
@@ -145,10 +145,10 @@ class MemoryContracts:
         return overhead({key[1:]: _part(posted) for key, posted in delivered}, used) if used else {}
 
 
-def _nothing_pending(contract: ContractOpened, job: KeptJob | None) -> Pending:
+def _nothing_pending(contract: ContractOpened, job: KeptJob | None) -> PendingDeliveries:
     who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
     where = (contract.side, contract.site, contract.pool, contract.job)
-    return Pending(*where, *who, contract.currency, 0, UtcS(math.inf), 0, 0)
+    return PendingDeliveries(*where, *who, contract.currency, 0, UtcS(math.inf), 0, 0)
 
 
 def _part(posted: Posted) -> Part:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from gateway.ledger.accounting.journal import Booked
-from gateway.ledger.accounting.postings import Account, Balance
+from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from simulations.world.memory.tables import Tables
 
 
@@ -16,7 +16,7 @@ class MemoryJournal:
     def __init__(self, tables: Callable[[], Tables]) -> None:
         self._tables = tables
 
-    def balances(self) -> dict[Account, Balance]:
+    def balances(self) -> dict[LedgerAccount, Balance]:
         """See JournalStore."""
         return {account: replace(each) for account, each in self._tables().balances.items()}
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
-from federation.messages.reconciliation import Entry, EntryState, Sums, tally_of
+from federation.messages.reconciliation import BookEntry, EntryState, Sums, tally_of
 from gateway.ledger.db.settlement.records import DisputeRow, PaymentRow, PaymentsTold, StatementKept
 from simulations.world.memory.tables import Tables
 
@@ -16,7 +16,7 @@ class MemorySettlement:
 
     def entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """See SettlementStore."""
         tables, found = self._tables(), []
         for key, each in tables.postings.items():
@@ -25,13 +25,13 @@ class MemorySettlement:
             delivery, verdict = each.delivery, tables.verdicts.get(key, "pending")
             if verdict != "void" and first_ms <= delivery.at_ms < stop_ms:
                 state = EntryState.POSTED if verdict == "post" else EntryState.PENDING
-                found.append(Entry(each.contract, each.currency, delivery, state))
+                found.append(BookEntry(each.contract, each.currency, delivery, state))
             answer = tables.answers.get(key)
             if answer is not None and answer.state == "accepted":
                 at_ms = round(answer.settled_at_s * 1000)
                 if first_ms <= at_ms < stop_ms:
                     back = replace(delivery, at_ms=at_ms)
-                    found.append(Entry(each.contract, each.currency, back, EntryState.REVERSAL))
+                    found.append(BookEntry(each.contract, each.currency, back, EntryState.REVERSAL))
         yield from sorted(found, key=lambda each: (each.contract, each.row[:2], each.state))
 
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
@@ -49,11 +49,11 @@ class MemorySettlement:
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """See SettlementStore."""
         tables = self._tables()
         found = [
-            Entry(each.contract, each.currency, each.delivery, EntryState.VOID)
+            BookEntry(each.contract, each.currency, each.delivery, EntryState.VOID)
             for key, each in tables.postings.items()
             if (each.side, each.site) == (side, site) and contract in ("", each.contract)
             if tables.verdicts.get(key) == "void" and first_ms <= each.delivery.at_ms < stop_ms

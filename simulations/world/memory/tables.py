@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from federation.clocks import UtcS
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
-from gateway.ledger.accounting.postings import Account, Balance, Transfer, add_to
+from gateway.ledger.accounting.postings import Balance, LedgerAccount, Transfer, add_to
 from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
 from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from gateway.ledger.db.contracts.records import (
@@ -18,10 +18,10 @@ from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
     FunctionKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
 from gateway.ledger.db.records import Record
@@ -35,7 +35,7 @@ from gateway.ledger.db.settlement.records import (
     PaymentUndone,
     StatementKept,
 )
-from gateway.ledger.db.usage.records import Capacity, UsageRecord
+from gateway.ledger.db.usage.records import CapacityRecord, UsageRecord
 
 Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
 DeliveryId = tuple[str, str, int, int]  # side, contract, epoch, first
@@ -45,7 +45,7 @@ DeliveryId = tuple[str, str, int, int]  # side, contract, epoch, first
 class KeptJob:
     """A row of the table of jobs, without its usage."""
 
-    opened: JobOpened
+    opened: JobOpenedRecord
     total: int | None = None
     state: str = "open"
     reason: str = ""
@@ -63,7 +63,7 @@ class Tables:
     bundles: Kept = field(default_factory=dict)
     outcomes: Kept = field(default_factory=dict)
     usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
-    capacity: dict[tuple[str, UtcS], Capacity] = field(default_factory=dict)
+    capacity: dict[tuple[str, UtcS], CapacityRecord] = field(default_factory=dict)
     charged: dict[str, Counter[int]] = field(default_factory=dict)
     uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Tables:
     slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
     slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
-    balances: dict[Account, Balance] = field(default_factory=dict)
+    balances: dict[LedgerAccount, Balance] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:  # noqa: C901 - one match
         """Write a record; writing it again changes nothing."""
@@ -93,13 +93,13 @@ class Tables:
                 self.outcomes.setdefault(job, {}).setdefault(first, (count, body))
             case UsageRecord():
                 self._charge(record)
-            case Capacity():
+            case CapacityRecord():
                 self.capacity.setdefault((record.pool, record.since_s), record)
-            case JobOpened():
+            case JobOpenedRecord():
                 row = self.jobs.setdefault(record.job, KeptJob(record))
                 if row.state in ("lost", "abandoned"):
                     row.state, row.reason, row.ended_at_s = "open", "", None
-            case JobClosed(job, total):
+            case JobClosedRecord(job, total):
                 if job in self.jobs:
                     self.jobs[job].total = total
             case JobEnded():

@@ -9,7 +9,7 @@ from operator import attrgetter
 from federation.clocks import UtcS
 from gateway.ledger.db.usage.queries import hours_between
 from gateway.ledger.db.usage.records import (
-    Capacity,
+    CapacityRecord,
     CapacityTotal,
     Dimension,
     UsageRecord,
@@ -78,7 +78,7 @@ class MemoryUsage:
                 found[each.pool, each.hour] += each.slot_ns
         return [CapacityTotal(*key, slot_ns) for key, slot_ns in sorted(found.items())]
 
-    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+    def capacity_of(self, pool: str, hour: int) -> list[CapacityRecord]:
         """See UsageStore."""
         found = (each for each in self._tables().capacity.values() if each.hour == hour)
         return sorted((each for each in found if each.pool == pool), key=attrgetter("since_s"))

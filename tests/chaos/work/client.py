@@ -39,7 +39,7 @@ KINDS = {
 SELLER = {"london": "paris", "paris": "tokyo"}
 
 
-class Worker:
+class JobSubmitter:
     """Hands jobs over, one after the other."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ class Worker:
 
 def main() -> None:
     """Run a client by the settings in a file."""
-    worker = Worker(json.loads(Path(sys.argv[1]).read_text()))
+    worker = JobSubmitter(json.loads(Path(sys.argv[1]).read_text()))
     try:
         worker.run()
     except GridError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.chaos import processes
 from tests.chaos.journal import read_journal
 from tests.chaos.processes import Script
-from tests.chaos.sites import BUYERS, NAMES, Site
+from tests.chaos.sites import BUYERS, NAMES, ChaosSite
 
 EACH = {"london": 3, "paris": 1, "tokyo": 1}
 
@@ -17,7 +17,7 @@ EACH = {"london": 3, "paris": 1, "tokyo": 1}
 class Clients:
     """So many clients at each site at any time, until told to stop."""
 
-    def __init__(self, folder: Path, sites: dict[str, Site], seed: int) -> None:
+    def __init__(self, folder: Path, sites: dict[str, ChaosSite], seed: int) -> None:
         self._folder, self._sites, self._seed = folder, sites, seed
         self.scripts: dict[str, list[Script]] = {name: [] for name in NAMES}
         self._probes: list[Script] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-from support.members import Member, federate, run
+from support.members import MemberSite, federate, run
 from support.processes import wait_until
 from support.programs.containers import need, shut_uid
 
@@ -118,9 +118,9 @@ def sites(tmp_path, monkeypatch):
     made = []
 
     def make(extra, inside=(), hidden=0):
-        london = Member(tmp_path, "london", 2, "0.04 USD", extra, inside=inside)
+        london = MemberSite(tmp_path, "london", 2, "0.04 USD", extra, inside=inside)
         made.append(london)
-        paris = Member(tmp_path, "paris", 1, "4 USD")
+        paris = MemberSite(tmp_path, "paris", 1, "4 USD")
         made.append(paris)
         federate(london, paris, hidden=hidden)
         return london, paris

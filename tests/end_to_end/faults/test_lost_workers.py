@@ -63,7 +63,7 @@ def flap(address, is_over, taken):
             ]
             if rows:
                 taken.append(len(rows))
-                vandal.dialogue.post(messages.Begun(rows))
+                vandal.dialogue.post(messages.BegunTasks(rows))
             vandal.dialogue.flush(vandal.link.send, 0.0)
         vandal.link.close()
 

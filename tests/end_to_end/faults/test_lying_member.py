@@ -4,10 +4,17 @@ import secrets
 
 import pytest
 import trio
-from support.members import Member, federate
+from support.members import MemberSite, federate
 from support.processes import wait_until
 
-from federation.membership.gossip import INCARNATION_MAX, Claim, Gossip, News, State, to_plain
+from federation.membership.gossip import (
+    INCARNATION_MAX,
+    Gossip,
+    MemberClaim,
+    MemberState,
+    News,
+    to_plain,
+)
 from federation.membership.membership import BOOT_SHIFT
 from federation.messages.messages import MESSAGES, GossipMessage
 from federation.messages.wire import pack
@@ -27,7 +34,7 @@ def sites(tmp_path):
     members = []
     try:
         for name, price in (("london", "4 USD"), ("paris", "0.04 USD"), ("berlin", "9 USD")):
-            members.append(Member(tmp_path, name, 1, price))
+            members.append(MemberSite(tmp_path, name, 1, price))
         federate(*members)
         yield members
     finally:
@@ -74,7 +81,9 @@ def test_a_member_that_lies_has_nobody_taken_for_gone(sites):
         registry.write_tls()
         for there, other in (("london", "paris"), ("paris", "london")):
             incarnations = [registry.boot << BOOT_SHIFT, INCARNATION_MAX]
-            lies = [Claim(other, state, each) for each in incarnations for state in State]
+            lies = [
+                MemberClaim(other, state, each) for each in incarnations for state in MemberState
+            ]
             trio.run(tell, registry, there, lies)
     for here, there in ((london, paris), (paris, london)):
         with here.client() as client:

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
-from support.members import LEASE_S, Member, federate
+from support.members import LEASE_S, MemberSite, federate
 from support.processes import wait_until
 from support.programs.namespaces import Network, Refused
 
@@ -40,7 +40,7 @@ def members(network, tmp_path):
     try:
         for name, (slots, price) in SITES.items():
             host, inside = network.addresses[name], network.inside(name)
-            made[name] = Member(tmp_path, name, slots, price, host=host, inside=inside)
+            made[name] = MemberSite(tmp_path, name, slots, price, host=host, inside=inside)
         federate(*made.values())
         yield made
     finally:

@@ -1,7 +1,7 @@
 """Keys that are rotated while sites are parted: they meet again by themselves."""
 
 import pytest
-from support.members import Member, federate, run
+from support.members import MemberSite, federate, run
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -10,7 +10,7 @@ TIMES = {"rotation_spread_s": 2.0, "rotation_overlap_s": 2.0, "give_up_s": 5.0}
 
 
 def make(folder, name):
-    member = Member(folder, name, 1, "0.01 USD", start=False)
+    member = MemberSite(folder, name, 1, "0.01 USD", start=False)
     text = member.config.read_text()
     for key, value in TIMES.items():
         assert f"# {key} = " in text

@@ -15,7 +15,7 @@ from federation.messages.messages import Hello
 from federation.payload import seal_call, seal_function
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.nng import NngLink
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 
 pytestmark = pytest.mark.real
 
@@ -57,7 +57,7 @@ def test_a_full_disk_holds_results_back_and_loses_none(make_inner):
 
 
 def test_a_disk_that_stays_full_refuses_jobs(make_inner):
-    inner = make_inner(1, rules=HouseRules(store_wait_s=0.0))
+    inner = make_inner(1, rules=ListenerLimits(store_wait_s=0.0))
     with Client(inner.address) as client:
         limit_disk(inner, 1)
         futures = []

@@ -11,7 +11,7 @@ from support.processes import make_certificate, wait_until
 from federation import Client
 from federation.address import host_and_port
 from federation.transport import TlsSettings
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.sessions import doorkeeper
 from gateway.sessions.doorkeeper import Doorkeeper
 
@@ -113,14 +113,17 @@ def test_unfinished_tls_handshakes_end_and_keep_nobody_out(make_inner, hold, tmp
     monkeypatch.setattr(doorkeeper, "GREETING_MAX_S", 3.0)
     both, alone = make_certificate(tmp_path)
     inner = make_inner(
-        slots=1, listen=("tls+tcp://127.0.0.1:0",), tls_certificate_file=both, rules=HouseRules()
+        slots=1,
+        listen=("tls+tcp://127.0.0.1:0",),
+        tls_certificate_file=both,
+        rules=ListenerLimits(),
     )
     (address,) = inner.site.addresses
     strangers = hold(address)
     tls = TlsSettings(ca_file=alone, server_name="localhost")
     with Client(address, connect_timeout_s=20.0, tls=tls) as client:
         assert client.submit(pow, 2, 5).result(timeout=60) == 32
-        most = HouseRules().host_strangers_max
+        most = ListenerLimits().host_strangers_max
         strangers.stop_renewing()
         wait_until(lambda: half_open(address) <= most + 1, "the limit of one host")
         wait_until(lambda: half_open(address) == 1, "the end of them all")

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 from support.command import quick
-from support.members import ACCEPTED, Member, federate
+from support.members import ACCEPTED, MemberSite, federate
 from support.processes import InnerSite, wait_until
 
 from federation import Client
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.db.usage.records import Dimension
 from policies.access.claims import EVERYTHING
-from policies.placement.autoscaling import Rules
+from policies.placement.autoscaling import ScalingRules
 from policies.reservations.reservations import ReservationRules
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
+SCALE = ScaleConfig(ScalingRules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
 
 
 def make_site(folder, scale=SCALE, *others, **config):
@@ -159,7 +159,7 @@ def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
 
 
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
-    rules = Rules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
+    rules = ScalingRules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
     site = make_site(tmp_path, replace(SCALE, rules=rules, dry_run=True))
     try:
         with Client(site.address) as client:
@@ -296,8 +296,8 @@ dial_for = "20s"
 
 @pytest.mark.thorough
 def test_a_site_starts_slots_for_what_another_buys(tmp_path):
-    london = Member(tmp_path, "london", 1, "4 USD")
-    paris = Member(tmp_path, "paris", 0, "", pools=BURST)
+    london = MemberSite(tmp_path, "london", 1, "4 USD")
+    paris = MemberSite(tmp_path, "paris", 0, "", pools=BURST)
     try:
         federate(london, paris)
         [shown] = [each for each in london.ask("pools") if each["site"] == "paris"]
@@ -326,8 +326,8 @@ price = "0.01 USD"
 @pytest.mark.thorough
 def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
     """Renting for work that a peer would do sooner is a bug."""
-    london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)
-    paris = Member(tmp_path, "paris", 1, "0.04 USD")
+    london = MemberSite(tmp_path, "london", 1, "", pools=OWNED + BURST)
+    paris = MemberSite(tmp_path, "paris", 1, "0.04 USD")
     try:
         federate(london, paris)
         with london.client() as client:

@@ -7,7 +7,15 @@ import signal
 import time
 
 import pytest
-from support.members import LEASE_S, Member, dear_and_cheap, federate, relay_through, run, settled
+from support.members import (
+    LEASE_S,
+    MemberSite,
+    dear_and_cheap,
+    federate,
+    relay_through,
+    run,
+    settled,
+)
 from support.processes import wait_until
 
 from federation.errors import TaskCrashed
@@ -180,8 +188,8 @@ def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pa
 @pytest.mark.thorough
 def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
     shows = '[[show]]\nreaders = ["paris"]\n[[show]]\nhidden = true\n'
-    tokyo = Member(tmp_path, "tokyo", 2, "0.04 USD", f"tags = {{ gpu = 2 }}\n{shows}")
-    london, paris = (Member(tmp_path, name, 1, "4 USD") for name in ("london", "paris"))
+    tokyo = MemberSite(tmp_path, "tokyo", 2, "0.04 USD", f"tags = {{ gpu = 2 }}\n{shows}")
+    london, paris = (MemberSite(tmp_path, name, 1, "4 USD") for name in ("london", "paris"))
     members = london, paris, tokyo
     try:
         federate(*members, hidden=1)
@@ -211,8 +219,8 @@ def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
 
 def test_a_pool_that_is_shown_to_one_site_alone_is_seen_and_used_by_it_and_by_nobody_else(tmp_path):
     shows = '[[show]]\nreaders = ["london"]\n[[show]]\nhidden = true\n'
-    paris = Member(tmp_path, "paris", 2, "0.04 USD", shows)
-    london, lyon = (Member(tmp_path, name, 1, "4 USD") for name in ("london", "lyon"))
+    paris = MemberSite(tmp_path, "paris", 2, "0.04 USD", shows)
+    london, lyon = (MemberSite(tmp_path, name, 1, "4 USD") for name in ("london", "lyon"))
     members = paris, london, lyon
     try:
         federate(*members, hidden=1)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.members import Member, dear_and_cheap, distrusts, federate, run
+from support.members import MemberSite, dear_and_cheap, distrusts, federate, run
 from support.processes import Process, make_certificate, wait_until
 
 from federation import Client
@@ -199,7 +199,7 @@ def test_no_work_goes_where_the_operator_takes_no_pickles_from(pair):
 
 def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_path):
     both, leaf = make_certificate(tmp_path, "site")
-    site = Member(tmp_path, "london", 1, "1 USD", start=False)
+    site = MemberSite(tmp_path, "london", 1, "1 USD", start=False)
     text = site.config.read_text()
     tls = f'token_required = true\ntls_certificate_file = "{both}"\n'
     text = text.replace("listen = [", f'{tls}listen = ["tls+tcp://127.0.0.1:0", ', 1)
@@ -247,7 +247,9 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
 def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(tmp_path):
     both, alone = make_certificate(tmp_path)
     doors = [f"tls+tcp://127.0.0.1:{free_port()}" for _ in range(2)]
-    members = tuple(Member(tmp_path, name, 1, "1 USD", start=False) for name in ("london", "paris"))
+    members = tuple(
+        MemberSite(tmp_path, name, 1, "1 USD", start=False) for name in ("london", "paris")
+    )
     for member, door in zip(members, doors, strict=True):
         text = member.config.read_text()
         text = text.replace('gateway.sock"]', f'gateway.sock", "{door}"]', 1)

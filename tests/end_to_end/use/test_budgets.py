@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 from click.testing import CliRunner
 from support.command import quick
-from support.members import Member, federate
+from support.members import MemberSite, federate
 from support.processes import wait_until
 
 from federation.errors import CostLimitReached, JobRefused, TaskTimeout
@@ -133,7 +133,7 @@ def members(tmp_path):
 
     def make(**configs):
         for name, (slots, extra) in configs.items():
-            made.append(Member(tmp_path, name, slots, PRICE, extra))
+            made.append(MemberSite(tmp_path, name, slots, PRICE, extra))
         federate(*made)
         return made
 

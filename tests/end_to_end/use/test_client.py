@@ -20,7 +20,7 @@ from support.processes import wait_until
 
 import federation
 from federation import Client
-from federation.engine.engine import Engine
+from federation.engine.engine import ClientEngine
 from federation.errors import (
     GatewayUnreachable,
     JobRefused,
@@ -568,7 +568,7 @@ def square_after(go, x):
 def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch, tmp_path):
     go = tmp_path / "go"
     with shared_site.client() as client:
-        hear, left = Engine._hear_results, [3]
+        hear, left = ClientEngine._hear_results, [3]
 
         def interrupted(engine, message):
             hear(engine, message) if left[0] % 2 else None
@@ -580,7 +580,7 @@ def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch, tmp_pat
 
         futures = [client.submit(square_after, go, at) for at in range(2000)]
         # Only now: a call of submit hears results as well, and an interrupt there ends the test.
-        monkeypatch.setattr(Engine, "_hear_results", interrupted)
+        monkeypatch.setattr(ClientEngine, "_hear_results", interrupted)
         go.touch()
         for at, future in enumerate(futures):
             while True:
@@ -659,10 +659,10 @@ def test_an_interrupt_while_frames_are_taken_is_not_mistaken_for_a_lost_gateway(
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    exchange = Engine._exchange
+    exchange = ClientEngine._exchange
     with shared_site.client() as client:
         results = client.map(time.sleep, [2] * 4)
-        monkeypatch.setattr(Engine, "_exchange", interrupted)
+        monkeypatch.setattr(ClientEngine, "_exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(results)
         results.close()

@@ -11,9 +11,9 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client
 from federation.errors import JobRefused, QueueLimitReached
 from gateway.config.site import PoolConfig
-from gateway.runtime.environment import Surroundings
-from policies.access.entitlements import Entitlements, Rule
-from policies.access.windows import Plan, Window
+from gateway.runtime.environment import RuntimeEnvironment
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.access.windows import Window, WindowPlan
 from policies.calendar.hours import Hours
 from policies.parties import read_party
 
@@ -23,8 +23,8 @@ NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 NIGHT = Window("night", Hours(20 * 3600, 6 * 3600))
 RULES = Entitlements(
     (
-        Rule(True, (read_party("group:quants"),), slots_max=2, queued_max=6, line=7),
-        Rule(True, (read_party("user:dan"),), windows=frozenset({"night"}), line=12),
+        EntitlementRule(True, (read_party("group:quants"),), slots_max=2, queued_max=6, line=7),
+        EntitlementRule(True, (read_party("user:dan"),), windows=frozenset({"night"}), line=12),
     ),
     "site.toml",
 )
@@ -47,8 +47,8 @@ def site(tmp_path):
     clock = SetClock(NOON_S)
     made = InnerSite(
         tmp_path,
-        Surroundings(utc_s=clock),
-        pools=(PoolConfig("local", "local", 3, plan=Plan((NIGHT,))),),
+        RuntimeEnvironment(utc_s=clock),
+        pools=(PoolConfig("local", "local", 3, plan=WindowPlan((NIGHT,))),),
         groups={"ann": "quants", "bob": "quants"},
         entitlements=RULES,
     )

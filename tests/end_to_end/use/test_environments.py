@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 from support.command import quick
-from support.members import Member, dear_and_cheap, federate
+from support.members import MemberSite, dear_and_cheap, federate
 from support.processes import SiteProcess, wait_until
 from support.programs.containers import IMAGE, import_image, need, shut_uid
 
@@ -169,8 +169,8 @@ def test_what_no_worker_here_can_make_is_made_at_another_site_or_fails(tmp_path)
         return f"[pool.environments]\n{table}\n"
 
     (tmp_path / "requirements.txt").write_text("gridfed_probe==1.0\n")
-    dear = Member(tmp_path, "london", 1, "4 USD", offers("whole"))
-    cheap = Member(tmp_path, "paris", 1, "0.04 USD", offers("empty"))
+    dear = MemberSite(tmp_path, "london", 1, "4 USD", offers("whole"))
+    cheap = MemberSite(tmp_path, "paris", 1, "0.04 USD", offers("empty"))
     try:
         federate(dear, cheap)
         with cheap.client() as client:

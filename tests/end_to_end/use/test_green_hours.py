@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from support.members import Member, federate, run
+from support.members import MemberSite, federate, run
 from support.processes import InnerSite, SetClock, wait_until
 
 from federation import Client
 from gateway.config.carbon import CarbonConfig, SeriesConfig
 from gateway.config.site import PoolConfig
-from gateway.runtime.environment import Surroundings
-from policies.placement.asks import House
+from gateway.runtime.environment import RuntimeEnvironment
+from policies.placement.asks import Preferences
 
 pytestmark = pytest.mark.real
 
@@ -96,12 +96,12 @@ def serving():
 @pytest.mark.thorough
 def test_a_job_waits_for_a_peer_s_greener_hour_and_is_done_by_its_deadline(tmp_path):
     with serving() as grid:
-        london = Member(tmp_path, "london", 1, "0.04 USD", CARBON_OF_LONDON, start=False)
+        london = MemberSite(tmp_path, "london", 1, "0.04 USD", CARBON_OF_LONDON, start=False)
         text = london.config.read_text()
         knobs = "[placement]\nobjective = 'greenest'\ndefer_margin_s = 1\ndefer_margin = 0.2\n"
         london.config.write_text(text.replace("[placement]\n", knobs))
         london.start()
-        paris = Member(tmp_path, "paris", 2, "0.04 USD", grid.table)
+        paris = MemberSite(tmp_path, "paris", 2, "0.04 USD", grid.table)
         try:
             federate(london, paris)
             see_it_wait(grid, london, paris)
@@ -167,9 +167,9 @@ def start(tmp_path, series):
         carbon = CarbonConfig(max_watts=100.0, series=SeriesConfig(series))
         made = InnerSite(
             tmp_path,
-            Surroundings(utc_s=clock),
+            RuntimeEnvironment(utc_s=clock),
             pools=(PoolConfig("local", "local", 1, carbon=carbon),),
-            house=House(defer_margin_s=1.0),
+            house=Preferences(defer_margin_s=1.0),
         )
         sites.append(made)
         return made

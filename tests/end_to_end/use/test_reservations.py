@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 from support.command import run
-from support.members import Member, federate
+from support.members import MemberSite, federate
 from support.processes import InnerSite, SetClock, SiteProcess, wait_until
 
 from federation import Client
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from policies.access.claims import Amount
 from policies.reservations.reservations import ReservationRules
 
@@ -26,7 +26,7 @@ RULES = ReservationRules(Amount(part=10_000), grace_s=0.5)
 def site(tmp_path):
     clock = SetClock(NOON_S)
     pools = (PoolConfig("local", "local", 2, price="1 USD"),)
-    made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools, reservations=RULES)
+    made = InnerSite(tmp_path, RuntimeEnvironment(utc_s=clock), pools=pools, reservations=RULES)
     made.clock = clock
     wait_until(lambda: made.site.broker.workers, "its slots are there")
     yield made
@@ -175,8 +175,8 @@ TABLE = "\n[reservations]\nslots = '100%'\ngrace_s = 0.5\n"
 @pytest.fixture
 def members(tmp_path):
     made = (
-        Member(tmp_path, "london", 1, "4 USD", TABLE),
-        Member(tmp_path, "paris", 2, "0.04 USD", TABLE),
+        MemberSite(tmp_path, "london", 1, "4 USD", TABLE),
+        MemberSite(tmp_path, "paris", 2, "0.04 USD", TABLE),
     )
     try:
         federate(*made)

@@ -11,7 +11,7 @@ from federation import Client
 from gateway.cli.main import cli
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 
 pytestmark = pytest.mark.real
 
@@ -35,7 +35,7 @@ def triple(x):
 def site(tmp_path):
     clock = SetClock(EVENING_S)
     pools = (PoolConfig("local", "local", 1, price="0.04 USD", tariff=TARIFF),)
-    made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools)
+    made = InnerSite(tmp_path, RuntimeEnvironment(utc_s=clock), pools=pools)
     made.clock = clock
     yield made
     made.stop()
@@ -89,7 +89,7 @@ def test_what_was_bought_is_known_after_a_restart(site, tmp_path):
         user = next(iter(site.site.store.usage.totals([Dimension.USER]))).key[0]
     site.stop()
     again = InnerSite(
-        tmp_path, Surroundings(utc_s=site.clock), pools=(PoolConfig("local", tariff=TARIFF),)
+        tmp_path, RuntimeEnvironment(utc_s=site.clock), pools=(PoolConfig("local", tariff=TARIFF),)
     )
     try:
         had = again.site.reception._prices.had_ns(again.site.store.usage, site.clock())

@@ -12,9 +12,9 @@ from support.processes import InnerSite, SetClock, wait_until
 from federation import Client, deadline
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 from policies.access.claims import NOTHING, Claim, Claims
-from policies.access.windows import Plan, Window
+from policies.access.windows import Window, WindowPlan
 from policies.calendar.hours import Hours
 from policies.parties import OURS, read_party
 
@@ -47,8 +47,8 @@ def work_until_told(folder):
 @pytest.fixture
 def site(tmp_path):
     clock = SetClock(NOON_S)
-    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=Plan((RISK_RUN,))),)
-    made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools)
+    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=WindowPlan((RISK_RUN,))),)
+    made = InnerSite(tmp_path, RuntimeEnvironment(utc_s=clock), pools=pools)
     made.clock = clock
     yield made
     made.stop()
@@ -108,7 +108,7 @@ def test_a_clock_that_is_set_back_opens_what_it_had_closed(site):
 
 def test_a_job_that_is_only_asked_about_is_judged_by_whose_it_would_be(tmp_path):
     claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
-    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=Plan((), claims)),)
+    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=WindowPlan((), claims)),)
     site = InnerSite(tmp_path, pools=pools)
     try:
         with Client(site.address) as client:

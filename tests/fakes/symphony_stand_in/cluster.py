@@ -32,7 +32,7 @@ class Task:
 
 
 @dataclass
-class Session:
+class FakeSession:
     name: str
     values: dict[str, Any]
     owner: Any = None  # whom outcomes are pushed to; None: they are kept
@@ -47,12 +47,12 @@ class Session:
         return self.values.get("priority", 1)
 
 
-class Instance:
+class FakeService:
     """A service process; one slot."""
 
-    def __init__(self, cluster: "Cluster", number: int) -> None:
+    def __init__(self, cluster: "FakeSymphony", number: int) -> None:
         self.name = str(number)
-        self.session: Session | None = None
+        self.session: FakeSession | None = None
         self.task: Task | None = None
         self.pipe: Connection | None = None
         self.reclaimed = False
@@ -79,7 +79,7 @@ class Instance:
     def _run(self) -> None:
         while not self.connected.wait(0.05) and self.process.poll() is None:
             pass
-        entered: Session | None = None
+        entered: FakeSession | None = None
         while (given := self.work.get()) is not None:
             session, task = given
             try:
@@ -106,7 +106,7 @@ class Instance:
         return self.pipe.recv()
 
 
-class Cluster:
+class FakeSymphony:
     """All of it; `slots` is how many services it runs at a time."""
 
     def __init__(
@@ -131,10 +131,10 @@ class Cluster:
         self.early = False  # outcomes are told before `send` returns
         self.echoes = False  # and told twice
         self.aborts_orphans = True  # abortSessionIfClientDisconnect
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, FakeSession] = {}
         self.log = (folder / "services.log").open("ab")
         self._numbers = itertools.count(1)
-        self._instances: list[Instance] = []
+        self._instances: list[FakeService] = []
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self._clients: list[Any] = []
@@ -207,7 +207,7 @@ class Cluster:
             if application not in self.applications:
                 raise ValueError(f"there is no application {application}")
             name = str(next(self._numbers))
-            self.sessions[name] = Session(name, values, owner)
+            self.sessions[name] = FakeSession(name, values, owner)
             return name
 
     def send(self, session: str, parts: list[bytes]) -> str:
@@ -272,7 +272,7 @@ class Cluster:
             taken, found.kept = found.kept[:count], found.kept[count:]
             return taken
 
-    def _end(self, session: Session, state: str) -> None:
+    def _end(self, session: FakeSession, state: str) -> None:
         if session.state == "Open":
             session.state = state
             for task in session.tasks.values():
@@ -280,7 +280,7 @@ class Cluster:
                     self._cancel(session, task)
             self.changed.notify_all()
 
-    def _cancel(self, session: Session, task: Task) -> None:
+    def _cancel(self, session: FakeSession, task: Task) -> None:
         if task in session.waiting:
             session.waiting.remove(task)
         for instance in self._instances:
@@ -299,7 +299,7 @@ class Cluster:
                 if idle and len(self._instances) <= self.slots:
                     instance = idle[0]
                 elif len(self._instances) < self.slots:
-                    instance = Instance(self, next(self._numbers))
+                    instance = FakeService(self, next(self._numbers))
                     self._instances.append(instance)
                 else:
                     return
@@ -309,7 +309,7 @@ class Cluster:
                 self.started.append(f"{session.name}/{task.name}")
                 instance.work.put((session, task))
 
-    def ended(self, instance: Instance, session: Session, task: Task, answer: dict) -> None:
+    def ended(self, instance: FakeService, session: FakeSession, task: Task, answer: dict) -> None:
         """A service has answered."""
         with self.lock:
             if instance.task is task:
@@ -323,7 +323,7 @@ class Cluster:
                     self._failed(session, task, "the service failed", embedded, answer["fatal"])
             self._schedule()
 
-    def gone(self, instance: Instance) -> None:
+    def gone(self, instance: FakeService) -> None:
         """A service has ended."""
         with self.lock:
             self._instances.remove(instance)
@@ -338,7 +338,9 @@ class Cluster:
             if not self._is_closed:
                 self._schedule()
 
-    def _failed(self, session: Session, task: Task, text: str, embedded: Any, fatal: bool) -> None:
+    def _failed(
+        self, session: FakeSession, task: Task, text: str, embedded: Any, fatal: bool
+    ) -> None:
         if not fatal and task.tries <= self.retries:
             task.state = "Pending"
             session.waiting.append(task)
@@ -346,7 +348,7 @@ class Cluster:
         task.state = "Error"
         self._push(session, task.name, {"ok": False, "text": text, "embedded": embedded})
 
-    def _push(self, session: Session, task: str | None, outcome: dict[str, Any]) -> None:
+    def _push(self, session: FakeSession, task: str | None, outcome: dict[str, Any]) -> None:
         if task is not None:
             session.given[task] = outcome
         for _ in range(2 if self.echoes else 1):
@@ -390,14 +392,14 @@ class Cluster:
                         self._end(session, "Aborted")
 
 
-def _lives(instance: Instance) -> bool:
+def _lives(instance: FakeService) -> bool:
     return instance.process.poll() is None
 
 
 class _Client:
     """One connection of the stand-in `soamapi`."""
 
-    def __init__(self, cluster: Cluster, pipe: Connection) -> None:
+    def __init__(self, cluster: FakeSymphony, pipe: Connection) -> None:
         self._cluster = cluster
         self._pipe = pipe
         self._lock = threading.Lock()

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from federation.engine.engine import Engine
+from federation.engine.engine import ClientEngine
 
 pytestmark = pytest.mark.real
 LIMIT_S = 60.0
@@ -63,7 +63,7 @@ class SlowFuture:
 
 @pytest.fixture
 def engine():
-    made = Engine.__new__(Engine)
+    made = ClientEngine.__new__(ClientEngine)
     made._pid = os.getpid()
     made._lock = threading.RLock()
     made._turn = Turn(made._lock)

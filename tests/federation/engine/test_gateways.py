@@ -5,7 +5,14 @@ import random
 import pytest
 
 from federation.address import OTHERS_MAX, is_local, is_weak, resolve
-from federation.engine.gateways import ATTEMPT_MIN_S, PAUSE_MAX_S, Dial, GiveUp, Itinerary, Loss
+from federation.engine.gateways import (
+    ATTEMPT_MIN_S,
+    PAUSE_MAX_S,
+    DialGateway,
+    GatewayLoss,
+    GiveUp,
+    Itinerary,
+)
 
 A, B, C, D = (f"tls+tcp://{name}.example:7461" for name in "abcd")
 WEAK = "tcp://w.example:7461"
@@ -24,12 +31,12 @@ def opened(*own, learnt=(), **terms):
     return made
 
 
-def follow(itinerary, count, loss=Loss.ABSENT, now_s=100.0):
+def follow(itinerary, count, loss=GatewayLoss.ABSENT, now_s=100.0):
     """The addresses of the next so many steps, each of which fails; and when the last is due."""
     found = []
     for _ in range(count):
         step = itinerary.lost(loss, now_s, now_s)
-        assert isinstance(step, Dial)
+        assert isinstance(step, DialGateway)
         found.append(step.address)
         now_s = step.at_s
     return found, now_s
@@ -43,27 +50,29 @@ def test_a_gateway_without_an_alternative_is_dialled_for_ever():
 
 def test_a_lost_pipe_is_dialled_again_for_failover_s_before_another_gateway_is():
     itinerary = opened(A, B, failover_s=5.0)
-    step = itinerary.lost(Loss.GONE, 100.0, 100.0)
+    step = itinerary.lost(GatewayLoss.GONE, 100.0, 100.0)
     assert step.address == A
     assert not itinerary.is_overdue(104.9)
     assert itinerary.is_overdue(105.0)
-    assert itinerary.lost(Loss.GONE, 105.0, 105.0) == Dial(B, 105.0)
+    assert itinerary.lost(GatewayLoss.GONE, 105.0, 105.0) == DialGateway(B, 105.0)
 
 
 def test_time_of_silence_counts_as_time_of_waiting():
-    assert opened(A, B, failover_s=5.0).lost(Loss.GONE, 108.0, 100.0) == Dial(B, 108.0)
+    assert opened(A, B, failover_s=5.0).lost(GatewayLoss.GONE, 108.0, 100.0) == DialGateway(
+        B, 108.0
+    )
 
 
 def test_a_gateway_that_is_absent_is_left_at_once():
-    assert opened(A, B).lost(Loss.ABSENT, 100.0, 100.0) == Dial(B, 100.0)
+    assert opened(A, B).lost(GatewayLoss.ABSENT, 100.0, 100.0) == DialGateway(B, 100.0)
 
 
 def test_it_stays_where_it_is_when_a_better_one_comes_back():
     itinerary = opened(A, B)
-    itinerary.lost(Loss.ABSENT, 100.0, 100.0)
+    itinerary.lost(GatewayLoss.ABSENT, 100.0, 100.0)
     itinerary.opened()
     assert itinerary.address == B
-    assert itinerary.lost(Loss.GONE, 200.0, 200.0).address == B
+    assert itinerary.lost(GatewayLoss.GONE, 200.0, 200.0).address == B
 
 
 def test_a_round_goes_by_its_own_list_then_by_what_it_learnt_and_last_home():
@@ -99,52 +108,52 @@ def test_there_is_a_pause_between_rounds_and_none_within():
 
 def test_a_gateway_that_does_not_answer_has_its_time_and_no_more():
     itinerary = opened(A, B, C, failover_s=0.0)
-    assert itinerary.lost(Loss.GONE, 100.0, 100.0) == Dial(B, 100.0)
+    assert itinerary.lost(GatewayLoss.GONE, 100.0, 100.0) == DialGateway(B, 100.0)
     assert not itinerary.is_overdue(100.0 + ATTEMPT_MIN_S / 2)
     assert itinerary.is_overdue(100.0 + ATTEMPT_MIN_S)
 
 
 def test_each_of_several_has_its_share_of_the_first_connection():
     itinerary = make(A, B, failover_s=5.0)
-    assert itinerary.begin(100.0, 5.0) == Dial(A, 100.0)
+    assert itinerary.begin(100.0, 5.0) == DialGateway(A, 100.0)
     assert itinerary.is_overdue(102.5)
-    assert itinerary.lost(Loss.GONE, 102.5, 102.5) == Dial(B, 102.5)
+    assert itinerary.lost(GatewayLoss.GONE, 102.5, 102.5) == DialGateway(B, 102.5)
     assert itinerary.is_overdue(105.0)
 
 
 def test_a_gateway_that_refuses_is_not_asked_again_until_a_session_was_open():
     itinerary = opened(A, B)
-    assert itinerary.lost(Loss.ABSENT, 100.0, 100.0).address == B
-    assert itinerary.lost(Loss.UNWILLING, 100.0, 100.0).address == A
+    assert itinerary.lost(GatewayLoss.ABSENT, 100.0, 100.0).address == B
+    assert itinerary.lost(GatewayLoss.UNWILLING, 100.0, 100.0).address == A
     assert set(follow(itinerary, 9)[0]) == {A}
     itinerary.opened()
-    assert itinerary.lost(Loss.ABSENT, 200.0, 200.0).address == B
+    assert itinerary.lost(GatewayLoss.ABSENT, 200.0, 200.0).address == B
 
 
 def test_when_all_refuse_it_gives_up():
     itinerary = opened(A, B)
-    itinerary.lost(Loss.ABSENT, 100.0, 100.0)
-    itinerary.lost(Loss.UNWILLING, 100.0, 100.0)
-    assert isinstance(itinerary.lost(Loss.UNWILLING, 100.0, 100.0), GiveUp)
+    itinerary.lost(GatewayLoss.ABSENT, 100.0, 100.0)
+    itinerary.lost(GatewayLoss.UNWILLING, 100.0, 100.0)
+    assert isinstance(itinerary.lost(GatewayLoss.UNWILLING, 100.0, 100.0), GiveUp)
 
 
 @pytest.mark.parametrize("own", [(A,), (A, B)])
 def test_it_gives_up_when_no_gateway_was_reached_for_so_long(own):
     itinerary = opened(*own, give_up_s=30.0)
-    step = itinerary.lost(Loss.GONE, 100.0, 100.0)
-    while isinstance(step, Dial) and step.at_s < 129.9:
-        step = itinerary.lost(Loss.GONE, step.at_s + 0.1, step.at_s + 0.1)
+    step = itinerary.lost(GatewayLoss.GONE, 100.0, 100.0)
+    while isinstance(step, DialGateway) and step.at_s < 129.9:
+        step = itinerary.lost(GatewayLoss.GONE, step.at_s + 0.1, step.at_s + 0.1)
     assert itinerary.is_overdue(130.0)
-    given_up = itinerary.lost(Loss.GONE, 130.0, 130.0)
+    given_up = itinerary.lost(GatewayLoss.GONE, 130.0, 130.0)
     assert isinstance(given_up, GiveUp)
     assert all(address in given_up.reason for address in own)
 
 
 def test_a_gateway_that_is_back_in_time_ends_the_count_to_giving_up():
     itinerary = opened(A, give_up_s=30.0)
-    itinerary.lost(Loss.GONE, 100.0, 100.0)
+    itinerary.lost(GatewayLoss.GONE, 100.0, 100.0)
     itinerary.opened()
-    assert isinstance(itinerary.lost(Loss.GONE, 131.0, 131.0), Dial)
+    assert isinstance(itinerary.lost(GatewayLoss.GONE, 131.0, 131.0), DialGateway)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_addresses_as_good_as_the_teachers_are_followed(teacher, address):
 
 def test_a_weak_address_is_forgotten_once_it_would_be_weaker():
     itinerary = opened(WEAK, A, learnt=["tcp://v.example:7461"])
-    assert itinerary.lost(Loss.ABSENT, 100.0, 100.0).address == A
+    assert itinerary.lost(GatewayLoss.ABSENT, 100.0, 100.0).address == A
     itinerary.opened()
     assert itinerary.learn([B]) == []
     assert itinerary.known == (WEAK, A, B)
@@ -192,7 +201,7 @@ def test_a_weak_address_is_forgotten_once_it_would_be_weaker():
 
 def test_what_a_gateway_tells_replaces_what_it_told_before_and_nothing_else():
     itinerary = opened(A, learnt=[B, C])
-    itinerary.lost(Loss.ABSENT, 100.0, 100.0)
+    itinerary.lost(GatewayLoss.ABSENT, 100.0, 100.0)
     itinerary.opened()
     itinerary.learn([D])
     assert set(itinerary.known) == {A, B, C, D}

@@ -9,16 +9,16 @@ from federation.membership import gossip
 from federation.membership.gossip import (
     Ack,
     Bulletin,
+    BulletinNotice,
     Bulletins,
-    Claim,
-    Exchange,
     Gossip,
+    GossipExchange,
+    MemberClaim,
+    MemberState,
     Nack,
     News,
-    Notice,
     Ping,
     PingRequest,
-    State,
     Topic,
     Want,
     from_plain,
@@ -29,8 +29,8 @@ from federation.messages.wire import pack, unpack
 sites = st.from_regex(r"[a-z0-9-]{3,40}", fullmatch=True)
 numbers = st.integers(0, 2**62)
 topics = st.builds(Topic, sites, st.from_regex(r"[!-~]{0,64}", fullmatch=True))
-claims = st.builds(Claim, sites, st.sampled_from(State), numbers, st.just("") | sites)
-notices = st.builds(Notice, topics, numbers, numbers)
+claims = st.builds(MemberClaim, sites, st.sampled_from(MemberState), numbers, st.just("") | sites)
+notices = st.builds(BulletinNotice, topics, numbers, numbers)
 bulletins = st.builds(Bulletin, notices, st.binary(min_size=1, max_size=40))
 news = st.builds(
     News, st.lists(claims, max_size=3).map(tuple), st.lists(notices, max_size=3).map(tuple)
@@ -41,7 +41,7 @@ messages = st.one_of(
     st.builds(Nack, numbers, news),
     st.builds(PingRequest, numbers, sites, news),
     st.builds(Gossip, news),
-    st.builds(Exchange, st.booleans(), news),
+    st.builds(GossipExchange, st.booleans(), news),
     st.builds(Want, st.lists(topics, max_size=3).map(tuple)),
     st.builds(Bulletins, st.lists(bulletins, max_size=3).map(tuple)),
 )

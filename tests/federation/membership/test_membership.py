@@ -36,17 +36,17 @@ from federation.membership.gossip import (
     INCARNATION_MAX,
     Ack,
     Bulletins,
-    Claim,
-    Exchange,
     Gossip,
+    GossipExchange,
+    MemberClaim,
+    MemberState,
     Nack,
     News,
     Ping,
     PingRequest,
-    State,
 )
 from federation.membership.membership import BOOT_SHIFT
-from federation.membership.probing import Knobs, suspicion_s
+from federation.membership.probing import GossipSettings, suspicion_s
 from federation.membership.rings import Rings
 
 
@@ -103,22 +103,22 @@ def test_an_answer_through_a_helper_counts() -> None:
     helper = sends(looked.effects, PingRequest)[0]
     looked.hear(helper.peer, Ack(helper.message.number))
     looked.pass_s(1.0, ack_all)
-    assert looked.core.state(target) is State.ALIVE
+    assert looked.core.state(target) is MemberState.ALIVE
 
 
 def test_an_answer_from_somebody_who_was_not_asked_does_not_count() -> None:
-    looked = Looked(knobs=Knobs(helpers=0))
+    looked = Looked(knobs=GossipSettings(helpers=0))
     first = sends(looked.pass_s(1.0), Ping)[0]
     other = next(site for site in OTHERS if site != first.peer)
     looked.hear(other, Ack(first.message.number))
     looked.pass_s(1.0, ack_all)
-    assert looked.core.state(first.peer) is State.SUSPECT
+    assert looked.core.state(first.peer) is MemberState.SUSPECT
 
 
 def test_who_does_not_answer_is_suspected_and_all_are_told() -> None:
     looked = Looked()
     looked.pass_s(6.5, silence("site-a"))
-    assert looked.core.state("site-a") is State.SUSPECT
+    assert looked.core.state("site-a") is MemberState.SUSPECT
     accusations = told_of(looked.effects, "site-a")
     assert {peer for peer, _ in accusations} == set(OTHERS)
     assert {each for _, each in accusations} == {suspect("site-a", by=ME)}
@@ -129,8 +129,8 @@ def test_a_suspect_that_does_not_object_is_dead() -> None:
     effects = looked.pass_s(30.0, silence("site-a"))
     changes = [e for e in effects if isinstance(e, Changed)]
     assert changes == [
-        Changed("site-a", State.ALIVE, State.SUSPECT),
-        Changed("site-a", State.SUSPECT, State.DEAD),
+        Changed("site-a", MemberState.ALIVE, MemberState.SUSPECT),
+        Changed("site-a", MemberState.SUSPECT, MemberState.DEAD),
     ]
     assert "site-a" not in looked.core.neighbours
 
@@ -146,7 +146,7 @@ def test_a_lost_connection_alone_accuses_nobody() -> None:
     looked = Looked()
     looked.feed(Unreachable("site-a"))
     looked.pass_s(10.0, ack_all)
-    assert looked.core.state("site-a") is State.ALIVE
+    assert looked.core.state("site-a") is MemberState.ALIVE
 
 
 def test_who_may_be_gone_is_probed_next() -> None:
@@ -172,7 +172,7 @@ def test_a_helper_without_an_answer_says_so() -> None:
 
 
 def test_a_helper_probes_only_members_and_only_so_many() -> None:
-    looked = Looked(knobs=Knobs(relays_max=2))
+    looked = Looked(knobs=GossipSettings(relays_max=2))
     assert sends(looked.hear("site-a", PingRequest(1, "nobody")), Nack)
     assert sends(looked.hear("site-a", PingRequest(2, "site-b")), Ping)
     assert sends(looked.hear("site-a", PingRequest(3, "site-b")), Ping)
@@ -228,14 +228,14 @@ def test_who_was_stopped_accuses_nobody_because_of_it() -> None:
     ],
 )
 def test_the_time_to_object_follows_the_formula(members, confirmations, expected_s) -> None:
-    assert suspicion_s(Knobs(), members, confirmations) == pytest.approx(expected_s)
+    assert suspicion_s(GossipSettings(), members, confirmations) == pytest.approx(expected_s)
 
 
 def test_one_confirmation_takes_the_logarithmic_share() -> None:
     longest_s, shortest_s = 36.0, 6.0
     share = 0.6309297535714574  # log 2 / log 3
     expected_s = longest_s - (longest_s - shortest_s) * share
-    assert suspicion_s(Knobs(), 100, 1) == pytest.approx(expected_s)
+    assert suspicion_s(GossipSettings(), 100, 1) == pytest.approx(expected_s)
 
 
 def test_accusers_shorten_the_time_but_each_only_once() -> None:
@@ -244,7 +244,7 @@ def test_accusers_shorten_the_time_but_each_only_once() -> None:
         for accuser in accusers:
             looked.told("site-b", suspect("site-a", by=accuser))
         effects = []
-        while State.DEAD not in [e.new for e in effects if isinstance(e, Changed)]:
+        while MemberState.DEAD not in [e.new for e in effects if isinstance(e, Changed)]:
             effects = looked.pass_s(0.5, ack_all)
         return looked.now
 
@@ -258,7 +258,7 @@ def test_accusers_who_are_no_members_count_as_who_passes_it_on() -> None:
     looked.told("site-b", *(suspect("site-a", by=f"made-up-{n}") for n in range(9)))
     looked.told("site-b", suspect("site-a", by="site-a"))
     looked.pass_s(3.5, ack_all)
-    assert looked.core.state("site-a") is State.SUSPECT
+    assert looked.core.state("site-a") is MemberState.SUSPECT
 
 
 def test_a_suspect_does_not_escape_because_there_are_more_members_now() -> None:
@@ -268,20 +268,20 @@ def test_a_suspect_does_not_escape_because_there_are_more_members_now() -> None:
     looked.feed(Admitted(crowd, direct=False))
     looked.told("site-b", *(claim(site) for site in crowd))
     looked.pass_s(4.0, ack_all)
-    assert looked.core.state("site-a") is State.SUSPECT
+    assert looked.core.state("site-a") is MemberState.SUSPECT
     looked.pass_s(4.0, ack_all)
-    assert looked.core.state("site-a") is State.DEAD
+    assert looked.core.state("site-a") is MemberState.DEAD
 
 
 # --- objection -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 def test_we_object_to_what_is_wrongly_said_of_us(state) -> None:
     looked = Looked()
     effects = looked.told("site-a", claim(ME, state, INCARNATION + 5, by="site-b"))
     objections = told_of(effects, ME)
-    assert {each for _, each in objections} == {claim(ME, State.ALIVE, INCARNATION + 6)}
+    assert {each for _, each in objections} == {claim(ME, MemberState.ALIVE, INCARNATION + 6)}
     assert {peer for peer, _ in objections} == set(OTHERS)
 
 
@@ -297,16 +297,16 @@ def test_a_suspect_is_told_by_the_ping_and_clears_itself_by_the_answer() -> None
     looked.now = looked.wake_s
     (ping,) = sends(looked.feed(Tick()), Ping)
     assert ping.message.news.claims == (suspect("site-a"),)
-    objection = claim("site-a", State.ALIVE, INCARNATION + 1)
+    objection = claim("site-a", MemberState.ALIVE, INCARNATION + 1)
     looked.hear("site-a", Ack(ping.message.number, News((objection,))))
-    assert looked.core.state("site-a") is State.ALIVE
+    assert looked.core.state("site-a") is MemberState.ALIVE
 
 
 def bury(looked, site):
     """It is suspected, does not object, and counts as dead."""
     looked.told("site-b", suspect(site))
     looked.pass_s(30.0, silence(site))
-    assert looked.core.state(site) is State.DEAD
+    assert looked.core.state(site) is MemberState.DEAD
 
 
 def test_a_dead_member_that_speaks_is_told_that_it_is_dead() -> None:
@@ -320,8 +320,8 @@ def test_a_dead_member_that_speaks_is_told_that_it_is_dead() -> None:
 def test_the_dead_live_again_by_a_higher_incarnation() -> None:
     looked = Looked()
     bury(looked, "site-a")
-    effects = looked.told("site-c", claim("site-a", State.ALIVE, INCARNATION + 1))
-    assert Changed("site-a", State.DEAD, State.ALIVE) in effects
+    effects = looked.told("site-c", claim("site-a", MemberState.ALIVE, INCARNATION + 1))
+    assert Changed("site-a", MemberState.DEAD, MemberState.ALIVE) in effects
     assert "site-a" in looked.core.neighbours
 
 
@@ -329,7 +329,7 @@ def test_the_dead_are_not_revived_by_old_gossip() -> None:
     looked = Looked()
     bury(looked, "site-a")
     looked.told("site-c", claim("site-a"))
-    assert looked.core.state("site-a") is State.DEAD
+    assert looked.core.state("site-a") is MemberState.DEAD
 
 
 def test_who_is_behind_is_told_so() -> None:
@@ -342,7 +342,7 @@ def test_who_is_behind_is_told_so() -> None:
 def test_another_life_of_ours_is_reported_and_surpassed() -> None:
     looked = Looked()
     later = 7 << BOOT_SHIFT
-    assert Overtaken(later, "site-a") in looked.told("site-a", claim(ME, State.ALIVE, later))
+    assert Overtaken(later, "site-a") in looked.told("site-a", claim(ME, MemberState.ALIVE, later))
     assert looked.core.incarnation == later + 1
 
 
@@ -353,7 +353,7 @@ HIGHEST = [INCARNATION_MAX, INCARNATION_MAX - 1, (LAST_BOOT + 1) << BOOT_SHIFT]
 EDGE = ((LAST_BOOT + 1) << BOOT_SHIFT) - 1  # the highest that is believed
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", MemberState)
 @pytest.mark.parametrize("incarnation", HIGHEST)
 def test_no_lie_makes_us_say_what_others_would_refuse(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
@@ -363,20 +363,20 @@ def test_no_lie_makes_us_say_what_others_would_refuse(state, incarnation) -> Non
     assert looked.core.incarnation == INCARNATION
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", MemberState)
 @pytest.mark.parametrize("incarnation", HIGHEST)
 def test_what_others_say_of_a_life_that_cannot_be_is_not_believed(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
     lie = claim("site-a", state, incarnation, by="site-b")
     assert not told_of(looked.told("site-b", lie), "site-a")
-    assert not told_of(looked.hear("site-b", Exchange(True, News((lie,)))), "site-a")
+    assert not told_of(looked.hear("site-b", GossipExchange(True, News((lie,)))), "site-a")
     assert claim("site-a") in looked.core.claims()
 
 
 def test_a_site_is_believed_itself_in_whatever_life_it_is() -> None:
     """One whose clock was wrong when it started."""
     looked = Looked(boot_max=LAST_BOOT)
-    later = claim("site-a", State.ALIVE, 100 << BOOT_SHIFT)
+    later = claim("site-a", MemberState.ALIVE, 100 << BOOT_SHIFT)
     looked.told("site-a", later)
     assert later in looked.core.claims()
 
@@ -389,58 +389,58 @@ def test_others_are_believed_about_a_life_in_which_a_site_has_signed_something()
     assert accusation in looked.core.claims()
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize("incarnation", [INCARNATION, INCARNATION + 7, EDGE])
 def test_that_another_is_gone_is_a_suspicion_to_which_it_can_object(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
     looked.told("site-b", claim("site-a", state, incarnation, by="site-b"))
-    assert looked.core.state("site-a") is State.SUSPECT
-    looked.told("site-a", claim("site-a", State.ALIVE, incarnation + 1))
-    assert looked.core.state("site-a") is State.ALIVE
+    assert looked.core.state("site-a") is MemberState.SUSPECT
+    looked.told("site-a", claim("site-a", MemberState.ALIVE, incarnation + 1))
+    assert looked.core.state("site-a") is MemberState.ALIVE
 
 
 def test_who_says_itself_that_it_leaves_has_left_at_once() -> None:
     looked = Looked()
-    looked.told("site-a", claim("site-a", State.LEFT))
-    assert looked.core.state("site-a") is State.LEFT
+    looked.told("site-a", claim("site-a", MemberState.LEFT))
+    assert looked.core.state("site-a") is MemberState.LEFT
 
 
 def test_who_has_left_as_others_say_and_does_not_object_has_left() -> None:
     looked = Looked()
-    looked.told("site-b", claim("site-a", State.LEFT))
+    looked.told("site-b", claim("site-a", MemberState.LEFT))
     looked.pass_s(30.0, silence("site-a"))
-    assert looked.core.state("site-a") is State.LEFT
+    assert looked.core.state("site-a") is MemberState.LEFT
 
 
 @pytest.mark.parametrize("gone", [Unreachable, Disconnected])
 def test_an_open_session_outweighs_what_others_say(gone) -> None:
-    looked = Looked(others=(*OTHERS, "far-away"), knobs=Knobs(rings=1))
+    looked = Looked(others=(*OTHERS, "far-away"), knobs=GossipSettings(rings=1))
     far = next(site for site in looked.core._roster.members if site not in looked.core.neighbours)
     looked.feed(Connected(far))
     effects = looked.told("site-b", dead(far))
     assert (far, suspect(far)) in told_of(effects, far)  # it is asked to object
     looked.told("site-c", dead(far))
     looked.pass_s(60.0, ack_all)
-    assert looked.core.state(far) is State.SUSPECT
+    assert looked.core.state(far) is MemberState.SUSPECT
     looked.feed(gone(far))
     looked.pass_s(60.0, ack_all)
-    assert looked.core.state(far) is State.DEAD
+    assert looked.core.state(far) is MemberState.DEAD
 
 
 def test_our_own_probes_outweigh_an_open_session() -> None:
     looked = Looked()
     looked.feed(Connected("site-a"))
     looked.pass_s(60.0, silence("site-a"))
-    assert looked.core.state("site-a") is State.DEAD
+    assert looked.core.state("site-a") is MemberState.DEAD
 
 
 # --- merging -------------------------------------------------------------------------------------
 
 some_claims = st.lists(
     st.builds(
-        Claim,
+        MemberClaim,
         st.just("site-a"),
-        st.sampled_from(State),
+        st.sampled_from(MemberState),
         st.integers(INCARNATION, INCARNATION + 2),
         st.just("site-b"),
     ),
@@ -467,34 +467,36 @@ def test_claims_merge_alike_in_any_order_and_however_often(claims, random) -> No
 
 def test_seeds_are_asked_until_one_has_answered() -> None:
     looked = Looked(known=())
-    assert sends(looked.feed(Join(("site-a",))), Exchange)
-    assert sends(looked.pass_s(6.0), Exchange)
+    assert sends(looked.feed(Join(("site-a",))), GossipExchange)
+    assert sends(looked.pass_s(6.0), GossipExchange)
     members = tuple(claim(site) for site in OTHERS)
-    looked.hear("site-a", Exchange(True, News(members)))
+    looked.hear("site-a", GossipExchange(True, News(members)))
     assert looked.core.members == 6
-    assert not [e for e in sends(looked.pass_s(9.0, ack_all), Exchange) if e.peer == "site-a"][1:]
+    assert not [
+        e for e in sends(looked.pass_s(9.0, ack_all), GossipExchange) if e.peer == "site-a"
+    ][1:]
 
 
 def test_a_newcomer_is_told_of_to_the_others() -> None:
     looked = Looked(known=tuple(claim(site) for site in OTHERS[:-1]))
     newcomer = OTHERS[-1]
-    effects = looked.hear(newcomer, Exchange(False, News((claim(newcomer),))))
+    effects = looked.hear(newcomer, GossipExchange(False, News((claim(newcomer),))))
     assert {peer for peer, _ in told_of(effects, newcomer)} == set(OTHERS[:-1])
-    (answer,) = sends(effects, Exchange)
+    (answer,) = sends(effects, GossipExchange)
     assert {each.site for each in answer.message.news.claims} == {ME, *OTHERS[:-1]}
 
 
 def test_what_a_newcomer_learns_of_all_it_does_not_tell_all() -> None:
     looked = Looked(known=())
     members = tuple(claim(site) for site in OTHERS)
-    effects = looked.hear("site-a", Exchange(True, News(members)))
+    effects = looked.hear("site-a", GossipExchange(True, News(members)))
     assert looked.core.members == 6
     assert not sends(effects, Gossip)
 
 
 def test_an_exchange_says_that_somebody_died_and_we_only_suspect() -> None:
     looked = Looked()
-    looked.hear("site-c", Exchange(True, News((dead("site-a"),))))
+    looked.hear("site-c", GossipExchange(True, News((dead("site-a"),))))
     assert looked.core.claims()[0] == suspect("site-a", by="site-c")
 
 
@@ -502,28 +504,30 @@ def test_the_dead_are_tried_now_and_then() -> None:
     looked = Looked()
     bury(looked, "site-a")
     effects = looked.pass_s(12.0, ack_all)
-    assert "site-a" in {each.peer for each in sends(effects, Exchange)}
+    assert "site-a" in {each.peer for each in sends(effects, GossipExchange)}
 
 
 def test_who_leaves_says_so_and_falls_silent() -> None:
     looked = Looked()
     effects = looked.feed(Leave())
-    assert {peer for peer, each in told_of(effects, ME) if each.state is State.LEFT} == set(OTHERS)
+    assert {peer for peer, each in told_of(effects, ME) if each.state is MemberState.LEFT} == set(
+        OTHERS
+    )
     assert looked.hear("site-a", Ping(1)) == []
 
 
 def test_who_left_is_not_tried_again() -> None:
     looked = Looked()
-    looked.told("site-a", claim("site-a", State.LEFT))
+    looked.told("site-a", claim("site-a", MemberState.LEFT))
     effects = looked.pass_s(40.0, ack_all)
     assert "site-a" not in {each.peer for each in effects if isinstance(each, Send)}
 
 
 def test_the_dead_are_remembered_for_a_while() -> None:
-    looked = Looked(knobs=Knobs(remember_s=1000.0))
+    looked = Looked(knobs=GossipSettings(remember_s=1000.0))
     looked.told("site-b", dead("site-a"))
     looked.pass_s(900.0, ack_all)
-    assert looked.core.state("site-a") is State.DEAD
+    assert looked.core.state("site-a") is MemberState.DEAD
     effects = looked.pass_s(1000.0, ack_all)
     assert looked.core.state("site-a") is None
     assert Changed("site-a", None, None) in effects
@@ -541,7 +545,7 @@ def test_an_expelled_site_is_forgotten() -> None:
     assert Changed("site-a", None, None) in looked.feed(Expelled("site-a"))
     assert "site-a" not in looked.core.neighbours
     assert looked.hear("site-a", Ping(1)) == []
-    looked.told("site-b", claim("site-a", State.ALIVE, INCARNATION + 9))
+    looked.told("site-b", claim("site-a", MemberState.ALIVE, INCARNATION + 9))
     assert looked.core.state("site-a") is None
 
 
@@ -549,14 +553,14 @@ def test_a_site_that_we_may_not_connect_with_is_known_but_not_probed() -> None:
     looked = Looked()
     looked.feed(Admitted(("far-away",), direct=False))
     looked.told("site-a", claim("far-away"))
-    assert looked.core.state("far-away") is State.ALIVE
+    assert looked.core.state("far-away") is MemberState.ALIVE
     assert "far-away" not in looked.core.neighbours
     effects = looked.pass_s(60.0, ack_all)
     assert "far-away" not in {each.peer for each in effects if isinstance(each, Send)}
 
 
 def test_there_are_only_so_many_members() -> None:
-    looked = Looked(knobs=Knobs(members_max=5))
+    looked = Looked(knobs=GossipSettings(members_max=5))
     looked.feed(Admitted(("one-more",)))
     looked.told("site-a", claim("one-more"))
     assert looked.core.state("one-more") is None
@@ -564,7 +568,7 @@ def test_there_are_only_so_many_members() -> None:
 
 def test_an_unknown_member_that_speaks_is_told_all_and_asked_for_all() -> None:
     looked = Looked(known=())
-    (exchange,) = sends(looked.hear("site-a", Ping(1)), Exchange)
+    (exchange,) = sends(looked.hear("site-a", Ping(1)), GossipExchange)
     assert exchange.peer == "site-a"
 
 
@@ -603,9 +607,9 @@ def test_a_member_that_goes_moves_few_links() -> None:
 
 def test_links_that_change_are_named() -> None:
     looked = Looked(known=())
-    effects = looked.hear("site-a", Exchange(True, News((claim("site-a"),))))
+    effects = looked.hear("site-a", GossipExchange(True, News((claim("site-a"),))))
     assert Keep(("site-a",)) in effects
-    assert Keep(()) in looked.told("site-a", claim("site-a", State.LEFT))
+    assert Keep(()) in looked.told("site-a", claim("site-a", MemberState.LEFT))
 
 
 # --- the same again ------------------------------------------------------------------------------

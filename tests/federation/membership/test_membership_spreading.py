@@ -13,18 +13,23 @@ from federation.membership.events import (
 )
 from federation.membership.gossip import (
     Ack,
+    BulletinNotice,
     Bulletins,
-    Exchange,
     Gossip,
+    GossipExchange,
+    MemberState,
     News,
-    Notice,
     Ping,
-    State,
     Topic,
     Want,
     to_plain,
 )
-from federation.membership.probing import Knobs, exchange_every_s, refresh_every_s, retransmissions
+from federation.membership.probing import (
+    GossipSettings,
+    exchange_every_s,
+    refresh_every_s,
+    retransmissions,
+)
 from federation.membership.rumours import Rumours
 from federation.messages.wire import pack
 
@@ -108,7 +113,7 @@ def test_of_one_key_the_latest_is_told() -> None:
 
 @pytest.mark.parametrize(("members", "times"), [(2, 3), (10, 7), (100, 13), (1000, 19)])
 def test_the_limit_grows_with_the_logarithm(members, times) -> None:
-    assert retransmissions(Knobs(), members) == times
+    assert retransmissions(GossipSettings(), members) == times
 
 
 def test_changes_that_keep_coming_go_out_in_rounds() -> None:
@@ -122,7 +127,7 @@ def test_changes_that_keep_coming_go_out_in_rounds() -> None:
 
 
 def test_no_message_carries_more_news_than_it_may() -> None:
-    knobs = Knobs(news_bytes=512)
+    knobs = GossipSettings(news_bytes=512)
     crowd = tuple(f"far-{number:03}" for number in range(200))
     looked = Looked(knobs=knobs)
     looked.feed(Admitted(crowd, direct=False))
@@ -154,7 +159,7 @@ def sites_of(effects):
 
 def test_too_narrow_a_bound_is_refused() -> None:
     with pytest.raises(ValueError, match="news_bytes"):
-        Knobs(news_bytes=100)
+        GossipSettings(news_bytes=100)
 
 
 # --- bulletins -----------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def test_what_a_site_said_in_an_earlier_life_is_over() -> None:
     looked.hear("site-a", Bulletins((bulletin("site-e", name="old"),)))
     looked.hear("site-a", Bulletins((bulletin("site-e", name="new", boot=2),)))
     assert looked.core.bulletin(Topic("site-e", "old")) is None
-    assert not looked.core.is_news(Notice(Topic("site-e", "old"), 1, 99))
+    assert not looked.core.is_news(BulletinNotice(Topic("site-e", "old"), 1, 99))
 
 
 def test_bulletins_of_who_is_no_member_are_not_taken() -> None:
@@ -256,7 +261,7 @@ def test_bulletins_of_who_is_no_member_are_not_taken() -> None:
 
 
 def test_a_site_has_only_so_many_bulletins() -> None:
-    looked = Looked(knobs=Knobs(topics_max=2))
+    looked = Looked(knobs=GossipSettings(topics_max=2))
     for name in ("one", "two", "three"):
         looked.hear("site-a", Bulletins((bulletin("site-e", name=name),)))
     assert looked.core.bulletin(Topic("site-e", "three")) is None
@@ -264,14 +269,14 @@ def test_a_site_has_only_so_many_bulletins() -> None:
 
 
 def test_only_so_many_bulletins_are_fetched_at_a_time() -> None:
-    looked = Looked(knobs=Knobs(fetches_max=3))
+    looked = Looked(knobs=GossipSettings(fetches_max=3))
     notices = [bulletin("site-e", name=f"pool-{number}").notice for number in range(9)]
     (want,) = sends(looked.told("site-a", notices=notices), Want)
     assert len(want.message.topics) == 3
 
 
 def test_an_answer_is_bounded_in_bytes() -> None:
-    looked = Looked(knobs=Knobs(answer_bytes=1000))
+    looked = Looked(knobs=GossipSettings(answer_bytes=1000))
     topics = []
     for number in range(9):
         ours = bulletin(ME, name=f"pool-{number}", body=bytes(300))
@@ -294,8 +299,8 @@ def test_an_exchange_brings_what_was_missed_both_ways() -> None:
     held, missed = bulletin("site-d"), bulletin("site-e")
     looked.hear("site-a", Bulletins((held,)))
     looked.pass_s(5.0, ack)
-    effects = looked.hear("site-b", Exchange(False, News((), (missed.notice,))))
-    (answer,) = sends(effects, Exchange)
+    effects = looked.hear("site-b", GossipExchange(False, News((), (missed.notice,))))
+    (answer,) = sends(effects, GossipExchange)
     assert answer.message.is_answer
     assert answer.message.news.notices == (held.notice,)
     assert Send("site-b", Want((missed.notice.topic,))) in effects
@@ -304,8 +309,10 @@ def test_an_exchange_brings_what_was_missed_both_ways() -> None:
 def test_an_exchange_between_equals_says_nothing_twice() -> None:
     looked = Looked()
     everything = tuple(claim(site) for site in OTHERS)
-    own = claim(ME, State.ALIVE, looked.core.incarnation)
-    (answer,) = sends(looked.hear("site-b", Exchange(False, News((own, *everything)))), Exchange)
+    own = claim(ME, MemberState.ALIVE, looked.core.incarnation)
+    (answer,) = sends(
+        looked.hear("site-b", GossipExchange(False, News((own, *everything)))), GossipExchange
+    )
     assert answer.message.news == News()
 
 
@@ -314,11 +321,11 @@ def test_an_exchange_between_equals_says_nothing_twice() -> None:
 
 @pytest.mark.parametrize(("members", "every_s"), [(1, 30), (32, 30), (33, 60), (1000, 180)])
 def test_exchanges_are_rarer_among_many(members, every_s) -> None:
-    assert exchange_every_s(Knobs(), members) == every_s
+    assert exchange_every_s(GossipSettings(), members) == every_s
 
 
 @pytest.mark.parametrize(
     ("bulletins", "size", "every_s"), [(10, 1000, 30), (300, 1000, 100), (10_000, 1000, 300)]
 )
 def test_refreshing_costs_as_much_as_it_may(bulletins, size, every_s) -> None:
-    assert refresh_every_s(Knobs(), bulletins, size) == every_s
+    assert refresh_every_s(GossipSettings(), bulletins, size) == every_s

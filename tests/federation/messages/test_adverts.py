@@ -11,12 +11,12 @@ from support.pure.market import NOW_S, make_advert, make_pool
 from federation.errors import ProtocolError
 from federation.messages import adverts
 from federation.messages.adverts import (
+    AdvertisedWindow,
     Outlook,
     PoolAdvert,
     PriceChange,
     SiteAdvert,
     TagPrice,
-    Window,
 )
 from federation.messages.wire import pack, unpack
 
@@ -35,7 +35,7 @@ FULL = make_pool(
     jurisdiction="IE",
     carbon_g_per_kwh=0.0,
     slot_watts=2.4,
-    windows=(Window(0.0, 10.0, 5, 1), Window(10.0, 20.0, 6, 2)),
+    windows=(AdvertisedWindow(0.0, 10.0, 5, 1), AdvertisedWindow(10.0, 20.0, 6, 2)),
     projects=frozenset({"risk"}),
     sites=frozenset(),
     rtt_s=0.01,

@@ -11,11 +11,11 @@ from federation.errors import ProtocolError
 from federation.messages.contracts import (
     ENDED,
     MOVES,
+    ContractPhase,
     Delivery,
     Lease,
     Move,
     Out,
-    Phase,
     Tab,
     Verdict,
     WrongMoveError,
@@ -29,20 +29,24 @@ from federation.messages.contracts import (
 
 def test_what_the_table_does_not_have_is_refused():
     with pytest.raises(WrongMoveError, match="a contract in phase quoted can't commit"):
-        move(Phase.QUOTED, Move.COMMIT)
+        move(ContractPhase.QUOTED, Move.COMMIT)
 
 
 def test_every_contract_comes_to_an_end_and_none_leaves_it():
     reaches = set(ENDED)
     while grown := {before for (before, _), after in MOVES.items() if after in reaches} - reaches:
         reaches |= grown
-    assert reaches == set(Phase)
+    assert reaches == set(ContractPhase)
     assert not [before for before, _ in MOVES if before in ENDED]
 
 
 def test_tasks_go_out_only_after_a_commit():
-    assert [before for (before, what), _ in MOVES.items() if what is Move.COMMIT] == [Phase.HELD]
-    assert [what for (_, what), after in MOVES.items() if after is Phase.OPEN] == [Move.COMMIT]
+    assert [before for (before, what), _ in MOVES.items() if what is Move.COMMIT] == [
+        ContractPhase.HELD
+    ]
+    assert [what for (_, what), after in MOVES.items() if after is ContractPhase.OPEN] == [
+        Move.COMMIT
+    ]
 
 
 # --- the lease ---

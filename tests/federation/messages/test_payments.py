@@ -11,7 +11,7 @@ from federation.messages.payments import (
     LINES_MAX,
     Line,
     Payments,
-    Standing,
+    PaymentStanding,
     digest_of,
     lines_of,
     match,
@@ -26,19 +26,19 @@ RECEIVED = Line("wire-1", "USD", "received", 100, 7_000)
 @pytest.mark.parametrize(
     ("ours", "theirs", "standing"),
     [
-        ([PAID], [RECEIVED], Standing.CONFIRMED),
-        ([RECEIVED], [PAID], Standing.CONFIRMED),
-        ([PAID], [replace(RECEIVED, amount_nanos=101)], Standing.DIFFERS),
-        ([PAID], [PAID], Standing.DIFFERS),  # who paid whom?
-        ([PAID], [], Standing.HERE_ALONE),
-        ([PAID], None, Standing.UNTOLD),
-        ([], [RECEIVED], Standing.THERE_ALONE),
+        ([PAID], [RECEIVED], PaymentStanding.CONFIRMED),
+        ([RECEIVED], [PAID], PaymentStanding.CONFIRMED),
+        ([PAID], [replace(RECEIVED, amount_nanos=101)], PaymentStanding.DIFFERS),
+        ([PAID], [PAID], PaymentStanding.DIFFERS),  # who paid whom?
+        ([PAID], [], PaymentStanding.HERE_ALONE),
+        ([PAID], None, PaymentStanding.UNTOLD),
+        ([], [RECEIVED], PaymentStanding.THERE_ALONE),
     ],
 )
 def test_a_payment_is_confirmed_when_both_have_it_each_from_its_side(ours, theirs, standing):
     [found] = match(ours, theirs)
     assert found.standing is standing
-    assert found.is_even is (standing is Standing.CONFIRMED)
+    assert found.is_even is (standing is PaymentStanding.CONFIRMED)
     assert (found.ours, found.theirs) == (*ours, None)[:1] + (*(theirs or ()), None)[:1]
 
 
@@ -46,7 +46,7 @@ def test_currencies_of_one_reference_are_payments_of_their_own():
     euros = replace(PAID, currency="EUR", direction="received")
     found = match([PAID, euros], [RECEIVED])
     standings = {each.line.currency: each.standing for each in found}
-    assert standings == {"USD": Standing.CONFIRMED, "EUR": Standing.HERE_ALONE}
+    assert standings == {"USD": PaymentStanding.CONFIRMED, "EUR": PaymentStanding.HERE_ALONE}
 
 
 def test_of_what_is_older_than_what_the_other_tells_nothing_is_said():
@@ -54,7 +54,10 @@ def test_of_what_is_older_than_what_the_other_tells_nothing_is_said():
     old = replace(PAID, at_ms=since_ms + APART_MS - 1)
     new = replace(PAID, reference="wire-2", at_ms=since_ms + APART_MS)
     found = match([old, new], [], since_ms)
-    assert [each.standing for each in found] == [Standing.TOO_OLD, Standing.HERE_ALONE]
+    assert [each.standing for each in found] == [
+        PaymentStanding.TOO_OLD,
+        PaymentStanding.HERE_ALONE,
+    ]
     assert [each.is_even for each in found] == [True, False]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from federation.errors import ProtocolError
 from federation.messages.contracts import Delivery
 from federation.messages.reconciliation import (
-    Entry,
+    BookEntry,
     EntryState,
     Findings,
     Tally,
@@ -21,7 +21,7 @@ P, S, R = EntryState.PENDING, EntryState.POSTED, EntryState.REVERSAL
 
 
 def entry(first=0, state=S, epoch=1, cost=5, contract="c-1", currency="USD"):
-    return Entry(contract, currency, Delivery(epoch, first, first + 10, cost, 7, 1000), state)
+    return BookEntry(contract, currency, Delivery(epoch, first, first + 10, cost, 7, 1000), state)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_books_are_equal_exactly_when_their_digests_are(ours, theirs):
 @given(ENTRIES, st.data())
 def test_verdicts_that_were_lost_are_mended_in_one_round(truth, data):
     """Books that differ only in verdicts, and in what one side never heard of, become equal."""
-    posted = [Entry(each.contract, each.currency, each.delivery, S) for each in truth]
+    posted = [BookEntry(each.contract, each.currency, each.delivery, S) for each in truth]
     ours = [each for each in posted if data.draw(st.booleans())]
     ours = [
-        Entry(each.contract, each.currency, each.delivery, data.draw(st.sampled_from([P, S])))
+        BookEntry(each.contract, each.currency, each.delivery, data.draw(st.sampled_from([P, S])))
         for each in ours
     ]
-    theirs = [Entry(each.contract, each.currency, each.delivery, P) for each in posted]
+    theirs = [BookEntry(each.contract, each.currency, each.delivery, P) for each in posted]
     for contract in {each.contract for each in truth}:
         here = [each for each in ours if each.contract == contract]
         there = [each for each in theirs if each.contract == contract]

@@ -10,8 +10,8 @@ from federation.messages.wire import pack
 from federation.sessions.handshake import NAME_CHARS_MAX, Dialogue, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.sessions.patience import WAIT_MIN_S
-from gateway.config.limits import HouseRules
-from gateway.sessions.listener import Lobby, Said
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.listener import PeerSaid, SessionListener
 
 WORD = MESSAGES.encode(Pulse([]))  # of the gateway's
 
@@ -21,7 +21,7 @@ class Pair:
 
     def __init__(self, name: str = "w", user: str = "ann") -> None:
         self.port = MemoryPort()
-        self.lobby = Lobby(self.port, HouseRules())
+        self.lobby = SessionListener(self.port, ListenerLimits())
         self.heard: list[Any] = []
         hello = Hello([], "worker", name, user, b"", "", 0, {})
         self.dialogue = Dialogue(hello=hello, credentials=SharedSecret(""), random_bytes=bytes)
@@ -136,6 +136,6 @@ def test_who_hears_a_message_that_it_does_not_know_says_so() -> None:
     pair.open(100.0)
     pair.say(pack({"t": "x" * 100, "new": 1}), 101.0)
     pair.up(102.0)
-    unknown = [each.message for each in pair.heard if isinstance(each, Said)]
+    unknown = [each.message for each in pair.heard if isinstance(each, PeerSaid)]
     assert unknown == [Unknown("x" * 64)]
     pair.close()

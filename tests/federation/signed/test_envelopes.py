@@ -18,7 +18,7 @@ from federation.signed.envelopes import (
     Sealer,
     Verifier,
 )
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted
 
 
 def sealer(site="london", boot=1, signer=None, federation=FEDERATION):
@@ -49,8 +49,8 @@ def test_what_is_for_all_is_for_us():
 def test_once_is_enough():
     opener, raw = verifier(), sealer().seal("quote", "paris", b"body", NOW_S)
     opener.open(raw, NOW_S)
-    assert refusal(opener, raw) is Refusal.REPLAYED
-    assert refusal(opener, raw, NOW_S + 60) is Refusal.REPLAYED
+    assert refusal(opener, raw) is TrustRefusal.REPLAYED
+    assert refusal(opener, raw, NOW_S + 60) is TrustRefusal.REPLAYED
 
 
 def test_who_joins_anew_in_the_same_life_goes_on_counting():
@@ -63,35 +63,35 @@ def test_who_joins_anew_in_the_same_life_goes_on_counting():
 
 def test_an_old_recording_is_stale_even_to_who_has_forgotten():
     raw = sealer().seal("quote", "paris", b"body", NOW_S)
-    assert refusal(verifier(), raw, NOW_S + 901) is Refusal.STALE
+    assert refusal(verifier(), raw, NOW_S + 901) is TrustRefusal.STALE
     assert verifier().open(raw, NOW_S + 900).body == b"body"
 
 
 def test_the_future_is_not_believed():
     raw = sealer().seal("quote", "paris", b"body", NOW_S + 31)
-    assert refusal(verifier(), raw) is Refusal.AHEAD
+    assert refusal(verifier(), raw) is TrustRefusal.AHEAD
     assert verifier().open(raw, NOW_S + 1).body == b"body"
 
 
 def test_another_site_or_federation_is_not_meant():
     assert refusal(verifier(), sealer().seal("quote", "lyon", b"", NOW_S)) is (
-        Refusal.WRONG_DESTINATION
+        TrustRefusal.WRONG_DESTINATION
     )
     foreign = sealer(federation="others-1").seal("quote", "paris", b"", NOW_S)
-    assert refusal(verifier(), foreign) is Refusal.WRONG_FEDERATION
+    assert refusal(verifier(), foreign) is TrustRefusal.WRONG_FEDERATION
 
 
 def test_strangers_and_forgers_are_refused():
     stranger = sealer("lyon").seal("quote", "paris", b"", NOW_S)
-    assert refusal(verifier(), stranger) is Refusal.UNKNOWN_SITE
+    assert refusal(verifier(), stranger) is TrustRefusal.UNKNOWN_SITE
     forged = sealer("london", signer="lyon").seal("quote", "paris", b"", NOW_S)
-    assert refusal(verifier(), forged) is Refusal.BAD_SIGNATURE
+    assert refusal(verifier(), forged) is TrustRefusal.BAD_SIGNATURE
 
 
 def test_a_forgery_does_not_use_up_the_number_of_the_real_one():
     opener = verifier()
     forged = sealer("london", signer="lyon").seal("quote", "paris", b"forged", NOW_S)
-    assert refusal(opener, forged) is Refusal.BAD_SIGNATURE
+    assert refusal(opener, forged) is TrustRefusal.BAD_SIGNATURE
     assert opener.open(sealer().seal("quote", "paris", b"real", NOW_S), NOW_S).body == b"real"
 
 
@@ -112,7 +112,7 @@ def test_nothing_in_the_header_can_be_relabelled(field):
     changed = {**msgpack.unpackb(header), field: CHANGES[field]}
     raw = msgpack.packb([msgpack.packb(changed), body, signature])
     opener = Verifier(Circle("paris", "london", "lyon", federation=changed["federation"]))
-    assert refusal(opener, raw) is Refusal.BAD_SIGNATURE
+    assert refusal(opener, raw) is TrustRefusal.BAD_SIGNATURE
 
 
 def test_no_byte_can_be_changed_and_none_left_out():
@@ -160,7 +160,7 @@ def test_each_is_taken_once_in_whatever_order(way):
     opener = verifier()
     for at in way:
         assert opener.open(sealed[at], NOW_S).body == b"%d" % at
-        assert refusal(opener, sealed[at]) is Refusal.REPLAYED
+        assert refusal(opener, sealed[at]) is TrustRefusal.REPLAYED
 
 
 def test_the_window_ends():
@@ -168,9 +168,9 @@ def test_the_window_ends():
     sealed = [made.seal("quote", "paris", b"", NOW_S) for _ in range(WINDOW + 2)]
     opener.open(sealed[WINDOW], NOW_S)
     opener.open(sealed[1], NOW_S)  # the oldest that still has a place
-    assert refusal(opener, sealed[0]) is Refusal.STALE
+    assert refusal(opener, sealed[0]) is TrustRefusal.STALE
     opener.open(sealed[WINDOW + 1], NOW_S)  # takes the place of the one just opened
-    assert refusal(opener, sealed[1]) is Refusal.STALE
+    assert refusal(opener, sealed[1]) is TrustRefusal.STALE
     assert opener.open(sealed[2], NOW_S).header.sequence == 3
 
 
@@ -179,8 +179,8 @@ def test_a_leap_forgets_what_lay_between_and_no_more():
     sealed = [made.seal("quote", "paris", b"", NOW_S) for _ in range(3 * WINDOW)]
     opener.open(sealed[0], NOW_S)
     opener.open(sealed[-1], NOW_S)
-    assert refusal(opener, sealed[-1]) is Refusal.REPLAYED
-    assert refusal(opener, sealed[0]) is Refusal.STALE
+    assert refusal(opener, sealed[-1]) is TrustRefusal.REPLAYED
+    assert refusal(opener, sealed[0]) is TrustRefusal.STALE
     assert opener.open(sealed[2 * WINDOW], NOW_S).header.sequence == 2 * WINDOW + 1
 
 
@@ -197,9 +197,9 @@ def test_two_bodies_under_one_number_are_equivocation():
     opener = verifier()
     opener.open(sealer().seal("advert", ALL, b"cheap", NOW_S), NOW_S)
     other = sealer().seal("advert", ALL, b"dear", NOW_S)
-    assert refusal(opener, other) is Refusal.EQUIVOCATION
+    assert refusal(opener, other) is TrustRefusal.EQUIVOCATION
     assert refusal(opener, sealer(signer="lyon").seal("advert", ALL, b"x", NOW_S)) is (
-        Refusal.BAD_SIGNATURE
+        TrustRefusal.BAD_SIGNATURE
     )
 
 
@@ -208,14 +208,14 @@ def test_a_new_boot_begins_anew_and_ends_the_old():
     old = sealer(boot=1)
     opener.open(old.seal("quote", "paris", b"", NOW_S), NOW_S)
     opener.open(sealer(boot=2).seal("quote", "paris", b"", NOW_S), NOW_S)
-    assert refusal(opener, old.seal("quote", "paris", b"", NOW_S)) is Refusal.OLD_BOOT
+    assert refusal(opener, old.seal("quote", "paris", b"", NOW_S)) is TrustRefusal.OLD_BOOT
 
 
 def test_a_hello_ends_the_old_boot_and_a_disk_set_back_is_noticed():
     opener = verifier()
     old = sealer(boot=1).seal("quote", "paris", b"", NOW_S)
     opener.meet("london", 2)
-    assert refusal(opener, old) is Refusal.OLD_BOOT
+    assert refusal(opener, old) is TrustRefusal.OLD_BOOT
     opener.meet("london", 2)
     with pytest.raises(Untrusted, match="old-boot"):
         opener.meet("london", 1)
@@ -227,7 +227,7 @@ def test_a_hello_of_the_same_boot_forgets_nothing():
     opener, raw = verifier(), sealer().seal("quote", "paris", b"", NOW_S)
     opener.open(raw, NOW_S)
     opener.meet("london", 1)
-    assert refusal(opener, raw) is Refusal.REPLAYED
+    assert refusal(opener, raw) is TrustRefusal.REPLAYED
 
 
 def test_keys_rotate_under_way():
@@ -241,14 +241,16 @@ def test_keys_rotate_under_way():
     assert opener.open(before, NOW_S).body == b"before"
     circle.keys["london"] = (key("london-2").public,)
     made.key = key("london")
-    assert refusal(opener, made.seal("quote", "paris", b"", NOW_S)) is Refusal.BAD_SIGNATURE
+    assert refusal(opener, made.seal("quote", "paris", b"", NOW_S)) is TrustRefusal.BAD_SIGNATURE
 
 
 def test_what_another_kind_of_signature_covers_is_no_envelope():
     header, body, _ = msgpack.unpackb(sealer().seal("quote", "paris", b"body", NOW_S))
     signature = key("london").sign("card", header, body)
     assert _DOMAIN != "card"
-    assert refusal(verifier(), msgpack.packb([header, body, signature])) is Refusal.BAD_SIGNATURE
+    assert (
+        refusal(verifier(), msgpack.packb([header, body, signature])) is TrustRefusal.BAD_SIGNATURE
+    )
 
 
 def test_a_kind_or_a_site_that_nobody_would_take_is_not_sealed():

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
 
 from federation.errors import ProtocolError
-from federation.signed.grants import HOPS_MAX, Bounds, Purpose, check, issue, pass_on
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.grants import HOPS_MAX, GrantBounds, Purpose, check, issue, pass_on
+from federation.signed.identity import TrustRefusal, Untrusted
 
 SITES = ("a-site", "b-site", "c-site", "d-site", "e-site")
 PURPOSE = Purpose(FEDERATION, "a-site", "ada", "risk", "job-1", b"f" * 32, "USD")
-BOUNDS = Bounds(
+BOUNDS = GrantBounds(
     "b-site", "c-1", 1000, NOW_S + 3600, HOPS_MAX, frozenset({"eu", "us"}), frozenset(SITES)
 )
 
@@ -34,7 +34,7 @@ def show(raw, site, now_s=NOW_S, trust=None):
 
 
 def walk(*steps, first=BOUNDS):
-    """A chain through these steps: each Bounds is signed by the target of the one before."""
+    """A chain through these steps: each GrantBounds is signed by the target of the one before."""
     raw = issue(PURPOSE, first, key("a-site"))
     for bounds in steps:
         grant = show(raw, _target(raw))
@@ -71,10 +71,10 @@ names = st.sampled_from(["eu", "us", "jp"])
 
 @st.composite
 def narrowings(draw):
-    """Two Bounds, the second no wider than the first."""
+    """Two GrantBounds, the second no wider than the first."""
     regions = draw(st.none() | st.frozensets(names, min_size=1))
     sites = draw(st.none() | st.just(frozenset(SITES)) | st.just(frozenset({"b-site", "c-site"})))
-    wide = Bounds(
+    wide = GrantBounds(
         "b-site",
         "c-1",
         draw(st.integers(0, 10**12)),
@@ -89,7 +89,7 @@ def narrowings(draw):
         else st.frozensets(st.sampled_from(sorted(regions)), min_size=1)
     )
     fewer = draw(st.booleans())
-    narrow = Bounds(
+    narrow = GrantBounds(
         "c-site",
         "c-2",
         draw(st.integers(0, wide.max_cost_nanos)),
@@ -127,7 +127,7 @@ def test_any_widening_is_refused(data):
     grant = show(walk(first=first), "b-site")
     with pytest.raises(Untrusted, match="widened"):
         pass_on(grant, wider, key("b-site"))
-    assert refusal(_append(grant.raw, wider, "b-site"), "c-site") is Refusal.WIDENED
+    assert refusal(_append(grant.raw, wider, "b-site"), "c-site") is TrustRefusal.WIDENED
 
 
 def _append(raw, bounds, signer, parent=None):
@@ -166,22 +166,22 @@ def test_a_stranger_can_not_pass_it_on():
     raw = issue(PURPOSE, BOUNDS, key("a-site"))
     for signer in ("a-site", "c-site", "mallory"):
         appended = _append(raw, to("c-site", hops_left=1), signer)
-        assert refusal(appended, "c-site") is Refusal.BAD_SIGNATURE
+        assert refusal(appended, "c-site") is TrustRefusal.BAD_SIGNATURE
 
 
 def test_nobody_can_cut_it_back_to_a_wider_block_and_go_on_from_there():
     narrowed = walk(to("c-site", max_cost_nanos=5, hops_left=1))
     cut = msgpack.packb(msgpack.unpackb(narrowed)[:1])
-    assert refusal(cut, "c-site") is Refusal.WRONG_DESTINATION
+    assert refusal(cut, "c-site") is TrustRefusal.WRONG_DESTINATION
     borrowed = _append(cut, to("d-site", hops_left=1), "c-site")
-    assert refusal(borrowed, "d-site") is Refusal.BAD_SIGNATURE
+    assert refusal(borrowed, "d-site") is TrustRefusal.BAD_SIGNATURE
 
 
 def test_a_block_belongs_to_one_chain():
     other = issue(dataclasses.replace(PURPOSE, job="job-2"), BOUNDS, key("a-site"))
     block = msgpack.unpackb(walk(to("c-site", hops_left=1)))[1]
     mixed = msgpack.packb([*msgpack.unpackb(other), block])
-    assert refusal(mixed, "c-site") is Refusal.WRONG_PARENT
+    assert refusal(mixed, "c-site") is TrustRefusal.WRONG_PARENT
 
 
 def test_a_first_block_does_not_pass_for_a_later_one_nor_the_other_way():
@@ -211,10 +211,10 @@ def test_noise_is_no_grant(data):
 
 def test_it_must_be_for_us_in_time_and_of_our_federation():
     raw = issue(PURPOSE, BOUNDS, key("a-site"))
-    assert refusal(raw, "c-site") is Refusal.WRONG_DESTINATION
-    assert refusal(raw, "b-site", NOW_S + 3600) is Refusal.EXPIRED
+    assert refusal(raw, "c-site") is TrustRefusal.WRONG_DESTINATION
+    assert refusal(raw, "b-site", NOW_S + 3600) is TrustRefusal.EXPIRED
     foreign = issue(dataclasses.replace(PURPOSE, federation="others-1"), BOUNDS, key("a-site"))
-    assert refusal(foreign, "b-site") is Refusal.WRONG_FEDERATION
+    assert refusal(foreign, "b-site") is TrustRefusal.WRONG_FEDERATION
 
 
 def test_nobody_shows_the_grant_of_another():
@@ -225,8 +225,8 @@ def test_nobody_shows_the_grant_of_another():
 
 def test_every_signer_must_be_known():
     raw = walk(to("c-site", hops_left=1))
-    assert refusal(raw, "c-site", trust=Circle("c-site", "b-site")) is Refusal.UNKNOWN_SITE
-    assert refusal(raw, "c-site", trust=Circle("c-site", "a-site")) is Refusal.UNKNOWN_SITE
+    assert refusal(raw, "c-site", trust=Circle("c-site", "b-site")) is TrustRefusal.UNKNOWN_SITE
+    assert refusal(raw, "c-site", trust=Circle("c-site", "a-site")) is TrustRefusal.UNKNOWN_SITE
 
 
 def test_it_survives_the_rotation_of_its_signers_keys():
@@ -241,7 +241,7 @@ def test_it_does_not_come_back_to_where_it_was():
         back = to(target, hops_left=1)
         with pytest.raises(Untrusted, match="loop"):
             pass_on(grant, back, key("c-site"))
-        assert refusal(_append(grant.raw, back, "c-site"), target) is Refusal.LOOP
+        assert refusal(_append(grant.raw, back, "c-site"), target) is TrustRefusal.LOOP
 
 
 def test_its_target_must_be_allowed():
@@ -249,7 +249,7 @@ def test_its_target_must_be_allowed():
         issue(PURPOSE, to("b-site", sites=frozenset({"c-site"})), key("a-site"))
     grant = show(walk(), "b-site")
     beyond = to("c-site", hops_left=1, sites=frozenset({"d-site"}))
-    assert refusal(_append(grant.raw, beyond, "b-site"), "c-site") is Refusal.WIDENED
+    assert refusal(_append(grant.raw, beyond, "b-site"), "c-site") is TrustRefusal.WIDENED
 
 
 def test_no_hops_left_is_no_further():

@@ -12,8 +12,8 @@ from support.pure.site_keys import FEDERATION, key
 from federation.signed import identity
 from federation.signed.identity import (
     Meeting,
-    Refusal,
-    Side,
+    PipeSide,
+    TrustRefusal,
     Untrusted,
     fingerprint,
     from_text,
@@ -101,7 +101,7 @@ def test_text_with_a_wrong_character_is_noticed(data):
         return
     with pytest.raises(Untrusted) as caught:
         from_text("gfx1", spoilt, 2000)
-    assert caught.value.refusal is Refusal.ALTERED
+    assert caught.value.refusal is TrustRefusal.ALTERED
 
 
 @pytest.mark.parametrize(
@@ -125,26 +125,30 @@ def test_any_other_text_is_refused(text):
 
 
 def test_each_side_of_a_meeting_proves_itself():
-    MEETING.check([LONDON.public], Side.DIALLER, MEETING.sign(LONDON, Side.DIALLER))
-    MEETING.check([LONDON.public, PARIS.public], Side.LISTENER, MEETING.sign(PARIS, Side.LISTENER))
+    MEETING.check([LONDON.public], PipeSide.DIALLER, MEETING.sign(LONDON, PipeSide.DIALLER))
+    MEETING.check(
+        [LONDON.public, PARIS.public], PipeSide.LISTENER, MEETING.sign(PARIS, PipeSide.LISTENER)
+    )
 
 
 def test_a_proof_can_not_be_turned_round_or_made_by_another():
     with pytest.raises(Untrusted, match="dialler did not prove the identity of 'london'"):
-        MEETING.check([LONDON.public], Side.DIALLER, MEETING.sign(LONDON, Side.LISTENER))
+        MEETING.check([LONDON.public], PipeSide.DIALLER, MEETING.sign(LONDON, PipeSide.LISTENER))
     with pytest.raises(Untrusted, match="bad-signature"):
-        MEETING.check([LONDON.public], Side.DIALLER, MEETING.sign(PARIS, Side.DIALLER))
+        MEETING.check([LONDON.public], PipeSide.DIALLER, MEETING.sign(PARIS, PipeSide.DIALLER))
     with pytest.raises(Untrusted, match="bad-signature"):
-        MEETING.check([], Side.DIALLER, MEETING.sign(LONDON, Side.DIALLER))
+        MEETING.check([], PipeSide.DIALLER, MEETING.sign(LONDON, PipeSide.DIALLER))
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Meeting)])
 def test_a_proof_is_of_this_meeting_alone(field):
     value = getattr(MEETING, field)
     other = value + 1 if isinstance(value, int) else value + value[:1]
-    proof = MEETING.sign(LONDON, Side.DIALLER)
+    proof = MEETING.sign(LONDON, PipeSide.DIALLER)
     with pytest.raises(Untrusted):
-        dataclasses.replace(MEETING, **{field: other}).check([LONDON.public], Side.DIALLER, proof)
+        dataclasses.replace(MEETING, **{field: other}).check(
+            [LONDON.public], PipeSide.DIALLER, proof
+        )
 
 
 @pytest.mark.real

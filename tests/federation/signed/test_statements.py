@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key
 
 from federation.errors import ProtocolError
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted
 from federation.signed.statements import (
     Expulsion,
     Farewell,
-    Order,
     Revocations,
+    StatementOrder,
     next_serial,
     order,
     parse,
@@ -93,15 +93,15 @@ def test_noise_is_no_statement(data):
 
 def test_who_signs_must_be_who_speaks():
     assert refusal(read, Expulsion, EXPULSION.raw, lambda _: (key("paris").public,)) is (
-        Refusal.BAD_SIGNATURE
+        TrustRefusal.BAD_SIGNATURE
     )
-    assert refusal(read, Expulsion, EXPULSION.raw, lambda _: ()) is Refusal.UNKNOWN_SITE
+    assert refusal(read, Expulsion, EXPULSION.raw, lambda _: ()) is TrustRefusal.UNKNOWN_SITE
 
 
 def test_a_card_must_be_signed_by_the_key_it_names_first():
     made = card("london", ["london", "london-2"])
     forged = msgpack.packb([made.body, key("london-2").sign("card", made.body)])
-    assert refusal(read_card, forged) is Refusal.BAD_SIGNATURE
+    assert refusal(read_card, forged) is TrustRefusal.BAD_SIGNATURE
     with pytest.raises(ValueError, match="first key"):
         sign(made.content, key("london-2"))
 
@@ -151,41 +151,41 @@ def test_an_expulsion_can_be_parsed_by_who_has_no_keys():
 
 def test_the_higher_serial_is_the_newer():
     old, new = card("london", serial=1), card("london", serial=2)
-    assert order(None, old, NOW_S) is Order.NEWER
-    assert order(old, new, NOW_S) is Order.NEWER
-    assert order(new, old, NOW_S) is Order.OLDER
-    assert order(new, new, NOW_S) is Order.SAME
+    assert order(None, old, NOW_S) is StatementOrder.NEWER
+    assert order(old, new, NOW_S) is StatementOrder.NEWER
+    assert order(new, old, NOW_S) is StatementOrder.OLDER
+    assert order(new, new, NOW_S) is StatementOrder.SAME
 
 
 def test_two_with_one_serial_are_equivocation():
     one, other = card("london"), card("london", contact="elsewhere")
-    assert refusal(order, one, other, NOW_S) is Refusal.EQUIVOCATION
+    assert refusal(order, one, other, NOW_S) is TrustRefusal.EQUIVOCATION
 
 
 def test_a_stranger_can_not_frame_a_site():
     forged = card("london", ["stranger"])
     assert read_card(forged.raw) == forged
-    assert refusal(order, card("london"), forged, NOW_S) is Refusal.NOT_SUCCESSOR
+    assert refusal(order, card("london"), forged, NOW_S) is TrustRefusal.NOT_SUCCESSOR
 
 
 def test_the_future_is_not_believed():
-    assert order(None, card("london", issued_s=NOW_S + 29), NOW_S) is Order.NEWER
-    assert refusal(order, None, card("london", issued_s=NOW_S + 31), NOW_S) is Refusal.AHEAD
+    assert order(None, card("london", issued_s=NOW_S + 29), NOW_S) is StatementOrder.NEWER
+    assert refusal(order, None, card("london", issued_s=NOW_S + 31), NOW_S) is TrustRefusal.AHEAD
 
 
 def test_keys_rotate_from_card_to_card():
     old = card("london", ["one"], serial=1)
     announced = card("london", ["one", "two"], serial=2)
     after = card("london", ["two"], serial=3)
-    assert order(old, announced, NOW_S) is Order.NEWER
-    assert order(announced, after, NOW_S) is Order.NEWER
-    assert refusal(order, old, after, NOW_S) is Refusal.NOT_SUCCESSOR
+    assert order(old, announced, NOW_S) is StatementOrder.NEWER
+    assert order(announced, after, NOW_S) is StatementOrder.NEWER
+    assert refusal(order, old, after, NOW_S) is TrustRefusal.NOT_SUCCESSOR
 
 
 def test_a_retired_key_has_nothing_more_to_say():
     after = card("london", ["two"], serial=3)
     thief = card("london", ["one", "thief"], serial=99)
-    assert refusal(order, after, thief, NOW_S) is Refusal.NOT_SUCCESSOR
+    assert refusal(order, after, thief, NOW_S) is TrustRefusal.NOT_SUCCESSOR
 
 
 def test_a_card_does_not_follow_one_of_another_federation_or_site():
@@ -193,7 +193,7 @@ def test_a_card_does_not_follow_one_of_another_federation_or_site():
         card("london", serial=200, federation="others-1"),
         card("paris", ["london"], serial=200),
     ):
-        assert refusal(order, card("london"), other, NOW_S) is Refusal.NOT_SUCCESSOR
+        assert refusal(order, card("london"), other, NOW_S) is TrustRefusal.NOT_SUCCESSOR
 
 
 def test_a_serial_survives_a_disk_that_was_set_back():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
 
 from federation.errors import ProtocolError
-from federation.signed.identity import Refusal, Untrusted, from_text, to_text
+from federation.signed.identity import TrustRefusal, Untrusted, from_text, to_text
 from federation.signed.tokens import PREFIX, Scope, UserToken, check_token, read_token, write_token
 
 TOKEN = UserToken(
@@ -44,8 +44,8 @@ def test_a_token_is_believed_where_it_was_issued():
 
 def test_a_token_is_good_elsewhere_only_when_it_says_so():
     paris, both = Circle("paris", "london"), frozenset({"london", "paris"})
-    assert refusal(text(), paris) is Refusal.WRONG_SITE
-    assert refusal(text(sites=both), paris) is Refusal.UNKNOWN_SITE
+    assert refusal(text(), paris) is TrustRefusal.WRONG_SITE
+    assert refusal(text(sites=both), paris) is TrustRefusal.UNKNOWN_SITE
     paris.welcome.add("london")
     assert check_token(text(sites=both), paris, NOW_S).user == "ada"
 
@@ -58,22 +58,22 @@ def test_another_sites_token_makes_nobody_an_administrator_or_a_worker():
 
 
 def test_a_token_has_its_time():
-    assert refusal(text(), now_s=NOW_S + 3600) is Refusal.EXPIRED
-    assert refusal(text(), now_s=NOW_S - 31) is Refusal.AHEAD
+    assert refusal(text(), now_s=NOW_S + 3600) is TrustRefusal.EXPIRED
+    assert refusal(text(), now_s=NOW_S - 31) is TrustRefusal.AHEAD
     assert check_token(text(), LONDON, NOW_S - 29) == TOKEN
 
 
 def test_a_revoked_token_is_refused():
     trust = Circle("london")
     trust.revoked["london"] = {TOKEN.id}
-    assert refusal(text(), trust) is Refusal.REVOKED
+    assert refusal(text(), trust) is TrustRefusal.REVOKED
 
 
 def test_strangers_forgers_and_foreigners_are_refused():
-    assert refusal(text(issuer="lyon")) is Refusal.UNKNOWN_SITE
-    assert refusal(write_token(TOKEN, key("paris"))) is Refusal.BAD_SIGNATURE
-    assert refusal(text(issuer="paris")) is Refusal.BAD_SIGNATURE
-    assert refusal(text(federation="others-1")) is Refusal.WRONG_FEDERATION
+    assert refusal(text(issuer="lyon")) is TrustRefusal.UNKNOWN_SITE
+    assert refusal(write_token(TOKEN, key("paris"))) is TrustRefusal.BAD_SIGNATURE
+    assert refusal(text(issuer="paris")) is TrustRefusal.BAD_SIGNATURE
+    assert refusal(text(federation="others-1")) is TrustRefusal.WRONG_FEDERATION
 
 
 def test_a_token_outlives_the_rotation_of_keys_but_not_their_theft():
@@ -81,7 +81,7 @@ def test_a_token_outlives_the_rotation_of_keys_but_not_their_theft():
     trust.keys["london"], trust.past["london"] = (key("new").public,), (key("london").public,)
     assert check_token(text(), trust, NOW_S) == TOKEN
     trust.past["london"] = ()
-    assert refusal(text(), trust) is Refusal.BAD_SIGNATURE
+    assert refusal(text(), trust) is TrustRefusal.BAD_SIGNATURE
 
 
 FIELDS = {
@@ -100,12 +100,14 @@ FIELDS = {
 def test_no_field_can_be_changed(field):
     body, signature = msgpack.unpackb(from_text(PREFIX, text(), 9999))
     changed = msgpack.packb({**msgpack.unpackb(body), field: FIELDS[field]})
-    assert refusal(to_text(PREFIX, msgpack.packb([changed, signature]))) is Refusal.BAD_SIGNATURE
+    assert (
+        refusal(to_text(PREFIX, msgpack.packb([changed, signature]))) is TrustRefusal.BAD_SIGNATURE
+    )
 
 
 def test_a_token_that_is_cut_or_spoilt_is_told_as_such():
     for shown in (text()[:-3], text().replace("_", "_a"), "", "gfi1_abc", "hello"):
-        assert refusal(shown) is Refusal.ALTERED
+        assert refusal(shown) is TrustRefusal.ALTERED
 
 
 def test_a_limit_that_is_not_understood_is_not_ignored():

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from support.alerts import Door
+from support.alerts import WebhookServer
 
 
 @pytest.fixture(autouse=True)
@@ -13,8 +13,8 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    made = Door()
+def door() -> Iterator[WebhookServer]:
+    made = WebhookServer()
     yield made
     made.close()
 

@@ -9,13 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.alerts import at, used
 
-from gateway.alerts.books import Books, spans
+from gateway.alerts.books import AlertBooks, spans
 from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
-from gateway.ledger.db.jobs.records import JobOpened
+from gateway.ledger.db.jobs.records import JobOpenedRecord
 from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
 from gateway.ledger.store.store import SqlStore
-from policies.calendar.periods import Span
-from policies.costs.alerts import Budget, Pending, PriceLimit, Unacknowledged, Whose
+from policies.calendar.periods import PeriodLength
+from policies.costs.alerts import (
+    AlertBudget,
+    AlertScope,
+    OverdueDeliveries,
+    PriceLimit,
+    Unacknowledged,
+)
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
@@ -42,18 +48,18 @@ def write(store, *records):
 
 
 def spent(books, now_s=NOW_S, **fields):
-    rule = Budget(**{"name": "b", "amount_nanos": 10**9, "currency": "USD", **fields})
+    rule = AlertBudget(**{"name": "b", "amount_nanos": 10**9, "currency": "USD", **fields})
     found = books.facts([rule], (), now_s).spent["b"]
     return found.spent_nanos, found.held_nanos
 
 
 def besides(books, **fields):
-    rule = Budget(**{"name": "b", "amount_nanos": 10**9, "currency": "USD", **fields})
+    rule = AlertBudget(**{"name": "b", "amount_nanos": 10**9, "currency": "USD", **fields})
     return books.facts([rule], (), NOW_S).spent["b"].others_nanos
 
 
 def of(whose, name):
-    return {"whose": Whose(whose), "of": name}
+    return {"whose": AlertScope(whose), "of": name}
 
 
 def test_a_budget_counts_what_is_meant(store):
@@ -69,7 +75,7 @@ def test_a_budget_counts_what_is_meant(store):
         used(7, "2026-11-22T09:29", 64, job="rome:job", pool="paris/gpu"),
         used(8, "2026-10-31T23:59", 128),
     )
-    books = Books(store)
+    books = AlertBooks(store)
     assert spent(books) == (15, 0)
     assert spent(books, currency="EUR") == (16, 0)
     assert spent(books, **of("project", "risk")) == (13, 0)
@@ -81,7 +87,7 @@ def test_a_budget_counts_what_is_meant(store):
     assert spent(books, **of("site", "paris")) == (72, 0)
     assert spent(books, **of("origin", "rome")) == (96, 0)
     assert spent(books, **of("project", "nobody's")) == (0, 0)
-    assert spent(books, span=Span.YEAR) == (143, 0)
+    assert spent(books, span=PeriodLength.YEAR) == (143, 0)
 
 
 def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
@@ -94,7 +100,7 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
 
     write(
         store,
-        JobOpened("job", "f", "ada", "risk", False, b"", NOW_S - 99),
+        JobOpenedRecord("job", "f", "ada", "risk", False, b"", NOW_S - 99),
         used(0, NOW_S - 60, 100, pool="paris/gpu", group="quants"),
         used(1, NOW_S - 60, 100, pool="paris/gpu", group="quants"),
         used(0, NOW_S - 60, 50, pool="paris/gpu", job="rome:job"),
@@ -107,7 +113,7 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
         posted("c3", "sell", "rome", 0, 60),
         PostingSettled("c1", "buy", "paris", 1, 0, "post", 100, "USD", NOW_S),
     )
-    books = Books(store)
+    books = AlertBooks(store)
     assert spent(books) == (200, 100)
     assert spent(books, **of("project", "risk")) == (200, 100)
     assert spent(books, **of("group", "quants")) == (200, 100)
@@ -130,10 +136,10 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
     found = books.facts([late, one, far, new, PriceLimit("p", 1, "USD")], (), NOW_S).pending
     assert found == {
         "late": [
-            Pending("buy", "paris", 2, {"USD": 140}, NOW_S - 60),
-            Pending("sell", "rome", 1, {"USD": 60}, NOW_S - 60),
+            OverdueDeliveries("buy", "paris", 2, {"USD": 140}, NOW_S - 60),
+            OverdueDeliveries("sell", "rome", 1, {"USD": 60}, NOW_S - 60),
         ],
-        "one": [Pending("sell", "rome", 1, {"USD": 60}, NOW_S - 60)],
+        "one": [OverdueDeliveries("sell", "rome", 1, {"USD": 60}, NOW_S - 60)],
         "far": [],
         "new": [],
     }
@@ -141,7 +147,7 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Asia/Kathmandu", "UTC"])
 def test_a_day_is_exact_also_where_it_begins_within_an_hour(store, zone):
-    rule = Budget("b", 10**9, "USD", span=Span.DAY, zone=ZoneInfo(zone))
+    rule = AlertBudget("b", 10**9, "USD", span=PeriodLength.DAY, zone=ZoneInfo(zone))
     period = rule.period_at(NOW_S)
     write(
         store,
@@ -152,7 +158,7 @@ def test_a_day_is_exact_also_where_it_begins_within_an_hour(store, zone):
         used(5, period.end_s, 16),
     )
     late_s = period.end_s - 1
-    assert spent(Books(store), late_s, span=Span.DAY, zone=ZoneInfo(zone)) == (14, 0)
+    assert spent(AlertBooks(store), late_s, span=PeriodLength.DAY, zone=ZoneInfo(zone)) == (14, 0)
 
 
 def test_what_is_long_past_is_read_once_a_day(store, monkeypatch):
@@ -165,8 +171,8 @@ def test_what_is_long_past_is_read_once_a_day(store, monkeypatch):
 
     monkeypatch.setattr(store.usage, "totals", note)
     write(store, used(1, "2026-01-02T00:00", 1), used(2, "2026-11-22T09:00", 2))
-    books = Books(store)
-    year = {"span": Span.YEAR}
+    books = AlertBooks(store)
+    year = {"span": PeriodLength.YEAR}
     assert [spent(books, NOW_S + 60 * n, **year) for n in range(3)] == [(3, 0)] * 3
     past = at("2026-01-01T00:00"), at("2026-11-21T00:00")
     assert asked.count(past) == 1

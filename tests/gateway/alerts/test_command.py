@@ -11,11 +11,11 @@ import trio
 from support.processes import wait_until
 
 from gateway.alerts.actions import OUTPUT_BYTES_MAX, ActionFailed, Command, body_of
-from policies.costs.alerts import Budget, sample
+from policies.costs.alerts import AlertBudget, sample
 
 pytestmark = pytest.mark.real
 
-BODY = body_of(sample(Budget("desk", 10**9, "USD"), 1.0), "london")
+BODY = body_of(sample(AlertBudget("desk", 10**9, "USD"), 1.0), "london")
 PATIENT_S = 60.0
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from gateway.base.values import ConfigError
-from gateway.config.alerts import AlertsConfig, Pace, Watched
+from gateway.config.alerts import AlertPace, AlertsConfig, Watched
 from gateway.config.site import PoolConfig, SiteConfig, check, load
-from policies.calendar.periods import Span
-from policies.costs.alerts import Budget, PriceLimit, Severity, Unacknowledged, Whose
+from policies.calendar.periods import PeriodLength
+from policies.costs.alerts import AlertBudget, AlertScope, PriceLimit, Severity, Unacknowledged
 
 BUDGET = 'name = "desk"\nkind = "budget"\namount = "1000 USD"\n'
 PRICE = 'name = "dear"\nkind = "price"\nlimit = "0.10 USD"\n'
@@ -38,12 +38,12 @@ def test_all_that_can_be_said_is_read(read, tmp_path):
         f'[[alert]]\n{PRICE}site = "paris"\npool = "gpu"\nclear_percent = 0\n'
         f'command = ["/bin/page", ""]\n[[alert]]\n{PENDING}hours = 1.5\nside = "sell"\n'
     )
-    assert found.pace == Pace(interval_s=5, tries=2, ca_file=f"{tmp_path}/ca.pem")
+    assert found.pace == AlertPace(interval_s=5, tries=2, ca_file=f"{tmp_path}/ca.pem")
     desk, dear, late = found.watched
     rule = desk.rule
-    assert isinstance(rule, Budget)
+    assert isinstance(rule, AlertBudget)
     assert (rule.amount_nanos, rule.currency, rule.levels) == (1000 * 10**9, "USD", (10, 90))
-    assert (rule.whose, rule.of, rule.span) == (Whose.ORIGIN, "rome", Span.QUARTER)
+    assert (rule.whose, rule.of, rule.span) == (AlertScope.ORIGIN, "rome", PeriodLength.QUARTER)
     assert (rule.zone.key, rule.severity) == ("Europe/London", Severity.CRITICAL)
     assert desk.webhooks == ("https://a.example/x", "http://[::1]:8080/")
     assert dear.rule == PriceLimit("dear", 10**8, "USD", "paris", "gpu", 0)
@@ -105,8 +105,8 @@ def test_a_mistake_is_named_with_its_place(read, lines, said):
 
 def test_a_budget_of_a_group(read):
     (found,) = read(f'[[alert]]\n{BUDGET}group = "quants"').watched
-    assert isinstance(found.rule, Budget)
-    assert (found.rule.whose, found.rule.of) == (Whose.GROUP, "quants")
+    assert isinstance(found.rule, AlertBudget)
+    assert (found.rule.whose, found.rule.of) == (AlertScope.GROUP, "quants")
 
 
 def test_a_price_of_a_pool_that_our_site_has_not_is_refused_at_the_start():

@@ -10,16 +10,16 @@ from support.processes import Visitor, wait_until
 
 from federation.messages.messages import Answer, Ask
 from gateway.alerts.watch import Watch
-from gateway.config.alerts import AlertsConfig, Pace, Watched
+from gateway.config.alerts import AlertPace, AlertsConfig, Watched
 from gateway.ledger.db.alerts.records import AlertRow
 from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.errors import StoreFailed
-from policies.costs.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
+from policies.costs.alerts import AlertBudget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
 
 pytestmark = pytest.mark.real
 
-PACE = Pace(interval_s=0.05, tries=3, retry_s=0.01, webhook_timeout_s=30.0)
-DESK = Budget("desk", 100, "USD")
+PACE = AlertPace(interval_s=0.05, tries=3, retry_s=0.01, webhook_timeout_s=30.0)
+DESK = AlertBudget("desk", 100, "USD")
 
 
 def config(*watched, pace=PACE):
@@ -91,7 +91,9 @@ def test_each_level_is_told_once_also_over_a_restart(make_inner, door):
 
 def test_what_fails_is_tried_again_and_said(make_inner, door):
     door.answers += [500, "hang-up"]
-    inner = make_inner(**config(Watched(Budget("desk", 100, "USD", levels=(50,)), (door.url,))))
+    inner = make_inner(
+        **config(Watched(AlertBudget("desk", 100, "USD", levels=(50,)), (door.url,)))
+    )
     spend(inner, 1, 60)
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
     assert len(door.bodies) == 3
@@ -102,7 +104,7 @@ def test_what_fails_is_tried_again_and_said(make_inner, door):
 
 def test_what_keeps_failing_is_given_up_and_nothing_else_suffers(make_inner, door, dead_url):
     broken = (sys.executable, "-c", "raise SystemExit(7)")
-    rule = Budget("desk", 100, "USD", levels=(50,))
+    rule = AlertBudget("desk", 100, "USD", levels=(50,))
     inner = make_inner(**config(Watched(rule, (dead_url, door.url), broken)))
     spend(inner, 1, 60)
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
@@ -115,7 +117,7 @@ def test_what_keeps_failing_is_given_up_and_nothing_else_suffers(make_inner, doo
 
 def test_a_gateway_that_dies_while_it_tells_tells_again(make_inner, door):
     door.answers.append("slow")
-    watched = Watched(Budget("desk", 100, "USD", levels=(50,)), (door.url,))
+    watched = Watched(AlertBudget("desk", 100, "USD", levels=(50,)), (door.url,))
     inner = make_inner(**config(watched))
     spend(inner, 1, 60)
     wait_until(lambda: door.bodies, "the first try")

@@ -1,17 +1,17 @@
 """Webhooks, against a real server."""
 
 import pytest
-from support.alerts import Door
+from support.alerts import WebhookServer
 from support.processes import make_certificate
 
 from gateway.alerts.actions import ActionFailed, Webhook, body_of
-from gateway.config.alerts import Pace
-from policies.costs.alerts import Budget, sample
+from gateway.config.alerts import AlertPace
+from policies.costs.alerts import AlertBudget, sample
 
 pytestmark = pytest.mark.real
 
-PACE = Pace(webhook_timeout_s=30.0)
-BODY = body_of(sample(Budget("desk", 10**9, "USD"), 1.0), "london\x1b", is_test=True)
+PACE = AlertPace(webhook_timeout_s=30.0)
+BODY = body_of(sample(AlertBudget("desk", 10**9, "USD"), 1.0), "london\x1b", is_test=True)
 
 
 async def test_the_body_is_posted_as_it_is_documented(door):
@@ -56,7 +56,7 @@ async def test_what_is_no_success_is_a_failure(door, answer, said, again):
 async def test_a_slow_answer_is_given_up(door):
     door.answers.append("slow")
     with pytest.raises(ActionFailed, match=r"timed out after 0\.5 s"):
-        await Webhook(door.url, Pace(webhook_timeout_s=0.5)).run(BODY)
+        await Webhook(door.url, AlertPace(webhook_timeout_s=0.5)).run(BODY)
 
 
 async def test_a_dead_address_is_a_failure_that_may_pass(dead_url):
@@ -75,12 +75,12 @@ async def test_an_address_that_cannot_be_used_is_given_up_at_once(url):
 
 async def test_a_certificate_is_believed_only_if_its_authority_is(tmp_path):
     both, alone = make_certificate(tmp_path)
-    door = Door(both)
+    door = WebhookServer(both)
     try:
         with pytest.raises(ActionFailed, match=r"unreachable .*CERTIFICATE"):
             await Webhook(door.url, PACE).run(BODY)
         assert door.bodies == []
-        await Webhook(door.url, Pace(ca_file=alone)).run(BODY)
+        await Webhook(door.url, AlertPace(ca_file=alone)).run(BODY)
         assert door.bodies == [BODY]
     finally:
         door.close()

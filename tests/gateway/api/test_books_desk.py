@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from federation.messages.contracts import Delivery
-from federation.messages.reconciliation import Entry, EntryState
+from federation.messages.reconciliation import BookEntry, EntryState
 from gateway.api import books_desk
 from gateway.api.books_desk import (
     DELIVERIES_SHOWN,
@@ -30,7 +30,7 @@ NOW_S = 1_793_700_000.0
 
 def entry(n, state):
     """A delivery that was made in second `n`."""
-    return Entry("c", "USD", Delivery(1, n, n + 1, 100, 7, 1000 * n), state)
+    return BookEntry("c", "USD", Delivery(1, n, n + 1, 100, 7, 1000 * n), state)
 
 
 class Books:

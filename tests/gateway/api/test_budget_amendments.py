@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gateway.api.budget_amendments import amend, amend_credit
-from gateway.scheduler.model.budget_accounts import Purses
-from policies.calendar.periods import Span
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 
 UNIT = 10**9
 OWN = Budget("b", read_party("ours"), "USD", 10 * UNIT, sites=frozenset({"paris"}))
@@ -42,7 +42,7 @@ def test_how_much_there_is_and_what_then_is_taken_in(budget, changes, told):
         ({"party": read_party("user:ann")}, "who"),
         ({"unit": "EUR"}, "amount, in another unit"),
         ({"unit": SLOT_TIME}, "amount, in another unit"),
-        ({"span": Span.DAY}, "period"),
+        ({"span": PeriodLength.DAY}, "period"),
         ({"span": None}, "period"),
         ({"zone": ZoneInfo("Europe/Paris")}, "zone"),
         ({"is_hard": False}, "hard"),
@@ -78,8 +78,8 @@ def test_credit_of_others_or_in_other_currencies_counts_after_a_restart(new):
 def test_purses_go_on_with_another_amount():
     now = {"paris": ((2 * UNIT, "USD"), (1, "EUR")), "*": ((3, "USD"),)}
     new = {"paris": ((9 * UNIT, "USD"), (1, "EUR")), "*": ((4, "USD"),)}
-    purses = Purses([OWN, OTHERS], now)
-    pay = [*purses.of(Whose("eve@paris", site="paris")), *purses.of(Whose("ann"))]
+    purses = BudgetAccounts([OWN, OTHERS], now)
+    pay = [*purses.of(Owner("eve@paris", site="paris")), *purses.of(Owner("ann"))]
     before = [purse.limit_nanos for purse in pay]
     for purse in purses:
         purse.spend(UNIT, 0.0)
@@ -93,4 +93,4 @@ def test_purses_go_on_with_another_amount():
     assert before == [2 * UNIT, 1, 10 * UNIT, 0]
     assert [purse.limit_nanos for purse in pay] == [9 * UNIT, 1, 30 * UNIT, 0]
     assert [purse.spent_nanos for purse in pay] == [UNIT] * 4
-    assert [purse.limit_nanos for purse in purses.of(Whose("eve@lyon", site="lyon"))] == [4]
+    assert [purse.limit_nanos for purse in purses.of(Owner("eve@lyon", site="lyon"))] == [4]

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.api import federation_desk
 from gateway.trust.rights import Asker
-from policies.parties import Whose
+from policies.parties import Owner
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ async def test_another_users_job_is_as_if_it_never_was():
         return query(*arguments)
 
     row = SimpleNamespace(state="done", user="ada", project="risk")
-    live = SimpleNamespace(whose=Whose("ada", project="risk"))
+    live = SimpleNamespace(whose=Owner("ada", project="risk"))
     site = SimpleNamespace(
         surroundings=SimpleNamespace(utc_s=lambda: 1.0, read=read),
         store=SimpleNamespace(jobs=SimpleNamespace(get=lambda name: row)),

@@ -18,7 +18,7 @@ from gateway.cli.operate import control
 from gateway.config.site import check, load
 from gateway.grids.kinds import Installed
 from policies.access.shares import FairShare
-from policies.parties import Kind
+from policies.parties import PartyKind
 
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()  # a Monday
 FILE = """\
@@ -105,7 +105,7 @@ def test_the_same_file_changes_nothing(running):
 def test_other_shares_are_taken_in(running):
     change = running("[site]", '[fair_share]\neach = "project"\n[site]')
     assert (change.shares, change.later) == (True, [])
-    assert change.config.fair_share == FairShare(each=Kind.PROJECT)
+    assert change.config.fair_share == FairShare(each=PartyKind.PROJECT)
 
 
 @pytest.mark.parametrize(

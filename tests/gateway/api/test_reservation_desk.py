@@ -11,8 +11,8 @@ from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.trust.rights import Asker, asker_of, right_to
-from policies.access.entitlements import Entitlements, Rule
-from policies.parties import Whose, read_party
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.parties import Owner, read_party
 from policies.reservations.reservations import CantReserve
 from policies.tariffs import Tariff
 from simulations.world.memory.disk import Disk
@@ -24,7 +24,7 @@ WISH = {"slots": 1, "lasts_s": 60.0, "sites": ["paris"]}
 
 async def test_who_may_use_no_other_site_reserves_at_none():
     broker = Broker({"fast": Tariff(10**9, "USD", "1")})
-    rule = Rule(True, (read_party("user:ann"),), frozenset({"fast"}))
+    rule = EntitlementRule(True, (read_party("user:ann"),), frozenset({"fast"}))
     known = events.EntitlementsKnown(Entitlements((rule,)), {"fast": frozenset()})
     broker.handle(known, NOON)
     site = SimpleNamespace(
@@ -69,7 +69,7 @@ async def test_who_has_few_reservations_among_many_of_others_is_shown_them_all(m
 
 async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_another():
     mine = SimpleNamespace(
-        by=Whose("ann", project="risk"), who=read_party("user:ann"), left_at_s=None, state="open"
+        by=Owner("ann", project="risk"), who=read_party("user:ann"), left_at_s=None, state="open"
     )
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
@@ -88,7 +88,7 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
 
 async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
     """Neither to cancel what another user reserved, nor to reserve for another user."""
-    bobs = SimpleNamespace(by=Whose("bob"), who=read_party("user:bob"), left_at_s=NOON)
+    bobs = SimpleNamespace(by=Owner("bob"), who=read_party("user:bob"), left_at_s=NOON)
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
         surroundings=SimpleNamespace(utc_s=lambda: NOON),

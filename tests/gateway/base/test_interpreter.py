@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.members import Member
+from support.members import MemberSite
 from support.processes import wait_until
 
 import gateway
 from gateway.base.interpreter import run_code, run_module
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.grids.contract import Launch, Shape
 from gateway.worker.isolation import packages, sandbox
 from gateway.worker.isolation.launch import bare
@@ -37,7 +37,7 @@ def test_the_working_folder_is_not_in_the_way():
 
 
 def test_whatever_we_start_is_started_so():
-    rules, place = Rules(), Path("/p")
+    rules, place = EnvironmentRules(), Path("/p")
     launch = Launch("l", "p", "m", "ipc:///a", {}, place, print)
     shut_in = sandbox.shell(place, [], network="none", tmp_bytes=1)
     for command in (
@@ -123,7 +123,7 @@ def test_a_worker_starts_again_beside_what_a_task_wrote(tmp_path, monkeypatch, p
     """Also where $PYTHONPATH has an empty entry, which means the working folder."""
     monkeypatch.setenv("PYTHONPATH", path)
     own = '[pool.environments]\nsandbox = "auto"\n'
-    member = Member(tmp_path, "london", 1, "0.04 USD", own)
+    member = MemberSite(tmp_path, "london", 1, "0.04 USD", own)
     ran = tmp_path / "ran"
     try:
         wait_until(lambda: "works for site" in member.gateway.text(), "a worker")

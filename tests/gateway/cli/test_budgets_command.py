@@ -4,7 +4,7 @@ import pytest
 
 from gateway.api import budget_views
 from gateway.cli.inspect.budgets import _row
-from policies.costs.budgets import Budget, Purse
+from policies.costs.budgets import Budget, BudgetAccount
 from policies.parties import read_party
 
 UNIT = 10**9
@@ -12,7 +12,7 @@ OWNED = {"owner": "london"}
 
 
 def purse(spent=0, held=0, **changes):
-    made = Purse(Budget("b", read_party("ours"), "USD", 10 * UNIT, **changes), 1e9)
+    made = BudgetAccount(Budget("b", read_party("ours"), "USD", 10 * UNIT, **changes), 1e9)
     made.spent_nanos, made.held_nanos = spent * UNIT, held * UNIT
     return made
 

@@ -14,7 +14,7 @@ from gateway.config.site import check, load
 from gateway.trust import book_file
 from gateway.trust.permissions import Verb, forbid, permit
 from gateway.trust.registry import TRUST_FILE
-from policies.access.entitlements import Rule
+from policies.access.entitlements import EntitlementRule
 from policies.parties import read_party
 
 FILE = """\
@@ -84,7 +84,7 @@ def test_rules_are_read_whole(path):
     assert [rules.place(each) for each in rules.rules] == [
         f"site.toml:{line}" for line in (7, 17, 21)
     ]
-    assert rules.rules[0] == Rule(
+    assert rules.rules[0] == EntitlementRule(
         True,
         (read_party("group:quants"),),
         frozenset({"fast", "elsewhere"}),

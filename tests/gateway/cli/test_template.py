@@ -7,13 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.config.alerts import Pace
+from gateway.config.alerts import AlertPace
 from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.config.federation import FederationConfig
 from gateway.config.site import _LIMITS, ConfigError, check, load
 from gateway.grids.kinds import Installed
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 
 # What follows stands for nothing by default.
 EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share|reservations)\]")
@@ -82,9 +82,9 @@ def test_every_key_of_other_tables_is_there(written, tmp_path, table):
         ("limits", set(_LIMITS)),
         ("federation", {each.name for each in fields(FederationConfig)}),
         ("contracts", {each.name for each in fields(DealRules)} - {"grace_s"}),
-        ("placement", {each.name for each in fields(House)}),
+        ("placement", {each.name for each in fields(Preferences)}),
         ("books", {each.name for each in fields(BookRules)} - {"day_ms"}),
-        ("alerts", {each.name for each in fields(Pace)}),
+        ("alerts", {each.name for each in fields(AlertPace)}),
     ],
 )
 def test_every_knob_is_there(written, section, names):

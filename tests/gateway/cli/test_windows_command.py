@@ -10,7 +10,7 @@ from gateway.base.values import ConfigError
 from gateway.cli.main import cli
 from gateway.config.site import load
 from policies.access.claims import Amount, Claim, Claims
-from policies.parties import OTHERS, Whose, read_party
+from policies.parties import OTHERS, Owner, read_party
 
 FILE = """\
 [site]
@@ -94,7 +94,7 @@ def test_a_file_is_read(write):
     assert (run.drain_lead_s, run.grace_s, run.preempts, run.place) == (600, 30, True, "line 12: ")
     assert (month_end.price_factor, month_end.preempts) == (1_500_000, False)
     assert (batch.when.fields, batch.when.lasts_s) == ("0 2 * * sat", 14_400)
-    assert run.claims.levels(10)[run.claims.of(Whose("b@x", site="x"))].most == 0
+    assert run.claims.levels(10)[run.claims.of(Owner("b@x", site="x"))].most == 0
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from gateway.config.budgets import (
 )
 from gateway.config.federation import FederationConfig
 from gateway.config.site import ConfigError, SiteConfig, check, load
-from policies.calendar.periods import Span
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
-from policies.parties import OURS, Kind, Party
+from policies.parties import OURS, Party, PartyKind
 
 UNIT = 10**9
 
@@ -29,7 +29,7 @@ def read(text):
 def test_a_budget_has_defaults_for_all_but_its_name_and_its_amount():
     (found,) = read('name = "b"\namount = "10 USD"')
     assert found == Budget("b", OURS, "USD", 10 * UNIT)
-    assert (found.span, found.zone.key, found.is_hard) == (Span.MONTH, "UTC", True)
+    assert (found.span, found.zone.key, found.is_hard) == (PeriodLength.MONTH, "UTC", True)
     assert (found.running, found.waiting) == (Running.FINISH, Waiting.WAIT)
     assert (found.factor, found.unknown_s, found.slice_s, found.owner) == (2.0, 60.0, 300.0, "")
 
@@ -51,7 +51,7 @@ def test_every_key_is_read():
         """
     )
     assert found == Budget(
-        "b", Party(Kind.USER, "ada"), SLOT_TIME, 5_400 * UNIT, None, ZoneInfo("Europe/London"),
+        "b", Party(PartyKind.USER, "ada"), SLOT_TIME, 5_400 * UNIT, None, ZoneInfo("Europe/London"),
         True, Running.STOP, Waiting.END, 3, 5, "", frozenset({"paris", "lyon"}), 20,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from gateway.base.values import ConfigError
 from gateway.config.site import PoolConfig, SiteConfig, load, with_local
 from policies.access.shares import FairShare, Share
 from policies.disclosure import Disclosure
-from policies.parties import Kind, Party
+from policies.parties import Party, PartyKind
 
 
 @pytest.fixture
@@ -191,10 +191,10 @@ each = "user"
 
 def test_shares_are_read(write):
     found = load(write(FAIR)).fair_share
-    risk = Share("risk", 1, "trading", Party(Kind.PROJECT, "risk"), Kind.USER)
-    assert found == FairShare(129_600.0, 5_400.0, Kind.PROJECT, (Share("trading", 3), risk))
+    risk = Share("risk", 1, "trading", Party(PartyKind.PROJECT, "risk"), PartyKind.USER)
+    assert found == FairShare(129_600.0, 5_400.0, PartyKind.PROJECT, (Share("trading", 3), risk))
     assert load(write("")).fair_share is None
-    assert load(write('[fair_share]\neach = "user"\n')).fair_share == FairShare(each=Kind.USER)
+    assert load(write('[fair_share]\neach = "user"\n')).fair_share == FairShare(each=PartyKind.USER)
 
 
 RISK = '[[fair_share.share]]\nname = "risk"\n'

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.base.values import ConfigError
-from gateway.config.environments import Confines, Rules
+from gateway.config.environments import Confines, EnvironmentRules
 from gateway.config.site import check, load
 from gateway.grids.kinds import Installed
 
@@ -29,9 +29,9 @@ def test_limits_cores_and_gpus_are_read(read):
     assert pool.gpus_given == ("a", "b")
     assert read(HEAD).confines == Confines()
     assert read(HEAD).environments is None
-    assert read(f'{HEAD}[pool.environments]\nsandbox = "bubblewrap"\n').environments == Rules(
-        sandbox="bubblewrap"
-    )
+    assert read(
+        f'{HEAD}[pool.environments]\nsandbox = "bubblewrap"\n'
+    ).environments == EnvironmentRules(sandbox="bubblewrap")
 
 
 @pytest.mark.parametrize(

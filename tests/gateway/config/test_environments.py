@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.base.values import KnobError
-from gateway.config.environments import RISK, Rules, read_rules, rules_from_json
+from gateway.config.environments import RISK, EnvironmentRules, read_rules, rules_from_json
 
 GOOD = {
     "images": ["localhost/quant:*"],
@@ -30,10 +30,10 @@ ACCEPTED = {"sandbox": "none", "accept_risk": RISK}
 
 def test_all_that_can_be_said_is_read_and_reaches_the_agent():
     rules = read_rules(GOOD)
-    assert {*GOOD, *ACCEPTED} == set(Rules.__slots__)
+    assert {*GOOD, *ACCEPTED} == set(EnvironmentRules.__slots__)
     assert rules.images == ("localhost/quant:*",)
     assert rules_from_json(rules.to_json()) == rules
-    assert read_rules({}) == Rules(sandbox="auto")
+    assert read_rules({}) == EnvironmentRules(sandbox="auto")
     accepted = read_rules(ACCEPTED)
     assert rules_from_json(accepted.to_json()) == accepted
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.base.values import KnobError
-from gateway.config.scale import Scale, read_scale
-from policies.placement.autoscaling import Rules
+from gateway.config.scale import ScaleConfig, read_scale
+from policies.placement.autoscaling import ScalingRules
 
 
 def test_all_keys():
@@ -31,15 +31,15 @@ def test_all_keys():
             "dry_run": True,
         }
     )
-    rules = Rules(400, 4, 4, 0.2, 120.0, 3600.0, 50, 60, 40 * 10**9)
-    assert found == Scale(
+    rules = ScalingRules(400, 4, 4, 0.2, 120.0, 3600.0, 50, 60, 40 * 10**9)
+    assert found == ScaleConfig(
         *(rules, 45.0, 8 * 3600.0, "tls+tcp://gw.example:7461", 600.0, 10.0),
         *("3.12", "t", "c", "USD", True, 1.2),
     )
 
 
 def test_defaults():
-    assert read_scale({"max": 10}) == Scale(Rules(10))
+    assert read_scale({"max": 10}) == ScaleConfig(ScalingRules(10))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.base.values import ConfigError
 from gateway.config.site import load
-from policies.calendar.weeks import Span
+from policies.calendar.weeks import WeekSpan
 from policies.costs.pricelist import Adjustment, Band, Tier
 from policies.costs.spot import Spot
 from policies.tariffs import MILLION, Extras, Surcharge
@@ -43,8 +43,10 @@ def test_all_of_it_is_read(read):
     assert (prices.price_nanos, prices.currency, prices.version) == (40_000_000, "USD", "2026-q4")
     assert prices.zone.key == "Europe/London"
     assert prices.bands == (
-        Band("night", Span(79_200, 21_630, frozenset(range(5))), Adjustment(factor=MILLION // 2)),
-        Band("weekend", Span(23_400, 86_400, frozenset({5, 6})), Adjustment(20_000_000)),
+        Band(
+            "night", WeekSpan(79_200, 21_630, frozenset(range(5))), Adjustment(factor=MILLION // 2)
+        ),
+        Band("weekend", WeekSpan(23_400, 86_400, frozenset({5, 6})), Adjustment(20_000_000)),
     )
     surcharges = {"gpu": Surcharge(1_200_000_000), "nvme": Surcharge(0, 1_100_000)}
     assert prices.extras == Extras(400_000, surcharges, 100_000, 100_000_000)

@@ -11,13 +11,13 @@ from federation.messages import deals
 from federation.messages.adverts import Outlook
 from gateway.api.federation_views import explain_job
 from gateway.scheduler.model import events
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.costs.carbon import Emissions, Intensity, Machine
-from policies.placement.asks import CHEAPEST, GREENEST, House, Wishes
+from policies.placement.asks import CHEAPEST, GREENEST, Preferences, Wishes
 
 FUNCTION = b"f" * 32
 STEP_S = 5.0
-HOUSE = House(defer_margin_s=2.0)
+HOUSE = Preferences(defer_margin_s=2.0)
 
 
 def may_wait(for_s=60.0, objective=GREENEST, **changes):
@@ -160,7 +160,7 @@ def test_what_was_announced_is_planned_for_before_it_comes(town):
 
 def test_waiting_jobs_do_not_keep_others_out(town):
     london = town.sites["london"]
-    london.broker.limits = Limits(kept_bytes_max=100)
+    london.broker.limits = ClientLimits(kept_bytes_max=100)
     london.submit(8, "small", detached=True, wishes=may_wait())
     assert not begun(london)
     london.do(events.ClientJoined(2, "bob"))

@@ -15,7 +15,7 @@ from federation.messages.wire import pack, unpack
 from gateway.api.views import live_job
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import SendFunction, Side
+from gateway.scheduler.model.effects import PeerSide, SendFunction
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -36,14 +36,14 @@ def forwarded(town, tasks=400, **changes):
 def as_buyer(town, message):
     """London says this to Paris, whatever its gateway would say."""
     paris = town.sites["paris"]
-    paris.kernel.hear("london", Side.BUYER, message, town.now_s, UTC_S + town.now_s)
+    paris.kernel.hear("london", PeerSide.BUYER, message, town.now_s, UTC_S + town.now_s)
     paris.do()
 
 
 def as_seller(town, message, site="paris"):
     """A site says this to London."""
     london = town.sites["london"]
-    london.kernel.hear(site, Side.SELLER, message, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear(site, PeerSide.SELLER, message, town.now_s, UTC_S + town.now_s)
     london.do()
 
 
@@ -150,8 +150,8 @@ def test_what_a_seller_says_that_it_has_not_it_can_t_deliver_in_the_same_breath(
     forward = forwarded(town)
     london.exchange.unreachable("paris", UTC_S)
     now = town.now_s, UTC_S + town.now_s
-    london.kernel.hear("paris", Side.SELLER, deals.Holding(forward.contract, []), *now)
-    london.kernel.hear("paris", Side.SELLER, delivery(forward), *now)
+    london.kernel.hear("paris", PeerSide.SELLER, deals.Holding(forward.contract, []), *now)
+    london.kernel.hear("paris", PeerSide.SELLER, delivery(forward), *now)
     london.do()
     assert not london.postings("buy")
 

@@ -7,11 +7,11 @@ from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, s
 
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from gateway.contracts.selling.unsettled import POSTING_BYTES
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -32,7 +32,7 @@ def deliver(town, most=MESSAGES_MAX):
             site.do(event)
         if town.mail:
             sender, receiver, side, _, message = town.mail.popleft()
-            there = Side.BUYER if side is Side.SELLER else Side.SELLER
+            there = PeerSide.BUYER if side is PeerSide.SELLER else PeerSide.SELLER
             site = town.sites[receiver]
             site.kernel.hear(sender, there, message, town.now_s, UTC_S + town.now_s)
             site.do()
@@ -101,7 +101,7 @@ def test_many_forwards_are_given_back_when_a_grant_ends(town):
     epochs = [9_000_000_000 + at for at in range(300)]
     for at, epoch in enumerate(epochs):
         forward = deals.Forward(purchase.contract, epoch, 1000 + at, [b""])
-        paris.kernel.hear("london", Side.BUYER, forward, town.now_s, UTC_S)
+        paris.kernel.hear("london", PeerSide.BUYER, forward, town.now_s, UTC_S)
     paris.do()
     town.said.clear()
     paris.kernel.tick(town.now_s, UTC_S + 100_000)
@@ -216,7 +216,7 @@ def test_closed_before_it_was_committed_to_is_against_the_rules(town):
     [purchase] = london.exchange.purchases.purchases.values()
     closed = deals.Closed(purchase.contract)
     with pytest.raises(ProtocolError, match="before the commit"):
-        london.kernel.hear("paris", Side.SELLER, closed, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, closed, town.now_s, UTC_S)
 
 
 def test_a_lapsed_contract_that_is_declined_is_booked_as_lapsed(town):
@@ -227,9 +227,9 @@ def test_a_lapsed_contract_that_is_declined_is_booked_as_lapsed(town):
     apart = frozenset(("london", "paris"))
     town.cut.add(apart)
     town.pass_time(10.0)
-    assert purchase.phase is Phase.LAPSED
+    assert purchase.phase is ContractPhase.LAPSED
     decline = deals.Decline(purchase.contract, "job-not-found", "the contract does not exist")
-    london.kernel.hear("paris", Side.SELLER, decline, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", PeerSide.SELLER, decline, town.now_s, UTC_S + town.now_s)
     town.pass_time(30.0)
     ended = [
         each.state
@@ -262,7 +262,7 @@ def test_nobody_answers_for_another_buyers_renewals(town):
             site.do()
         for stamp in range(1, 30):  # between the question and its answer
             granted = deals.Granted(stamp, [])
-            paris.kernel.hear("berlin", Side.BUYER, granted, town.now_s, UTC_S + town.now_s)
+            paris.kernel.hear("berlin", PeerSide.BUYER, granted, town.now_s, UTC_S + town.now_s)
         town.deliver()
     assert town.now_s > 1.5 * RULES.lease_s
     assert paris.exchange.sales.sales["london", contract].is_live
@@ -307,7 +307,7 @@ def test_what_is_never_settled_counts_after_its_contract_has_lapsed_and_after_a_
     assert pending > 10
     for purchase in live(london):
         abandon = deals.Abandon(purchase.contract)
-        paris.kernel.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
+        paris.kernel.hear("london", PeerSide.BUYER, abandon, town.now_s, UTC_S + town.now_s)
     paris.do()
     assert unsettled._held["london"] == pending * POSTING_BYTES
     paris.workers = 0

@@ -7,13 +7,13 @@ from federation.messages import deals
 from federation.messages.messages import RejectJob
 from federation.reasons import Reason
 from gateway.scheduler.model import events
-from policies.access.entitlements import Entitlements, Rule
+from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.parties import read_party
 from policies.placement.asks import Wishes
 
 
 def rule(who, *, allows=True, pools="", **limits):
-    return Rule(allows, (read_party(who),), frozenset(pools.split()), **limits)
+    return EntitlementRule(allows, (read_party(who),), frozenset(pools.split()), **limits)
 
 
 def entitle(site, *rules):

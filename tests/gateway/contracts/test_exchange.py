@@ -17,12 +17,12 @@ from gateway.api.federation_views import explain_job
 from gateway.contracts.buying.site_backoff import SILENT_MAX_S
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from policies.access.claims import NOTHING, Claim, Claims
-from policies.access.windows import Rules, Span
+from policies.access.windows import PoolRules, WindowSpan
 from policies.parties import OTHERS, OURS, read_party
-from policies.placement.asks import FASTEST, House, WhenClosed, Wishes
-from policies.placement.brokering import Rest
+from policies.placement.asks import FASTEST, Preferences, WhenClosed, Wishes
+from policies.placement.brokering import BackoffEnd
 from policies.placement.market import EMPTY_S
 from policies.tariffs import Tariff
 
@@ -137,10 +137,10 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
     opens_s = UTC_S + 5.0
     nobody, everybody = Claims((Claim(OTHERS, borrows=NOTHING),)), Claims()
     closed, opened = (
-        Span(UTC_S, opens_s, None, nobody),
-        Span(opens_s, UTC_S + 86_400.0, None, everybody),
+        WindowSpan(UTC_S, opens_s, None, nobody),
+        WindowSpan(opens_s, UTC_S + 86_400.0, None, everybody),
     )
-    paris.do(events.RulesTurned({"local": Rules((closed, opened), UTC_S)}))
+    paris.do(events.RulesTurned({"local": PoolRules((closed, opened), UTC_S)}))
     town.show()
     london.broker.durations.learn(spec().function, 100, 100 * 10**6)
     london.submit(20, wishes=Wishes(when_closed=when_closed))
@@ -156,7 +156,7 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
         assert [(each["site"], each["opens_s"]) for each in found["shares"]] == [("paris", opens_s)]
         assert found["when_closed"] == "wait"
     town.pass_time(1.5)
-    paris.do(events.RulesTurned({"local": Rules((opened,), UTC_S)}))
+    paris.do(events.RulesTurned({"local": PoolRules((opened,), UTC_S)}))
     town.show()
     town.run(finished(town, 20))
     used = [each for each in london.books if isinstance(each, records.UsageRecord)]
@@ -166,8 +166,8 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
 def test_what_a_job_would_find_at_home_depends_on_whose_it_is(town):
     london = town.sites["london"]
     claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
-    span = Span(UTC_S, UTC_S + 86_400.0, None, claims)
-    london.do(events.RulesTurned({"local": Rules((span,), UTC_S)}))
+    span = WindowSpan(UTC_S, UTC_S + 86_400.0, None, claims)
+    london.do(events.RulesTurned({"local": PoolRules((span,), UTC_S)}))
     at_home = frozenset({"london"})
     for project, goes in (("risk", True), ("desk", False)):
         asked = spec(project=project, wishes=Wishes(allowed_sites=at_home))
@@ -262,7 +262,7 @@ def test_a_delivery_under_an_old_epoch_does_not_count(town):
     town.run(lambda: len(london.answers()) > 100)
     first = next(m for _, _, m in town.said if isinstance(m, deals.Deliver))
     again = len(london.answers())
-    london.kernel.hear("paris", Side.SELLER, first, town.now_s, 1.0)
+    london.kernel.hear("paris", PeerSide.SELLER, first, town.now_s, 1.0)
     london.do()
     assert len(london.answers()) == again
 
@@ -276,7 +276,7 @@ def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
         forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6, 0, []
     )
     with pytest.raises(ProtocolError, match="costs more"):
-        london.kernel.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
+        london.kernel.hear("paris", PeerSide.SELLER, dear, town.now_s, 1.0)
 
 
 def test_a_cancelled_job_is_taken_back_from_the_seller(town):
@@ -314,7 +314,7 @@ def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_
     workers, currency
 ):
     town = Town()
-    town.house = House(rates={"EUR": 1.1, "GBP": 1.3})
+    town.house = Preferences(rates={"EUR": 1.1, "GBP": 1.3})
     london, paris = town.build("london", DEAR, workers), town.build("paris", CHEAP, 0)
     paris.broker.tariffs["local"] = Tariff(CHEAP, "EUR", "test")
     paris.join(4)
@@ -340,8 +340,8 @@ def test_slots_that_are_held_are_let_go_when_nobody_commits(town):
     paris = town.sites["paris"]
     ask = next_question(town)
     town.cut.add(frozenset(("london", "paris")))
-    paris.kernel.hear("london", Side.BUYER, ask, town.now_s, 1.0)
-    paris.kernel.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    paris.kernel.hear("london", PeerSide.BUYER, ask, town.now_s, 1.0)
+    paris.kernel.hear("london", PeerSide.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
     assert paris.exchange.offering.held_slots("local") > 0
     town.pass_time(RULES.hold_s + 0.1)
     assert paris.exchange.offering.held_slots("local") == 0
@@ -356,11 +356,11 @@ def next_question(town):
 def test_a_commit_at_other_terms_than_quoted_is_refused(town):
     paris = town.sites["paris"]
     ask = next_question(town)
-    paris.kernel.hear("london", Side.BUYER, ask, town.now_s, 1.0)
-    paris.kernel.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    paris.kernel.hear("london", PeerSide.BUYER, ask, town.now_s, 1.0)
+    paris.kernel.hear("london", PeerSide.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
     commit = deals.Commit(ask.contract, "local", CHEAP - 1, "USD", RULES.lease_s)
     with pytest.raises(ProtocolError, match="differ from the quote"):
-        paris.kernel.hear("london", Side.BUYER, commit, town.now_s, 1.0)
+        paris.kernel.hear("london", PeerSide.BUYER, commit, town.now_s, 1.0)
 
 
 def test_a_restarted_seller_gives_the_tasks_back(town):
@@ -468,7 +468,7 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
     lost = restart_while_deliveries_are_under_way(town)
     london, paris = town.sites["london"], town.sites["paris"]
     bill = deals.Bill(lost[0].contract, [m.delivery.row for m in lost])
-    london.kernel.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
+    london.kernel.hear("paris", PeerSide.SELLER, bill, town.now_s, UTC_S)
     london.do()
     assert not [m for *_, m in town.said if isinstance(m, deals.Settle)]
     paris.exchange.sales.buyer_came("london")
@@ -485,7 +485,7 @@ def test_nor_when_the_session_is_lost_between_what_it_holds_and_what_it_delivers
     contract = lost[0].contract
     [sale] = [each for each in paris.exchange.sales.sales.values() if each.contract == contract]
     for message in (sale.holding(), deals.Bill(contract, [m.delivery.row for m in lost])):
-        london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, UTC_S)
         london.do()
     assert not [row for *_, m in town.said if isinstance(m, deals.Settle) for row in m.verdicts
                 if not row[2]]  # fmt: skip
@@ -594,7 +594,7 @@ def test_what_a_seller_says_that_it_holds_is_planned_for_once_however_often_it_s
             deals.GivenBack(purchase.contract, 1, []),
             deals.Holding("nobody-1-1", []),
         ):
-            london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+            london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, UTC_S)
     assert not settled
     london.do()
     assert settled
@@ -745,7 +745,7 @@ def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
     ask = next_question(town)
     town.cut.add(frozenset(("london", "paris")))
     looped = replace(ask, contract="london-9-1", path=["paris", "london"])
-    paris.kernel.hear("london", Side.BUYER, looped, town.now_s, 1.0)
+    paris.kernel.hear("london", PeerSide.BUYER, looped, town.now_s, 1.0)
     paris.do()
     assert not paris.exchange.sales.sales
 
@@ -754,7 +754,7 @@ def test_a_buyer_may_not_pretend_that_a_job_is_somebody_elses(town):
     ask = next_question(town)
     with pytest.raises(ProtocolError, match="path"):
         town.sites["paris"].kernel.hear(
-            "london", Side.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
+            "london", PeerSide.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
         )
 
 
@@ -793,7 +793,7 @@ def test_a_forward_that_was_lost_with_its_session_is_sent_again(town):
     paris.work(500)
     while town.mail and not any(isinstance(each[-1], deals.Forward) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
-        theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+        theirs = PeerSide.BUYER if side is PeerSide.SELLER else PeerSide.SELLER
         town.sites[receiver].kernel.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     assert town.mail
@@ -813,12 +813,12 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     london.submit(100)
     while not any(isinstance(each[-1], deals.Held) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
-        theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+        theirs = PeerSide.BUYER if side is PeerSide.SELLER else PeerSide.SELLER
         town.sites[receiver].kernel.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     held = town.mail.popleft()
     town.cut.add(frozenset(("london", "paris")))  # the commit is lost
-    london.kernel.hear("paris", Side.SELLER, held[-1], town.now_s, town.now_s)
+    london.kernel.hear("paris", PeerSide.SELLER, held[-1], town.now_s, town.now_s)
     london.do()
     [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
     town.run(finished(town, 100))
@@ -1024,7 +1024,7 @@ def test_a_quote_of_a_slot_that_is_free_begins_at_once_whatever_the_others_do(to
         london.submit(tasks, f"j{tasks}", wishes=Wishes(allowed_sites=frozenset({"paris"})))
     asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
     for ask in asked:
-        paris.kernel.hear("london", Side.BUYER, ask, 0.0, UTC_S)
+        paris.kernel.hear("london", PeerSide.BUYER, ask, 0.0, UTC_S)
         paris.do()
     quotes = [m for *_, m in town.said if isinstance(m, deals.Quote)]
     assert [each.tasks for each in quotes] == [1, 2]
@@ -1051,7 +1051,7 @@ def test_tasks_of_no_length_are_not_quoted(town, task_s):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(1, wishes=Wishes(allowed_sites=frozenset({"paris"})))
     [ask] = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
-    paris.kernel.hear("london", Side.BUYER, replace(ask, task_s=task_s), 0.0, UTC_S)
+    paris.kernel.hear("london", PeerSide.BUYER, replace(ask, task_s=task_s), 0.0, UTC_S)
     paris.do()
     _, _, told = town.said[-1]
     assert (type(told), told.code) == (deals.Decline, Reason.BAD_REQUEST)
@@ -1144,7 +1144,7 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     london = town.sites["london"]
     london.submit(8, "first")
     town.run(finished(town, 8), task_s=0.1)
-    london.exchange.purchases.resting.sites["paris"] = Rest(UTC_S + 10**6)
+    london.exchange.purchases.resting.sites["paris"] = BackoffEnd(UTC_S + 10**6)
     london.submit(40, "second", max_cost_nanos=100, currency="USD")
     town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
     assert dropped(town)["budget"] >= 36
@@ -1350,7 +1350,7 @@ def test_a_quote_that_makes_no_sense_breaks_the_protocol_and_nothing_else(town, 
         deals.Quote(ask.contract, pool, 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0, 5.0), **changes
     )
     with pytest.raises(ProtocolError):
-        london.kernel.hear("paris", Side.SELLER, quote, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, quote, town.now_s, UTC_S)
 
 
 @pytest.mark.parametrize("contract", ["paris-1-1", "london-1", "x", "london-1-1-1"])
@@ -1358,7 +1358,9 @@ def test_a_contract_that_is_not_named_after_its_buyer_is_refused(town, contract)
     ask = next_question(town)
     paris = town.sites["paris"]
     with pytest.raises(ProtocolError, match="does not begin with its buyer"):
-        paris.kernel.hear("london", Side.BUYER, replace(ask, contract=contract), town.now_s, UTC_S)
+        paris.kernel.hear(
+            "london", PeerSide.BUYER, replace(ask, contract=contract), town.now_s, UTC_S
+        )
 
 
 def test_a_name_of_a_contract_is_good_once(town):
@@ -1369,7 +1371,7 @@ def test_a_name_of_a_contract_is_good_once(town):
     assert not paris.exchange.sales.sales
     ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
     with pytest.raises(ProtocolError, match="used before"):
-        paris.kernel.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+        paris.kernel.hear("london", PeerSide.BUYER, ask, town.now_s, UTC_S)
 
 
 def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
@@ -1383,7 +1385,7 @@ def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
         deals.Deliver(forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0,
                       0, 0, int(UTC_S * 1000), []),
     ):  # fmt: skip
-        london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, UTC_S)
     london.do()
     assert london.postings("buy") == {}
     assert london.answers() == {}
@@ -1446,7 +1448,7 @@ def test_no_task_took_longer_than_since_it_was_forwarded(town):
         [],
     )
     with pytest.raises(ProtocolError, match="more time than has passed"):
-        london.kernel.hear("paris", Side.SELLER, deliver, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, deliver, town.now_s, UTC_S)
     london.do()
     assert london.broker.durations.of(forward_function(london)) is None
 

@@ -14,7 +14,7 @@ from federation.messages.wire import pack, unpack
 from gateway.api import views
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.tasks.outcomes import footprint_of
 from policies.costs.carbon import (
     NOTHING_KNOWN,
@@ -221,11 +221,11 @@ def test_a_footprint_that_can_not_be_is_refused_and_nothing_is_booked(town, lie,
     assert message.carbon_ng > 0
     with pytest.raises(ProtocolError, match=why):
         london.kernel.hear(
-            "paris", Side.SELLER, replace(message, **lie), town.now_s, UTC_S + town.now_s
+            "paris", PeerSide.SELLER, replace(message, **lie), town.now_s, UTC_S + town.now_s
         )
     london.do()
     assert used(london) == []
-    london.kernel.hear("paris", Side.SELLER, message, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, UTC_S + town.now_s)
     london.do()
     assert {each.carbon_source for each in used(london)} == {"paris says: series FR.csv"}
 

@@ -10,7 +10,7 @@ from federation.messages import deals
 from federation.reasons import Reason
 from gateway.config.pools import PoolFacts
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from policies.placement.asks import Wishes
 
 
@@ -48,7 +48,7 @@ def answer(town, ask, utc_s=UTC_S):
     """What paris says to it."""
     town.sites["paris"].exchange.sales.names._contracts.clear()  # as if it was never asked
     before = len(town.said)
-    town.sites["paris"].kernel.hear("london", Side.BUYER, ask, town.now_s, utc_s)
+    town.sites["paris"].kernel.hear("london", PeerSide.BUYER, ask, town.now_s, utc_s)
     town.sites["paris"].do()
     [(_, _, message)] = town.said[before:]
     return message
@@ -102,7 +102,7 @@ def test_a_grant_for_another_site_is_refused(town):
     town.build("lyon", CHEAP, 4)
     ask = question(town)
     lyon = town.sites["lyon"]
-    lyon.kernel.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+    lyon.kernel.hear("london", PeerSide.BUYER, ask, town.now_s, UTC_S)
     lyon.do()
     assert [each.code for each in said(town, deals.Decline, "lyon")] == ["wrong-destination"]
 
@@ -173,7 +173,7 @@ def test_a_delivery_beyond_the_grant_is_refused(town):
         *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 10**13, 0, 0, 6, 0, [])
     )
     with pytest.raises(ProtocolError, match="more than the grant allows"):
-        london.kernel.hear("paris", Side.SELLER, dear, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, dear, town.now_s, UTC_S)
 
 
 def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_another(town):
@@ -276,4 +276,4 @@ def test_a_way_that_results_can_not_have_come_is_refused(town, sites):
         )
     )
     with pytest.raises(ProtocolError, match="path of the results"):
-        london.kernel.hear("paris", Side.SELLER, posing, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, posing, town.now_s, UTC_S)

@@ -7,15 +7,15 @@ from support.pure.town import CHEAP, DEAR, UTC_S, Town
 
 from federation.messages import deals
 from federation.reasons import Reason
-from gateway.grids.scaling.demand import Shape, demand
+from gateway.grids.scaling.demand import PilotShape, demand
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from policies.access.claims import WHOLE, Amount, Claim, Claims
-from policies.access.windows import Rules, Span
+from policies.access.windows import PoolRules, WindowSpan
 from policies.parties import OTHERS, OURS
 from policies.placement.asks import CHEAPEST, FASTEST, Wishes
-from policies.placement.autoscaling import Growth
-from policies.placement.placement import Offer
+from policies.placement.autoscaling import PoolGrowth
+from policies.placement.placement import CapacityOffer
 
 START_S = 60.0
 
@@ -25,7 +25,7 @@ def make_town(warm, growth):
     town = Town()
     town.build("london", DEAR, 1)
     paris = town.build("paris", CHEAP, warm)
-    paris.broker.offers["pool local"] = Offer("pool local", "local", {}, "3.11", "USD")
+    paris.broker.offers["pool local"] = CapacityOffer("pool local", "local", {}, "3.11", "USD")
     paris.do(events.PoolGrows("local", growth))
     town.show()
     return town
@@ -36,7 +36,7 @@ def answered(town, job, tasks):
     wishes = Wishes(allowed_sites=frozenset({"paris"}))
     town.sites["london"].submit(tasks, job, task_s=10.0, wishes=wishes)
     asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
-    town.sites["paris"].kernel.hear("london", Side.BUYER, asked[-1], town.now_s, UTC_S)
+    town.sites["paris"].kernel.hear("london", PeerSide.BUYER, asked[-1], town.now_s, UTC_S)
     town.sites["paris"].do()
     return next(m for *_, m in reversed(town.said) if isinstance(m, (deals.Quote, deals.Decline)))
 
@@ -62,7 +62,7 @@ def committed(town, quote):
             },
         ),
     ):
-        paris.kernel.hear("london", Side.BUYER, message, town.now_s, UTC_S)
+        paris.kernel.hear("london", PeerSide.BUYER, message, town.now_s, UTC_S)
         paris.do()
     return paris
 
@@ -72,16 +72,16 @@ def shown_cold(site):
 
 
 def test_a_quote_tells_how_late_the_slots_are_that_are_started():
-    quote = quoted(make_town(1, Growth(99, START_S, 1.0)), "j", 100)
+    quote = quoted(make_town(1, PoolGrowth(99, START_S, 1.0)), "j", 100)
     assert (quote.slots, quote.begin_in_s) == (100, 0.0)
     assert quote.finish_in_s == pytest.approx(0.99 * START_S + 10.0)
 
 
 def test_slots_that_are_held_before_they_are_started_are_promised_to_nobody_else():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = town.sites["paris"]
     first = quoted(town, "j", 3)
-    paris.kernel.hear("london", Side.BUYER, deals.Hold(first.contract), town.now_s, UTC_S)
+    paris.kernel.hear("london", PeerSide.BUYER, deals.Hold(first.contract), town.now_s, UTC_S)
     second = quoted(town, "k", 4)
     assert second.contract != first.contract
     assert (first.slots, second.slots) == (3, 1)
@@ -89,24 +89,28 @@ def test_slots_that_are_held_before_they_are_started_are_promised_to_nobody_else
 
 
 def test_slots_of_a_contract_are_sold_to_nobody_else_before_they_are_started():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     first = quoted(town, "j", 3)
     paris = committed(town, first)
     assert shown_cold(paris) == 1
     assert quoted(town, "k", 4).slots == 1
     paris.kernel.hear(
-        "london", Side.BUYER, deals.Forward(first.contract, 1, 0, [b"1", b"2"]), town.now_s, UTC_S
+        "london",
+        PeerSide.BUYER,
+        deals.Forward(first.contract, 1, 0, [b"1", b"2"]),
+        town.now_s,
+        UTC_S,
     )
     paris.do()
     assert shown_cold(paris) == 2  # it has tasks for two
     paris.join(1)
     assert shown_cold(paris) == 3  # one of them is there, and the pool was not told yet
-    paris.do(events.PoolGrows("local", Growth(3, START_S, 0.0)))
+    paris.do(events.PoolGrows("local", PoolGrowth(3, START_S, 0.0)))
     assert shown_cold(paris) == 2
 
 
 def test_slots_are_not_kept_for_who_commits_and_sends_nothing():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = committed(town, quoted(town, "j", 3))
     paris.kernel.tick(town.now_s + town.rules.hold_s, UTC_S)
     assert shown_cold(paris) == 4
@@ -114,11 +118,11 @@ def test_slots_are_not_kept_for_who_commits_and_sends_nothing():
 
 def test_what_a_former_life_had_sold_takes_no_slots():
     """Nothing of it runs, and its buyer is told so: it is placed, and maybe sold, anew."""
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = committed(town, quoted(town, "j", 3))
     paris.recover(2)
-    paris.broker.offers["pool local"] = Offer("pool local", "local", {}, "3.11", "USD")
-    paris.do(events.PoolGrows("local", Growth(4, START_S, 0.0)))
+    paris.broker.offers["pool local"] = CapacityOffer("pool local", "local", {}, "3.11", "USD")
+    paris.do(events.PoolGrows("local", PoolGrowth(4, START_S, 0.0)))
     assert paris.exchange.sales.sales
     assert (work_of(town).owed, shown_cold(paris)) == (0, 4)
 
@@ -126,11 +130,11 @@ def test_what_a_former_life_had_sold_takes_no_slots():
 @pytest.mark.parametrize("warm", [0, 2, 5])
 @pytest.mark.parametrize("part", [None, 25, 50, 100])
 def test_a_quote_promises_what_the_advert_shows(warm, part):
-    town = make_town(warm, Growth(8 - warm, START_S, 0.0))
+    town = make_town(warm, PoolGrowth(8 - warm, START_S, 0.0))
     paris = town.sites["paris"]
     if part is not None:
         claims = Claims((Claim(OTHERS, borrows=Amount(part=part * WHOLE // 100)),))
-        rules = Rules((Span(UTC_S, UTC_S + 86_400.0, None, claims),), UTC_S)
+        rules = PoolRules((WindowSpan(UTC_S, UTC_S + 86_400.0, None, claims),), UTC_S)
         paris.do(events.RulesTurned({"local": rules}))
     [shown] = paris.exchange.show(UTC_S).pools
     assert shown.slots_total == 8 * (part or 100) // 100
@@ -138,9 +142,9 @@ def test_a_quote_promises_what_the_advert_shows(warm, part):
 
 
 def test_a_pool_that_can_start_nothing_now_is_quoted_and_shown_no_more():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = town.sites["paris"]
-    paris.do(events.PoolGrows("local", Growth(0, 0.0, 0.0)))
+    paris.do(events.PoolGrows("local", PoolGrowth(0, 0.0, 0.0)))
     found = answered(town, "j", 3)
     assert (type(found), found.code) == (deals.Decline, Reason.NO_SLOTS)
     assert paris.exchange.show(UTC_S).pools[0].slots_total == 0
@@ -149,18 +153,22 @@ def test_a_pool_that_can_start_nothing_now_is_quoted_and_shown_no_more():
 @pytest.mark.parametrize("warm", [0, 2])
 def test_who_may_have_nothing_of_a_pool_that_grows_is_told_so(warm):
     """Else it would ask again soon, as one does where all slots are taken."""
-    town = make_town(warm, Growth(4, START_S, 0.0))
+    town = make_town(warm, PoolGrowth(4, START_S, 0.0))
     town.sites["paris"].permits.refused = "not you"
     found = answered(town, "j", 3)
     assert (type(found), found.code) == (deals.Decline, Reason.NOT_ENTITLED)
 
 
 def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     quote = quoted(town, "j", 3)
     paris = committed(town, quote)
     paris.kernel.hear(
-        "london", Side.BUYER, deals.Forward(quote.contract, 1, 0, [b"1", b"2"]), town.now_s, UTC_S
+        "london",
+        PeerSide.BUYER,
+        deals.Forward(quote.contract, 1, 0, [b"1", b"2"]),
+        town.now_s,
+        UTC_S,
     )
     paris.do()
 
@@ -170,7 +178,7 @@ def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
         return [m.ranges for *_, m in town.said if isinstance(m, deals.GivenBack)]
 
     assert given_back(1.0) == []
-    paris.do(events.PoolGrows("local", Growth(0, 0.0, 0.0)))
+    paris.do(events.PoolGrows("local", PoolGrowth(0, 0.0, 0.0)))
     assert given_back(1.0) == []
     assert given_back(1.0 + town.rules.hold_s) == [[[0, 2]]]
     declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
@@ -179,11 +187,13 @@ def test_what_was_sold_of_a_pool_that_can_start_nothing_now_is_given_back():
 
 def test_a_share_is_of_what_could_be_there_as_adverts_say():
     """A quarter of twelve are three: of the three that were started for it, all."""
-    town = make_town(3, Growth(9, START_S, 0.0))
+    town = make_town(3, PoolGrowth(9, START_S, 0.0))
     paris = town.sites["paris"]
     claims = Claims((Claim(OURS, borrows=Amount(part=WHOLE // 4)),))
     paris.do(
-        events.RulesTurned({"local": Rules((Span(UTC_S, UTC_S + 86_400.0, None, claims),), UTC_S)})
+        events.RulesTurned(
+            {"local": PoolRules((WindowSpan(UTC_S, UTC_S + 86_400.0, None, claims),), UTC_S)}
+        )
     )
     paris.submit(10)
     assert sum(each.in_flight for each in paris.broker.workers.values()) == 3
@@ -191,12 +201,12 @@ def test_a_share_is_of_what_could_be_there_as_adverts_say():
 
 def work_of(town):
     broker = town.sites["paris"].broker
-    shape = Shape([broker.offers["pool local"]], start_s=START_S)
+    shape = PilotShape([broker.offers["pool local"]], start_s=START_S)
     return demand(broker, "local", UTC_S, 1.0, CHEAPEST, shape=shape, slots_max=100)
 
 
 def test_what_there_is_to_do_is_what_plans_gave_the_pool():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = town.sites["paris"]
     paris.submit(6, "a", task_s=10.0, wishes=Wishes(FASTEST, UTC_S + 500.0))
     paris.submit(4, "b", task_s=5.0)
@@ -211,7 +221,7 @@ def test_what_there_is_to_do_is_what_plans_gave_the_pool():
 
 
 def test_what_workers_have_is_to_do_and_before_what_is_due():
-    town = make_town(2, Growth(4, START_S, 0.0))
+    town = make_town(2, PoolGrowth(4, START_S, 0.0))
     town.sites["paris"].submit(2, "a", task_s=10.0)
     found = work_of(town)
     assert (found.tasks, found.due, found.owed) == (2, (), 0)
@@ -219,7 +229,7 @@ def test_what_workers_have_is_to_do_and_before_what_is_due():
 
 
 def test_a_site_that_drains_has_nothing_to_do():
-    town = make_town(0, Growth(4, START_S, 0.0))
+    town = make_town(0, PoolGrowth(4, START_S, 0.0))
     paris = town.sites["paris"]
     paris.submit(6, "a", task_s=10.0)
     assert work_of(town).tasks

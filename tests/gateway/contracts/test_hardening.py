@@ -4,11 +4,11 @@ import pytest
 
 from federation.messages import deals
 from gateway.ledger.db import records
-from gateway.runtime.outbox import Outbox
-from gateway.scheduler.model.effects import Harden, Say, Side, Write
+from gateway.runtime.outbox import EffectOutbox
+from gateway.scheduler.model.effects import Harden, PeerSide, SendToSite, Write
 
 BILL = deals.Bill("london-1-1", [[1, 0, 5, 100, 7, 1_000]])
-SAY_BILL = Say("london", Side.BUYER, BILL)
+SAY_BILL = SendToSite("london", PeerSide.BUYER, BILL)
 POSTED = records.Posted("london-1-1", "sell", "london", 1, 0, 5, 7, 100, "EUR", 1_000)
 
 
@@ -38,7 +38,7 @@ def disk():
 
 @pytest.fixture
 def outbox(disk):
-    found = Outbox(None, disk, None, lambda call: call(), lambda jobs: None)
+    found = EffectOutbox(None, disk, None, lambda call: call(), lambda jobs: None)
     found.carrier = disk
     return found
 
@@ -49,7 +49,7 @@ def test_a_bill_waits_until_what_was_written_before_is_on_the_disk(outbox, disk)
     assert (written, durable) == ([], True)
     assert not disk.said
     done()
-    assert disk.said == [("london", Side.BUYER, BILL)]
+    assert disk.said == [("london", PeerSide.BUYER, BILL)]
 
 
 def test_it_waits_for_what_was_written_in_another_turn_too(outbox, disk):
@@ -77,4 +77,4 @@ def test_what_has_no_record_of_its_own_does_not_overtake_earlier_records(outbox,
     for _, _, done in disk.calls:
         assert not disk.said
         done()
-    assert disk.said == [("london", Side.BUYER, BILL)]
+    assert disk.said == [("london", PeerSide.BUYER, BILL)]

@@ -15,7 +15,7 @@ from gateway.api.federation_views import explain_job
 from gateway.contracts.planning.limits import START_S, UNMET_S, committed_nanos, said_s
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.asks import FASTEST, Wishes
 
 FUNCTION = b"f" * 32
@@ -63,7 +63,7 @@ def test_what_can_not_keep_both_is_refused_with_offers_and_taken_by_either(town)
     refused = opened(london, **limits)
     assert refused.code == "limits-unmet"
     assert not london.broker.jobs
-    assert not [each for each in london.books if isinstance(each, records.JobOpened)]
+    assert not [each for each in london.books if isinstance(each, records.JobOpenedRecord)]
     later, dearer = refused.details["offers"]
     assert "40 tasks of 3,600 s can't all be done by 1970-01-12 15:46:40 UTC" in refused.reason
     for offer in (later, dearer):
@@ -176,7 +176,7 @@ def test_what_is_taken_begins_when_it_is_submitted_whole(town):
 def test_what_the_gateway_keeps_from_being_submitted_begins(town):
     """Only its running makes room for the rest of it."""
     london = town.sites["london"]
-    london.broker.limits = Limits(kept_bytes_max=30)
+    london.broker.limits = ClientLimits(kept_bytes_max=30)
     opened(london, detached=True, **bound(11 * HOUR_S, slot_hours(41, CHEAP), task_s=HOUR_S))
     london.do(events.TasksArrived(1, "j", 0, [b"x"] * 40))
     assert any(london.at_work.values())

@@ -20,11 +20,11 @@ from gateway.ledger.db.usage.records import UsageTotal
 from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Charge, Side
+from gateway.scheduler.model.effects import Charge, PeerSide
 from gateway.scheduler.model.events import PricesChanged
 from policies.costs.pricelist import Adjustment, PriceList, Tier
 from policies.costs.volumes import Buyer
-from policies.parties import OTHERS, Whose
+from policies.parties import OTHERS, Owner
 from policies.placement.asks import Wishes
 from policies.reservations.reservations import Reservation
 from policies.tariffs import HOUR_NS, Extras, Surcharge, Tariff
@@ -389,10 +389,10 @@ def test_a_restarted_buyer_holds_its_seller_to_the_very_terms_that_were_quoted(t
     dearer = replace(quote, minimum_nanos=most + 1, step_ns=HOUR_NS, tariff="paris-8")
     for said in (quote, dearer):
         with pytest.raises(ProtocolError, match="a second quote"):
-            london.kernel.hear("paris", Side.SELLER, said, now_s, utc_s)
+            london.kernel.hear("paris", PeerSide.SELLER, said, now_s, utc_s)
     with pytest.raises(ProtocolError, match="more than was agreed"):
         london.kernel.hear(
-            "paris", Side.SELLER, replace(message, cost_nanos=most + 1), now_s, utc_s
+            "paris", PeerSide.SELLER, replace(message, cost_nanos=most + 1), now_s, utc_s
         )
 
 
@@ -452,7 +452,7 @@ def test_an_open_contract_is_not_quoted_again_not_even_at_the_same_terms(town):
     now_s, utc_s = town.now_s, UTC_S + town.now_s
     for changes in ({}, {"minimum_nanos": 99}, {"tariff": "x"}, {"price_nanos": 1}):
         with pytest.raises(ProtocolError, match="a second quote"):
-            london.kernel.hear("paris", Side.SELLER, replace(quote, **changes), now_s, utc_s)
+            london.kernel.hear("paris", PeerSide.SELLER, replace(quote, **changes), now_s, utc_s)
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_a_quote_with_terms_that_make_no_sense_is_refused(town, changes):
     ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
     quote = deals.Quote(ask.contract, "local", 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0, 5.0)
     with pytest.raises(ProtocolError):
-        london.kernel.hear("paris", Side.SELLER, replace(quote, **changes), town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, replace(quote, **changes), town.now_s, UTC_S)
 
 
 @pytest.mark.parametrize(
@@ -651,7 +651,7 @@ def test_what_is_reported_together_and_delivered_in_parts_costs_no_more_in_any(t
         st.integers(0, HOUR_NS),
     )
 )
-@example(Reservation("r1", "p", OTHERS, 1, 0.0, 1.0, 7, "USD", Whose("ann"), 0.0).tariff)
+@example(Reservation("r1", "p", OTHERS, 1, 0.0, 1.0, 7, "USD", Owner("ann"), 0.0).tariff)
 def test_a_tariff_travels_in_a_quote_whole(tariff):
     quote = deals.Quote(
         contract="c",

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.broker import CLIENT, WORKER, World, orders, spec, written
+from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, written
 from support.pure.town import CHEAP, RULES, UTC_S, Town, dear_and_cheap
 
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from federation.messages.messages import Recall
 from federation.reasons import Reason
 from gateway.contracts.model.purchase import MISDATED_MAX_S
@@ -16,7 +16,7 @@ from gateway.contracts.model.sale import Sale
 from gateway.ledger.db import records
 from gateway.scheduler.broker import ORPHAN_S
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Order, Side, Write
+from gateway.scheduler.model.effects import PeerSide, SendToWorker, Write
 from policies.costs.budgets import Budget
 from policies.parties import read_party
 from policies.placement.asks import Wishes
@@ -60,7 +60,7 @@ def ends(site, side):
     ]
 
 
-@pytest.mark.parametrize("phase", [Phase.QUOTED, Phase.HELD])
+@pytest.mark.parametrize("phase", [ContractPhase.QUOTED, ContractPhase.HELD])
 def test_a_contract_ends_beside_an_older_offer_that_stays_open(town, london, paris, phase):
     price = Tariff(CHEAP, "USD", "test")
     offer = Sale("lyon-1-1", "lyon", None, "local", price, 1, phase, until_s=1e9)
@@ -98,13 +98,13 @@ def test_tasks_abroad_are_stopped_there_only_when_the_client_says_so(town, londo
     recalls = [
         each.message
         for each in effects
-        if isinstance(each, Order) and isinstance(each.message, Recall)
+        if isinstance(each, SendToWorker) and isinstance(each.message, Recall)
     ]
     assert {each.kill for each in reclaims} == {stop}
     assert {each.kill for each in recalls} == {stop}
 
 
-@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.LAPSED])
+@pytest.mark.parametrize("phase", [ContractPhase.OPEN, ContractPhase.LAPSED])
 def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, phase):
     london.submit(1, wishes=ABROAD)
     town.deliver()
@@ -113,13 +113,13 @@ def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, 
     town.mail.clear()
     [purchase] = london.exchange.purchases.purchases.values()
     assert purchase.tab.pending
-    if phase is Phase.LAPSED:
+    if phase is ContractPhase.LAPSED:
         purchase.phase = phase
     closed = deals.Closed(purchase.contract)
-    london.kernel.hear("paris", Side.SELLER, closed, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", PeerSide.SELLER, closed, town.now_s, UTC_S + town.now_s)
     london.do()
     assert [state for _, _, state in london.postings("buy").values()] == ["void"]
-    assert ends(london, "buy") == ["lapsed" if phase is Phase.LAPSED else "settled"]
+    assert ends(london, "buy") == ["lapsed" if phase is ContractPhase.LAPSED else "settled"]
     assert not london.exchange.purchases.purchases
 
 
@@ -156,14 +156,14 @@ def test_contracts_of_other_buyers_do_not_count_against_the_limit(town, london, 
     price = Tariff(CHEAP, "USD", "test")
     for buyer in ("lyon", "oslo"):
         sales.sales[buyer, f"{buyer}-1-1"] = Sale(
-            f"{buyer}-1-1", buyer, None, "local", price, 1, Phase.QUOTED, until_s=1e9
+            f"{buyer}-1-1", buyer, None, "local", price, 1, ContractPhase.QUOTED, until_s=1e9
         )
     london.submit(2, wishes=ABROAD)
     town.run(lambda: not london.broker.jobs)
 
 
 def test_a_failed_task_counts_against_its_users_limit_no_more():
-    world = World()
+    world = BrokerWorld()
     [order] = orders(world.submit(2))
     world.report(order, failures=[[0, "error", "no", b""]])
     assert world.broker.clients[CLIENT].tasks == 1
@@ -171,7 +171,7 @@ def test_a_failed_task_counts_against_its_users_limit_no_more():
 
 
 def test_a_job_may_give_a_pool_only_so_many_tasks_over_all_its_bundles():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(10)
     world.do(events.PlacesChosen("j", {"local": 3.0}))
     given = orders(world.join(WORKER))
@@ -184,7 +184,7 @@ def test_a_job_may_give_a_pool_only_so_many_tasks_over_all_its_bundles():
 
 
 def test_the_end_of_a_recovered_job_counts_what_ended_before_the_restart():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     opened = spec(detached=True)
     world.do(events.JobRecovered("j", opened, 6, ((0, 5),), 1, 2, (), {}, 0, 0))
     world.do(events.TasksArrived(0, "j", 5, [b"5"]))
@@ -214,7 +214,7 @@ def test_tasks_that_are_resumed_after_a_restart_hold_money_until_they_are_report
 
 
 def test_what_workers_hold_is_counted_in_bytes_until_it_is_reported():
-    world = World(slots=4)
+    world = BrokerWorld(slots=4)
     [order] = orders(world.submit(4))
     worker = world.broker.workers[WORKER]
     held = worker.held_bytes
@@ -226,7 +226,7 @@ def test_what_workers_hold_is_counted_in_bytes_until_it_is_reported():
 
 
 def test_what_a_worker_resumes_after_a_restart_is_counted_in_bytes_as_well():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobRecovered("j", spec(detached=True), 4, (), 0, 0, (), {}, 0, 0))
     world.do(events.TasksArrived(0, "j", 0, [b"12345"] * 4))
     world.broker.handle(
@@ -240,7 +240,7 @@ def test_what_a_worker_resumes_after_a_restart_is_counted_in_bytes_as_well():
 
 
 def test_a_recovered_job_that_was_never_closed_is_given_up_when_nobody_comes_for_it():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobRecovered("open", spec(detached=True), None, (), 0, 0, (), {}, 0, 0))
     world.do(events.JobRecovered("whole", spec(detached=True), 2, (), 0, 0, (), {}, 0, 0))
     for name in ("open", "whole"):
@@ -253,7 +253,7 @@ def test_a_recovered_job_that_was_never_closed_is_given_up_when_nobody_comes_for
 
 
 def test_what_a_client_that_is_back_sends_again_is_another_attempt():
-    world = World()
+    world = BrokerWorld()
     [order] = orders(world.submit(1))
     [first] = written(world.report(order), records.UsageRecord)
     world.do(events.ClientJoined(9, "ann"))
@@ -264,7 +264,7 @@ def test_what_a_client_that_is_back_sends_again_is_another_attempt():
 
 
 def test_a_detached_job_whose_client_left_belongs_to_nobody():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(2, detached=True)
     world.do(events.ClientGone(CLIENT))
     world.do(events.Ticked())
@@ -293,7 +293,7 @@ def test_a_seller_may_not_date_a_delivery_before_its_contract(town, london, pari
     early = next(each for _, _, each in town.said if isinstance(each, deals.Deliver))
     early = replace(early, at_ms=int((UTC_S - 2 * MISDATED_MAX_S) * 1000))
     with pytest.raises(ProtocolError, match="before its contract"):
-        london.kernel.hear("paris", Side.SELLER, early, town.now_s, UTC_S + town.now_s)
+        london.kernel.hear("paris", PeerSide.SELLER, early, town.now_s, UTC_S + town.now_s)
 
 
 def test_slots_that_nobody_asked_for_are_not_taken(town, london):
@@ -301,9 +301,9 @@ def test_slots_that_nobody_asked_for_are_not_taken(town, london):
     town.deliver(lambda: any(isinstance(each, deals.Quote) for _, _, each in town.said))
     [purchase] = london.exchange.purchases.purchases.values()
     held = deals.Held(purchase.contract, 5.0)
-    purchase.phase = Phase.OPEN
+    purchase.phase = ContractPhase.OPEN
     with pytest.raises(ProtocolError, match="not requested"):
-        london.kernel.hear("paris", Side.SELLER, held, town.now_s, UTC_S)
+        london.kernel.hear("paris", PeerSide.SELLER, held, town.now_s, UTC_S)
 
 
 def test_what_was_bought_is_written_as_durable(town, london):
@@ -325,7 +325,7 @@ def test_nothing_is_kept_of_what_came_back(town, london):
 
 
 def test_a_failed_task_is_known_by_its_own_number():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobOpened(CLIENT, "j", spec()))
     world.do(events.TasksArrived(CLIENT, "j", 5, [b"x"] * 3))
     [order] = orders(world.join(WORKER, 3))
@@ -335,7 +335,7 @@ def test_a_failed_task_is_known_by_its_own_number():
 
 
 def test_what_comes_back_of_a_job_that_was_left_runs_when_its_client_sends_it_again():
-    world = World(slots=2)
+    world = BrokerWorld(slots=2)
     [order] = orders(world.submit(2))
     world.do(events.ClientGone(CLIENT))
     world.do(events.Ticked())
@@ -347,7 +347,7 @@ def test_what_comes_back_of_a_job_that_was_left_runs_when_its_client_sends_it_ag
 
 
 def test_what_a_worker_resumed_and_lost_goes_out_again_with_its_arguments():
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobRecovered("j", spec(detached=True), 4, ((1, 2),), 0, 0, (), {}, 0, 0))
     world.do(events.TasksArrived(0, "j", 0, [b"0"]))
     world.do(events.TasksArrived(0, "j", 2, [b"2", b"3"]))
@@ -370,7 +370,7 @@ def test_a_contract_is_renewed_beside_one_that_is_not_known(town, london):
     town.deliver()
     [contract] = london.exchange.purchases.purchases
     renew = deals.Renew(7, ["london-1-99", contract])
-    london.kernel.hear("paris", Side.SELLER, renew, town.now_s, UTC_S + town.now_s)
+    london.kernel.hear("paris", PeerSide.SELLER, renew, town.now_s, UTC_S + town.now_s)
     london.do()
     granted = [each for _, _, each in town.said if isinstance(each, deals.Granted)]
     assert granted == [deals.Granted(7, [contract])]

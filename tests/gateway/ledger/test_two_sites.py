@@ -22,12 +22,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from support.exports import stated
-from support.pure.two_sites import DAY_S, RULES, World, copies
+from support.pure.two_sites import DAY_S, RULES, TwoSitesWorld, copies
 
 from federation.messages import deals
 from federation.messages.deals import Sealed
 from federation.messages.messages import MESSAGES
-from federation.messages.payments import Standing
+from federation.messages.payments import PaymentStanding
 from federation.messages.reconciliation import EntryState
 from federation.messages.registry import Receiver
 from federation.signed.envelopes import body_of
@@ -57,7 +57,7 @@ class TwoSites(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World(self.new_urls())
+        self.world = TwoSitesWorld(self.new_urls())
         self.payments = 0  # that there are between them, under the references R0, R1, …
 
     def teardown(self):
@@ -332,7 +332,7 @@ class TwoSites(RuleBasedStateMachine):
         world.carry_all()
         for site in world.sites:
             standings = [each.standing for each in site.paid()]
-            assert standings == [Standing.CONFIRMED] * self.payments
+            assert standings == [PaymentStanding.CONFIRMED] * self.payments
             for each in site.statement().values():
                 assert each.unconfirmed_nanos == each.to_confirm_nanos == 0
         assert london.days() == paris.days()

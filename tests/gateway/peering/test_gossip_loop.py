@@ -9,12 +9,12 @@ from support.pure.town import UTC_S, Town
 from federation.errors import ProtocolError
 from federation.membership.gossip import (
     Bulletin,
+    BulletinNotice,
     Bulletins,
-    Claim,
     Gossip,
+    MemberClaim,
+    MemberState,
     News,
-    Notice,
-    State,
     Topic,
     to_plain,
 )
@@ -23,10 +23,10 @@ from federation.messages.messages import Advert, GossipMessage
 from federation.messages.wire import pack, unpack
 from federation.signed.envelopes import ALL
 from federation.signed.identity import Untrusted
-from gateway.peering.gossip_loop import ADVERT, Circle, _differs
-from gateway.runtime.environment import Surroundings
+from gateway.peering.gossip_loop import ADVERT, GossipLoop, _differs
+from gateway.runtime.environment import RuntimeEnvironment
 from policies.disclosure import SHOW_ALL, Disclosure
-from simulations.world.peers import Roll
+from simulations.world.peers import SimRoll
 
 SITES = ("london", "paris", "tokyo")
 
@@ -35,26 +35,26 @@ class Member:
     """London's circle; what it says to people is in `said`, and to sites in `carried`."""
 
     def __init__(self, *shows: Disclosure) -> None:
-        self.roll = Roll("london", SITES[1:], 5)
-        self.tokyo = {boot: Roll("tokyo", SITES[:2], boot) for boot in (7, 8)}
+        self.roll = SimRoll("london", SITES[1:], 5)
+        self.tokyo = {boot: SimRoll("tokyo", SITES[:2], boot) for boot in (7, 8)}
         self.said: list[str] = []
         self.carried: list[tuple[str, GossipMessage | Advert]] = []
         exchange = Town().build("london", 1, 1).exchange
         self.market = exchange.market
-        self.circle = Circle(
+        self.circle = GossipLoop(
             SimpleNamespace(registry=self.roll),  # type: ignore[arg-type]
             exchange,
-            Surroundings(lambda: 0.0, lambda: UTC_S, bytes),
+            RuntimeEnvironment(lambda: 0.0, lambda: UTC_S, bytes),
             carry=lambda site, message: self.carried.append((site, message)),
             say=self.said.append,
             shows=shows or SHOW_ALL,
         )
-        lives = Claim("tokyo", State.ALIVE, 1)
+        lives = MemberClaim("tokyo", MemberState.ALIVE, 1)
         self.circle.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
 
     def adverts(self, reader: str) -> list[SiteAdvert]:
         """What was shown to a site alone."""
-        verifier = Roll(reader, SITES, 1).verifier
+        verifier = SimRoll(reader, SITES, 1).verifier
         return [
             SiteAdvert.from_plain(unpack(verifier.open(message.envelope, UTC_S).body, 1 << 16))
             for site, message in self.carried
@@ -76,7 +76,7 @@ class Member:
         tokyo = self.tokyo[boot]
         advert = SiteAdvert("tokyo", version, issued_s, 60.0, ())
         body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
-        bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), boot, version), body)
+        bulletin = Bulletin(BulletinNotice(Topic("tokyo", ADVERT), boot, version), body)
         self.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 
 
@@ -99,10 +99,12 @@ def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_car
 ):
     # Who carries it may know newer keys of that site than we do.
     member = Member()
-    forged = Roll("tokyo", SITES[:2], 7)
-    forged.sealer.key = Roll("paris", (), 1).signing_key
+    forged = SimRoll("tokyo", SITES[:2], 7)
+    forged.sealer.key = SimRoll("paris", (), 1).signing_key
     body = forged.sealer.seal(ADVERT, ALL, b"", UTC_S)
-    gossip = pack(to_plain(Bulletins((Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body),))))
+    gossip = pack(
+        to_plain(Bulletins((Bulletin(BulletinNotice(Topic("tokyo", ADVERT), 7, 1), body),)))
+    )
     for _ in range(3):
         member.circle.hear("paris", GossipMessage(gossip))
     assert all(each.is_own for each in member.market.candidates)
@@ -134,10 +136,10 @@ def test_an_advert_for_another_site_or_by_another_carrier_is_refused() -> None:
 
 def test_an_advert_for_one_site_alone_is_not_passed_on_as_gossip() -> None:
     member = Member()
-    tokyo = Roll("tokyo", SITES[:2], 7)
+    tokyo = SimRoll("tokyo", SITES[:2], 7)
     advert = SiteAdvert("tokyo", 1, UTC_S, 60.0, (), "london")
     body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
-    bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body)
+    bulletin = Bulletin(BulletinNotice(Topic("tokyo", ADVERT), 7, 1), body)
     with pytest.raises(ProtocolError):
         member.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 

@@ -8,10 +8,10 @@ from federation.messages import deals
 from federation.messages.messages import PutFunction
 from federation.messages.slices import AskSlice
 from gateway.contracts.slices.borrowing import Borrowing
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import FunctionArrived
 from gateway.sessions.links import LinkDown, LinkUp
-from gateway.sessions.listener import Said
+from gateway.sessions.listener import PeerSaid
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -27,7 +27,7 @@ def test_what_was_heard_together_is_acted_on_once(office):
     guest = office.meet("paris")
     office.acted.clear()
     digests = [bytes([number]) * 32 for number in range(9)]
-    office.dealings.hear_peers([Said(guest, PutFunction(each, b"")) for each in digests])
+    office.dealings.hear_peers([PeerSaid(guest, PutFunction(each, b"")) for each in digests])
     assert office.acted == [[FunctionArrived(each) for each in digests]]
 
 
@@ -89,13 +89,13 @@ def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monk
 
 def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
-    office.dealings.carry("paris", Side.SELLER, asked)
+    office.dealings.carry("paris", PeerSide.SELLER, asked)
     office.meet("rome")
-    office.dealings.carry("rome", Side.SELLER, asked)
+    office.dealings.carry("rome", PeerSide.SELLER, asked)
     sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
     assert sealed == ["paris", "rome"]
     guest = office.meet("paris")
-    office.dealings.hear_peers([Said(guest, asked)])
+    office.dealings.hear_peers([PeerSaid(guest, asked)])
     assert office.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
 
 

@@ -8,7 +8,7 @@ from federation.signed.tokens import Scope, check_token
 from gateway.peering.orders import RULES_MAX, VALID_MAX_S, perform, shown
 from gateway.trust.permissions import ANY
 from gateway.trust.registry import TRUST_FILE, Registry
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 SEND = {"rule": "permit", "verb": "send"}
 RUN = {"rule": "permit", "verb": "run"}
@@ -86,7 +86,7 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
 async def test_a_site_is_shown_before_its_fingerprint_is_compared_and_approved_after(folder):
     registry = opened(folder)
     await perform(registry, "expel", {"site": "paris", "reason": "audit"})
-    assert opened(folder).level("paris") is Level.EXPELLED
+    assert opened(folder).level("paris") is TrustLevel.EXPELLED
     await perform(registry, "expel", {"site": "paris", "keep": True})
     view = await perform(registry, "approve", {"site": "paris"})
     before = view["level"]
@@ -96,7 +96,7 @@ async def test_a_site_is_shown_before_its_fingerprint_is_compared_and_approved_a
         registry, "approve", {"site": "paris", "fingerprint": view["fingerprint"]}
     )
     assert approved["level"] == "approved"
-    assert opened(folder).level("paris") is Level.APPROVED
+    assert opened(folder).level("paris") is TrustLevel.APPROVED
 
 
 async def test_rules_of_a_kind_take_the_place_of_those_and_of_no_others(folder):

@@ -9,8 +9,8 @@ from federation.messages.messages import Gateways, Hello
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.memory import MemoryPort
 from gateway.config import site
-from gateway.config.limits import HouseRules
-from gateway.sessions.listener import Lobby
+from gateway.config.limits import ListenerLimits
+from gateway.sessions.listener import SessionListener
 
 A, B = "tls+tcp://a.example:7461", "tls+tcp://b.example:7461"
 
@@ -20,7 +20,7 @@ class Door:
 
     def __init__(self, others=()):
         self.port = MemoryPort()
-        self.lobby = Lobby(self.port, HouseRules())
+        self.lobby = SessionListener(self.port, ListenerLimits())
         self.lobby.set_others(list(others))
 
     def come_in(self, role="client"):

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import trio
-from support.peers import Member, federation, meet, try_to_come_in, until
+from support.peers import PeerSite, federation, meet, try_to_come_in, until
 from support.pure.site_keys import card
 
-from federation.messages.messages import Answer, Ask, Statements
+from federation.messages.messages import Answer, Ask, SignedStatements
 from federation.sessions.handshake import Opened
 from federation.sessions.nng import NngLink, NngPort
 from federation.signed.statements import sign
@@ -16,14 +16,14 @@ from federation.transport import TlsSettings
 from gateway.peering.orders import shown
 from gateway.sessions.inbox import TURN_MAX
 from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
-from gateway.sessions.listener import Left
+from gateway.sessions.listener import PeerLeft
 from gateway.trust import introduction
 from gateway.trust.book import BookError
 from gateway.trust.certificates import fetch_leaf, make_leaf, to_pem
 from gateway.trust.hearsay import PER_SOURCE_MAX
 from gateway.trust.keys import Rotation
 from gateway.trust.registry import pack_words
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -43,7 +43,7 @@ async def test_two_sites_join_approve_and_talk_each_way(tmp_path):
     async with federation(tmp_path, "london", "paris") as (london, paris):
         joined = await paris.join(london)
         assert (joined["level"], joined["there"]) == ("pending", "pending")
-        assert london.level(paris) is Level.PENDING
+        assert london.level(paris) is TrustLevel.PENDING
         await london.approve(paris)
         await paris.approve(london)
         await until(lambda: london.meets(paris), "a session each way")
@@ -100,8 +100,8 @@ async def test_a_third_site_is_known_by_hearsay_and_approved_without_an_invitati
         await lyon.join(paris)
         await paris.approve(lyon)
         await lyon.approve(paris)
-        await until(lambda: london.level(lyon) is Level.KNOWN, "lyon's card at london")
-        await until(lambda: lyon.level(london) is Level.KNOWN, "london's card at lyon")
+        await until(lambda: london.level(lyon) is TrustLevel.KNOWN, "lyon's card at london")
+        await until(lambda: lyon.level(london) is TrustLevel.KNOWN, "london's card at lyon")
         await london.approve(lyon)
         await lyon.approve(london)
         await until(lambda: london.meets(lyon), "a session each way")
@@ -148,14 +148,14 @@ async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
     async with federation(tmp_path, "london", "paris", "lyon", **knobs) as (london, paris, lyon):
         await meet(london, paris, lyon)
         await london.order("expel", site="lyon", reason="too loud")
-        await until(lambda: paris.level(lyon) is Level.EXPELLED, "the word at paris")
+        await until(lambda: paris.level(lyon) is TrustLevel.EXPELLED, "the word at paris")
         for site in (london, paris):
             await until(lambda: "lyon" not in site.peers.links.up, "the end of the link")  # noqa: B023
             assert "lyon" not in [each.name for each in site.peers.lobby.guests.values()]
         await until(lambda: lyon.told("is expelled here"), "a line at lyon")
         await until(lambda: paris.told("london expels lyon: too loud"), "a line at paris")
         assert london.told('operator command: expel {"reason": "too loud", "site": "lyon"}')
-        assert any(each.guest.name == "lyon" for each in london.of(Left))
+        assert any(each.guest.name == "lyon" for each in london.of(PeerLeft))
         assert london.meets(paris)
 
 
@@ -163,8 +163,8 @@ async def test_who_leaves_is_gone_everywhere_and_may_come_back_with_an_invitatio
     async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
         await meet(london, paris, lyon)
         await lyon.order("leave")
-        await until(lambda: london.level(lyon) is Level.LEFT, "the farewell at london")
-        await until(lambda: paris.level(lyon) is Level.LEFT, "the farewell at paris")
+        await until(lambda: london.level(lyon) is TrustLevel.LEFT, "the farewell at london")
+        await until(lambda: paris.level(lyon) is TrustLevel.LEFT, "the farewell at paris")
         await until(lambda: not lyon.peers.links.sites, "the end of lyon's links")
         await until(lambda: not lyon.peers.lobby.guests, "the end of lyon's sessions")
         assert london.meets(paris)
@@ -205,7 +205,7 @@ async def test_keys_rotate_and_no_message_is_lost(tmp_path):
         assert new != old
         await until(lambda: paris.registry.keys_of("london") == (new.key.public,), "the new card")
         assert paris.registry.book.pins()["london"] == (new.leaf.certificate,)
-        assert paris.level(london) is Level.APPROVED
+        assert paris.level(london) is TrustLevel.APPROVED
         assert any(up.resumed for up in paris.of(LinkUp)), "the port was opened anew"
 
 
@@ -234,7 +234,7 @@ async def rotated(member, old):
 
 async def away(tmp_path, nursery):
     """London, and Paris, which knows London and is not there."""
-    london, paris = (Member(tmp_path, site, **QUICK) for site in ("london", "paris"))
+    london, paris = (PeerSite(tmp_path, site, **QUICK) for site in ("london", "paris"))
     for member in (london, paris):
         await member.start(nursery)
         member.settle_down()
@@ -282,7 +282,7 @@ async def test_who_was_away_while_keys_were_rotated_is_met_by_the_old_and_told(t
         assert new not in paris.registry.keys_of("london")
         await until(lambda: paris.registry.keys_of("london") == (new,), "the new card")
         await until(lambda: london.meets(paris), "a session each way")
-        assert paris.level(london) is Level.APPROVED
+        assert paris.level(london) is TrustLevel.APPROVED
         await until(lambda: not london.registry.ring.retired, "the end of the old keys")
         assert not list(london.registry.folder.glob("leaf-*.pem"))
         nursery.cancel_scope.cancel()
@@ -305,8 +305,8 @@ async def test_both_may_have_rotated_while_they_were_parted(tmp_path):
 
 async def test_who_only_dials_learns_the_new_keys_where_it_dials(tmp_path):
     async with trio.open_nursery() as nursery:
-        london = Member(tmp_path, "london", **QUICK)
-        paris = Member(tmp_path, "paris", **{**QUICK, "listen": ""})
+        london = PeerSite(tmp_path, "london", **QUICK)
+        paris = PeerSite(tmp_path, "paris", **{**QUICK, "listen": ""})
         for member in (london, paris):
             await member.start(nursery)
         london.settle_down()
@@ -343,7 +343,7 @@ async def test_whose_cards_do_not_lead_to_its_new_keys_is_not_let_in_and_the_log
 
 async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):
     async with trio.open_nursery() as nursery:
-        london, paris = Member(tmp_path, "london"), Member(tmp_path, "paris")
+        london, paris = PeerSite(tmp_path, "london"), PeerSite(tmp_path, "paris")
         await london.start(nursery)
         await paris.start(nursery)
         await meet(london, paris)
@@ -352,7 +352,7 @@ async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):
         await until(lambda: london.of(LinkDown), "paris' goodbye")
         await paris.start(nursery)
         assert paris.registry.boot > boot
-        assert paris.level(london) is Level.APPROVED
+        assert paris.level(london) is TrustLevel.APPROVED
         await until(lambda: london.meets(paris), "a session each way")
         nursery.cancel_scope.cancel()
 
@@ -361,7 +361,7 @@ async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tm
     async with federation(tmp_path, "london", "paris", "essex") as (london, paris, essex):
         await meet(london, paris)
         forged = essex.registry.book.own.card.raw
-        noise = Statements([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
+        noise = SignedStatements([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
         for _ in range(2):
             paris.peers.links.post("london", noise)
         paris.peers.links.post("london", Ask(1, "status", {}))
@@ -400,7 +400,7 @@ async def test_a_flood_of_invented_cards_is_read_in_slices_and_most_of_it_left(
             card(f"made-up-{number}", federation=london.registry.federation).raw
             for number in range(2 * PER_SOURCE_MAX)
         ]
-        paris.peers.links.post("london", Statements(invented, [], [], []))
+        paris.peers.links.post("london", SignedStatements(invented, [], [], []))
         paris.peers.links.post("london", Ask(1, "status", {}))
         paris.peers.flush(trio.current_time())
         await until(lambda: london.said_by(paris), "what came after it")
@@ -447,7 +447,7 @@ async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
         await meet(london, paris)
         first = london.guest(paris)
         assert isinstance(await try_to_come_in(london, paris), Opened)
-        await until(lambda: any(each.guest is first for each in london.of(Left)), "its end")
+        await until(lambda: any(each.guest is first for each in london.of(PeerLeft)), "its end")
         names = [each.name for each in london.peers.lobby.guests.values()]
         assert names.count("paris") == 1
 

@@ -17,13 +17,13 @@ from federation.messages.messages import BETWEEN_GATEWAYS, MESSAGES
 from federation.messages.registry import FromBuyer, FromEither, FromSeller, Receiver
 from gateway.base.handlers import MessageHandler
 from gateway.peering.message_router import KIND
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 from gateway.sessions.links import LinkSaid
-from gateway.sessions.listener import Said
-from simulations.world.peers import Roll
+from gateway.sessions.listener import PeerSaid
+from simulations.world.peers import SimRoll
 
 ROOT = Path(__file__).parents[3]
-SENT_BY = {Side.BUYER: (FromBuyer, FromEither), Side.SELLER: (FromSeller, FromEither)}
+SENT_BY = {PeerSide.BUYER: (FromBuyer, FromEither), PeerSide.SELLER: (FromSeller, FromEither)}
 
 
 def test_one_class_handles_the_messages_of_each_part():
@@ -42,7 +42,7 @@ def office():
     def take(*_):
         raise Taken
 
-    office.punished, office.sealer = [], Roll("paris", ["london"], 1).sealer
+    office.punished, office.sealer = [], SimRoll("paris", ["london"], 1).sealer
     office.dealings._peers.links.punish = lambda site, reason: office.punished.append(reason)
     office.dealings._say = lambda line: None
     books = type("Books", (), {"hear": take, "met": lambda *_: None})
@@ -57,14 +57,14 @@ def office():
 
 def answer(office, side, message):
     """Why a session ends when another site says this."""
-    if side is Side.SELLER:
+    if side is PeerSide.SELLER:
         office.dealings.hear_link(LinkSaid("paris", message))
         return office.punished.pop()
-    office.dealings.hear_peers([Said(office.meet("paris"), message)])
+    office.dealings.hear_peers([PeerSaid(office.meet("paris"), message)])
     return office.expelled.pop()
 
 
-@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("side", PeerSide)
 @pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
 def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls, side):
     message = example(cls)
@@ -80,7 +80,7 @@ def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls
 def test_a_message_is_sent_as_its_row_says(office, cls):
     posted = []
     office.dealings._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
-    office.dealings.carry("rome", Side.SELLER, example(cls))
+    office.dealings.carry("rome", PeerSide.SELLER, example(cls))
     [(site, message, urgent)] = posted
     assert site == "rome"
     assert isinstance(message, Sealed) == cls.row.sealed

@@ -10,7 +10,12 @@ from federation.messages.wire import pack
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.contracts.records import ContractOpened
-from gateway.ledger.db.jobs.records import BundleKept, FunctionKept, JobClosed, JobOpened
+from gateway.ledger.db.jobs.records import (
+    BundleKept,
+    FunctionKept,
+    JobClosedRecord,
+    JobOpenedRecord,
+)
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.scheduler.model.terms import terms_plain
 from policies.costs.budgets import Budget
@@ -29,9 +34,11 @@ def job():
     terms = spec(detached=True, currency="USD", function=FUNCTION)
     return (
         FunctionKept(FUNCTION, BODY),
-        JobOpened("j", "f", "ann", "risk", True, pack(terms_plain(terms)), NOON - 60, FUNCTION),
+        JobOpenedRecord(
+            "j", "f", "ann", "risk", True, pack(terms_plain(terms)), NOON - 60, FUNCTION
+        ),
         BundleKept("j", 0, 2, pack([b"0", b"1"])),
-        JobClosed("j", 2),
+        JobClosedRecord("j", 2),
     )
 
 

@@ -6,12 +6,17 @@ import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town
 
 from gateway.scheduler.model import events
-from policies.access.windows import EVERYBODY, Plan, rules_at
+from policies.access.windows import EVERYBODY, WindowPlan, rules_at
 from policies.costs.budgets import Budget
 from policies.costs.pricelist import PriceList
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 from policies.placement.asks import Wishes
-from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.reservations.reservations import (
+    Reservation,
+    ReservationRules,
+    ReservationState,
+    overlay,
+)
 from policies.tariffs import Extras
 
 ABROAD = Wishes(forbidden_sites=frozenset({"london"}), allowed_sites=frozenset({"paris"}))
@@ -33,11 +38,11 @@ def reserved(price_nanos=PRICE, asked_nanos=0, seller="paris"):
     town.show()
     made = Reservation(
         "london-1-1", "local", read_party("user:ann@london"), 2, UTC_S - 1, UTC_S + 3600.0,
-        price_nanos, "USD", Whose("ann"), made_at_s=0.0, state=State.BOOKED,
+        price_nanos, "USD", Owner("ann"), made_at_s=0.0, state=ReservationState.BOOKED,
     )  # fmt: skip
     london.broker.reserved.hold(made, seller)
     there = replace(made, price_nanos=asked_nanos or price_nanos)
-    rules = overlay(rules_at(Plan((), EVERYBODY), UTC_S), [there], ReservationRules(), UTC_S)
+    rules = overlay(rules_at(WindowPlan((), EVERYBODY), UTC_S), [there], ReservationRules(), UTC_S)
     paris.do(events.RulesTurned({"local": rules}))
     return town, london, paris
 

@@ -23,20 +23,20 @@ from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import OPEN_MAX, Buying, Selling
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.effects import Remark, Say, Write
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.effects import Remark, SendToSite, Write
 from policies.access.claims import Amount
-from policies.access.entitlements import Entitlements, Rule
+from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget
-from policies.parties import Whose, read_party
-from policies.placement.autoscaling import Growth
-from policies.reservations.coallocation import FORGET_S, KEEP_S, Phase
+from policies.parties import Owner, read_party
+from policies.placement.autoscaling import PoolGrowth
+from policies.reservations.coallocation import FORGET_S, KEEP_S, BookingPhase
 from policies.reservations.reservations import (
     ONES_MAX,
     CantReserve,
     Reservation,
     ReservationRules,
-    State,
+    ReservationState,
 )
 from policies.tariffs import Tariff
 from simulations.world.memory.disk import Disk
@@ -44,7 +44,7 @@ from simulations.world.memory.store import MemoryStore
 
 NOON = 43_200.0
 RULES = ReservationRules(Amount(part=10_000), unused_factor=500_000)
-ADA = Whose("ada", "", "risk")
+ADA = Owner("ada", "", "risk")
 
 
 class Permits:
@@ -80,7 +80,7 @@ class Site:
         self.lives += 1
         self.numbers = 0
         broker = Broker(
-            {"fast": Tariff(10**9, "USD", "1")}, purses=Purses(self.budgets, self.credit)
+            {"fast": Tariff(10**9, "USD", "1")}, purses=BudgetAccounts(self.budgets, self.credit)
         )
         broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
         self.broker = broker
@@ -124,7 +124,7 @@ class Site:
                         self.rows[key] = row
                 case Write(record):
                     self.records.append(record)
-                case Say(site, _, message):
+                case SendToSite(site, _, message):
                     self.out.append((site, message))
                 case Remark(text):
                     self.remarks.append(text)
@@ -196,20 +196,20 @@ def world():
 def test_all_sites_book_and_both_sides_have_it_on_disk(world):
     whole = world.begin(["paris", "london", "rome"])
     world.run()
-    assert whole.machine.phase is Phase.BOOKED
+    assert whole.machine.phase is BookingPhase.BOOKED
     assert world.states("london") == [("buy", "booked"), ("buy", "booked"), ("sell", "booked")]
     assert world.states("paris") == world.states("rome") == [("sell", "booked")]
     [part] = world.sites["paris"].bookings.open.values()
     assert (str(part.who), part.by) == (
         "user:ada@london",
-        Whose("ada@london", "", "risk", "london"),
+        Owner("ada@london", "", "risk", "london"),
     )
 
 
 def test_who_refuses_says_why_and_nothing_is_left(world):
     whole = world.begin(["london", "paris"], slots=5)
     world.run()
-    assert whole.machine.phase is Phase.RELEASED
+    assert whole.machine.phase is BookingPhase.RELEASED
     assert whole.machine.reason == ("london: pool fast: 5 slots exceed the pool's total of 4")
     assert world.states("paris") == []
     whole = world.begin(["paris", "rome"], slots=9)
@@ -228,7 +228,7 @@ def test_rules_of_a_site_bound_what_another_has_in_all(world):
     assert whole.machine.reason == "paris: the rules of paris do not permit london 8 slots of fast"
     other = world.begin(["paris"], from_h=5)
     world.run()
-    assert other.machine.phase is Phase.BOOKED
+    assert other.machine.phase is BookingPhase.BOOKED
 
 
 def test_what_was_not_used_is_booked_by_both_and_paid(world):
@@ -407,10 +407,10 @@ def test_one_user_does_not_take_all_that_may_be_open(world):
     for number in range(ONES_MAX):
         from_s = NOON + number
         found = bookings.ask(1, from_s, from_s + 1, "user:ada", ADA, NOON)
-        bookings.keep(replace(found, id=f"r{number}", state=State.BOOKED))
+        bookings.keep(replace(found, id=f"r{number}", state=ReservationState.BOOKED))
     with pytest.raises(CantReserve, match="too many open reservations of ada here: 250"):
         bookings.ask(1, NOON, NOON + 1, "user:ada", ADA, NOON)
-    bookings.ask(1, NOON, NOON + 1, "user:bob", Whose("bob"), NOON)
+    bookings.ask(1, NOON, NOON + 1, "user:bob", Owner("bob"), NOON)
 
 
 @pytest.mark.parametrize("state", ["ended", "cancelled", "expired"])
@@ -481,13 +481,19 @@ def test_what_a_site_says_is_shown_without_its_control_characters(world):
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        ([Rule(False, (read_party("site:london"),))], "the work of ada@london is denied"),
         (
-            [Rule(True, (read_party("site:rome"),))],
+            [EntitlementRule(False, (read_party("site:london"),))],
+            "the work of ada@london is denied",
+        ),
+        (
+            [EntitlementRule(True, (read_party("site:rome"),))],
             "no [[entitlement]] allows the work of ada@london",
         ),
-        ([Rule(True, (read_party("site:london"),), slots_max=3)], "may have at most 3 slots"),
-        ([Rule(True, (read_party("site:london"),), slots_max=4)], ""),
+        (
+            [EntitlementRule(True, (read_party("site:london"),), slots_max=3)],
+            "may have at most 3 slots",
+        ),
+        ([EntitlementRule(True, (read_party("site:london"),), slots_max=4)], ""),
     ],
 )
 def test_nobody_reserves_what_no_entitlement_lets_him_use(world, rules, text):
@@ -497,7 +503,7 @@ def test_nobody_reserves_what_no_entitlement_lets_him_use(world, rules, text):
     whole = world.begin(["paris"])
     world.run()
     assert text in whole.machine.reason
-    assert (whole.machine.phase is Phase.BOOKED) is (not text)
+    assert (whole.machine.phase is BookingPhase.BOOKED) is (not text)
 
 
 def paid_by(world, amount_usd, whose="user:ada", site="london", unit="USD"):
@@ -537,7 +543,7 @@ def test_what_a_budget_does_not_pay_for_is_not_reserved_anywhere(world, amount_u
     purse = paid_by(world, amount_usd, unit=unit)
     whole = world.begin(["london", "paris"])
     world.run()
-    assert whole.machine.phase is Phase.RELEASED
+    assert whole.machine.phase is BookingPhase.RELEASED
     assert text in whole.machine.reason
     for _ in range(10):
         world.tick(10.0)
@@ -688,15 +694,15 @@ def test_whatever_is_lost_late_or_dies_all_is_booked_or_nothing(steps):
             for (side, _), row in site.rows.items()
             if side == "sell" and row.reservation in {each.id for each in whole.parts.values()}
         ]
-        booked = [state == State.BOOKED for _, state in parts]
+        booked = [state == ReservationState.BOOKED for _, state in parts]
         assert (all(booked) and len(booked) in (0, len(whole.parts))) or not any(booked), parts
 
 
 def test_nobody_reserves_more_than_he_is_entitled_to():
     site = Site("london", 10)
     rules = (
-        Rule(True, (read_party("user:ada"),), slots_max=3),
-        Rule(False, (read_party("site:paris"),)),
+        EntitlementRule(True, (read_party("user:ada"),), slots_max=3),
+        EntitlementRule(False, (read_party("site:paris"),)),
     )
     known = events.EntitlementsKnown(Entitlements(rules), {"fast": frozenset()})
     site.broker.handle(known, NOON)
@@ -706,12 +712,12 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
         site.bookings.ask(4, *span, "group:quants", ADA, NOON)
     for by, slots, why in (
         (ADA, 4, "ada may have at most 3 slots"),
-        (Whose("bob"), 1, "allows the work of bob"),
-        (Whose("eve@paris", site="paris"), 1, "the work of eve@paris is denied"),
+        (Owner("bob"), 1, "allows the work of bob"),
+        (Owner("eve@paris", site="paris"), 1, "the work of eve@paris is denied"),
     ):
         with pytest.raises(CantReserve, match=why):
             site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
-    assert site.bookings.ask(1, *span, "user:x@rome", Whose("x@rome", site="rome"), NOON)
+    assert site.bookings.ask(1, *span, "user:x@rome", Owner("x@rome", site="rome"), NOON)
 
 
 def test_what_a_pool_can_grow_to_can_be_reserved():
@@ -719,7 +725,7 @@ def test_what_a_pool_can_grow_to_can_be_reserved():
     span = NOON + 3_600.0, NOON + 7_200.0
     with pytest.raises(CantReserve, match="8 slots exceed the pool's total of 2"):
         site.bookings.ask(8, *span, "user:ada", ADA, NOON)
-    site.broker.handle(events.PoolGrows("fast", Growth(6, 60.0, 600.0)), NOON)
+    site.broker.handle(events.PoolGrows("fast", PoolGrowth(6, 60.0, 600.0)), NOON)
     assert site.bookings.ask(8, *span, "user:ada", ADA, NOON).slots == 8
     with pytest.raises(CantReserve, match="total of 8"):
         site.bookings.ask(9, *span, "user:ada", ADA, NOON)

@@ -12,8 +12,8 @@ from gateway.ledger.db.contracts.records import Posted, PostingSettled
 from gateway.ledger.db.settlement.records import Payment
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.budget_books import read_known, spent_between
-from gateway.scheduler.model.budget_accounts import Purses, Spent
-from policies.calendar.periods import Span
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import SLOT_TIME, Budget
 from policies.parties import read_party
 from simulations.world.memory.disk import Disk
@@ -74,32 +74,32 @@ WORK = (
     ],
 )
 def test_what_was_spent_is_what_the_books_have_of_a_party(party, unit, spent):
-    budget = Budget("b", read_party(party), unit, 10**18, Span.DAY)
+    budget = Budget("b", read_party(party), unit, 10**18, PeriodLength.DAY)
     store = store_of(*WORK)
     assert spent_between(store.usage, budget, NOW_S - HOUR_S, NOW_S) == spent
-    known = read_known(store, Purses([budget], utc_s=NOW_S), NOW_S)
-    assert known.spent == {"b": Spent(spent, spent)}
+    known = read_known(store, BudgetAccounts([budget], utc_s=NOW_S), NOW_S)
+    assert known.spent == {"b": BudgetSpent(spent, spent)}
     assert known.owed == {}
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     ends_s=st.lists(st.floats(NOW_S - 3 * 86_400, NOW_S), max_size=12),
-    span=st.sampled_from([None, *Span]),
+    span=st.sampled_from([None, *PeriodLength]),
     zone=st.sampled_from(["UTC", "Asia/Kolkata", "America/New_York"]).map(ZoneInfo),
 )
 def test_of_a_period_every_moment_counts_and_no_other(ends_s, span, zone):
     budget = Budget("b", read_party("ours"), "USD", 10**18, span, zone)
     records = [used(at, ended_at_s=end_s, started_at_s=end_s) for at, end_s in enumerate(ends_s)]
-    known = read_known(store_of(*records), Purses([budget], utc_s=NOW_S), NOW_S)
+    known = read_known(store_of(*records), BudgetAccounts([budget], utc_s=NOW_S), NOW_S)
     start_s = budget.period_at(NOW_S).start_s if span else 0.0
     spent = 7 * sum(start_s <= end_s < NOW_S for end_s in ends_s)
     assert known.spent["b"].period_nanos == spent
 
 
 def test_of_anothers_budget_what_was_spent_since_our_account_was_opened_counts():
-    budget = Budget("b", read_party("ours"), "USD", 10, Span.DAY, owner="london")
-    purses = Purses([budget], utc_s=NOW_S)
+    budget = Budget("b", read_party("ours"), "USD", 10, PeriodLength.DAY, owner="london")
+    purses = BudgetAccounts([budget], utc_s=NOW_S)
     at_s = NOW_S - 2 * 86_400
     account = held_of(purses.own["b"], round(at_s * 1000))
     records = [
@@ -109,16 +109,16 @@ def test_of_anothers_budget_what_was_spent_since_our_account_was_opened_counts()
     ]
     store = store_of(*records, account, SliceHeld("x", "y", 1, "EUR", "ours", "day", "UTC", True))
     known = read_known(store, purses, NOW_S)
-    assert known.spent == {"b": Spent(320, 300)}
-    assert known.accounts == {account: Spent(320, 300)}
-    assert read_known(store_of(*records), purses, NOW_S).spent == {"b": Spent(0, 0)}
+    assert known.spent == {"b": BudgetSpent(320, 300)}
+    assert known.accounts == {account: BudgetSpent(320, 300)}
+    assert read_known(store_of(*records), purses, NOW_S).spent == {"b": BudgetSpent(0, 0)}
 
 
 def test_an_account_of_other_terms_is_read_by_its_own():
     budget = Budget("b", read_party("ours"), "USD", 10, owner="london")
     former = SliceHeld("london", "b", 1_000, "USD", "user:bob", "ever", "Europe/London")
-    known = read_known(store_of(*WORK, former), Purses([budget], utc_s=NOW_S), NOW_S)
-    assert known.accounts == {former: Spent(20, 20)}
+    known = read_known(store_of(*WORK, former), BudgetAccounts([budget], utc_s=NOW_S), NOW_S)
+    assert known.accounts == {former: BudgetSpent(20, 20)}
 
 
 def test_what_sites_owe_is_what_is_delivered_and_not_voided_less_what_we_owe_them():
@@ -136,7 +136,7 @@ def test_what_sites_owe_is_what_is_delivered_and_not_voided_less_what_we_owe_the
         posted("buy", 1, 5_000),
         Payment("paris", "r", "USD", "received", "bank", 10, "", NOW_S),
     )
-    purses = Purses([], {"paris": ((1_000, "USD"),)}, NOW_S)
+    purses = BudgetAccounts([], {"paris": ((1_000, "USD"),)}, NOW_S)
     assert read_known(store, purses, NOW_S).owed == {("paris", "USD"): 100 + 3 - 40 - 10}
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.processes import wait_until
 
 from gateway.ledger.db.checks import HOUR_S
-from gateway.runtime.environment import Surroundings
+from gateway.runtime.environment import RuntimeEnvironment
 
 pytestmark = pytest.mark.real
 
@@ -22,7 +22,7 @@ def live(make_inner):
 
     def live_(start_s, seconds):
         clock = [start_s]
-        inner = make_inner(2, surroundings=Surroundings(utc_s=lambda: clock[0]))
+        inner = make_inner(2, surroundings=RuntimeEnvironment(utc_s=lambda: clock[0]))
         site = inner.site
         wait_until(lambda: site.broker.workers, "the worker")
         inner.call(site.census.look)

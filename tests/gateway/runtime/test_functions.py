@@ -5,10 +5,10 @@ import hashlib
 import pytest
 
 from federation.errors import ProtocolError
-from gateway.runtime.functions import Functions
+from gateway.runtime.functions import FunctionStore
 
 
-def put(functions: Functions, letter: bytes, sender: int, size: int = 100) -> bytes:
+def put(functions: FunctionStore, letter: bytes, sender: int, size: int = 100) -> bytes:
     body = letter * size
     digest = hashlib.sha256(body).digest()
     functions.put(digest, body, sender)
@@ -17,7 +17,7 @@ def put(functions: Functions, letter: bytes, sender: int, size: int = 100) -> by
 
 def test_what_no_job_needs_makes_place_for_what_comes() -> None:
     used: set[bytes] = set()
-    functions = Functions(250, lambda: used)
+    functions = FunctionStore(250, lambda: used)
     used.add(needed := put(functions, b"a", 1))
     unneeded = put(functions, b"b", 1)
     new = put(functions, b"c", 1)
@@ -28,14 +28,14 @@ def test_what_no_job_needs_makes_place_for_what_comes() -> None:
 
 def test_a_sender_whose_functions_in_use_are_too_large_is_refused() -> None:
     used: set[bytes] = set()
-    functions = Functions(250, lambda: used)
+    functions = FunctionStore(250, lambda: used)
     used |= {put(functions, b"a", 1), put(functions, b"b", 1)}
     with pytest.raises(ProtocolError, match="250 bytes"):
         put(functions, b"c", 1)
 
 
 def test_what_another_sender_has_sent_as_well_stays() -> None:
-    functions = Functions(250, set)
+    functions = FunctionStore(250, set)
     shared = put(functions, b"a", 1)
     put(functions, b"a", 2)
     put(functions, b"b", 1)
@@ -45,7 +45,7 @@ def test_what_another_sender_has_sent_as_well_stays() -> None:
 
 def test_what_no_job_needs_goes_with_its_sender() -> None:
     used: set[bytes] = set()
-    functions = Functions(1000, lambda: used)
+    functions = FunctionStore(1000, lambda: used)
     used.add(needed := put(functions, b"a", 1))
     unneeded = put(functions, b"b", 1)
     functions.sweep({1})
@@ -59,7 +59,7 @@ def test_what_no_job_needs_goes_with_its_sender() -> None:
 
 
 def test_nothing_is_kept_of_a_worker_that_left_while_it_waited() -> None:
-    functions = Functions(1000, set)
+    functions = FunctionStore(1000, set)
     body = b"body"
     digest = hashlib.sha256(body).digest()
     for worker in (1, 2):
@@ -73,7 +73,7 @@ def test_nothing_is_kept_of_a_worker_that_left_while_it_waited() -> None:
 
 
 def test_who_asks_again_and_again_is_sent_it_once_more_in_a_while() -> None:
-    functions = Functions(1000, set)
+    functions = FunctionStore(1000, set)
     digest = put(functions, b"f", 1, size=1)
     assert functions.to_send(7, digest) == b"f"
     assert [functions.want(7, digest) for _ in range(3)] == [b"f", None, None]
@@ -83,7 +83,7 @@ def test_who_asks_again_and_again_is_sent_it_once_more_in_a_while() -> None:
 
 def test_nobody_waits_for_more_functions_than_there_can_be(monkeypatch) -> None:
     monkeypatch.setattr("gateway.runtime.functions.WANTED_MAX", 3)
-    functions = Functions(1000, set)
+    functions = FunctionStore(1000, set)
     for number in range(10):
         assert functions.want(7, bytes([number]) * 32) is None
     assert len(functions._wanted) == 3

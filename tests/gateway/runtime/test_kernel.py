@@ -2,7 +2,7 @@
 
 from support.pure.town import Town, dear_and_cheap
 
-from gateway.scheduler.model.effects import Order, Tell
+from gateway.scheduler.model.effects import SendToClient, SendToWorker
 
 
 def watch(site, monkeypatch):
@@ -40,7 +40,7 @@ def test_what_is_for_a_contract_goes_to_the_exchange_and_nothing_else_does(monke
     town.run(lambda: len(london.answers()) == 40)
     bought = {each.handle for each in london.exchange.purchases.purchases.values()}
     sold = {each.handle for each in paris.exchange.sales.sales.values()}
-    assert {each.worker for each in by_london if isinstance(each, Order)} == bought
-    assert {each.client for each in by_paris if isinstance(each, Tell)} == sold
+    assert {each.worker for each in by_london if isinstance(each, SendToWorker)} == bought
+    assert {each.client for each in by_paris if isinstance(each, SendToClient)} == sold
     assert bought
     assert sold

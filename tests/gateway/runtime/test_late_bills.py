@@ -10,7 +10,7 @@ from federation.messages.deals import Bill, Settle
 from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, posted, settled
 from gateway.ledger.store.store import SqlStore
 from gateway.runtime.late_bills import WAITING_MAX, LateBills
-from gateway.scheduler.model.effects import AnswerBill, Say, Write
+from gateway.scheduler.model.effects import AnswerBill, SendToSite, Write
 
 
 def delivery(first):
@@ -52,7 +52,7 @@ class Books:
 
     @property
     def verdicts(self):
-        said = [each.message for each in self.done if isinstance(each, Say)]
+        said = [each.message for each in self.done if isinstance(each, SendToSite)]
         assert all(isinstance(each, Settle) for each in said)
         return [{row[1]: row[2] for row in each.verdicts} for each in said]
 

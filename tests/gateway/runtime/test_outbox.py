@@ -15,17 +15,17 @@ from federation.messages.messages import (
     RejectJob,
 )
 from gateway.ledger.db import records
-from gateway.runtime.functions import Functions
-from gateway.runtime.outbox import Outbox
+from gateway.runtime.functions import FunctionStore
+from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.model.effects import (
     Expel,
     Harden,
-    Order,
+    PeerSide,
     Remark,
-    Say,
     SendFunction,
-    Side,
-    Tell,
+    SendToClient,
+    SendToSite,
+    SendToWorker,
     Write,
 )
 from gateway.scheduler.model.ports import PortKind
@@ -34,7 +34,7 @@ CLIENT, WORKER, OTHER = 1, 2, 3
 BODY = b"def f"
 DIGEST = sha256(BODY).digest()
 WORD = Dropped("j", [[0, 1]], "lost", "")
-TELL = Tell(CLIENT, WORD)
+TELL = SendToClient(CLIENT, WORD)
 ENDED = records.JobEnded("j", "done", "", 0.0, 1, 0, 0)
 ASSIGN = Assign(7, "j", DIGEST, 0, [b"x"], None, False)
 
@@ -53,10 +53,10 @@ class Desk:
             guests=guests, post=lambda guest, message: self.out.append((guest.handle, message))
         )
         store = SimpleNamespace(write=lambda *details: self.written.append(details), contracts=None)
-        self.functions = Functions(1 << 20, lambda: {DIGEST})
+        self.functions = FunctionStore(1 << 20, lambda: {DIGEST})
         self.functions.put(DIGEST, BODY, CLIENT)
         self.results, self.said, self.threads = [], [], []
-        self.box = Outbox(
+        self.box = EffectOutbox(
             lobby, store, self.functions, self.threads.append, self.results.append,
             remark=self.said.append,
         )  # fmt: skip
@@ -73,7 +73,7 @@ def desk():
 
 def test_a_client_is_told_when_all_that_was_written_before_is_stored(desk):
     desk.box.perform([Write(ENDED), TELL])
-    desk.box.perform([Tell(OTHER, WORD)])  # it has no record of its own
+    desk.box.perform([SendToClient(OTHER, WORD)])  # it has no record of its own
     assert desk.out == []
     [(_, _, done)] = desk.written
     done()
@@ -82,16 +82,22 @@ def test_a_client_is_told_when_all_that_was_written_before_is_stored(desk):
 
 
 def test_who_is_gone_is_told_nothing(desk):
-    desk.box.perform([Tell(99, WORD), TELL])
+    desk.box.perform([SendToClient(99, WORD), TELL])
     assert desk.out == [(CLIENT, WORD)]
 
 
 def test_what_a_full_store_refuses_and_what_workers_do_waits_for_nothing(desk):
     reject, recall = RejectJob("j", "busy", "no"), Recall(7, 0, 1, True)
-    say = Say("paris", Side.BUYER, Renew(1, []))
-    effects = [Write(ENDED), Tell(CLIENT, reject), Order(WORKER, recall), say, Remark("hm")]
+    say = SendToSite("paris", PeerSide.BUYER, Renew(1, []))
+    effects = [
+        Write(ENDED),
+        SendToClient(CLIENT, reject),
+        SendToWorker(WORKER, recall),
+        say,
+        Remark("hm"),
+    ]
     assert desk.box.perform(effects) == []
-    assert desk.out == [(CLIENT, reject), (WORKER, recall), ("paris", Side.BUYER, say.message)]
+    assert desk.out == [(CLIENT, reject), (WORKER, recall), ("paris", PeerSide.BUYER, say.message)]
     assert desk.said == ["hm"]
 
 
@@ -129,8 +135,8 @@ def test_a_detached_job_is_stored_with_its_function(desk):
     heard = []
     desk.box.on_write = heard.append
     about = "f", "ann", "risk", True, b"", 0.0
-    opened = records.JobOpened("j", *about, function=DIGEST)
-    lacking = records.JobOpened("k", *about, function=b"?" * 32)
+    opened = records.JobOpenedRecord("j", *about, function=DIGEST)
+    lacking = records.JobOpenedRecord("k", *about, function=b"?" * 32)
     desk.box.perform([Write(opened), Write(lacking)])
     assert desk.written[0][0] == [records.FunctionKept(DIGEST, BODY), opened, lacking]
     assert heard == [opened, lacking]
@@ -139,7 +145,7 @@ def test_a_detached_job_is_stored_with_its_function(desk):
 def test_a_worker_has_a_function_before_its_first_task_and_once(desk):
     desk.box.pass_key = lambda about, job: b"key" if about == {"n": OTHER} else b""
     for worker in (WORKER, WORKER, OTHER, 99):
-        desk.box.perform([Order(worker, ASSIGN)])
+        desk.box.perform([SendToWorker(worker, ASSIGN)])
     put = PutFunction(DIGEST, BODY)
     assert [each[0] for each in desk.out] == [WORKER, WORKER, WORKER, OTHER, OTHER]
     assert [each[1] for each in desk.out][:4] == [put, ASSIGN, ASSIGN, put]
@@ -147,7 +153,7 @@ def test_a_worker_has_a_function_before_its_first_task_and_once(desk):
 
 
 def test_a_site_is_sent_a_function_once_in_a_session_or_when_it_asks(desk):
-    put = ("paris", Side.SELLER, PutFunction(DIGEST, BODY))
+    put = ("paris", PeerSide.SELLER, PutFunction(DIGEST, BODY))
     send = SendFunction("paris", DIGEST)
     desk.box.perform([send, send])
     assert desk.out == [put]
@@ -164,14 +170,14 @@ def test_a_function_that_has_just_come_goes_to_all_that_wait_for_it(desk):
     body = b"def g"
     digest = sha256(body).digest()
     desk.functions._used = lambda: {digest}
-    desk.box.perform([SendFunction("paris", digest, again=True), Order(WORKER, ASSIGN)])
+    desk.box.perform([SendFunction("paris", digest, again=True), SendToWorker(WORKER, ASSIGN)])
     desk.out.clear()
     assert desk.functions.want(WORKER, digest) is None
     waiting = desk.functions.put(digest, body, CLIENT)
     assert list(waiting) == ["paris", WORKER]
     desk.box.hand_function(digest, [*waiting, 99])
     put = PutFunction(digest, body)
-    assert desk.out == [("paris", Side.SELLER, put), (WORKER, put)]
+    assert desk.out == [("paris", PeerSide.SELLER, put), (WORKER, put)]
 
 
 def test_a_client_is_asked_for_a_function(desk):

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.windows import PRICE, World, orders
+from support.pure.windows import PRICE, WindowsWorld, orders
 
 from federation.errors import ProtocolError
 from federation.messages import deals
 from gateway.contracts.model.purchase import SLACK_S, Purchase, check_time
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Charge, Tell, Write
+from gateway.scheduler.model.effects import Charge, SendToClient, Write
 
 
 def used(effects):
@@ -26,7 +26,7 @@ def report(world, order, tasks=1, wall_s=0.0, **claims):
 
 
 def test_one_task_at_a_worker_of_thousands_of_slots_took_no_longer_than_since_it_was_given():
-    world = World(slots=(4096,))
+    world = WindowsWorld(slots=(4096,))
     given_s = world.now_s
     [order] = orders(world.submit("j", 1))
     world.now_s += 1.0
@@ -35,13 +35,15 @@ def test_one_task_at_a_worker_of_thousands_of_slots_took_no_longer_than_since_it
     assert record.wall_ns == pytest.approx(1e9, rel=0.01)
     assert record.started_at_s >= given_s
     assert record.cpu_ns < 1100 * 10**9
-    [charge] = [e.charge for e in effects if isinstance(e, Tell) and isinstance(e.charge, Charge)]
+    [charge] = [
+        e.charge for e in effects if isinstance(e, SendToClient) and isinstance(e.charge, Charge)
+    ]
     assert charge.wall_ns == record.wall_ns, "its owner is told what is charged"
     assert world.broker.durations.of(b"pricing" * 8) < 1.01
 
 
 def test_many_tasks_run_no_more_at_a_time_than_there_are_slots():
-    world = World(slots=(2,))
+    world = WindowsWorld(slots=(2,))
     world.learn(0.001)
     [order, *_] = orders(world.submit("j", 50))
     tasks = len(order.arguments)
@@ -52,7 +54,7 @@ def test_many_tasks_run_no_more_at_a_time_than_there_are_slots():
 
 
 def test_an_honest_report_is_taken_as_it_is():
-    world = World(slots=(2,))
+    world = WindowsWorld(slots=(2,))
     [order, *_] = orders(world.submit("j", 1))
     world.now_s += 100.0
     [record] = used(report(world, order, wall_s=100.0, cpu_ns=250 * 10**9, peak_memory_bytes=2**30))
@@ -61,7 +63,7 @@ def test_an_honest_report_is_taken_as_it_is():
 
 
 def test_no_task_used_more_memory_than_its_host_has():
-    world = World(slots=())
+    world = WindowsWorld(slots=())
     joined = events.WorkerJoined(1, "w", "fast", 1, {}, "3.11")
     world.do(replace(joined, memory_bytes=2**34))
     [order] = orders(world.submit("j", 1))
@@ -72,7 +74,7 @@ def test_no_task_used_more_memory_than_its_host_has():
 
 @pytest.mark.parametrize("back_s", [1.0, 10_000.0])
 def test_where_the_clock_was_set_back_what_was_expected_counts(back_s):
-    world = World(slots=(1,))
+    world = WindowsWorld(slots=(1,))
     world.learn(2.0)
     [order] = orders(world.submit("j", 1))
     world.now_s -= back_s

@@ -3,7 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.broker import CLIENT, PRICE, WORKER, Peers, World, orders, spec, told, written
+from support.pure.broker import (
+    CLIENT,
+    PRICE,
+    WORKER,
+    BrokerWorld,
+    Peers,
+    orders,
+    spec,
+    told,
+    written,
+)
 
 from federation.messages import messages
 from federation.ranges import RangeSet
@@ -14,19 +24,19 @@ from gateway.ledger.db import records
 from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.terms import answer_ended
-from gateway.scheduler.quotas.accounts import Limits
-from policies.placement.placement import Offer
+from gateway.scheduler.quotas.accounts import ClientLimits
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 
 def test_a_result_is_told_after_its_usage_record_is_written() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.report(order)
     kinds = [type(e) for e in effects]
-    assert kinds.index(Write) < kinds.index(Tell)
+    assert kinds.index(Write) < kinds.index(SendToClient)
     (usage,) = written(effects, records.UsageRecord)
     assert (usage.first, usage.tasks, usage.wall_ns) == (0, 1, 1_000_000)
     assert usage.cost_nanos == 1_000_000
@@ -37,7 +47,7 @@ def test_a_result_is_told_after_its_usage_record_is_written() -> None:
 @pytest.mark.parametrize("are_wanted", [True, False])
 @pytest.mark.parametrize("failures", [[], [[0, "error", "t", b""]]])
 def test_prints_are_passed_on_only_where_they_were_asked_for(are_wanted, failures) -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, prints=are_wanted))
     effects = world.report(order, failures=failures, prints=[[0, "\x1b[2Jhello"]])
     (results,) = told(effects, messages.Results)
@@ -45,7 +55,7 @@ def test_prints_are_passed_on_only_where_they_were_asked_for(are_wanted, failure
 
 
 def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> None:
-    world = World(slots=2)
+    world = BrokerWorld(slots=2)
     first = orders(world.submit(5000))
     assert sum(len(order.arguments) for order in first) == 2
     effects = world.report(first[0], wall_ns=1000)
@@ -53,14 +63,14 @@ def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> 
 
 
 def test_a_long_task_is_not_queued_behind_another() -> None:
-    world = World(slots=1)
+    world = BrokerWorld(slots=1)
     (order,) = orders(world.submit(10))
     (following,) = orders(world.report(order, wall_ns=5_000_000_000))
     assert len(following.arguments) == 1
 
 
 def test_a_late_report_is_fenced() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.WorkerGone(WORKER, "gone"))
     world.join(3)
@@ -68,7 +78,7 @@ def test_a_late_report_is_fenced() -> None:
 
 
 def test_a_report_of_tasks_that_a_worker_does_not_hold_expels_it() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.Reported(WORKER, order.assignment, 5, [b"forged"]))
     assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
@@ -82,14 +92,14 @@ def test_a_report_of_tasks_that_a_worker_does_not_hold_expels_it() -> None:
     ],
 )
 def test_a_report_whose_failures_point_nowhere_expels_its_worker(failures: list) -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.Reported(WORKER, order.assignment, 0, [b""], failures, [], 1, 1, 1))
     assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
 
 
 def test_tasks_of_a_lost_worker_go_to_another_and_are_charged_once() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.join(3)
     (again,) = orders(world.do(events.WorkerGone(WORKER, "gone")))
@@ -100,7 +110,7 @@ def test_tasks_of_a_lost_worker_go_to_another_and_are_charged_once() -> None:
 
 
 def test_a_crash_is_tried_once_more_and_then_is_poison() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     crash = [[0, "crash", "signal SIGSEGV", b""]]
     effects = world.report(order, failures=crash)
@@ -114,7 +124,7 @@ def test_a_crash_is_tried_once_more_and_then_is_poison() -> None:
 
 
 def test_retries_are_used_up_by_failures_and_every_attempt_is_charged() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, retries=1))
     error = [[0, "error", "ValueError", b""]]
     effects = world.report(order, failures=error)
@@ -126,7 +136,7 @@ def test_retries_are_used_up_by_failures_and_every_attempt_is_charged() -> None:
 
 
 def test_a_failure_in_the_middle_of_a_bundle_is_retried_and_the_rest_delivered() -> None:
-    world = World(slots=4)
+    world = BrokerWorld(slots=4)
     given = orders(world.submit(4, retries=1))
     bundle = given[0]
     if len(bundle.arguments) < 4:
@@ -140,7 +150,7 @@ def test_a_failure_in_the_middle_of_a_bundle_is_retried_and_the_rest_delivered()
 
 
 def test_what_no_offer_can_ever_run_is_refused_with_the_figure() -> None:
-    world = World(tags={"gpu": 1})
+    world = BrokerWorld(tags={"gpu": 1})
     (reject, *_) = told(world.submit(1, tags={"gpu": 2}), messages.RejectJob)
     assert reject.code == "tag-too-small"
     assert "gpu=1" in reject.reason
@@ -148,14 +158,14 @@ def test_what_no_offer_can_ever_run_is_refused_with_the_figure() -> None:
 
 
 def test_another_python_is_refused() -> None:
-    world = World()
+    world = BrokerWorld()
     (reject, *_) = told(world.submit(1, python="3.12"), messages.RejectJob)
     assert reject.code == "python-differs"
     assert "3.12" in reject.reason
 
 
 def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
-    world = World()
+    world = BrokerWorld()
     world.broker.note_trouble("the disk is full", 0.0)
     assert orders(world.submit(1, "taken"))
     now_s = world.broker.monotonic_s = world.broker.limits.store_wait_s
@@ -169,7 +179,7 @@ def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 def test_how_long_nothing_can_be_recorded_is_counted_by_a_clock_that_nobody_sets(step_s) -> None:
-    world = World()
+    world = BrokerWorld()
     world.now_s, world.broker.monotonic_s = 10_000.0, 500.0
     world.broker.note_trouble("the disk is full", 500.0)
     world.now_s = 10_000.0 + step_s  # the calendar is set
@@ -181,13 +191,13 @@ def test_how_long_nothing_can_be_recorded_is_counted_by_a_clock_that_nobody_sets
 
 
 def test_without_any_worker_a_job_waits() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     assert told(world.submit(1), messages.RejectJob) == []
     assert len(orders(world.join(WORKER))) == 1
 
 
 def test_counted_tags_are_held_while_tasks_run() -> None:
-    world = World(slots=4, tags={"gpu": 2})
+    world = BrokerWorld(slots=4, tags={"gpu": 2})
     given = orders(world.submit(4, tags={"gpu": 1}))
     assert sum(len(order.arguments) for order in given) == 2
     effects = world.report(given[0])
@@ -195,21 +205,21 @@ def test_counted_tags_are_held_while_tasks_run() -> None:
 
 
 def test_a_job_that_must_wait_does_not_block_another() -> None:
-    world = World(slots=2, tags={"gpu": 1})
+    world = BrokerWorld(slots=2, tags={"gpu": 1})
     world.submit(5, job="gpus", tags={"gpu": 1})
     plain = orders(world.submit(1, job="plain", function=b"g" * 32))
     assert [order.job for order in plain] == ["plain"]
 
 
 def test_a_higher_priority_goes_first() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3, job="low")
     world.submit(3, job="high", priority=5.0, function=b"g" * 32)
     assert orders(world.join(WORKER))[0].job == "high"
 
 
 def test_waiting_tasks_are_cancelled_at_once() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(10)
     (answer,) = told(
         world.do(events.CancelAsked(CLIENT, 7, "j", ((2, 5),), False)), messages.Answer
@@ -220,7 +230,7 @@ def test_waiting_tasks_are_cancelled_at_once() -> None:
 
 
 def test_a_cancel_waits_for_the_worker_to_say_what_had_started() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), False))
     assert told(effects, messages.Answer) == []
@@ -232,7 +242,7 @@ def test_a_cancel_waits_for_the_worker_to_say_what_had_started() -> None:
 
 
 def test_a_cancel_of_what_runs_takes_nothing_and_the_result_arrives() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), False))
     (answer,) = told(world.do(events.HandedBack(WORKER, order.assignment, ())), messages.Answer)
@@ -241,7 +251,7 @@ def test_a_cancel_of_what_runs_takes_nothing_and_the_result_arrives() -> None:
 
 
 def test_a_kill_takes_what_runs_and_its_usage_is_still_recorded() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), True))
     assert told(effects, messages.Answer)[0].value == {"taken": [[0, 1]]}
@@ -251,7 +261,7 @@ def test_a_kill_takes_what_runs_and_its_usage_is_still_recorded() -> None:
 
 
 def test_the_owner_is_told_what_an_operator_cancelled() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.ClientJoined(9, "root", is_operator=True))
     effects = world.do(events.CancelAsked(9, 1, "j", (), False))
@@ -262,7 +272,7 @@ def test_the_owner_is_told_what_an_operator_cancelled() -> None:
 
 
 def test_calls_that_arrive_after_the_end_of_their_job_are_named_in_the_rejection() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.ClientJoined(9, "ann"))
     world.do(events.CancelAsked(9, 1, "j", (), False))
@@ -272,7 +282,7 @@ def test_calls_that_arrive_after_the_end_of_their_job_are_named_in_the_rejection
 
 
 def test_a_flood_of_cancels_is_refused_beyond_a_hundred() -> None:
-    world = World()
+    world = BrokerWorld()
     world.submit(1)
     answers = [
         each
@@ -285,7 +295,7 @@ def test_a_flood_of_cancels_is_refused_beyond_a_hundred() -> None:
 
 
 def test_nobody_cancels_somebody_elses_job() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.ClientJoined(9, "mallory"))
     (answer,) = told(world.do(events.CancelAsked(9, 1, "j", (), False)), messages.Answer)
@@ -294,7 +304,7 @@ def test_nobody_cancels_somebody_elses_job() -> None:
 
 
 def test_a_client_that_leaves_takes_its_attached_work_with_it() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(3))
     effects = world.do(events.ClientGone(CLIENT))
     assert [recall.kill for recall in orders(effects, messages.Recall)] == [True]
@@ -305,7 +315,7 @@ def test_a_client_that_leaves_takes_its_attached_work_with_it() -> None:
 
 
 def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     paid = written(world.report(order), records.UsageRecord)
     world.do(events.TasksArrived(CLIENT, "j", 1, [b"1"]))
@@ -326,7 +336,7 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
 
 
 def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(1, detached=True, warrant=events.Warrant("london", "first", 10.0))
     later = events.Warrant("london", "later", 20.0)
     world.do(events.ClientGone(CLIENT))
@@ -335,7 +345,7 @@ def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
     assert world.broker.jobs["j"].spec.warrant == later
 
 
-def comes_back(world: World) -> records.UsageRecord:
+def comes_back(world: BrokerWorld) -> records.UsageRecord:
     """Its client comes in anew and sends task 0 again, which runs; what that was charged."""
     world.do(events.ClientJoined(5, "ann"))
     world.do(events.JobOpened(5, "j", spec(), again=True))
@@ -345,17 +355,17 @@ def comes_back(world: World) -> records.UsageRecord:
 
 
 def test_that_a_detached_job_was_cancelled_is_on_the_disk_before_its_user_is_told() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3, detached=True)
     effects = world.do(events.CancelAsked(CLIENT, 7, "j", (), False))
     kinds = [type(e) for e in effects]
     written = [e for e in effects if isinstance(e, Write)]
     assert any(isinstance(e.record, records.OutcomeKept) and e.durable for e in written)
-    assert kinds.index(Write) < kinds.index(Tell)
+    assert kinds.index(Write) < kinds.index(SendToClient)
 
 
 def test_what_ran_although_it_was_cancelled_is_charged_once() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.CancelAsked(CLIENT, 1, "j", ((0, 1),), True))
     (paid,) = written(world.report(order), records.UsageRecord)  # it was done by then
@@ -364,7 +374,7 @@ def test_what_ran_although_it_was_cancelled_is_charged_once() -> None:
 
 
 def test_what_failed_before_it_took_any_time_is_charged_when_it_runs_again() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     failure = [[0, "error", "its function can't be read", b""]]
     world.report(order, failures=failure, wall_ns=0, cpu_ns=0)
@@ -375,7 +385,7 @@ def test_what_failed_before_it_took_any_time_is_charged_when_it_runs_again() -> 
 
 
 def test_what_was_charged_is_free_again_only_for_the_same_function() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.report(order)
     world.do(events.ClientGone(CLIENT))
@@ -387,7 +397,7 @@ def test_what_was_charged_is_free_again_only_for_the_same_function() -> None:
 
 
 def test_what_runs_again_for_nothing_is_in_proportion_to_what_was_paid() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.report(order, wall_ns=1_000)
     states = []
@@ -404,7 +414,7 @@ def test_what_runs_again_for_nothing_is_in_proportion_to_what_was_paid() -> None
 
 
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
-    world = World()
+    world = BrokerWorld()
     history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), {"USD": 5}, 6, 7)
     world.do(history)
     first = orders(world.submit(4))
@@ -419,7 +429,7 @@ def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
 
 
 def test_a_cost_limit_drops_what_waits() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(5, max_cost_nanos=500_000, currency="USD"))
     effects = world.report(order)
     (dropped,) = told(effects, messages.Dropped)
@@ -427,7 +437,7 @@ def test_a_cost_limit_drops_what_waits() -> None:
 
 
 def test_a_dry_worker_gets_what_another_has_not_started() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(200))
     world.report(order, wall_ns=1_000_000)
     effects = world.join(3)
@@ -441,7 +451,7 @@ def test_a_dry_worker_gets_what_another_has_not_started() -> None:
 
 
 def test_however_many_are_dry_a_slot_keeps_a_task() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.report(order, wall_ns=60_000_000)
     held = orders(world.submit(1, "k") + world.submit(1, "l"))
@@ -451,7 +461,7 @@ def test_however_many_are_dry_a_slot_keeps_a_task() -> None:
 
 
 def test_a_draining_worker_hands_back_and_gets_nothing_new() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(5))
     effects = world.do(events.DrainAsked(WORKER, True))
     assert len(orders(effects, messages.Recall)) == 1
@@ -461,14 +471,14 @@ def test_a_draining_worker_hands_back_and_gets_nothing_new() -> None:
 
 
 def test_a_draining_site_refuses_jobs() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.DrainAsked(0, True))
     (reject, *_) = told(world.submit(1), messages.RejectJob)
     assert reject.code == "draining"
 
 
 def test_a_client_that_does_not_read_gets_nothing_run() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.ClientReading(CLIENT, False))
     assert orders(world.join(WORKER)) == []
@@ -476,14 +486,14 @@ def test_a_client_that_does_not_read_gets_nothing_run() -> None:
 
 
 def test_a_client_over_its_limit_is_expelled() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     effects = world.submit(10_001)
     assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
 
 
 def test_a_client_over_its_bytes_is_expelled() -> None:
-    world = World(slots=0)
-    world.broker.limits = Limits(bytes_max=1000)
+    world = BrokerWorld(slots=0)
+    world.broker.limits = ClientLimits(bytes_max=1000)
     world.do(events.JobOpened(CLIENT, "j", spec()))
     fine = world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     assert not [e for e in fine if isinstance(e, Expel)]
@@ -492,7 +502,7 @@ def test_a_client_over_its_bytes_is_expelled() -> None:
 
 
 def test_all_that_another_site_has_bought_counts_together() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     for number, job in ((-1, "a"), (-2, "b")):
         world.do(events.ClientJoined(number, "ann@paris", "paris"))
         world.do(events.JobOpened(number, job, spec()))
@@ -504,7 +514,7 @@ def test_all_that_another_site_has_bought_counts_together() -> None:
 
 
 def test_bytes_are_given_back_when_tasks_end() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(5))
     while True:
         following = orders(world.report(order))
@@ -515,7 +525,7 @@ def test_bytes_are_given_back_when_tasks_end() -> None:
 
 
 def test_a_detached_job_is_kept_before_it_is_acknowledged_and_outlives_its_client() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     effects = world.submit(2, detached=True)
     assert len(written(effects, records.BundleKept)) == 1
     effects = world.do(events.JobClosed(CLIENT, "j", 2))
@@ -534,20 +544,20 @@ def test_a_detached_job_is_kept_before_it_is_acknowledged_and_outlives_its_clien
 
 
 def test_arguments_sent_twice_run_once() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.TasksArrived(CLIENT, "j", 1, [b"1", b"2", b"3"]))
     assert world.broker.jobs["j"].waiting == 4
 
 
 def test_tasks_of_a_job_that_has_ended_are_answered() -> None:
-    world = World()
+    world = BrokerWorld()
     effects = world.do(events.TasksArrived(CLIENT, "unknown", 0, [b"0"]))
     assert len(told(effects, messages.RejectJob)) == 1
 
 
 def test_work_is_moved_as_time_passes_though_nothing_happens() -> None:
-    world = World()
+    world = BrokerWorld()
     (first,) = orders(world.submit(40))
     world.report(first)  # it took a millisecond: all the others are given ahead
     assert not world.broker.is_uneven  # nobody has room
@@ -559,14 +569,14 @@ def test_work_is_moved_as_time_passes_though_nothing_happens() -> None:
 
 
 def test_a_cost_limit_of_nothing_drops_a_job_at_once() -> None:
-    world = World()
+    world = BrokerWorld()
     effects = world.submit(5, max_cost_nanos=0, currency="USD")
     (dropped,) = told(effects, messages.Dropped)
     assert (dropped.ranges, dropped.failure) == ([[0, 5]], "budget")
 
 
 def test_what_a_worker_has_and_has_not_begun_is_asked_back_when_the_cost_limit_is_reached() -> None:
-    world = World()
+    world = BrokerWorld()
     (first,) = orders(world.submit(1))
     world.report(first, wall_ns=1_000)  # so short that a slot gets many ahead
     effects = world.submit(50, "k", max_cost_nanos=500_000, currency="USD")
@@ -583,7 +593,7 @@ def test_what_a_worker_has_and_has_not_begun_is_asked_back_when_the_cost_limit_i
 
 
 def test_a_spent_cost_limit_drops_what_is_submitted_later() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, max_cost_nanos=500_000, currency="USD"))
     world.report(order)
     (dropped,) = told(world.do(events.TasksArrived(CLIENT, "j", 1, [b"late"])), messages.Dropped)
@@ -591,7 +601,7 @@ def test_a_spent_cost_limit_drops_what_is_submitted_later() -> None:
 
 
 def test_a_clock_that_is_set_back_charges_what_was_reported() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.now_s -= 500.0
     (usage,) = written(world.report(order), records.UsageRecord)
@@ -599,7 +609,7 @@ def test_a_clock_that_is_set_back_charges_what_was_reported() -> None:
 
 
 def test_tenths_of_a_counted_tag_add_up_to_one() -> None:
-    world = World(slots=40, tags={"gpu": 1.0})
+    world = BrokerWorld(slots=40, tags={"gpu": 1.0})
     for job, share in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
         waiting = orders(world.submit(10, job, tags={"gpu": share}))
         while waiting:
@@ -608,7 +618,7 @@ def test_tenths_of_a_counted_tag_add_up_to_one() -> None:
 
 
 def test_a_detached_job_that_is_whole_is_no_orphan() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [b"x"]))
     world.do(events.JobClosed(CLIENT, "j", 1))
@@ -621,7 +631,7 @@ def test_a_detached_job_that_is_whole_is_no_orphan() -> None:
 
 
 def test_a_job_does_not_wait_for_tasks_that_ended_elsewhere() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec()))
     (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 2, [b"x"])))
     world.do(events.JobClosed(CLIENT, "j", 4, ((0, 2), (3, 4))))
@@ -630,7 +640,7 @@ def test_a_job_does_not_wait_for_tasks_that_ended_elsewhere() -> None:
 
 
 def test_a_task_that_is_here_is_not_taken_for_one_that_ended_elsewhere() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec()))
     (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"x"])))
     world.do(events.JobClosed(CLIENT, "j", 2, ((0, 2),)))
@@ -639,22 +649,22 @@ def test_a_task_that_is_here_is_not_taken_for_one_that_ended_elsewhere() -> None
 
 
 def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.report(order)
     assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"again"]))) == []
 
 
 def test_a_worker_without_a_counted_tag_is_passed_over_for_one_that_has_it() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.join(3, tags={})
     world.join(4, tags={"gpu": 1})
     effects = world.submit(1, tags={"gpu": 1})
-    assert [e.worker for e in effects if isinstance(e, Order)] == [4]
+    assert [e.worker for e in effects if isinstance(e, SendToWorker)] == [4]
 
 
 def test_who_closes_a_job_that_was_cancelled_meanwhile_is_told_that_it_ended() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.ClientJoined(9, "ann"))
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.CancelAsked(9, 1, "j", (), False))
@@ -663,7 +673,7 @@ def test_who_closes_a_job_that_was_cancelled_meanwhile_is_told_that_it_ended() -
 
 
 def test_a_job_without_its_function_takes_no_slot_until_it_is_here() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
     assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))) == []
     assert len(orders(world.submit(1, "other", function=b"g" * 32))) == 1
@@ -672,7 +682,7 @@ def test_a_job_without_its_function_takes_no_slot_until_it_is_here() -> None:
 
 
 def test_a_job_whose_function_never_arrives_is_rejected() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
     world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
     world.now_s += world.broker.limits.function_wait_s
@@ -687,7 +697,7 @@ def test_a_job_whose_function_never_arrives_is_rejected() -> None:
 
 
 def test_a_detached_job_that_was_abandoned_is_rejected_when_its_client_comes_back() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(5, detached=True)
     world.do(events.ClientGone(CLIENT))
     world.now_s += 3600.0
@@ -703,7 +713,7 @@ def test_a_detached_job_that_was_abandoned_is_rejected_when_its_client_comes_bac
 
 
 def test_a_detached_job_that_ended_whole_is_kept_when_its_client_asks_again() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, detached=True))
     world.do(events.JobClosed(CLIENT, "j", 1))
     world.report(order)
@@ -712,7 +722,7 @@ def test_a_detached_job_that_ended_whole_is_kept_when_its_client_asks_again() ->
 
 
 def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.JobClosed(CLIENT, "j", 1))
     world.report(order)
@@ -724,7 +734,7 @@ def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
 
 
 def test_an_open_job_is_taken_over_in_its_own_project_only() -> None:
-    world = World()
+    world = BrokerWorld()
     world.submit(1, project="risk")
     opened = events.JobOpened(CLIENT, "j", spec(project="fx"), again=True)
     (reject,) = told(world.do(opened), messages.RejectJob)
@@ -732,7 +742,7 @@ def test_an_open_job_is_taken_over_in_its_own_project_only() -> None:
 
 
 def test_an_id_is_used_again_only_by_who_comes_back_and_then_is_not_charged_again() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.JobClosed(CLIENT, "j", 1))
     world.report(order)
@@ -759,7 +769,7 @@ def test_only_a_job_that_was_submitted_whole_is_said_to_be_kept(
 
 
 def test_a_kill_that_meets_its_owners_return_is_undone() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.ClientGone(CLIENT))
     world.do(events.ClientJoined(5, "ann"))
@@ -773,7 +783,7 @@ def test_a_kill_that_meets_its_owners_return_is_undone() -> None:
 
 
 def test_a_job_that_was_cancelled_stays_so_when_its_owner_comes_back() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.ClientJoined(9, "ann"))
     world.do(events.CancelAsked(9, 1, "j", (), False))
@@ -786,7 +796,7 @@ def test_a_job_that_was_cancelled_stays_so_when_its_owner_comes_back() -> None:
 
 
 def test_a_retry_in_a_job_that_was_cancelled_is_told_as_the_failure_it_was() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, retries=5))
     world.do(events.CancelAsked(CLIENT, 7, "j", (), False))
     effects = world.report(order, failures=[[0, "error", "ValueError", b""]])
@@ -795,7 +805,7 @@ def test_a_retry_in_a_job_that_was_cancelled_is_told_as_the_failure_it_was() -> 
 
 
 def test_what_comes_back_for_a_cancel_whose_asker_has_left_is_told_to_its_owner() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.ClientJoined(9, "ann"))
     world.do(events.CancelAsked(9, 1, "j", (), False))
@@ -806,7 +816,7 @@ def test_what_comes_back_for_a_cancel_whose_asker_has_left_is_told_to_its_owner(
 
 
 def test_a_cancel_is_not_answered_by_the_answer_to_an_earlier_recall() -> None:
-    world = World()
+    world = BrokerWorld()
     (first,) = orders(world.submit(40))
     (order,) = orders(world.report(first))  # the other 39 are given ahead
     world.now_s += 1.0
@@ -824,7 +834,7 @@ def test_a_cancel_is_not_answered_by_the_answer_to_an_earlier_recall() -> None:
 
 
 def test_tasks_of_workers_that_stop_in_order_are_no_losses() -> None:
-    world = World()
+    world = BrokerWorld()
     world.submit(1)
     for worker in range(WORKER, WORKER + 10):
         effects = world.do(events.WorkerGone(worker, "stopped", is_orderly=True))
@@ -835,21 +845,21 @@ def test_tasks_of_workers_that_stop_in_order_are_no_losses() -> None:
 
 
 def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(5))
     effects = world.do(events.DrainAsked(WORKER, True, by=events.Drainer.ITSELF))
-    assert [each for each in effects if isinstance(each, Order)] == []
+    assert [each for each in effects if isinstance(each, SendToWorker)] == []
     assert orders(world.report(order)) == []
 
 
-def come_back(world: World, client: int) -> None:
+def come_back(world: BrokerWorld, client: int) -> None:
     """The owner's session was lost and is replaced by another."""
     world.do(events.ClientJoined(client, "ann"))
     world.do(events.JobOpened(client, "j", spec(), again=True))
 
 
 def test_counts_are_right_when_a_client_sends_again_what_had_ended() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(4))
     (second,) = orders(world.report(order, wall_ns=10**9))
     world.report(second, failures=[[0, "error", "ValueError", b""]], wall_ns=10**9)
@@ -863,7 +873,7 @@ def test_counts_are_right_when_a_client_sends_again_what_had_ended() -> None:
 
 
 def test_every_usage_record_of_a_task_has_a_key_of_its_own() -> None:
-    world = World()
+    world = BrokerWorld()
     error = [[0, "error", "ValueError", b""]]
     opened = spec(retries=9)
     used: list[records.UsageRecord] = []
@@ -890,7 +900,7 @@ def test_every_usage_record_of_a_task_has_a_key_of_its_own() -> None:
 
 
 def test_attempts_go_on_where_the_last_gateway_left_them() -> None:
-    world = World()
+    world = BrokerWorld()
     history = events.JobRecovered(
         "j", None, None, (), 0, 0, ((0, 1),), {"USD": 5}, 6, 7, attempt_max=4
     )
@@ -902,7 +912,7 @@ def test_attempts_go_on_where_the_last_gateway_left_them() -> None:
 
 def test_currencies_are_not_added_up() -> None:
     broker = Broker({"local": PRICE, "far": Tariff(7_200_000_000_000, "EUR", "test")})
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.broker = broker
     world.do(events.ClientJoined(CLIENT, "ann"))
     world.join(WORKER)
@@ -917,7 +927,7 @@ def test_currencies_are_not_added_up() -> None:
 
 
 def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
-    world = World()
+    world = BrokerWorld()
     (first,) = orders(world.submit(2, group="desk"))
     (second,) = orders(world.report(first, wall_ns=10**9))
     view = views.live_job(world.broker.jobs["j"], 100.0)
@@ -938,14 +948,14 @@ def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
 
 
 def test_the_group_of_a_user_is_on_the_usage_record() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1, group="desk"))
     (usage,) = written(world.report(order), records.UsageRecord)
     assert usage.group == "desk"
 
 
 def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(
         events.JobRecovered(
             "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
@@ -956,8 +966,8 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
 
 
 def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
-    world = World(slots=0)
-    world.broker.limits = Limits(bytes_max=1000)
+    world = BrokerWorld(slots=0)
+    world.broker.limits = ClientLimits(bytes_max=1000)
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     for task in range(10):
         effects = world.do(events.TasksArrived(CLIENT, "j", task, [bytes(900)]))
@@ -966,8 +976,8 @@ def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
 
 
 def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_run() -> None:
-    world = World(slots=0)
-    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=1500)
+    world = BrokerWorld(slots=0)
+    world.broker.limits = ClientLimits(bytes_max=1000, kept_bytes_max=1500)
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
@@ -980,8 +990,8 @@ def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_r
 
 
 def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
-    world = World(slots=0)
-    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=10)
+    world = BrokerWorld(slots=0)
+    world.broker.limits = ClientLimits(bytes_max=1000, kept_bytes_max=10)
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
@@ -989,7 +999,7 @@ def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
 
 
 def test_what_ended_is_counted_for_nobody() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.do(events.JobOpened(CLIENT, "a", spec()))
     world.do(events.TasksArrived(CLIENT, "a", 0, [bytes(900)] * 3))
     world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), False))
@@ -1001,7 +1011,7 @@ def test_what_ended_is_counted_for_nobody() -> None:
 
 
 def test_bytes_follow_a_job_to_the_session_that_takes_it_over() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.submit(3)
     world.do(events.ClientJoined(5, "ann"))
     world.do(events.JobOpened(5, "j", spec(), again=True))
@@ -1010,8 +1020,8 @@ def test_bytes_follow_a_job_to_the_session_that_takes_it_over() -> None:
 
 
 def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
-    world = World(slots=0)
-    world.broker.limits = Limits(jobs_max=2)
+    world = BrokerWorld(slots=0)
+    world.broker.limits = ClientLimits(jobs_max=2)
     for job in ("a", "b"):
         assert told(world.submit(1, job), messages.RejectJob) == []
     reject = told(world.submit(1, "c"), messages.RejectJob)[0]
@@ -1019,7 +1029,7 @@ def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
 
 
 def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     for handle, tags in ((2, {"gpu": 1}), (3, {"fpga": 1})):
         world.do(events.WorkerJoined(handle, "twin", "local", 1, tags, "3.11"))
     for tag in ("gpu", "fpga"):
@@ -1034,8 +1044,8 @@ def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
 def test_what_a_pool_offers_outlasts_workers_of_other_pools(monkeypatch) -> None:
     """A pool that grows has no worker to tell what it offers; who shows it asked in vain."""
     monkeypatch.setattr("gateway.scheduler.quotas.roster.OFFERS_MAX", 3)
-    own = Offer("pool cloud", "cloud", {}, "3.11", "USD")
-    world = World(slots=0)
+    own = CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD")
+    world = BrokerWorld(slots=0)
     world.broker = Broker({"local": PRICE, "cloud": PRICE}, {own.name: own})
     for handle in range(2, 9):
         world.join(handle)
@@ -1044,7 +1054,7 @@ def test_what_a_pool_offers_outlasts_workers_of_other_pools(monkeypatch) -> None
 
 
 def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
     world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
     job = world.broker.jobs["j"]
@@ -1065,7 +1075,7 @@ LIMIT = {"max_cost_nanos": 10**12, "currency": "GBP"}
 
 
 def test_a_cost_limit_in_a_currency_that_nobody_charges_in_is_refused() -> None:
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     (reject, *_) = told(world.submit(1, "j", **LIMIT), messages.RejectJob)
     assert (reject.code, reject.reason) == (
         "currency-differs",
@@ -1077,7 +1087,7 @@ def test_a_cost_limit_in_a_currency_that_nobody_charges_in_is_refused() -> None:
 def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> None:
     peers = Peers()
     peers.runs, peers.charges = True, {"EUR"}  # a neighbour may know such a site
-    world = World(peers=peers)
+    world = BrokerWorld(peers=peers)
     assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
     job = world.broker.jobs["j"]
     [why] = views.why_waiting(world.broker, job, world.now_s)
@@ -1090,7 +1100,7 @@ def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> 
 
 
 def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_failed():
-    world = World(slots=1)
+    world = BrokerWorld(slots=1)
     (order,) = orders(world.submit(1))
     world.do(events.ClientGone(CLIENT))
     effects = world.report(order, failures=[[0, "cancelled", "stopped on request", b""]])
@@ -1102,7 +1112,7 @@ def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_fail
 def test_what_was_stopped_because_its_client_had_gone_runs_again_for_it_and_is_charged(
     comes_back_first: bool,
 ) -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.ClientGone(CLIENT))
     stopped = [[0, "cancelled", "stopped on request", b""]]
@@ -1127,7 +1137,7 @@ def test_what_was_stopped_because_its_client_had_gone_runs_again_for_it_and_is_c
 
 
 def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_beside_itself() -> None:
-    world = World()
+    world = BrokerWorld()
     (order,) = orders(world.submit(1))
     world.do(events.ClientGone(CLIENT))
     world.do(events.ClientJoined(9, "ann"))
@@ -1143,7 +1153,7 @@ def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_besi
 def test_what_a_pool_could_start_is_not_forgotten_for_all_the_workers_that_came(monkeypatch):
     """Of ten thousand pilots the offers are kept; that of their pool is what plans look at."""
     monkeypatch.setattr("gateway.scheduler.quotas.roster.OFFERS_MAX", 2)
-    pool = Offer("pool cloud", "cloud", {}, "3.11", "USD")
+    pool = CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD")
     broker = Broker({"cloud": PRICE}, {pool.name: pool})
     for at in range(1, 5):
         joined = events.WorkerJoined(at, f"w{at}", "cloud", 1, {}, "3.11")

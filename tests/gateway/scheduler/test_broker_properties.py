@@ -12,14 +12,14 @@ from federation.ranges import RangeSet
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
-from gateway.scheduler.model.effects import Effect, Expel, Order, Tell, Write
+from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.tasks.losses import SHUN_S
-from policies.access.fairness import Node
+from policies.access.fairness import ShareNode
 from policies.access.shares import FairShare, Share
-from policies.parties import Kind, read_party
-from policies.placement.placement import Offer
+from policies.parties import PartyKind, read_party
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 DETACHED = "j3"
@@ -36,7 +36,7 @@ class Site(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.broker = Broker({"p": Tariff(10**15, "USD", "v")}, limits=Limits(10**6, 1 << 40))
+        self.broker = Broker({"p": Tariff(10**15, "USD", "v")}, limits=ClientLimits(10**6, 1 << 40))
         self.now_s = 1.0
         self.handles = 10
         self.owner = 0
@@ -99,25 +99,25 @@ class Site(RuleBasedStateMachine):
                         seen.add(usage.first, stop)
                 case Write(records.OutcomeKept() as kept):
                     self.end(kept.job, kept.first, kept.first + kept.count)
-                case Tell(_, messages.RejectJob() as reject):
+                case SendToClient(_, messages.RejectJob() as reject):
                     assert reject.job == DETACHED, "no attached job is ever refused here"
                     self.rejected.add(reject.job)
-                case Tell(_, messages.Results() as results):
+                case SendToClient(_, messages.Results() as results):
                     self.end(results.job, results.first, results.first + len(results.values))
-                case Tell(_, messages.Dropped() as dropped):
+                case SendToClient(_, messages.Dropped() as dropped):
                     for first, stop in dropped.ranges:
                         self.end(dropped.job, first, stop)
-                case Tell(_, messages.Answer() as answer):
+                case SendToClient(_, messages.Answer() as answer):
                     for first, stop in answer.value["taken"]:
                         if answer.request % 4 != 3:  # of a detached job it is kept as well
                             self.end(f"j{answer.request % 4}", first, stop)
-                case Order(worker, messages.Assign() as assign):
+                case SendToWorker(worker, messages.Assign() as assign):
                     stop = assign.first + len(assign.arguments)
                     left = RangeSet([(assign.first, stop)])
                     self.held[worker][assign.assignment] = (assign, left)
                     expected = [b"%d" % task for task in range(assign.first, stop)]
                     assert assign.arguments == expected
-                case Order(worker, messages.Recall() as recall):
+                case SendToWorker(worker, messages.Recall() as recall):
                     self.recalls.append((worker, recall))
                 case Expel():
                     raise AssertionError(effect)
@@ -129,7 +129,9 @@ class Site(RuleBasedStateMachine):
         """Who got something was the best placed of those who could have it."""
         for effect in effects:
             match effect:
-                case Order(handle, messages.Assign() as assign) if handle in self.broker.workers:
+                case SendToWorker(handle, messages.Assign() as assign) if (
+                    handle in self.broker.workers
+                ):
                     worker = self.broker.workers[handle]
                     priority = self.terms(assign.job).priority
                     for job in self.broker.jobs.values():
@@ -166,7 +168,7 @@ class Site(RuleBasedStateMachine):
         self.handles += 1
         self.held[self.handles] = {}
         # A pool that never has any is known to have them: jobs wait for one that does.
-        self.broker.offers.setdefault("p", Offer("p", "p", {"gpu": 9}, "3.11", "USD"))
+        self.broker.offers.setdefault("p", CapacityOffer("p", "p", {"gpu": 9}, "3.11", "USD"))
         tags: dict[str, bool | int | float] = {"gpu": slots} if has_gpus else {}
         joined = events.WorkerJoined(self.handles, f"w{self.handles}", "p", slots, tags, "3.11")
         self.do(joined)
@@ -306,7 +308,7 @@ class SharingSite(Site):
     def share_out_otherwise(self, is_on: bool) -> None:
         self.do(events.SharesKnown(None, {}))
         if is_on:
-            self.do(events.SharesKnown(FairShare(each=Kind.PROJECT), {}))
+            self.do(events.SharesKnown(FairShare(each=PartyKind.PROJECT), {}))
         self.share_out()
 
     def terms(self, name: str) -> JobSpec:
@@ -323,8 +325,8 @@ class SharingSite(Site):
     @invariant()
     def what_is_held_is_what_is_out(self) -> None:
         assert self.broker.shares is not None
-        held: Counter[Node] = Counter()
-        jobs: Counter[Node] = Counter()
+        held: Counter[ShareNode] = Counter()
+        jobs: Counter[ShareNode] = Counter()
         for job in self.broker.jobs.values():
             assert job.leaf is not None
             jobs[job.leaf] += 1

@@ -7,12 +7,12 @@ from federation.messages import messages
 from federation.messages.wire import pack
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
-from gateway.scheduler.model.effects import Order, Tell
+from gateway.scheduler.model.effects import SendToClient, SendToWorker
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.terms import stored_terms, terms_plain
 from policies.placement.asks import Wishes
 from policies.placement.environments import tags_of
-from policies.placement.placement import Offer
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 IMAGE = "image:localhost/quant:1"
@@ -23,7 +23,7 @@ FAILURE = [[0, "environment", "no such image", b""]]
 class World:
     """A broker with a client, and workers by number."""
 
-    def __init__(self, offers: dict[str, Offer] | None = None) -> None:
+    def __init__(self, offers: dict[str, CapacityOffer] | None = None) -> None:
         self.peers = Peers()
         self.broker = Broker({"local": Tariff(1, "USD", "test")}, offers, peers=self.peers)
         self.now_s = 1000.0
@@ -49,18 +49,18 @@ class World:
         opened = self.do(events.JobOpened(1, job, spec))
         return opened + self.do(events.TasksArrived(1, job, 0, [b""] * tasks))
 
-    def fail(self, order: Order) -> list:
+    def fail(self, order: SendToWorker) -> list:
         assign = order.message
         return self.do(
             events.Reported(order.worker, assign.assignment, assign.first, [b""], FAILURE)
         )
 
 
-def orders(effects: list) -> list[Order]:
+def orders(effects: list) -> list[SendToWorker]:
     return [
         each
         for each in effects
-        if isinstance(each, Order) and isinstance(each.message, messages.Assign)
+        if isinstance(each, SendToWorker) and isinstance(each.message, messages.Assign)
     ]
 
 
@@ -74,7 +74,7 @@ def told(effects: list, kind: type) -> list:
     return [
         each.message
         for each in effects
-        if isinstance(each, Tell) and isinstance(each.message, kind)
+        if isinstance(each, SendToClient) and isinstance(each.message, kind)
     ]
 
 
@@ -94,7 +94,7 @@ def test_what_nobody_offers_is_refused_with_a_name():
 
 
 def test_of_a_pool_and_its_worker_the_worker_knows():
-    offer = Offer("pool local", "local", {}, "3.11", "USD")
+    offer = CapacityOffer("pool local", "local", {}, "3.11", "USD")
     world = World({"pool local": offer})
     refused, *_ = told(world.submit(), messages.RejectJob)
     assert "pool local does not allow image" in refused.reason

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from support.pure.windows import NOON, RISK, World, assigned, orders, spec
+from support.pure.windows import NOON, RISK, WindowsWorld, assigned, orders, spec
 
 from federation.messages import messages
 from federation.reasons import Reason
@@ -12,13 +12,19 @@ from gateway.ledger.db.usage.records import UsageRecord, UsageTotal
 from gateway.reservations.bookings import used_of
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Write
-from policies.access.claims import Amount, Claim, Claims, Seats
-from policies.access.entitlements import Entitlements, Rule
-from policies.access.windows import EVERYBODY, Plan, Window, rules_at
+from policies.access.claims import Amount, Claim, Claims, ReservedSlots
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.access.windows import EVERYBODY, Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours
 from policies.costs.pricelist import PriceList
-from policies.parties import Whose, read_party
-from policies.reservations.reservations import Reservation, ReservationRules, State, Used, overlay
+from policies.parties import Owner, read_party
+from policies.reservations.reservations import (
+    Reservation,
+    ReservationRules,
+    ReservationState,
+    ReservationUse,
+    overlay,
+)
 from policies.tariffs import Extras, Tariff
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -30,11 +36,11 @@ OWNER = ReservationRules(grace_s=30.0)
 def reservation(name="r1", slots=3, from_s=NOON + HOUR_S, until_s=NOON + 2 * HOUR_S, who="ann"):
     return Reservation(
         name, "fast", read_party(f"user:{who}"), slots, from_s, until_s, 7_200_000_000, "USD",
-        Whose(who), made_at_s=0.0, state=State.BOOKED,
+        Owner(who), made_at_s=0.0, state=ReservationState.BOOKED,
     )  # fmt: skip
 
 
-class Reserved(World):
+class Reserved(WindowsWorld):
     """A broker of four slots, some of which are reserved."""
 
     def __init__(self, *made, base=EVERYBODY, **about):
@@ -42,7 +48,7 @@ class Reserved(World):
         super().__init__(base=base, **about)
 
     def turn(self, *windows, base=EVERYBODY):
-        self.plan = Plan(windows, base)
+        self.plan = WindowPlan(windows, base)
         return self.pass_to(self.now_s)
 
     def pass_to(self, at_s):
@@ -110,7 +116,7 @@ def test_what_runs_in_it_pays_for_kept_slots_whatever_its_class():
     assert (used.tariff, used.price_class) == ("reservation r1", "guaranteed")
     assert (used.cost_nanos, used.list_cost_nanos) == (3_600_000_000, 3_600_000_000)
     # Used and unused together come to the whole price, to the nano-unit.
-    bill_nanos = made.bill_nanos(Used(used.wall_ns, used.cost_nanos, 1))
+    bill_nanos = made.bill_nanos(ReservationUse(used.wall_ns, used.cost_nanos, 1))
     assert used.cost_nanos + bill_nanos == made.total_nanos
 
 
@@ -122,10 +128,10 @@ def test_short_tasks_in_it_cost_with_its_bill_what_was_booked(site):
     now = PriceList(3_600_000_000, "USD", "v", extras=extras).at(NOON)
     world.do(events.PricesChanged({"fast": now}))
     made = reservation()
-    kept = Seats(made.who, made.slots, made.tariff)
+    kept = ReservedSlots(made.who, made.slots, made.tariff)
     tariff = world.broker.charging.tariff_in("fast", kept, spec(site=site, price=None))
     costs = [tariff.charge_nanos(1, wall_ns) for wall_ns in range(5_000_000, 5_000_999)]
-    used = Used(sum(range(5_000_000, 5_000_999)), sum(costs), len(costs))
+    used = ReservationUse(sum(range(5_000_000, 5_000_999)), sum(costs), len(costs))
     assert sum(costs) > used.ns * 2 / 1000, "rounded up: more than its time"
     assert sum(costs) + made.bill_nanos(used) <= made.total_nanos
 
@@ -133,7 +139,7 @@ def test_short_tasks_in_it_cost_with_its_bill_what_was_booked(site):
 def test_another_sites_work_in_it_has_its_class_and_that_price():
     world = Reserved(reservation())
     tariff = Tariff(7_200_000_000, "USD", "reservation r1", reservation="r1")
-    kept = Seats(read_party("user:ann"), 3, tariff)
+    kept = ReservedSlots(read_party("user:ann"), 3, tariff)
     asked = spec(site="paris", price_class="preemptible", price=None)
     quoted = world.broker.charging.tariff_in("fast", kept, asked)
     assert (quoted.price_nanos, quoted.price_class) == (7_200_000_000, "preemptible")
@@ -164,7 +170,7 @@ def test_what_another_site_charges_by_the_same_name_is_not_used_of_it():
         for at, pool in enumerate((made.pool, f"paris/{made.pool}"))
     ]
     disk.commit(records, durable=True)
-    assert used_of(MemoryStore(disk).usage, made, NOON) == Used(60 * 10**9, 10**6, 1)
+    assert used_of(MemoryStore(disk).usage, made, NOON) == ReservationUse(60 * 10**9, 10**6, 1)
 
 
 def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():
@@ -287,7 +293,7 @@ def test_entitlements_go_by_the_window_of_the_calendar_also_while_something_is_r
 ):
     world = Reserved(reservation(slots=1))
     world.turn(day())
-    rule = Rule(allows, (read_party("ours"),), windows=frozenset({window}))
+    rule = EntitlementRule(allows, (read_party("ours"),), windows=frozenset({window}))
     names = {"fast": frozenset({"day", "night"})}
     world.do(events.EntitlementsKnown(Entitlements((rule,), "site.toml"), names))
     world.pass_to(NOON + HOUR_S)

@@ -11,12 +11,12 @@ from gateway.contracts.exchange import Exchange
 from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Expel, Order
+from gateway.scheduler.model.effects import Expel, SendToWorker
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import TURN_MAX
 from gateway.trust.permits import Nobody
-from policies.placement.asks import House
+from policies.placement.asks import Preferences
 from policies.tariffs import Tariff
 from tests.support.pure.town import RULES
 
@@ -49,12 +49,12 @@ class Gateway:
 
     def __init__(self, jobs):
         self.now_s, self.most = 1000.0, 0
-        tariffs, limits = {"p": Tariff(1, "USD", "v")}, Limits(10**9, 1 << 40)
+        tariffs, limits = {"p": Tariff(1, "USD", "v")}, ClientLimits(10**9, 1 << 40)
         facts, nobody = {"p": PoolFacts()}, Nobody()
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, limits=limits, peers=peers),
             lambda broker: Exchange(
-                *("local", 0, broker, RULES, House(), nobody, facts, nobody, count(1_000))
+                *("local", 0, broker, RULES, Preferences(), nobody, facts, nobody, count(1_000))
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
@@ -82,7 +82,7 @@ class Gateway:
         self.now_s += 0.001
         for effect in self.kernel.act(happened, self.now_s, self.now_s):
             assert not isinstance(effect, Expel)
-            if isinstance(effect, Order) and isinstance(effect.message, messages.Assign):
+            if isinstance(effect, SendToWorker) and isinstance(effect.message, messages.Assign):
                 self.out.append((effect.worker, effect.message))
 
     def turns(self, *happened):

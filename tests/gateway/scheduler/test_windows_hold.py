@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.windows import NO_OTHERS, PRICE, RISK, World, assigned, orders, spec
+from support.pure.windows import NO_OTHERS, PRICE, RISK, WindowsWorld, assigned, orders, spec
 
 from federation.messages import messages
 from federation.reasons import Reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Remark, Tell, Write
-from gateway.scheduler.quotas.occupancy import Pool
+from gateway.scheduler.model.effects import Remark, SendToClient, Write
+from gateway.scheduler.quotas.occupancy import PoolOccupancy
 from policies.access.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
 from policies.access.windows import EVERYBODY, Window
 from policies.calendar.hours import Hours
@@ -22,13 +22,13 @@ def window(claims=NO_OTHERS, from_h=17, to_h=23, **knobs):
 
 
 def test_a_pool_without_rules_bounds_nobody():
-    world = World()
+    world = WindowsWorld()
     world.learn(0.001)
     assert assigned(world.submit("j", 1_000, site="paris")) > 4
 
 
 def test_who_may_have_nothing_waits_and_is_told_why():
-    world = World(window(), at_s=18 * 3600.0)
+    world = WindowsWorld(window(), at_s=18 * 3600.0)
     assert assigned(world.submit("theirs", 10, site="paris")) == 0
     assert assigned(world.submit("ours", 10)) == 4
     assert world.why("theirs") == (
@@ -38,13 +38,13 @@ def test_who_may_have_nothing_waits_and_is_told_why():
 
 
 def test_when_the_window_ends_what_waits_is_given_out():
-    world = World(window(), at_s=18 * 3600.0)
+    world = WindowsWorld(window(), at_s=18 * 3600.0)
     world.submit("theirs", 10, site="paris")
     assert assigned(world.pass_to(23 * 3600.0)) == 4
 
 
 def test_a_bound_is_kept_over_all_workers_of_a_pool():
-    world = World(base=Claims((Claim(OTHERS, borrows=Amount(3)),)), slots=(2, 2, 2))
+    world = WindowsWorld(base=Claims((Claim(OTHERS, borrows=Amount(3)),)), slots=(2, 2, 2))
     world.learn(0.001)
     world.submit("theirs", 1_000, site="paris")
     assert world.running("theirs") == 3
@@ -57,7 +57,7 @@ def test_a_bound_is_kept_over_all_workers_of_a_pool():
 
 def test_slots_that_are_not_lent_are_kept_for_their_owner():
     claims = Claims((Claim(RISK, Amount(3), lends=Amount(1)),))
-    world = World(base=claims)
+    world = WindowsWorld(base=claims)
     world.submit("other", 10)
     assert world.running("other") == 2
     world.submit("run", 10, name="risk")
@@ -66,7 +66,7 @@ def test_slots_that_are_not_lent_are_kept_for_their_owner():
 
 @pytest.mark.parametrize(("task_s", "begun"), [(30.0, 4), (59.0, 4), (61.0, 0)])
 def test_nothing_begins_that_would_not_be_done_when_a_window_begins(task_s, begun):
-    world = World(window(), at_s=17 * 3600.0 - 60)
+    world = WindowsWorld(window(), at_s=17 * 3600.0 - 60)
     world.learn(task_s)
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
     if not begun:
@@ -77,14 +77,14 @@ def test_nothing_begins_that_would_not_be_done_when_a_window_begins(task_s, begu
 
 
 def test_what_may_spill_over_begins():
-    world = World(window(spill_s=10.0), at_s=17 * 3600.0 - 60)
+    world = WindowsWorld(window(spill_s=10.0), at_s=17 * 3600.0 - 60)
     world.learn(69.0)
     assert assigned(world.submit("theirs", 10, site="paris")) == 4
 
 
 @pytest.mark.parametrize(("ahead_s", "begun"), [(601.0, 4), (599.0, 0)])
 def test_what_nobody_knows_the_length_of_begins_up_to_the_drain_lead(ahead_s, begun):
-    world = World(window(drain_lead_s=600.0), at_s=17 * 3600.0 - ahead_s)
+    world = WindowsWorld(window(drain_lead_s=600.0), at_s=17 * 3600.0 - ahead_s)
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
 
 
@@ -93,14 +93,14 @@ def test_what_nobody_knows_the_length_of_begins_up_to_the_drain_lead(ahead_s, be
     [("preemptible", True, 2), ("preemptible", False, 0), ("guaranteed", True, 0)],
 )
 def test_what_is_paid_less_for_it_begins_where_it_will_be_stopped(price_class, preempts, begun):
-    world = World(window(NO_OTHERS, 13, 23, preempts=preempts), slots=(1, 1))
+    world = WindowsWorld(window(NO_OTHERS, 13, 23, preempts=preempts), slots=(1, 1))
     world.learn(7_200.0)
     world.submit("theirs", 5, site="paris", price_class=price_class)
     assert world.broker.jobs["theirs"].in_flight == begun
 
 
 def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
-    world = World(window(grace_s=30.0))
+    world = WindowsWorld(window(grace_s=30.0))
     [order] = orders(world.submit("theirs", 4, site="paris"))
     effects = world.pass_to(17 * 3600.0)
     notices, recalls = orders(effects, messages.Notice), orders(effects, messages.Recall)
@@ -123,7 +123,7 @@ def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
 
 def test_what_was_told_ahead_is_not_told_twice_that_it_is_too_much():
     claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
-    world = World(window(claims, drain_lead_s=600.0))
+    world = WindowsWorld(window(claims, drain_lead_s=600.0))
     world.submit("theirs", 4, site="paris")
     told = orders(world.pass_to(17 * 3600.0 - 599.0), messages.Notice)
     assert sum(each.stop - each.first for each in told) == 2
@@ -132,7 +132,7 @@ def test_what_was_told_ahead_is_not_told_twice_that_it_is_too_much():
 
 
 def test_of_tasks_in_several_ranges_the_last_are_stopped_and_no_more():
-    world = World(window(Claims((Claim(OTHERS, borrows=Amount(1)),))))
+    world = WindowsWorld(window(Claims((Claim(OTHERS, borrows=Amount(1)),))))
     [order] = orders(world.submit("theirs", 4, site="paris"))
     world.do(events.Reported(1, order.assignment, order.first + 2, [b""], []))
     notices = orders(world.pass_to(17 * 3600.0), messages.Notice)
@@ -143,7 +143,7 @@ def test_of_tasks_in_several_ranges_the_last_are_stopped_and_no_more():
 def test_who_makes_room_as_a_window_begins_makes_it_for_who_is_guaranteed_some_as_well():
     """Two of four are too many, and the two that are free then are all that is guaranteed."""
     claims = Claims((Claim(RISK, Amount(2)), Claim(OTHERS, borrows=Amount(2))))
-    world = World(window(claims, grace_s=30.0))
+    world = WindowsWorld(window(claims, grace_s=30.0))
     world.submit("theirs", 4, site="paris")
     world.submit("run", 2, name="risk")
     notices = orders(world.pass_to(17 * 3600.0), messages.Notice)
@@ -159,7 +159,7 @@ def test_who_makes_room_as_a_window_begins_makes_it_for_who_is_guaranteed_some_a
     ],
 )
 def test_work_for_which_nobody_makes_room_is_not_in_the_way_of_others(name, about):
-    world = World(base=Claims((Claim(RISK, Amount(2)),)), slots=(4,))
+    world = WindowsWorld(base=Claims((Claim(RISK, Amount(2)),)), slots=(4,))
     world.turn(window(EVERYBODY, 0, 24), base=Claims((Claim(RISK, Amount(2)),)))
     world.submit("theirs", 4, site="paris")
     world.submit(name, 3, **about)
@@ -172,7 +172,7 @@ def test_work_for_which_nobody_makes_room_is_not_in_the_way_of_others(name, abou
 
 
 def test_what_runs_is_told_before_a_window_begins():
-    world = World(window(drain_lead_s=600.0, grace_s=30.0))
+    world = WindowsWorld(window(drain_lead_s=600.0, grace_s=30.0))
     world.submit("theirs", 4, site="paris")
     assert not orders(world.pass_to(17 * 3600.0 - 601.0), messages.Notice)
     effects = world.pass_to(17 * 3600.0 - 599.0)
@@ -182,7 +182,7 @@ def test_what_runs_is_told_before_a_window_begins():
 
 
 def test_what_was_told_ahead_stands_when_its_window_begins_and_is_called_back_then():
-    world = World(window(drain_lead_s=20.0, grace_s=5.0, stops_per_minute=4))
+    world = WindowsWorld(window(drain_lead_s=20.0, grace_s=5.0, stops_per_minute=4))
     world.submit("theirs", 4, site="paris")
     ahead = orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
     effects = world.pass_to(17 * 3600.0)
@@ -198,7 +198,7 @@ def test_what_was_told_ahead_stands_when_its_window_begins_and_is_called_back_th
 @pytest.mark.parametrize("change", [{"grace_s": 60.0}, {"is_dry": True}, {"preempts": False}])
 @pytest.mark.parametrize("ahead_s", [10.0, 0.0])
 def test_what_was_told_ahead_by_other_rules_counts_no_more(change, ahead_s):
-    world = World(window(drain_lead_s=20.0, grace_s=5.0))
+    world = WindowsWorld(window(drain_lead_s=20.0, grace_s=5.0))
     world.submit("theirs", 4, site="paris")
     assert orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
     world.now_s = 17 * 3600.0 - ahead_s
@@ -208,7 +208,7 @@ def test_what_was_told_ahead_by_other_rules_counts_no_more(change, ahead_s):
 
 
 def test_looking_at_the_calendar_again_gives_nobody_more_time():
-    world = World(window(spill_s=3600.0, grace_s=30.0))
+    world = WindowsWorld(window(spill_s=3600.0, grace_s=30.0))
     world.submit("theirs", 4, site="paris")
     assert orders(world.pass_to(17 * 3600.0), messages.Notice)[-1].in_s == 3630.0
     assert orders(world.pass_to(17.75 * 3600.0), messages.Notice)[-1].in_s == 930.0
@@ -216,7 +216,7 @@ def test_looking_at_the_calendar_again_gives_nobody_more_time():
 
 @pytest.mark.parametrize(("task_s", "begun"), [(59.0, 4), (61.0, 0)])
 def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_more(task_s, begun):
-    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=23 * 3600.0 - 60)
+    world = WindowsWorld(window(EVERYBODY), base=NO_OTHERS, at_s=23 * 3600.0 - 60)
     world.learn(task_s)
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
     if not begun:
@@ -227,7 +227,7 @@ def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_m
 
 
 def test_what_runs_on_when_such_a_window_ends_is_not_stopped():
-    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=22 * 3600.0)
+    world = WindowsWorld(window(EVERYBODY), base=NO_OTHERS, at_s=22 * 3600.0)
     world.submit("theirs", 4, site="paris")
     effects = world.pass_to(23 * 3600.0)
     assert not orders(effects, messages.Notice)
@@ -235,14 +235,14 @@ def test_what_runs_on_when_such_a_window_ends_is_not_stopped():
 
 
 def test_a_window_that_is_taken_away_takes_its_notices_with_it():
-    world = World(window(drain_lead_s=600.0))
+    world = WindowsWorld(window(drain_lead_s=600.0))
     world.submit("theirs", 4, site="paris")
     world.pass_to(17 * 3600.0 - 599.0)
     assert [each.in_s for each in orders(world.turn(), messages.Notice)] == [None]
 
 
 def test_a_window_that_does_not_preempt_calls_back_only_what_has_not_begun():
-    world = World(window(preempts=False))
+    world = WindowsWorld(window(preempts=False))
     world.submit("theirs", 4, site="paris")
     effects = world.pass_to(17 * 3600.0)
     assert not orders(effects, messages.Notice)
@@ -250,11 +250,11 @@ def test_a_window_that_does_not_preempt_calls_back_only_what_has_not_begun():
 
 
 def test_a_task_that_was_stopped_runs_again_and_has_its_tries_left():
-    world = World(window(Claims((Claim(RISK, EVERYTHING), Claim(OURS, borrows=NOTHING)))))
+    world = WindowsWorld(window(Claims((Claim(RISK, EVERYTHING), Claim(OURS, borrows=NOTHING)))))
     [order] = orders(world.submit("j", 4, retries=0))
     world.pass_to(17 * 3600.0)
     effects = world.report(order, kind="preempted")
-    assert not [each for each in effects if isinstance(each, Tell)]
+    assert not [each for each in effects if isinstance(each, SendToClient)]
     assert (world.broker.jobs["j"].waiting, world.broker.jobs["j"].failed) == (4, 0)
     again = orders(world.pass_to(23 * 3600.0))
     assert sum(len(each.arguments) for each in again) == 4
@@ -263,7 +263,7 @@ def test_a_task_that_was_stopped_runs_again_and_has_its_tries_left():
 
 @pytest.mark.parametrize(("price_class", "cost_nanos"), [("guaranteed", 0), ("preemptible", 10**6)])
 def test_what_had_to_make_room_is_paid_for_by_its_class(price_class, cost_nanos):
-    world = World(window(Claims((Claim(OURS, borrows=NOTHING),))))
+    world = WindowsWorld(window(Claims((Claim(OURS, borrows=NOTHING),))))
     [order] = orders(world.submit("j", 4, price_class=price_class))
     world.pass_to(17 * 3600.0)
     [used] = [
@@ -276,7 +276,7 @@ def test_what_had_to_make_room_is_paid_for_by_its_class(price_class, cost_nanos)
 
 
 def test_what_was_stopped_says_nothing_of_how_long_a_task_takes():
-    world = World(window())
+    world = WindowsWorld(window())
     [order] = orders(world.submit("theirs", 1, site="paris"))
     world.pass_to(17 * 3600.0)
     world.report(order, kind="preempted", wall_s=0.001)
@@ -284,16 +284,16 @@ def test_what_was_stopped_says_nothing_of_how_long_a_task_takes():
 
 
 def test_a_buyer_is_told_what_was_stopped():
-    world = World(window())
+    world = WindowsWorld(window())
     [order] = orders(world.submit("theirs", 1, site="paris"))
     world.pass_to(17 * 3600.0)
     effects = world.report(order, kind="preempted")
-    [results] = [each.message for each in effects if isinstance(each, Tell)]
+    [results] = [each.message for each in effects if isinstance(each, SendToClient)]
     assert [kind for _, kind, *_ in results.failures] == ["preempted"]
 
 
 def test_who_is_owed_slots_is_found_without_a_look_at_every_job(monkeypatch):
-    world = World(base=Claims((Claim(RISK, Amount(2), lends=EVERYTHING),)))
+    world = WindowsWorld(base=Claims((Claim(RISK, Amount(2), lends=EVERYTHING),)))
     world.learn(60.0)
     world.submit("ours", 4)
     for number in range(500):
@@ -303,9 +303,9 @@ def test_who_is_owed_slots_is_found_without_a_look_at_every_job(monkeypatch):
             events.TasksArrived(world.clients, job, 0, [b"x"]),
         )
     looked = []
-    claims_for = Pool.claims_for
+    claims_for = PoolOccupancy.claims_for
     monkeypatch.setattr(
-        Pool, "claims_for", lambda pool, job: looked.append(job) or claims_for(pool, job)
+        PoolOccupancy, "claims_for", lambda pool, job: looked.append(job) or claims_for(pool, job)
     )
     world.now_s += 1
     world.do(events.Ticked())
@@ -314,7 +314,7 @@ def test_who_is_owed_slots_is_found_without_a_look_at_every_job(monkeypatch):
 
 def test_guaranteed_slots_are_called_back_from_whoever_ran_for_the_shortest_time():
     claims = Claims((Claim(RISK, Amount(3)),))
-    world = World(window(claims, 0, 24, grace_s=20.0), slots=(1, 1, 1, 1))
+    world = WindowsWorld(window(claims, 0, 24, grace_s=20.0), slots=(1, 1, 1, 1))
     first = orders(world.submit("old", 2))
     world.now_s += 100
     second = orders(world.submit("young", 2))
@@ -333,7 +333,7 @@ def test_guaranteed_slots_are_called_back_from_whoever_ran_for_the_shortest_time
 
 def test_who_has_nothing_beyond_his_own_gives_nothing():
     claims = Claims((Claim(RISK, Amount(2)), Claim(read_party("project:fx"), Amount(2))))
-    world = World(window(claims, 0, 24), slots=(1, 1, 1, 1))
+    world = WindowsWorld(window(claims, 0, 24), slots=(1, 1, 1, 1))
     world.submit("fx", 2, name="fx")
     world.submit("rest", 2)
     world.now_s += 1
@@ -343,7 +343,7 @@ def test_who_has_nothing_beyond_his_own_gives_nothing():
 
 
 def test_no_more_are_stopped_in_a_minute_than_was_said():
-    world = World(window(stops_per_minute=3), slots=(1,) * 5)
+    world = WindowsWorld(window(stops_per_minute=3), slots=(1,) * 5)
     world.submit("theirs", 5, site="paris")
     assert len(orders(world.pass_to(17 * 3600.0), messages.Notice)) == 3
     world.now_s += 30
@@ -353,7 +353,7 @@ def test_no_more_are_stopped_in_a_minute_than_was_said():
 
 
 def test_a_dry_run_stops_nothing_and_says_once_what_it_would():
-    world = World(window(is_dry=True))
+    world = WindowsWorld(window(is_dry=True))
     world.submit("theirs", 4, site="paris")
     effects = world.pass_to(17 * 3600.0)
     world.now_s += 1
@@ -366,7 +366,9 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would():
 
 
 def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
-    world = World(window(Claims((Claim(OTHERS, borrows=Amount(part=5_000)),)), 0, 24), slots=(2, 2))
+    world = WindowsWorld(
+        window(Claims((Claim(OTHERS, borrows=Amount(part=5_000)),)), 0, 24), slots=(2, 2)
+    )
     world.submit("theirs", 9, site="paris")
     assert world.running("theirs") == 2
     [busy] = [each.handle for each in world.broker.workers.values() if each.in_flight]
@@ -376,7 +378,7 @@ def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
 
 
 def test_what_was_told_ahead_counts_once_against_what_may_be_stopped_in_a_minute():
-    world = World(window(stops_per_minute=3, drain_lead_s=20.0, grace_s=5.0), slots=(1,) * 4)
+    world = WindowsWorld(window(stops_per_minute=3, drain_lead_s=20.0, grace_s=5.0), slots=(1,) * 4)
     world.submit("theirs", 4, site="paris")
     told = orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
     assert [each.in_s for each in told] == [15.0] * 3
@@ -388,7 +390,7 @@ def test_what_was_told_ahead_counts_once_against_what_may_be_stopped_in_a_minute
 
 def test_what_was_told_ahead_and_is_not_too_much_any_more_is_let_off():
     claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
-    world = World(window(claims, drain_lead_s=60.0, grace_s=30.0), slots=(1,) * 4)
+    world = WindowsWorld(window(claims, drain_lead_s=60.0, grace_s=30.0), slots=(1,) * 4)
     given = orders(world.submit("theirs", 4, site="paris"))
     told = {each.assignment for each in orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)}
     assert len(told) == 2
@@ -405,7 +407,7 @@ def test_what_was_told_ahead_and_is_not_too_much_any_more_is_let_off():
 
 
 def test_what_has_not_begun_is_called_back_also_of_what_was_told_ahead():
-    world = World(window(drain_lead_s=60.0, grace_s=30.0))
+    world = WindowsWorld(window(drain_lead_s=60.0, grace_s=30.0))
     world.submit("theirs", 4, site="paris")
     assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Recall)
     assert len(orders(world.pass_to(17 * 3600.0), messages.Recall)) == 1
@@ -414,7 +416,7 @@ def test_what_has_not_begun_is_called_back_also_of_what_was_told_ahead():
 def test_of_two_who_may_have_equally_many_neither_makes_room_for_the_other():
     parties = (read_party("user:ada@paris"), read_party("user:bob@paris"))
     claims = Claims(tuple(Claim(each, borrows=Amount(2)) for each in parties))
-    world = World(window(claims, drain_lead_s=60.0), slots=(1,) * 4)
+    world = WindowsWorld(window(claims, drain_lead_s=60.0), slots=(1,) * 4)
     world.submit("a", 2, name="ada", site="paris")
     world.submit("b", 2, name="bob", site="paris")
     assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
@@ -425,7 +427,7 @@ def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
     """Whoever was told that he must go by 17:00, and then sooner, goes then."""
     day = Window("day", Hours(0, 17 * 3600), Claims((Claim(OURS, Amount(2)),)), grace_s=30.0)
     night = Window("night", Hours(17 * 3600, 86_400), NO_OTHERS, drain_lead_s=600.0)
-    world = World(day, night)
+    world = WindowsWorld(day, night)
     world.submit("theirs", 4, site="paris")
     told = orders(world.pass_to(17 * 3600.0 - 500), messages.Notice)
     assert [(each.first, each.stop, each.in_s) for each in told] == [(0, 4, 500.0)]
@@ -440,7 +442,7 @@ def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
 @pytest.mark.parametrize("jump_s", [0.0, 100.0, 3_600.0])
 def test_who_must_make_room_has_no_longer_when_rules_are_told_again(jump_s):
     """Of a window that goes on: as when a day has passed, a clock has jumped, or a file changed."""
-    world = World(window(grace_s=30.0, spill_s=60.0))
+    world = WindowsWorld(window(grace_s=30.0, spill_s=60.0))
     world.submit("theirs", 4, site="paris")
     told = orders(world.pass_to(17 * 3600.0), messages.Notice)
     assert [each.in_s for each in told] == [90.0]
@@ -454,7 +456,7 @@ def test_who_must_make_room_has_no_longer_when_rules_are_told_again(jump_s):
 
 @pytest.mark.parametrize("back_s", [60.0, 7_200.0])
 def test_a_clock_that_is_set_back_gives_nobody_longer(back_s):
-    world = World(window(grace_s=30.0), at_s=18 * 3600.0 - 1)
+    world = WindowsWorld(window(grace_s=30.0), at_s=18 * 3600.0 - 1)
     world.turn()
     world.submit("theirs", 4, site="paris")
     assert [each.in_s for each in orders(world.turn(*[window(grace_s=30.0)]), messages.Notice)]
@@ -496,7 +498,7 @@ def too_long(world):
 @pytest.mark.parametrize("submit", [for_another_pool, unread, too_long])
 def test_nobody_makes_room_for_what_does_not_begin_here(submit):
     """Others took the slots again, and were stopped again, for as long as it waited."""
-    world = World(GUARANTEED, slots=(1,) * 4)
+    world = WindowsWorld(GUARANTEED, slots=(1,) * 4)
     world.submit("theirs", 50, site="paris")
     submit(world)
     assert world.broker.jobs["run"].waiting == 2
@@ -507,7 +509,7 @@ def test_nobody_makes_room_for_what_does_not_begin_here(submit):
 
 
 def test_a_worker_that_stops_nothing_is_told_of_and_not_waited_for():
-    world = World(window(Claims((Claim(OTHERS, borrows=Amount(2)),)), 0, 24), slots=(1,) * 3)
+    world = WindowsWorld(window(Claims((Claim(OTHERS, borrows=Amount(2)),)), 0, 24), slots=(1,) * 3)
     world.submit("theirs", 2, site="paris")
     [idle] = [each.handle for each in world.broker.workers.values() if not each.in_flight]
     first, second = (each for each in (1, 2, 3) if each != idle)

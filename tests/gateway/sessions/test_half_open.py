@@ -8,10 +8,10 @@ import pytest
 from federation.sessions.memory import MemoryPort
 from federation.transport import Origin
 from gateway.peering import join_server
-from gateway.peering.join_server import Entrance
+from gateway.peering.join_server import JoinServer
 from gateway.sessions import token_bucket
 from gateway.sessions.half_open import SILENT_S, HalfOpen, source_of
-from gateway.sessions.token_bucket import HostPaces
+from gateway.sessions.token_bucket import HostTokenBuckets
 
 EVIL, HONEST = "203.0.113.9", "198.51.100.7"
 
@@ -88,17 +88,17 @@ def test_what_counts_as_one_host(one, other, is_same):
 
 
 def test_a_host_that_is_too_fast_holds_up_no_other():
-    paces = HostPaces(1.0)
+    paces = HostTokenBuckets(1.0)
     taken = [paces.take(EVIL, 0.0) for _ in range(4)]
     assert taken == [True, True, False, False]
     assert paces.take(HONEST, 0.0)
     assert paces.take(EVIL, 2.0)
-    assert all(HostPaces(0.0).take(EVIL, 0.0) for _ in range(99))
+    assert all(HostTokenBuckets(0.0).take(EVIL, 0.0) for _ in range(99))
 
 
 def test_no_more_hosts_are_remembered_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr(token_bucket, "SOURCES_MAX", 8)
-    paces = HostPaces(1.0)
+    paces = HostTokenBuckets(1.0)
     for at in range(100):
         assert paces.take(f"192.0.2.{at}", 0.001 * at)
         assert len(paces._paces) <= 8
@@ -110,7 +110,7 @@ def test_visitors_who_say_nothing_keep_no_invited_site_out(monkeypatch):
     registry = SimpleNamespace(
         active=SimpleNamespace(leaf=b""), folder=Path(), book=None, invitations=None
     )
-    door = Entrance(
+    door = JoinServer(
         "tls+tcp://0.0.0.0:7463",
         registry,
         strangers_max=4,

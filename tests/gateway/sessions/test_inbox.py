@@ -10,9 +10,15 @@ from federation.messages.wire import pack
 from federation.sessions.handshake import Dialogue, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.sessions.session import DIALLER_WINDOW, FRAME_BYTES_MAX
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.sessions.inbox import TURN_MAX, WAITING_BYTES_MAX, Inbox
-from gateway.sessions.listener import CameIn, Left, Lobby, Said, TurnedAway
+from gateway.sessions.listener import (
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerTurnedAway,
+    SessionListener,
+)
 
 WORD = MESSAGES.encode(Unknown("x"))
 FULL = [WORD] * (FRAME_BYTES_MAX // (len(WORD) + 8))  # of a frame
@@ -30,7 +36,7 @@ class House:
 
     def __init__(self, port):
         self.port = port
-        self.lobby = Lobby(port, HouseRules())
+        self.lobby = SessionListener(port, ListenerLimits())
         self.inbox = Inbox(self.lobby)
         self.news = []
 
@@ -79,8 +85,8 @@ def test_what_is_under_way_is_heard_turn_by_turn(house, link):
     house.take_in()
     while house.inbox:
         assert house.turn() <= TURN_MAX
-    assert len(house.of(Said)) == DIALLER_WINDOW * 5 * TURN_MAX
-    assert not house.of(Left)
+    assert len(house.of(PeerSaid)) == DIALLER_WINDOW * 5 * TURN_MAX
+    assert not house.of(PeerLeft)
 
 
 def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
@@ -89,16 +95,16 @@ def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
         frame = pack([number, 0, FULL])
         link.send(frame)
         house.take_in()
-        if house.of(Left) or not house.lobby.guests:
+        if house.of(PeerLeft) or not house.lobby.guests:
             break
         sent_bytes += len(frame)
         assert sent_bytes <= WAITING_BYTES_MAX
     assert sent_bytes > DIALLER_WINDOW * FRAME_BYTES_MAX
     while house.inbox:
         house.turn()
-    (left,) = house.of(Left)
+    (left,) = house.of(PeerLeft)
     assert "more unacknowledged frames than the window allows" in left.reason
-    assert not house.of(Said)
+    assert not house.of(PeerSaid)
     told = HANDSHAKE.decode(link.receive()[-1], 1 << 16)
     assert isinstance(told, Refused)
     link.send(pack([1, 0, FULL]))
@@ -111,7 +117,7 @@ def test_the_same_of_who_has_not_come_in(house):
     for _ in range(WAITING_BYTES_MAX // FRAME_BYTES_MAX + 1):
         link.send(b"x" * FRAME_BYTES_MAX)
         house.take_in()
-    assert not house.of(CameIn)
+    assert not house.of(PeerCameIn)
     while house.inbox:
         house.turn()
-    assert len(house.of(TurnedAway)) == 1
+    assert len(house.of(PeerTurnedAway)) == 1

@@ -10,14 +10,14 @@ from federation.errors import GatewayUnreachable
 from federation.messages.messages import Answer, Ask, Hello
 from federation.sessions.handshake import SharedSecret
 from federation.sessions.memory import MemoryPort
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import LinkDown, LinkLimits, LinkSaid, LinkUp
-from gateway.sessions.listener import CameIn, Left, Lobby, Said
+from gateway.sessions.listener import PeerCameIn, PeerLeft, PeerSaid, SessionListener
 
 pytestmark = pytest.mark.real
 
-RULES = HouseRules(heartbeat_s=0.1, grace_s=0.6)
+RULES = ListenerLimits(heartbeat_s=0.1, grace_s=0.6)
 
 
 class Far:
@@ -33,7 +33,7 @@ class Far:
 
     def restart(self):
         """A new life: it knows nothing of the last."""
-        self.lobby = Lobby(self.port, self.rules, credentials=SharedSecret(self.secret))
+        self.lobby = SessionListener(self.port, self.rules, credentials=SharedSecret(self.secret))
 
     async def run(self):
         while True:
@@ -55,11 +55,11 @@ class Far:
 
     @property
     def heard(self):
-        return [each.message.request for each in self.news if isinstance(each, Said)]
+        return [each.message.request for each in self.news if isinstance(each, PeerSaid)]
 
     @property
     def left(self):
-        return [each.reason for each in self.news if isinstance(each, Left)]
+        return [each.reason for each in self.news if isinstance(each, PeerLeft)]
 
 
 class Near:
@@ -136,7 +136,7 @@ async def test_what_the_other_says_on_it_is_news():
 
 
 async def test_a_lost_pipe_loses_nothing():
-    async with world(HouseRules(heartbeat_s=0.1, grace_s=20.0)) as (near, far):
+    async with world(ListenerLimits(heartbeat_s=0.1, grace_s=20.0)) as (near, far):
         near.links.keep(["far"])
         for ups in range(1, 4):
             await until(lambda: len(near.of(LinkUp)) >= ups)  # noqa: B023 - awaited here
@@ -204,7 +204,7 @@ async def test_a_refusal_is_a_down_with_its_reason():
 
 
 async def test_what_nobody_needs_is_closed_with_a_goodbye():
-    async with world(HouseRules(heartbeat_s=0.1, grace_s=20.0), idle_s=0.2) as (near, far):
+    async with world(ListenerLimits(heartbeat_s=0.1, grace_s=20.0), idle_s=0.2) as (near, far):
         near.ask("far", 1)
         await until(lambda: near.of(LinkDown))
         await until(lambda: far.left)
@@ -330,7 +330,7 @@ async def test_urgent_messages_overtake_those_that_wait():
 async def test_a_goodbye_of_the_other_is_a_down():
     async with world() as (near, far):
         near.links.keep(["far"])
-        await until(lambda: any(isinstance(each, CameIn) for each in far.news) and near.news)
+        await until(lambda: any(isinstance(each, PeerCameIn) for each in far.news) and near.news)
         far.lobby.goodbye("it stops", trio.current_time())
         await until(lambda: near.of(LinkDown))
         assert near.of(LinkDown) == [LinkDown("far", "it says goodbye: it stops")]

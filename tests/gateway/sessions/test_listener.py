@@ -9,18 +9,18 @@ from federation.messages.wire import pack
 from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.transport import Origin
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.sessions.half_open import GREETING_MAX_S
 from gateway.sessions.listener import (
     LAST_WORD_S,
     LOOKED_AT_MIN,
     QUIET_S,
     ROUND_S,
-    CameIn,
-    Left,
-    Lobby,
-    Said,
-    TurnedAway,
+    PeerCameIn,
+    PeerLeft,
+    PeerSaid,
+    PeerTurnedAway,
+    SessionListener,
 )
 
 
@@ -50,7 +50,7 @@ class House:
 
     def __init__(self, handles=None, **rules):
         self.port = MemoryPort()
-        self.lobby = Lobby(self.port, HouseRules(**rules), handles=handles)
+        self.lobby = SessionListener(self.port, ListenerLimits(**rules), handles=handles)
         self.news = []
 
     def step(self, now_s=0.0):
@@ -97,7 +97,7 @@ def test_a_pipe_that_never_greets_is_dropped_in_time(make_house):
     house.tick(GREETING_MAX_S + 0.1)
     house.tick(GREETING_MAX_S + 0.2 + LAST_WORD_S)
     assert not link.is_up
-    assert [each.code for each in house.of(TurnedAway)] == ["late"]
+    assert [each.code for each in house.of(PeerTurnedAway)] == ["late"]
 
 
 EVIL, HONEST = Origin("203.0.113.9", 1), Origin("198.51.100.7", 1)
@@ -109,8 +109,8 @@ def test_pipes_that_never_greet_keep_no_newcomer_out(make_house):
     house.step()
     for origin in (HONEST, EVIL):
         meet(house, Caller(house.port, origin=origin))
-    assert len(house.of(CameIn)) == 2
-    assert [each.code for each in house.of(TurnedAway)] == ["busy"]
+    assert len(house.of(PeerCameIn)) == 2
+    assert [each.code for each in house.of(PeerTurnedAway)] == ["busy"]
     house.tick(LAST_WORD_S + 0.1)
     assert [link.is_up for link in silent] == [False, True, True, True]
 
@@ -119,8 +119,8 @@ def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_house)
     house = make_house(strangers_max=4, host_strangers_max=2)
     for _ in range(10):
         meet(house, Caller(house.port, origin=HONEST))
-    assert len(house.of(CameIn)) == 10
-    assert not house.of(TurnedAway)
+    assert len(house.of(PeerCameIn)) == 10
+    assert not house.of(PeerTurnedAway)
 
 
 def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_house):
@@ -135,7 +135,7 @@ def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_hous
     house.lobby.pipes_gone([pipe], 0.0)
     assert not list(news)
     meet(house, Caller(house.port, origin=HONEST))
-    assert len(house.of(CameIn)) == 1
+    assert len(house.of(PeerCameIn)) == 1
 
 
 def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_house):
@@ -150,12 +150,12 @@ def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_i
     for _ in range(4):
         house.port.dial(EVIL)
     house.step(0.0)
-    assert [each.code for each in house.of(TurnedAway)] == ["busy", "busy"]
+    assert [each.code for each in house.of(PeerTurnedAway)] == ["busy", "busy"]
     other = Caller(house.port, origin=HONEST)
     meet(house, other, now_s=0.0)
     late = Caller(house.port, origin=EVIL)
     meet(house, late, now_s=2.0)
-    assert len(house.of(CameIn)) == 2
+    assert len(house.of(PeerCameIn)) == 2
 
 
 def test_who_is_turned_away_is_named_by_what_it_said(make_house):
@@ -163,7 +163,7 @@ def test_who_is_turned_away_is_named_by_what_it_said(make_house):
     caller = Caller(house.port, name="essex", role="gateway")
     with pytest.raises(Exception, match="is not accepted here"):
         meet(house, caller)
-    (away,) = house.of(TurnedAway)
+    (away,) = house.of(PeerTurnedAway)
     assert (away.role, away.name, away.code) == ("gateway", "essex", "role")
 
 
@@ -175,14 +175,14 @@ def test_who_sends_too_fast_is_answered_slowly_and_loses_nothing(make_house):
     for number in range(1, sent + 1):
         caller.dialogue.post(Ask(number, "status", {}))
         meet(house, caller, now_s=now_s)
-    at_once = len(house.of(Said))
+    at_once = len(house.of(PeerSaid))
     assert at_once < sent
-    while len(house.of(Said)) < sent:
+    while len(house.of(PeerSaid)) < sent:
         now_s += 0.1
         assert now_s < 60
         house.tick(now_s)
         meet(house, caller, now_s=now_s)
-    assert [each.message.request for each in house.of(Said)] == list(range(1, sent + 1))
+    assert [each.message.request for each in house.of(PeerSaid)] == list(range(1, sent + 1))
     assert now_s > 0.3
 
 
@@ -190,7 +190,7 @@ def test_an_urgent_message_overtakes_what_waits(make_house):
     house = make_house()
     caller = Caller(house.port)
     meet(house, caller)
-    (guest,) = [each.guest for each in house.of(CameIn)]
+    (guest,) = [each.guest for each in house.of(PeerCameIn)]
     for number in range(3):
         house.lobby.post(guest, Answer(number, "", "", None))
     house.lobby.post(guest, Answer(99, "", "", None), urgent=True)
@@ -207,8 +207,8 @@ def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
     thief.dialogue._session_id = caller.dialogue._session_id
     thief.dialogue.connected(0.0)
     meet(house, thief)
-    assert len(house.of(CameIn)) == 2
-    assert house.of(Left) == []
+    assert len(house.of(PeerCameIn)) == 2
+    assert house.of(PeerLeft) == []
 
 
 def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house):
@@ -217,7 +217,7 @@ def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house
     callers = Caller(one.port), Caller(other.port)
     meet(one, callers[0])
     meet(other, callers[1])
-    assert [each.guest.handle for each in one.of(CameIn) + other.of(CameIn)] == [1, 2]
+    assert [each.guest.handle for each in one.of(PeerCameIn) + other.of(PeerCameIn)] == [1, 2]
 
 
 def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
@@ -227,10 +227,10 @@ def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
     stranger = house.port.dial()
     stranger.send(deep)
     house.step()
-    assert [each.code for each in house.of(TurnedAway)] == ["protocol"]
+    assert [each.code for each in house.of(PeerTurnedAway)] == ["protocol"]
     caller = Caller(house.port)
     meet(house, caller)
-    assert len(house.of(CameIn)) == 1
+    assert len(house.of(PeerCameIn)) == 1
 
 
 def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):

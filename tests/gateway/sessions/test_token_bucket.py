@@ -1,11 +1,11 @@
 """Lines for the operator at a pace."""
 
-from gateway.sessions.token_bucket import PacedLines
+from gateway.sessions.token_bucket import RateLimitedLines
 
 
 def test_lines_beyond_the_pace_are_counted_and_told_in_one():
     said = []
-    lines = PacedLines(said.append, "joins and leaves of workers", 2.0, 0.0)
+    lines = RateLimitedLines(said.append, "joins and leaves of workers", 2.0, 0.0)
     for number in range(1_000):
         lines.say(f"worker {number} joined", 0.0)
     assert said == ["worker 0 joined", "worker 1 joined", "worker 2 joined"]
@@ -19,7 +19,7 @@ def test_lines_beyond_the_pace_are_counted_and_told_in_one():
 
 def test_a_flood_does_not_silence_what_comes_after_it():
     said = []
-    lines = PacedLines(said.append, "lines", 2.0, 0.0)
+    lines = RateLimitedLines(said.append, "lines", 2.0, 0.0)
     for at in range(10_000):
         lines.say("x", at / 10_000)
     said.clear()

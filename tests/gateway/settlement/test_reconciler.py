@@ -13,7 +13,7 @@ from support.pure.bookkeeper import (
     DAY_S,
     MORNING_S,
     NOVEMBER_S,
-    World,
+    BooksWorld,
     both,
     delivery,
 )
@@ -46,7 +46,7 @@ from gateway.settlement.turns import OURS
 
 @pytest.fixture
 def world(tmp_path):
-    made = World(tmp_path)
+    made = BooksWorld(tmp_path)
     yield made
     made.close()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pure.site_keys import NOW_S, leaf
 
-from federation.signed.identity import Refusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted
 from gateway.trust.certificates import check_leaf, make_leaf, to_pem
 
 P256 = ec.generate_private_key(ec.SECP256R1())
@@ -122,7 +122,7 @@ SITE_B = [(NameOID.COMMON_NAME, "paris")]
 def test_what_must_not_be_pinned(made, why):
     with pytest.raises(Untrusted, match=why) as caught:
         check_leaf(made(), "london")
-    assert caught.value.refusal is Refusal.BAD_CERTIFICATE
+    assert caught.value.refusal is TrustRefusal.BAD_CERTIFICATE
 
 
 def test_a_leaf_with_a_negative_number_is_refused():

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from support.pure.site_keys import FEDERATION, NOW_S, card, folder_of_london, key
 
-from federation.signed.identity import Refusal, Untrusted, fingerprint
-from federation.signed.statements import Farewell, Order, sign
+from federation.signed.identity import TrustRefusal, Untrusted, fingerprint
+from federation.signed.statements import Farewell, StatementOrder, sign
 from gateway.peering.orders import BadOrder, perform
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
@@ -16,7 +16,7 @@ from gateway.trust.hearsay import FORGOTTEN_MAX, PER_SOURCE_MAX, TOLD_MAX, Hears
 from gateway.trust.invitations import Invitations
 from gateway.trust.permissions import ANY
 from gateway.trust.registry import HEARSAY_FILE, TRUST_FILE, Registry
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def print_of(site, by):
 
 
 def test_what_a_member_tells_is_known_and_not_in_the_book(book):
-    assert tell(book, "paris", "lyon") is Order.NEWER
-    assert tell(book, "berlin", "lyon") is Order.NEWER
-    assert tell(book, "paris", "lyon") is Order.SAME
-    assert book.level("lyon") is Level.KNOWN
+    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
+    assert tell(book, "berlin", "lyon") is StatementOrder.NEWER
+    assert tell(book, "paris", "lyon") is StatementOrder.SAME
+    assert book.level("lyon") is TrustLevel.KNOWN
     assert book.keys_of("lyon") == (key("lyon").public,)
     assert "lyon" not in book.members
     assert book.hearsay.sources_of("lyon") == ["berlin", "paris"]
@@ -56,10 +56,12 @@ def test_what_a_member_tells_is_known_and_not_in_the_book(book):
 def test_a_member_tells_of_so_many_and_takes_no_room_of_others(book):
     for number in range(PER_SOURCE_MAX):
         tell(book, "berlin", f"made-up-{number}")
-    assert refusal(tell, book, "berlin", "one-more") is Refusal.FULL
-    assert tell(book, "berlin", "made-up-0", serial=200) is Order.NEWER
-    assert tell(book, "paris", "lyon") is Order.NEWER
-    assert tell(book, "berlin", "paris", serial=200) is Order.NEWER  # of whom we know there is room
+    assert refusal(tell, book, "berlin", "one-more") is TrustRefusal.FULL
+    assert tell(book, "berlin", "made-up-0", serial=200) is StatementOrder.NEWER
+    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
+    assert (
+        tell(book, "berlin", "paris", serial=200) is StatementOrder.NEWER
+    )  # of whom we know there is room
 
 
 def test_what_is_over_the_bound_is_not_verified(book):
@@ -67,7 +69,7 @@ def test_what_is_over_the_bound_is_not_verified(book):
         tell(book, "berlin", f"made-up-{number}")
     raw = bytearray(card("one-more").raw)
     raw[-1] ^= 1
-    assert refusal(book.note, "card", bytes(raw), NOW_S, "berlin") is Refusal.FULL
+    assert refusal(book.note, "card", bytes(raw), NOW_S, "berlin") is TrustRefusal.FULL
 
 
 def test_all_members_together_tell_of_so_many():
@@ -75,7 +77,7 @@ def test_all_members_together_tell_of_so_many():
     for number in range(TOLD_MAX):
         source, site = f"source-{number // PER_SOURCE_MAX}", f"site-{number % PER_SOURCE_MAX}"
         hearsay.put(source, _member(site))
-    assert refusal(hearsay.check_room, "another", "site-x") is Refusal.FULL
+    assert refusal(hearsay.check_room, "another", "site-x") is TrustRefusal.FULL
     hearsay.drop_source("source-0")
     hearsay.check_room("another", "site-x")
 
@@ -91,7 +93,7 @@ def test_a_name_is_not_squatted_by_who_tells_of_it_first(book):
     book.approve("tokyo", print_of("tokyo", "tokyo"))  # but an operator has compared
     assert book.keys_of("tokyo") == (key("tokyo").public,)
     assert refusal(tell, book, "berlin", "tokyo", by="a liar's", serial=900) is (
-        Refusal.NOT_SUCCESSOR
+        TrustRefusal.NOT_SUCCESSOR
     )
 
 
@@ -116,7 +118,7 @@ def test_cards_of_one_rotation_are_of_one_site(book):
 def test_an_invitation_takes_the_place_of_hearsay(book):
     tell(book, "berlin", "tokyo", by="a liar's")
     tell(book, "paris", "tokyo", by="another liar's")
-    assert book.admit(card("tokyo"), NOW_S, approve=False) is Level.PENDING
+    assert book.admit(card("tokyo"), NOW_S, approve=False) is TrustLevel.PENDING
     assert book.keys_of("tokyo") == (key("tokyo").public,)
     assert "tokyo" not in book.hearsay
 
@@ -137,7 +139,7 @@ def test_a_farewell_is_the_end_of_hearsay_of_who_signed_it(book):
     tell(book, "berlin", "lyon", by="another")
     tell(book, "paris", "rome")
     said = sign(Farewell(FEDERATION, "lyon", 500, NOW_S), key("lyon"))
-    assert book.note("farewell", said.raw, NOW_S, "paris") is Order.OLDER
+    assert book.note("farewell", said.raw, NOW_S, "paris") is StatementOrder.OLDER
     assert book.hearsay.sources_of("lyon") == ["berlin"]
     assert book.hearsay.sites == ["lyon", "rome"]
 
@@ -154,8 +156,8 @@ def test_what_is_forgotten_is_not_taken_again_from_the_same_member(book):
     tell(book, "berlin", "lyon")
     assert book.hearsay.forget("berlin") == ["lyon", "made-up"]
     assert book.level("made-up") is None
-    assert refusal(tell, book, "berlin", "made-up") is Refusal.FULL
-    assert tell(book, "paris", "lyon") is Order.NEWER
+    assert refusal(tell, book, "berlin", "made-up") is TrustRefusal.FULL
+    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
     book.hearsay.note_forgotten("berlin", map(str, range(2 * FORGOTTEN_MAX)))
     assert len(book.hearsay.forgotten("berlin")) == FORGOTTEN_MAX
 
@@ -198,7 +200,7 @@ def test_hearsay_is_in_a_file_of_its_own_and_comes_back(folder):
     again = opened(folder)
     assert again.book.hearsay.told_by("berlin") == ["made-up-0", "made-up-1", "made-up-2"]
     assert again.book.hearsay.forgotten("paris") == ["ghost"]
-    assert again.book.level("made-up-1") is Level.KNOWN
+    assert again.book.level("made-up-1") is TrustLevel.KNOWN
     assert (folder / HEARSAY_FILE).stat().st_mode & 0o777 == 0o600
 
 
@@ -206,7 +208,7 @@ def test_a_flood_of_invented_cards_takes_little_and_leaves_little(folder):
     registry = opened(folder)
     before = (folder / TRUST_FILE).stat().st_size
     refused = registry.note(words(PER_SOURCE_MAX + 300), "berlin")
-    assert {error.refusal for error in refused} == {Refusal.FULL}
+    assert {error.refusal for error in refused} == {TrustRefusal.FULL}
     assert len(refused) == 300
     assert len(registry.take_news()) == PER_SOURCE_MAX
     registry.take_noted()()
@@ -225,7 +227,7 @@ def test_what_is_written_late_does_not_undo_what_was_written_since(folder):
     thread.start()
     thread.join()
     again = opened(folder)
-    assert again.level("made-up-0") is Level.APPROVED
+    assert again.level("made-up-0") is TrustLevel.APPROVED
     assert len(again.book.hearsay) == 0
 
 

@@ -11,7 +11,7 @@ from federation.sessions.handshake import Dialogue, Greeting, Opened
 from federation.signed.envelopes import Verifier
 from gateway.trust import introduction
 from gateway.trust.introduction import SiteCredentials
-from gateway.trust.standing import Level
+from gateway.trust.standing import TrustLevel
 
 
 class Own:
@@ -20,7 +20,7 @@ class Own:
     def __init__(self, site, *others, boot=1, federation=FEDERATION, signs_as=None):
         self.site, self.boot, self.federation = site, boot, federation
         self.signing_key = key(signs_as or site)
-        self.levels = dict.fromkeys(others, Level.APPROVED)
+        self.levels = dict.fromkeys(others, TrustLevel.APPROVED)
         self._circle = Circle(site, *others)
         self.verifier = Verifier(self._circle)
 
@@ -100,10 +100,10 @@ def test_a_member_of_another_federation_is_refused(london):
 @pytest.mark.parametrize(
     ("level", "code"),
     [
-        (Level.KNOWN, "not-approved"),
-        (Level.PENDING, "not-approved"),
-        (Level.LEFT, "not-approved"),
-        (Level.EXPELLED, "expelled"),
+        (TrustLevel.KNOWN, "not-approved"),
+        (TrustLevel.PENDING, "not-approved"),
+        (TrustLevel.LEFT, "not-approved"),
+        (TrustLevel.EXPELLED, "expelled"),
     ],
 )
 def test_only_an_approved_site_is_let_in(paris, london, level, code):
@@ -114,7 +114,7 @@ def test_only_an_approved_site_is_let_in(paris, london, level, code):
 def test_a_site_that_is_expelled_while_it_proves_itself_is_refused(paris, london):
     meeting = Meeting(paris, london)
     meeting.dialogue.receive(meeting.greeting.receive(meeting.next_frame()), 0.0)
-    london.levels["paris"] = Level.EXPELLED
+    london.levels["paris"] = TrustLevel.EXPELLED
     with pytest.raises(SessionRefused, match="expelled"):
         meeting.greeting.receive(meeting.next_frame())
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key, leaf
 
 from federation.errors import ProtocolError
-from federation.signed.identity import Refusal, Untrusted, fingerprint, to_text
+from federation.signed.identity import TrustRefusal, Untrusted, fingerprint, to_text
 from gateway.trust.book import BookError, TrustBook
 from gateway.trust.invitations import (
     PREFIX,
@@ -17,8 +17,8 @@ from gateway.trust.invitations import (
     read_invitation,
     write_invitation,
 )
-from gateway.trust.joining import Applicant, Joined, Reception, enter, reject
-from gateway.trust.standing import Level
+from gateway.trust.joining import JoinApplicant, Joined, JoinReception, enter, reject
+from gateway.trust.standing import TrustLevel
 
 ADDRESS = "tls+tcp://gw.london.example:7463"
 SECRET = b"0123456789abcdef"
@@ -39,11 +39,11 @@ class Inviter:
         return made
 
     def receive(self):
-        return Reception(self.book, self.invitations, b"i" * 16)
+        return JoinReception(self.book, self.invitations, b"i" * 16)
 
 
 def applicant(text, site="paris", now_s=NOW_S, signers=None):
-    return Applicant(read_invitation(text, now_s), card(site, signers), b"j" * 16)
+    return JoinApplicant(read_invitation(text, now_s), card(site, signers), b"j" * 16)
 
 
 def join(reception, joiner, now_s=NOW_S):
@@ -94,17 +94,17 @@ def test_an_altered_invitation_is_told_as_such(data):
     at = data.draw(st.integers(0, len(text) - 1))
     spoilt = text[:at] + data.draw(st.sampled_from("abcxyz234 ")) + text[at + 1 :]
     if "".join(spoilt.split()) != text:
-        assert refusal(read_invitation, spoilt, NOW_S) is Refusal.ALTERED
+        assert refusal(read_invitation, spoilt, NOW_S) is TrustRefusal.ALTERED
 
 
 @given(st.binary(max_size=100), st.text(max_size=40))
 def test_noise_is_no_invitation(payload, other):
     for text in (to_text(PREFIX, payload), other):
-        assert refusal(read_invitation, text, NOW_S) is Refusal.ALTERED
+        assert refusal(read_invitation, text, NOW_S) is TrustRefusal.ALTERED
 
 
 def test_an_expired_invitation_is_told_before_anybody_is_dialled():
-    assert refusal(read_invitation, Inviter(valid_s=60).text, NOW_S + 60) is Refusal.EXPIRED
+    assert refusal(read_invitation, Inviter(valid_s=60).text, NOW_S + 60) is TrustRefusal.EXPIRED
 
 
 # --- joining -------------------------------------------------------------------------------------
@@ -113,19 +113,19 @@ def test_an_expired_invitation_is_told_before_anybody_is_dialled():
 def test_each_is_pending_with_the_other_until_it_is_approved():
     inviter, paris = Inviter(), TrustBook(card("paris"))
     joined = join(inviter.receive(), applicant(inviter.text))
-    assert joined.level is Level.PENDING
-    assert inviter.book.level("paris") is Level.PENDING
-    assert paris.admit(joined.card, NOW_S, approve=False) is Level.PENDING
+    assert joined.level is TrustLevel.PENDING
+    assert inviter.book.level("paris") is TrustLevel.PENDING
+    assert paris.admit(joined.card, NOW_S, approve=False) is TrustLevel.PENDING
     inviter.book.approve("paris", fingerprint("paris", key("paris").public))
     paris.approve("london", fingerprint("london", key("london").public))
-    assert inviter.book.level("paris") is paris.level("london") is Level.APPROVED
+    assert inviter.book.level("paris") is paris.level("london") is TrustLevel.APPROVED
     assert set(inviter.book.pins()) == set(paris.pins()) == {"london", "paris"}
 
 
 def test_a_laboratorys_invitation_approves_by_itself():
     inviter = Inviter(approve=True)
-    assert join(inviter.receive(), applicant(inviter.text)).level is Level.APPROVED
-    assert inviter.book.level("paris") is Level.APPROVED
+    assert join(inviter.receive(), applicant(inviter.text)).level is TrustLevel.APPROVED
+    assert inviter.book.level("paris") is TrustLevel.APPROVED
 
 
 def test_the_reception_says_whom_it_admitted():
@@ -140,14 +140,14 @@ def test_an_invitation_is_for_one_site():
     join(inviter.receive(), applicant(inviter.text))
     with pytest.raises(Untrusted, match="site 'paris' has used this invitation already") as caught:
         join(inviter.receive(), applicant(inviter.text, "lyon"))
-    assert caught.value.refusal is Refusal.USED
+    assert caught.value.refusal is TrustRefusal.USED
     assert inviter.book.level("lyon") is None
 
 
 def test_who_lost_the_answer_may_come_again():
     inviter = Inviter()
     for _ in range(2):
-        assert join(inviter.receive(), applicant(inviter.text)).level is Level.PENDING
+        assert join(inviter.receive(), applicant(inviter.text)).level is TrustLevel.PENDING
     late = applicant(inviter.text)
     with pytest.raises(Untrusted, match="expired: the inviter refused: the invitation has expired"):
         join(inviter.receive(), late, NOW_S + VALID_S)
@@ -162,14 +162,16 @@ def test_of_two_at_once_one_comes_in():
         for reception, joiner in ((first, paris), (second, lyon))
     ]
     second.receive(proofs[1], NOW_S)
-    assert refusal(first.receive, proofs[0], NOW_S) is Refusal.USED
+    assert refusal(first.receive, proofs[0], NOW_S) is TrustRefusal.USED
     assert inviter.book.level("paris") is None
 
 
 def test_an_invitation_that_was_withdrawn_or_never_made_is_refused():
     inviter = Inviter()
     inviter.invitations.withdraw(read_invitation(inviter.text, NOW_S).id)
-    assert refusal(join, inviter.receive(), applicant(inviter.text)) is Refusal.UNKNOWN_INVITATION
+    assert (
+        refusal(join, inviter.receive(), applicant(inviter.text)) is TrustRefusal.UNKNOWN_INVITATION
+    )
     with pytest.raises(BookError, match="not found"):
         inviter.invitations.withdraw("0" * 16)
 
@@ -180,7 +182,7 @@ def test_who_does_not_know_the_secret_is_refused():
     reception = inviter.receive()
     joiner.receive(reception.receive(joiner.apply(), NOW_S))
     guess = msgpack.packb(["proof", msgpack.packb({"mac": bytes(32)})])
-    assert refusal(reception.receive, guess, NOW_S) is Refusal.WRONG_SECRET
+    assert refusal(reception.receive, guess, NOW_S) is TrustRefusal.WRONG_SECRET
     assert inviter.book.level("paris") is None
     assert next(iter(inviter.invitations))[1].used_by == ""
 
@@ -191,16 +193,16 @@ def test_a_card_can_not_be_exchanged_on_the_way():
     kind, body = msgpack.unpackb(joiner.apply())
     swapped = msgpack.packb({**msgpack.unpackb(body), "card": thief.raw})
     proof = joiner.receive(reception.receive(msgpack.packb([kind, swapped]), NOW_S))
-    assert refusal(reception.receive, proof, NOW_S) is Refusal.WRONG_SECRET
+    assert refusal(reception.receive, proof, NOW_S) is TrustRefusal.WRONG_SECRET
 
 
 def test_a_proof_is_worth_nothing_on_another_connection():
     inviter = Inviter()
-    first, second = inviter.receive(), Reception(inviter.book, inviter.invitations, b"x" * 16)
+    first, second = inviter.receive(), JoinReception(inviter.book, inviter.invitations, b"x" * 16)
     joiner = applicant(inviter.text)
     proof = joiner.receive(first.receive(joiner.apply(), NOW_S))
     second.receive(joiner.apply(), NOW_S)
-    assert refusal(second.receive, proof, NOW_S) is Refusal.WRONG_SECRET
+    assert refusal(second.receive, proof, NOW_S) is TrustRefusal.WRONG_SECRET
 
 
 def test_the_inviter_must_know_the_secret_too():
@@ -208,7 +210,7 @@ def test_the_inviter_must_know_the_secret_too():
     joiner = applicant(inviter.text)
     joiner.receive(inviter.receive().receive(joiner.apply(), NOW_S))
     lie = msgpack.packb(["acceptance", msgpack.packb({"mac": bytes(32), "level": "approved"})])
-    assert refusal(joiner.receive, lie) is Refusal.WRONG_SECRET
+    assert refusal(joiner.receive, lie) is TrustRefusal.WRONG_SECRET
 
 
 def test_the_joiners_own_proof_does_not_prove_the_inviter():
@@ -217,7 +219,7 @@ def test_the_joiners_own_proof_does_not_prove_the_inviter():
     proof = joiner.receive(inviter.receive().receive(joiner.apply(), NOW_S))
     mac = msgpack.unpackb(msgpack.unpackb(proof)[1])["mac"]
     echo = msgpack.packb(["acceptance", msgpack.packb({"mac": mac, "level": "approved"})])
-    assert refusal(joiner.receive, echo) is Refusal.WRONG_SECRET
+    assert refusal(joiner.receive, echo) is TrustRefusal.WRONG_SECRET
 
 
 def presentation(shown):
@@ -227,10 +229,10 @@ def presentation(shown):
 @pytest.mark.parametrize(
     ("shown", "why"),
     [
-        (card("london", ["other-key"]), Refusal.BAD_SIGNATURE),
-        (card("lyon"), Refusal.WRONG_SITE),
-        (card("london", federation="others-1"), Refusal.WRONG_SITE),
-        (card("london", leaves=(leaf("london", 5).certificate,)), Refusal.BAD_CERTIFICATE),
+        (card("london", ["other-key"]), TrustRefusal.BAD_SIGNATURE),
+        (card("lyon"), TrustRefusal.WRONG_SITE),
+        (card("london", federation="others-1"), TrustRefusal.WRONG_SITE),
+        (card("london", leaves=(leaf("london", 5).certificate,)), TrustRefusal.BAD_CERTIFICATE),
     ],
 )
 def test_the_inviter_must_be_whom_the_invitation_names(shown, why):
@@ -242,7 +244,7 @@ def test_the_inviter_must_be_whom_the_invitation_names(shown, why):
 def test_the_leaf_is_compared_before_anything_is_said():
     joiner = applicant(Inviter().text)
     joiner.check_leaf(leaf("london").certificate)
-    assert refusal(joiner.check_leaf, leaf("london", 5).certificate) is Refusal.BAD_CERTIFICATE
+    assert refusal(joiner.check_leaf, leaf("london", 5).certificate) is TrustRefusal.BAD_CERTIFICATE
 
 
 def test_a_name_that_is_taken_is_refused_and_told():
@@ -257,10 +259,10 @@ def test_a_name_that_is_taken_is_refused_and_told():
 
 def test_a_card_of_another_federation_is_refused():
     inviter = Inviter()
-    foreign = Applicant(
+    foreign = JoinApplicant(
         read_invitation(inviter.text, NOW_S), card("paris", federation="others-1"), b"j" * 16
     )
-    assert refusal(join, inviter.receive(), foreign) is Refusal.WRONG_FEDERATION
+    assert refusal(join, inviter.receive(), foreign) is TrustRefusal.WRONG_FEDERATION
 
 
 def test_a_site_that_is_alone_moves_to_the_federation_that_invites_it():
@@ -286,8 +288,8 @@ def test_a_site_that_has_left_comes_back_with_a_newer_card_and_an_empty_book():
     inviter.book.note("farewell", paris.leave(key("paris"), NOW_S).raw, NOW_S)
     again = enter(paris, invitation, key("paris"), NOW_S)
     assert again.members == {}
-    joined = join(inviter.receive(), Applicant(invitation, again.own.card, b"j" * 16))
-    assert joined.level is Level.PENDING
+    joined = join(inviter.receive(), JoinApplicant(invitation, again.own.card, b"j" * 16))
+    assert joined.level is TrustLevel.PENDING
 
 
 def test_a_site_that_came_back_and_hears_of_its_farewell_has_not_left_again():

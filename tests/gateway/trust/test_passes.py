@@ -13,9 +13,9 @@ from federation.sessions.handshake import Dialogue, Opened, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.signed.tokens import UserToken, write_token
 from federation.transport import Origin
-from gateway.config.limits import HouseRules
-from gateway.runtime.server import Reception
-from gateway.sessions.listener import CameIn, Lobby
+from gateway.config.limits import ListenerLimits
+from gateway.runtime.server import GatewayServer
+from gateway.sessions.listener import PeerCameIn, SessionListener
 from gateway.trust.passes import InTheClear, Passes, TokenCredentials
 from gateway.trust.rights import Denied
 
@@ -59,9 +59,9 @@ class Door:
                 origin,
             )
 
-        self.lobby = Lobby(
+        self.lobby = SessionListener(
             self.port,
-            HouseRules(),
+            ListenerLimits(),
             credentials=credentials,
             in_the_clear=in_the_clear,
             at_home=at_home and TokenCredentials(self.passes, secret, required=False),
@@ -92,7 +92,7 @@ class Door:
         return dialogue
 
     def guests(self):
-        return [each.guest for each in self.news if isinstance(each, CameIn)]
+        return [each.guest for each in self.news if isinstance(each, PeerCameIn)]
 
     def refusal(self, *args, **kwargs):
         with pytest.raises(SessionRefused) as caught:
@@ -228,7 +228,7 @@ def test_a_token_that_came_in_the_clear_is_named_in_the_log_once(door):
     said = []
     gateway = SimpleNamespace(_exposed=set(), _say=said.append)
     for _ in range(3):
-        Reception._note_exposed(gateway, door.passes.read(token()).token, "203.0.113.9")
+        GatewayServer._note_exposed(gateway, door.passes.read(token()).token, "203.0.113.9")
     (line,) = said
     assert "token 00112233aabbccdd of ada arrived over plain tcp:// from 203.0.113.9" in line
     assert line.endswith("gridfed token --revoke 00112233aabbccdd")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from gateway.trust.permissions import (
     ANY,
     ITSELF,
-    Request,
-    Rule,
+    PermissionReason,
+    PermissionRequest,
+    PermissionRule,
     Verb,
-    Why,
     decide,
     forbid,
     from_plain,
@@ -21,7 +21,7 @@ from gateway.trust.permissions import (
     to_plain,
 )
 
-ASKED = Request(
+ASKED = PermissionRequest(
     verb=Verb.SEND,
     site="paris",
     pool="cpu",
@@ -41,38 +41,47 @@ def names(*each):
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        ([], Why.NOT_PERMITTED),
-        ([permit(Verb.SEND)], Why.PERMITTED),
-        ([permit(Verb.RUN)], Why.NOT_PERMITTED),
-        ([permit(Verb.SEND, pools=names("cpu", "gpu"))], Why.PERMITTED),
-        ([permit(Verb.SEND, pools=names("gpu"))], Why.NOT_PERMITTED),
-        ([permit(Verb.SEND, projects=names("pricing"))], Why.NOT_PERMITTED),
-        ([permit(Verb.SEND, classes=names("public"))], Why.NOT_PERMITTED),
-        ([permit(Verb.SEND, slots_max=10)], Why.PERMITTED),
-        ([permit(Verb.SEND, slots_max=9)], Why.OVER_SLOTS),
-        ([permit(Verb.SEND, budget_nanos=500, currency="EUR")], Why.PERMITTED),
-        ([permit(Verb.SEND, budget_nanos=499, currency="EUR")], Why.OVER_BUDGET),
-        ([permit(Verb.SEND, budget_nanos=10**9, currency="USD")], Why.OVER_BUDGET),
-        ([permit(Verb.SEND, slots_max=9), permit(Verb.SEND, pools=names("cpu"))], Why.PERMITTED),
-        ([permit(Verb.SEND), forbid(Verb.SEND, classes=names("internal"))], Why.FORBIDDEN),
-        ([permit(Verb.SEND), forbid(Verb.SEND, classes=names("secret"))], Why.PERMITTED),
-        ([permit(Verb.SEND), forbid(Verb.RUN)], Why.PERMITTED),
+        ([], PermissionReason.NOT_PERMITTED),
+        ([permit(Verb.SEND)], PermissionReason.PERMITTED),
+        ([permit(Verb.RUN)], PermissionReason.NOT_PERMITTED),
+        ([permit(Verb.SEND, pools=names("cpu", "gpu"))], PermissionReason.PERMITTED),
+        ([permit(Verb.SEND, pools=names("gpu"))], PermissionReason.NOT_PERMITTED),
+        ([permit(Verb.SEND, projects=names("pricing"))], PermissionReason.NOT_PERMITTED),
+        ([permit(Verb.SEND, classes=names("public"))], PermissionReason.NOT_PERMITTED),
+        ([permit(Verb.SEND, slots_max=10)], PermissionReason.PERMITTED),
+        ([permit(Verb.SEND, slots_max=9)], PermissionReason.OVER_SLOTS),
+        ([permit(Verb.SEND, budget_nanos=500, currency="EUR")], PermissionReason.PERMITTED),
+        ([permit(Verb.SEND, budget_nanos=499, currency="EUR")], PermissionReason.OVER_BUDGET),
+        ([permit(Verb.SEND, budget_nanos=10**9, currency="USD")], PermissionReason.OVER_BUDGET),
+        (
+            [permit(Verb.SEND, slots_max=9), permit(Verb.SEND, pools=names("cpu"))],
+            PermissionReason.PERMITTED,
+        ),
+        (
+            [permit(Verb.SEND), forbid(Verb.SEND, classes=names("internal"))],
+            PermissionReason.FORBIDDEN,
+        ),
+        (
+            [permit(Verb.SEND), forbid(Verb.SEND, classes=names("secret"))],
+            PermissionReason.PERMITTED,
+        ),
+        ([permit(Verb.SEND), forbid(Verb.RUN)], PermissionReason.PERMITTED),
     ],
 )
 def test_rules(rules, why):
     assert decide(rules, ASKED).why is why
     assert decide(rules[::-1], ASKED).why is why
-    assert decide(rules, ASKED).is_yes is (why is Why.PERMITTED)
+    assert decide(rules, ASKED).is_yes is (why is PermissionReason.PERMITTED)
 
 
 def test_permits_are_not_added_up():
     halves = [permit(Verb.SEND, slots_max=5, pools=names(pool)) for pool in ("cpu", ANY)]
-    assert decide(halves, ASKED).why is Why.OVER_SLOTS
+    assert decide(halves, ASKED).why is PermissionReason.OVER_SLOTS
 
 
 def test_a_permit_is_for_the_neighbours_own_work_unless_it_names_others():
     relayed = replace(ASKED, other="lyon")
-    assert decide([permit(Verb.SEND)], relayed).why is Why.NOT_PERMITTED
+    assert decide([permit(Verb.SEND)], relayed).why is PermissionReason.NOT_PERMITTED
     named = permit(Verb.SEND, sites=names(ITSELF, "lyon"))
     assert decide([named], relayed).is_yes
     assert decide([named], ASKED).is_yes
@@ -84,9 +93,12 @@ def test_a_permit_is_for_the_neighbours_own_work_unless_it_names_others():
 def test_what_is_forbidden_is_so_whoever_brings_it():
     relayed = replace(ASKED, other="lyon")
     everything = permit(Verb.SEND, sites=names(ANY))
-    assert decide([everything, forbid(Verb.SEND, pools=names("cpu"))], relayed).why is Why.FORBIDDEN
+    assert (
+        decide([everything, forbid(Verb.SEND, pools=names("cpu"))], relayed).why
+        is PermissionReason.FORBIDDEN
+    )
     only_lyon = forbid(Verb.SEND, sites=names("lyon"))
-    assert decide([everything, only_lyon], relayed).why is Why.FORBIDDEN
+    assert decide([everything, only_lyon], relayed).why is PermissionReason.FORBIDDEN
     assert decide([everything, only_lyon], ASKED).is_yes
 
 
@@ -128,7 +140,7 @@ def any_rule(draw):
 
 
 requests = st.builds(
-    Request,
+    PermissionRequest,
     verb=st.sampled_from(Verb),
     site=st.just("x-site"),
     pool=st.sampled_from(["a", "b"]),
@@ -216,8 +228,11 @@ def test_a_wrong_rule_is_told(plain):
 
 
 def test_a_rule_is_a_value():
-    assert len({permit(Verb.SEND), permit(Verb.SEND), Rule(**_fields(permit(Verb.SEND)))}) == 1
+    assert (
+        len({permit(Verb.SEND), permit(Verb.SEND), PermissionRule(**_fields(permit(Verb.SEND)))})
+        == 1
+    )
 
 
 def _fields(rule):
-    return {name: getattr(rule, name) for name in Rule.__dataclass_fields__}
+    return {name: getattr(rule, name) for name in PermissionRule.__dataclass_fields__}

@@ -15,12 +15,12 @@ from gateway.trust.rights import (
     Asker,
     Denied,
     Right,
-    Rows,
+    RowScope,
     asker_of,
     is_operator,
     right_to,
 )
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 
 # What a token of one scope alone may ask, verb by verb.
 ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "shares", "job"} | {
@@ -74,7 +74,7 @@ def test_every_verb_has_a_right_and_every_right_a_verb():
 
 
 def test_a_verb_that_is_not_in_the_table_takes_an_administrator_at_our_own_socket():
-    assert right_to("new") == Right(Rows.SITE, (Scope.ADMIN,), at_home=True)
+    assert right_to("new") == Right(RowScope.SITE, (Scope.ADMIN,), at_home=True)
 
 
 def test_lists_that_can_be_asked_of_all_users_take_that_word():
@@ -92,10 +92,10 @@ def test_what_each_scope_is_good_for(verb, scope):
 @pytest.mark.parametrize("verb", RIGHTS)
 def test_whose_rows_a_verb_shows(verb):
     right = RIGHTS[verb]
-    assert (right.rows is Rows.OWN) == (verb in OWN)
+    assert (right.rows is RowScope.OWN) == (verb in OWN)
     every = token(*Scope)
     row = ("bob", "risk")
-    if right.rows is not Rows.OWN:
+    if right.rows is not RowScope.OWN:
         return
     assert not ask(verb, token(*(set(Scope) - {Scope.AUDIT}))).may_see(*row)
     assert ask(verb, every).sees(*row)
@@ -146,7 +146,7 @@ def test_a_rule_is_shown_to_those_for_whom_it_counts(party, is_shown):
     assert Asker(1, "ann").concerns(read_party(party), "quants") is is_shown
     assert Asker(1, "ann", sees_all=True).concerns(read_party(party), "quants")
     if is_shown and party not in ("project:risk",):
-        assert read_party(party).includes(Whose("ann", "quants"))
+        assert read_party(party).includes(Owner("ann", "quants"))
 
 
 def test_a_token_of_some_projects_shows_the_rules_of_no_other():
@@ -168,4 +168,4 @@ def test_a_token_of_some_projects_shows_the_rules_of_no_other():
 )
 def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
     assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
-    assert asker_of(guest(is_local=is_local), held, Right(Rows.OWN), {}).is_operator is may_all
+    assert asker_of(guest(is_local=is_local), held, Right(RowScope.OWN), {}).is_operator is may_all

@@ -9,16 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key, leaf
 
-from federation.signed.identity import Refusal, Untrusted
-from federation.signed.statements import Expulsion, Farewell, Order, Revocations, read_card, sign
+from federation.signed.identity import TrustRefusal, Untrusted
+from federation.signed.statements import (
+    Expulsion,
+    Farewell,
+    Revocations,
+    StatementOrder,
+    read_card,
+    sign,
+)
 from gateway.config.federation import Follow
 from gateway.trust import book_file
 from gateway.trust.book import MEMBERS_MAX, BookError, TrustBook
 from gateway.trust.book_file import TrustFileError
 from gateway.trust.invitations import Invitations
 from gateway.trust.keys import KeyFileError
-from gateway.trust.permissions import ANY, ITSELF, Request, Verb, Why, forbid, permit
-from gateway.trust.standing import Level
+from gateway.trust.permissions import (
+    ANY,
+    ITSELF,
+    PermissionReason,
+    PermissionRequest,
+    Verb,
+    forbid,
+    permit,
+)
+from gateway.trust.standing import TrustLevel
 
 
 def book(*approved, known=(), follow=Follow.TWO):
@@ -59,7 +74,7 @@ def asked(site, verb=Verb.SEND, **details):
         "currency": "EUR",
         **details,
     }
-    return Request(verb=verb, site=site, **fields)
+    return PermissionRequest(verb=verb, site=site, **fields)
 
 
 # --- levels --------------------------------------------------------------------------------------
@@ -67,23 +82,23 @@ def asked(site, verb=Verb.SEND, **details):
 
 def test_who_is_heard_of_is_known_and_no_more():
     made = book(known=["paris"])
-    assert made.level("paris") is Level.KNOWN
+    assert made.level("paris") is TrustLevel.KNOWN
     assert made.level("lyon") is None
-    assert made.level("london") is Level.APPROVED
+    assert made.level("london") is TrustLevel.APPROVED
     assert made.keys_of("paris") == (key("paris").public,)
     assert made.keys_of("lyon") == ()
     assert set(made.pins()) == {"london"}
-    assert made.decide(asked("paris")).why is Why.NOT_APPROVED
-    assert made.decide(asked("lyon")).why is Why.NOT_APPROVED
+    assert made.decide(asked("paris")).why is PermissionReason.NOT_APPROVED
+    assert made.decide(asked("lyon")).why is PermissionReason.NOT_APPROVED
 
 
 def test_an_operator_approves_a_fingerprint():
     made = book(known=["paris"])
     with pytest.raises(BookError, match="is not the fingerprint"):
         made.approve("paris", book(known=["lyon"]).find("lyon").fingerprint)
-    assert made.level("paris") is Level.KNOWN
+    assert made.level("paris") is TrustLevel.KNOWN
     made.approve("paris", made.find("paris").fingerprint.lower().replace("-", ""))
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
     assert made.pins()["paris"] == (leaf("paris").certificate,)
     with pytest.raises(BookError, match="site 'lyon' not found"):
         made.approve("lyon", "")
@@ -91,34 +106,34 @@ def test_an_operator_approves_a_fingerprint():
 
 def test_who_was_invited_is_pending_until_he_is_approved():
     made = book()
-    assert made.admit(card("paris"), NOW_S, approve=False) is Level.PENDING
+    assert made.admit(card("paris"), NOW_S, approve=False) is TrustLevel.PENDING
     assert "paris" not in made.pins()
-    assert made.decide(asked("paris")).why is Why.NOT_APPROVED
-    assert made.admit(card("lyon"), NOW_S, approve=True) is Level.APPROVED
+    assert made.decide(asked("paris")).why is PermissionReason.NOT_APPROVED
+    assert made.admit(card("lyon"), NOW_S, approve=True) is TrustLevel.APPROVED
     made.approve("paris", made.find("paris").fingerprint)
-    assert made.admit(card("paris"), NOW_S, approve=False) is Level.APPROVED
+    assert made.admit(card("paris"), NOW_S, approve=False) is TrustLevel.APPROVED
 
 
 def test_an_invited_site_takes_the_place_of_hearsay_only():
     made = book("paris", known=["lyon"])
-    assert made.admit(card("lyon", ["other-key"]), NOW_S, approve=False) is Level.PENDING
+    assert made.admit(card("lyon", ["other-key"]), NOW_S, approve=False) is TrustLevel.PENDING
     assert made.keys_of("lyon") == (key("other-key").public,)
     for site in ("paris", "lyon"):
         impostor = card(site, ["third-key"], serial=200)
-        assert refusal(made.admit, impostor, NOW_S, approve=True) is Refusal.NOT_SUCCESSOR
-    assert refusal(made.admit, card("london"), NOW_S, approve=True) is Refusal.WRONG_SITE
+        assert refusal(made.admit, impostor, NOW_S, approve=True) is TrustRefusal.NOT_SUCCESSOR
+    assert refusal(made.admit, card("london"), NOW_S, approve=True) is TrustRefusal.WRONG_SITE
 
 
 def test_a_card_must_be_fit():
     made = book()
     foreign = card("paris", federation="others-1")
-    assert refusal(made.note, "card", foreign.raw, NOW_S) is Refusal.WRONG_FEDERATION
+    assert refusal(made.note, "card", foreign.raw, NOW_S) is TrustRefusal.WRONG_FEDERATION
     borrowed = card("paris", leaves=(leaf("lyon").certificate,))
-    assert refusal(made.note, "card", borrowed.raw, NOW_S) is Refusal.BAD_CERTIFICATE
+    assert refusal(made.note, "card", borrowed.raw, NOW_S) is TrustRefusal.BAD_CERTIFICATE
     early = card("paris", issued_s=NOW_S + 60)
-    assert refusal(made.note, "card", early.raw, NOW_S) is Refusal.AHEAD
-    assert refusal(made.admit, early, NOW_S, approve=True) is Refusal.AHEAD
-    assert refusal(made.note, "song", b"", NOW_S) is Refusal.ALTERED
+    assert refusal(made.note, "card", early.raw, NOW_S) is TrustRefusal.AHEAD
+    assert refusal(made.admit, early, NOW_S, approve=True) is TrustRefusal.AHEAD
+    assert refusal(made.note, "song", b"", NOW_S) is TrustRefusal.ALTERED
     assert made.members == {}
 
 
@@ -127,10 +142,10 @@ def test_the_book_is_bounded_and_invited_sites_find_room(monkeypatch):
     monkeypatch.setattr("gateway.trust.book.MEMBERS_MAX", 2)
     made = book("paris", known=["lyon", "cork"])
     made.welcome("lyon", users=True)
-    assert made.admit(card("oslo"), NOW_S, approve=True) is Level.APPROVED
+    assert made.admit(card("oslo"), NOW_S, approve=True) is TrustLevel.APPROVED
     assert set(made.members) == {"paris", "oslo"}
-    assert refusal(made.admit, card("rome"), NOW_S, approve=True) is Refusal.FULL
-    assert refusal(made.approve, "cork", made.find("cork").fingerprint) is Refusal.FULL
+    assert refusal(made.admit, card("rome"), NOW_S, approve=True) is TrustRefusal.FULL
+    assert refusal(made.approve, "cork", made.find("cork").fingerprint) is TrustRefusal.FULL
 
 
 def test_who_is_forgotten_is_a_stranger_again():
@@ -148,14 +163,14 @@ def test_keys_rotate_without_losing_approval():
     made = book("paris")
     both = card("paris", ["paris", "paris-2"], serial=200)
     after = card("paris", ["paris-2"], serial=300, past=(key("paris").public,))
-    assert made.note("card", both.raw, NOW_S) is Order.NEWER
+    assert made.note("card", both.raw, NOW_S) is StatementOrder.NEWER
     assert made.keys_of("paris") == (key("paris").public, key("paris-2").public)
-    assert made.note("card", after.raw, NOW_S) is Order.NEWER
-    assert made.level("paris") is Level.APPROVED
+    assert made.note("card", after.raw, NOW_S) is StatementOrder.NEWER
+    assert made.level("paris") is TrustLevel.APPROVED
     assert made.keys_of("paris") == (key("paris-2").public,)
     assert made.lasting_keys_of("paris") == (key("paris-2").public, key("paris").public)
-    assert made.note("card", both.raw, NOW_S) is Order.OLDER
-    assert made.note("card", after.raw, NOW_S) is Order.SAME
+    assert made.note("card", both.raw, NOW_S) is StatementOrder.OLDER
+    assert made.note("card", after.raw, NOW_S) is StatementOrder.SAME
 
 
 def test_who_was_away_finds_the_way_by_the_cards_in_between():
@@ -165,17 +180,17 @@ def test_who_was_away_finds_the_way_by_the_cards_in_between():
         made.note("card", card("paris", list(names), serial=200 + at).raw, NOW_S)
     newest = made.cards_since("paris", 203)
     assert [read_card(raw).content.serial for raw in newest] == [204]
-    assert refusal(away.note, "card", newest[0], NOW_S) is Refusal.NOT_SUCCESSOR
+    assert refusal(away.note, "card", newest[0], NOW_S) is TrustRefusal.NOT_SUCCESSOR
     for raw in made.cards_since("paris", 100):
         away.note("card", raw, NOW_S)
     assert away.keys_of("paris") == made.keys_of("paris") == (key("k3").public,)
-    assert away.level("paris") is Level.APPROVED
+    assert away.level("paris") is TrustLevel.APPROVED
 
 
 def test_a_card_by_another_key_changes_nothing():
     made = book("paris")
     impostor = card("paris", ["thief"], serial=900)
-    assert refusal(made.note, "card", impostor.raw, NOW_S) is Refusal.NOT_SUCCESSOR
+    assert refusal(made.note, "card", impostor.raw, NOW_S) is TrustRefusal.NOT_SUCCESSOR
     assert made.keys_of("paris") == (key("paris").public,)
     assert made.members["paris"].evidence == []
 
@@ -183,28 +198,28 @@ def test_a_card_by_another_key_changes_nothing():
 def test_equivocation_is_kept_as_evidence_and_ends_approval():
     made = book("paris")
     other = card("paris", contact="elsewhere")
-    assert refusal(made.note, "card", other.raw, NOW_S) is Refusal.EQUIVOCATION
+    assert refusal(made.note, "card", other.raw, NOW_S) is TrustRefusal.EQUIVOCATION
     assert made.members["paris"].evidence == [card("paris").raw, other.raw]
-    assert made.level("paris") is Level.PENDING
-    assert refusal(made.note, "card", other.raw, NOW_S) is Refusal.EQUIVOCATION
+    assert made.level("paris") is TrustLevel.PENDING
+    assert refusal(made.note, "card", other.raw, NOW_S) is TrustRefusal.EQUIVOCATION
     assert len(made.members["paris"].evidence) == 2
     made.approve("paris", made.find("paris").fingerprint)
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_a_stranger_can_not_frame_a_site():
     made = book("paris")
     assert refusal(made.note, "card", card("paris", ["thief"]).raw, NOW_S) is (
-        Refusal.NOT_SUCCESSOR
+        TrustRefusal.NOT_SUCCESSOR
     )
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_a_card_of_ours_that_we_did_not_issue_is_an_alarm():
     made = book()
-    assert made.note("card", card("london").raw, NOW_S) is Order.SAME
+    assert made.note("card", card("london").raw, NOW_S) is StatementOrder.SAME
     strange = card("london", serial=900)
-    assert refusal(made.note, "card", strange.raw, NOW_S) is Refusal.EQUIVOCATION
+    assert refusal(made.note, "card", strange.raw, NOW_S) is TrustRefusal.EQUIVOCATION
     assert made.own.card.content.serial == 100
 
 
@@ -235,7 +250,7 @@ def test_our_own_rotation_leaves_a_past_unless_the_key_was_stolen():
 
 def test_our_own_card_can_not_jump_to_a_key_that_nobody_was_told_of():
     made = book()
-    assert refusal(made.renew, renewal(made, ("l2",)), key("l2")) is Refusal.NOT_SUCCESSOR
+    assert refusal(made.renew, renewal(made, ("l2",)), key("l2")) is TrustRefusal.NOT_SUCCESSOR
 
 
 # --- leaving -------------------------------------------------------------------------------------
@@ -244,18 +259,18 @@ def test_our_own_card_can_not_jump_to_a_key_that_nobody_was_told_of():
 def test_who_left_is_out_until_he_comes_back_and_is_approved_anew():
     made = book("paris")
     made.trust("paris", [permit(Verb.SEND)])
-    assert made.note("farewell", farewell("paris", 200), NOW_S) is Order.NEWER
-    assert made.level("paris") is Level.LEFT
+    assert made.note("farewell", farewell("paris", 200), NOW_S) is StatementOrder.NEWER
+    assert made.level("paris") is TrustLevel.LEFT
     assert made.keys_of("paris") == ()
-    assert made.decide(asked("paris")).why is Why.NOT_APPROVED
+    assert made.decide(asked("paris")).why is PermissionReason.NOT_APPROVED
     with pytest.raises(BookError, match="has left"):
         made.approve("paris", made.find("paris").fingerprint)
     made.note("card", card("paris", serial=300).raw, NOW_S)
-    assert made.level("paris") is Level.KNOWN
+    assert made.level("paris") is TrustLevel.KNOWN
     made.approve("paris", made.find("paris").fingerprint)
-    assert made.level("paris") is Level.APPROVED
-    assert made.note("farewell", farewell("paris", 200), NOW_S) is Order.SAME
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
+    assert made.note("farewell", farewell("paris", 200), NOW_S) is StatementOrder.SAME
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_who_comes_back_after_a_farewell_is_trusted_with_nothing():
@@ -270,21 +285,21 @@ def test_who_comes_back_after_a_farewell_is_trusted_with_nothing():
 def test_nobody_says_farewell_for_another():
     made = book("paris", "lyon")
     forged = sign(Farewell(FEDERATION, "paris", 200, NOW_S), key("lyon")).raw
-    assert refusal(made.note, "farewell", forged, NOW_S) is Refusal.BAD_SIGNATURE
-    assert refusal(made.note, "farewell", farewell("oslo", 5), NOW_S) is Refusal.UNKNOWN_SITE
+    assert refusal(made.note, "farewell", forged, NOW_S) is TrustRefusal.BAD_SIGNATURE
+    assert refusal(made.note, "farewell", farewell("oslo", 5), NOW_S) is TrustRefusal.UNKNOWN_SITE
     foreign = sign(Farewell("others-1", "paris", 200, NOW_S), key("paris")).raw
-    assert refusal(made.note, "farewell", foreign, NOW_S) is Refusal.WRONG_FEDERATION
-    assert made.level("paris") is Level.APPROVED
+    assert refusal(made.note, "farewell", foreign, NOW_S) is TrustRefusal.WRONG_FEDERATION
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_our_own_farewell_is_believed_by_others():
     made, other = book(), TrustBook(card("paris"))
     other.admit(card("london"), NOW_S, approve=True)
     other.note("farewell", made.leave(key("london"), NOW_S).raw, NOW_S)
-    assert other.level("london") is Level.LEFT
-    assert refusal(other.admit, card("london"), NOW_S, approve=True) is Refusal.STALE
+    assert other.level("london") is TrustLevel.LEFT
+    assert refusal(other.admit, card("london"), NOW_S, approve=True) is TrustRefusal.STALE
     made.renew(renewal(made, issued_s=NOW_S, contact="back again"), key("london"))
-    assert other.admit(made.own.card, NOW_S, approve=False) is Level.PENDING
+    assert other.admit(made.own.card, NOW_S, approve=False) is TrustLevel.PENDING
 
 
 def test_a_retired_key_can_not_say_farewell():
@@ -294,7 +309,9 @@ def test_a_retired_key_can_not_say_farewell():
         card("paris", ["p2"], serial=300, past=(key("paris").public,)).raw,
     ):
         made.note("card", raw, NOW_S)
-    assert refusal(made.note, "farewell", farewell("paris", 400), NOW_S) is Refusal.BAD_SIGNATURE
+    assert (
+        refusal(made.note, "farewell", farewell("paris", 400), NOW_S) is TrustRefusal.BAD_SIGNATURE
+    )
     made.note("revocations", sign(REVOKED, key("paris")).raw, NOW_S)
     assert made.revoked_by("paris") == REVOKED.tokens
 
@@ -307,17 +324,17 @@ def test_whom_we_expel_is_out_whatever_others_say():
     made.trust("paris", [permit(Verb.SEND)])
     said = made.expel("paris", "does not pay", key("london"), NOW_S)
     made.note("expulsion", expulsion("lyon", "paris", stands=False), NOW_S)
-    assert made.level("paris") is Level.EXPELLED
+    assert made.level("paris") is TrustLevel.EXPELLED
     assert made.keys_of("paris") == made.lasting_keys_of("paris") == ()
     assert "paris" not in made.pins()
-    assert made.decide(asked("paris")).why is Why.EXPELLED
-    assert refusal(made.admit, card("paris"), NOW_S, approve=True) is Refusal.EXPELLED
+    assert made.decide(asked("paris")).why is PermissionReason.EXPELLED
+    assert refusal(made.admit, card("paris"), NOW_S, approve=True) is TrustRefusal.EXPELLED
     with pytest.raises(BookError, match="end the expulsion first"):
         made.approve("paris", made.find("paris").fingerprint)
     other = TrustBook(card("lyon"), Follow.ANY)
     other.admit(card("london"), NOW_S, approve=True)
-    assert other.note("expulsion", said.raw, NOW_S) is Order.NEWER
-    assert other.level("paris") is Level.EXPELLED
+    assert other.note("expulsion", said.raw, NOW_S) is StatementOrder.NEWER
+    assert other.level("paris") is TrustLevel.EXPELLED
 
 
 def test_an_expulsion_that_was_taken_back_leaves_a_stranger():
@@ -325,7 +342,7 @@ def test_an_expulsion_that_was_taken_back_leaves_a_stranger():
     made.expel("paris", "", key("london"), NOW_S)
     back = made.keep("paris", "it paid", key("london"), NOW_S)
     assert back.content.serial == int(NOW_S) + 1
-    assert made.level("paris") is Level.KNOWN
+    assert made.level("paris") is TrustLevel.KNOWN
     assert made.members["paris"].rules == frozenset()
 
 
@@ -342,41 +359,41 @@ def test_how_many_must_say_so(follow, accusers, expelled):
     made = book("paris", "a-site", "b-site", "c-site", follow=follow)
     for by in ("a-site", "b-site", "c-site")[:accusers]:
         made.note("expulsion", expulsion(by, "paris"), NOW_S)
-    assert (made.level("paris") is Level.EXPELLED) is expelled
+    assert (made.level("paris") is TrustLevel.EXPELLED) is expelled
     made.keep("paris", "we know better", key("london"), NOW_S)
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_only_approved_sites_are_heard_and_only_for_themselves():
     made = book("paris", "lyon", known=["oslo"], follow=Follow.ANY)
     word = expulsion("oslo", "paris")
-    assert refusal(made.note, "expulsion", word, NOW_S) is Refusal.UNKNOWN_SITE
+    assert refusal(made.note, "expulsion", word, NOW_S) is TrustRefusal.UNKNOWN_SITE
     content = Expulsion(FEDERATION, "lyon", "paris", True, "", 1, NOW_S)
     forged = sign(content, key("oslo")).raw
-    assert refusal(made.note, "expulsion", forged, NOW_S) is Refusal.BAD_SIGNATURE
+    assert refusal(made.note, "expulsion", forged, NOW_S) is TrustRefusal.BAD_SIGNATURE
     made.expel("lyon", "", key("london"), NOW_S)
     assert refusal(made.note, "expulsion", expulsion("lyon", "paris"), NOW_S) is (
-        Refusal.UNKNOWN_SITE
+        TrustRefusal.UNKNOWN_SITE
     )
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_our_own_word_comes_back_to_a_disk_that_was_set_back():
     said = book("lyon").expel("lyon", "two tongues", key("london"), NOW_S)
     made = book("paris", "lyon", follow=Follow.ANY)
     made.note("expulsion", expulsion("lyon", "paris"), NOW_S)
-    assert made.level("paris") is Level.EXPELLED
+    assert made.level("paris") is TrustLevel.EXPELLED
     made.note("expulsion", said.raw, NOW_S)
-    assert made.level("lyon") is Level.EXPELLED
-    assert made.level("paris") is Level.APPROVED
+    assert made.level("lyon") is TrustLevel.EXPELLED
+    assert made.level("paris") is TrustLevel.APPROVED
 
 
 def test_a_site_does_not_accuse_itself_and_we_are_never_expelled_here():
     made = book("paris", follow=Follow.ANY)
     made.note("expulsion", expulsion("paris", "paris"), NOW_S)
     made.note("expulsion", expulsion("paris", "london"), NOW_S)
-    assert made.level("paris") is Level.APPROVED
-    assert made.level("london") is Level.APPROVED
+    assert made.level("paris") is TrustLevel.APPROVED
+    assert made.level("london") is TrustLevel.APPROVED
     with pytest.raises(BookError, match="expel itself"):
         made.expel("london", "", key("london"), NOW_S)
 
@@ -385,8 +402,8 @@ def test_two_tongues_about_a_third_are_evidence():
     made = book("paris", "lyon")
     made.note("expulsion", expulsion("lyon", "paris", serial=5), NOW_S)
     other = expulsion("lyon", "paris", stands=False, serial=5)
-    assert refusal(made.note, "expulsion", other, NOW_S) is Refusal.EQUIVOCATION
-    assert made.level("lyon") is Level.PENDING
+    assert refusal(made.note, "expulsion", other, NOW_S) is TrustRefusal.EQUIVOCATION
+    assert made.level("lyon") is TrustLevel.PENDING
     assert len(made.members["lyon"].evidence) == 2
 
 
@@ -395,7 +412,7 @@ def test_one_site_speaks_of_so_many_and_no_more(monkeypatch):
     made = book("lyon")
     for at in range(2):
         made.note("expulsion", expulsion("lyon", f"site-{at}"), NOW_S)
-    assert refusal(made.note, "expulsion", expulsion("lyon", "site-9"), NOW_S) is Refusal.FULL
+    assert refusal(made.note, "expulsion", expulsion("lyon", "site-9"), NOW_S) is TrustRefusal.FULL
     made.note("expulsion", expulsion("lyon", "site-0", stands=False, serial=2), NOW_S)
 
 
@@ -430,7 +447,7 @@ def test_of_two_that_expel_each_other_neither_gains_by_being_first():
         made = book("a-site", "b-site", follow=Follow.ANY)
         for raw in way:
             made.note("expulsion", raw, NOW_S)
-        assert made.level("a-site") is made.level("b-site") is Level.EXPELLED
+        assert made.level("a-site") is made.level("b-site") is TrustLevel.EXPELLED
 
 
 # --- what a site may do --------------------------------------------------------------------------
@@ -439,7 +456,7 @@ def test_of_two_that_expel_each_other_neither_gains_by_being_first():
 def test_nothing_is_allowed_by_approval_alone():
     made = book("paris")
     for verb in Verb:
-        assert made.decide(asked("paris", verb)).why is Why.NOT_PERMITTED
+        assert made.decide(asked("paris", verb)).why is PermissionReason.NOT_PERMITTED
     assert not made.accepts_pickles(["paris"])
 
 
@@ -448,11 +465,11 @@ def test_rules_are_for_one_site_or_for_all_that_are_approved():
     made.trust("paris", [permit(Verb.SEND, slots_max=5)])
     made.trust(ANY, [permit(Verb.RUN), forbid(Verb.SEND, projects=frozenset({"treasury"}))])
     assert made.decide(asked("paris", slots=5)).is_yes
-    assert made.decide(asked("paris", slots=6)).why is Why.OVER_SLOTS
-    assert made.decide(asked("paris", project="treasury")).why is Why.FORBIDDEN
-    assert made.decide(asked("lyon")).why is Why.NOT_PERMITTED
+    assert made.decide(asked("paris", slots=6)).why is PermissionReason.OVER_SLOTS
+    assert made.decide(asked("paris", project="treasury")).why is PermissionReason.FORBIDDEN
+    assert made.decide(asked("lyon")).why is PermissionReason.NOT_PERMITTED
     assert made.decide(asked("lyon", Verb.RUN)).is_yes
-    assert made.decide(asked("oslo", Verb.RUN)).why is Why.NOT_APPROVED
+    assert made.decide(asked("oslo", Verb.RUN)).why is PermissionReason.NOT_APPROVED
     with pytest.raises(BookError, match="not found"):
         made.trust("rome", [])
 
@@ -461,13 +478,13 @@ def test_relayed_work_is_judged_by_its_origin_too():
     made = book("paris", "lyon", known=["oslo"])
     made.trust("paris", [permit(Verb.SEND, sites=frozenset({ITSELF, ANY}))])
     assert made.decide(asked("paris", other="oslo")).is_yes
-    assert made.decide(asked("paris", other="rome")).why is Why.ORIGIN_UNKNOWN
+    assert made.decide(asked("paris", other="rome")).why is PermissionReason.ORIGIN_UNKNOWN
     made.trust("lyon", [forbid(Verb.SEND)])
-    assert made.decide(asked("paris", other="lyon")).why is Why.FORBIDDEN
+    assert made.decide(asked("paris", other="lyon")).why is PermissionReason.FORBIDDEN
     made.note("farewell", farewell("oslo", 500), NOW_S)
-    assert made.decide(asked("paris", other="oslo")).why is Why.ORIGIN_UNKNOWN
+    assert made.decide(asked("paris", other="oslo")).why is PermissionReason.ORIGIN_UNKNOWN
     made.expel("lyon", "", key("london"), NOW_S)
-    assert made.decide(asked("paris", other="lyon")).why is Why.EXPELLED
+    assert made.decide(asked("paris", other="lyon")).why is PermissionReason.EXPELLED
 
 
 def test_pickles_are_taken_when_every_site_on_their_way_is_trusted():
@@ -492,8 +509,8 @@ def test_revoked_tokens_are_told_and_forgotten_when_they_have_expired():
     assert set(other.revoked_by("london")) == {"a" * 16, "b" * 16}
     later = made.revoke("c" * 16, NOW_S + 1000, key("london"), NOW_S + 50)
     assert later.content.tokens == ("b" * 16, "c" * 16)
-    assert other.note("revocations", later.raw, NOW_S + 50) is Order.NEWER
-    assert other.note("revocations", told.raw, NOW_S + 50) is Order.OLDER
+    assert other.note("revocations", later.raw, NOW_S + 50) is StatementOrder.NEWER
+    assert other.note("revocations", told.raw, NOW_S + 50) is StatementOrder.OLDER
     assert other.revoked_by("nobody") == ()
 
 
@@ -509,7 +526,7 @@ def test_another_sites_users_come_only_where_they_are_welcome():
 def test_nobody_revokes_for_another():
     made = book("paris", "lyon")
     forged = sign(Revocations(FEDERATION, "paris", (), 1, NOW_S), key("lyon")).raw
-    assert refusal(made.note, "revocations", forged, NOW_S) is Refusal.BAD_SIGNATURE
+    assert refusal(made.note, "revocations", forged, NOW_S) is TrustRefusal.BAD_SIGNATURE
 
 
 # --- on disk -------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from support.pure.site_keys import NOW_S
 
 from federation.signed import grants
 from federation.signed.envelopes import ALL, Sealer, Verifier
-from federation.signed.identity import Meeting, Refusal, Side, Untrusted
-from federation.signed.statements import Order, sign
+from federation.signed.identity import Meeting, PipeSide, TrustRefusal, Untrusted
+from federation.signed.statements import StatementOrder, sign
 from federation.signed.tokens import Scope, UserToken, check_token, write_token
 from gateway.config.federation import OVERLAP_S, SPREAD_S
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.invitations import Invitations, read_invitation, write_invitation
-from gateway.trust.joining import Applicant, Joined, Reception, enter
+from gateway.trust.joining import JoinApplicant, Joined, JoinReception, enter
 from gateway.trust.keys import (
     Rotation,
     add_next,
@@ -25,8 +25,8 @@ from gateway.trust.keys import (
     promote_next,
     rotation,
 )
-from gateway.trust.permissions import Request, Verb, permit
-from gateway.trust.standing import Level
+from gateway.trust.permissions import PermissionRequest, Verb, permit
+from gateway.trust.standing import TrustLevel
 
 
 class Site:
@@ -103,9 +103,9 @@ def join(inviter, joiner, *, approve=False):
     book = enter(joiner.book, invitation, joiner.current.key, NOW_S)
     joiner.save(book, joiner.invitations)
     joiner.start()
-    applicant = Applicant(invitation, joiner.book.own.card, b"j" * 16)
+    applicant = JoinApplicant(invitation, joiner.book.own.card, b"j" * 16)
     applicant.check_leaf(inviter.current.leaf.certificate)
-    reception = Reception(inviter.book, inviter.invitations, b"i" * 16)
+    reception = JoinReception(inviter.book, inviter.invitations, b"i" * 16)
     frame = applicant.apply()
     while not isinstance(frame, Joined):
         frame = applicant.receive(reception.receive(frame, NOW_S))
@@ -137,11 +137,11 @@ def meet(dialler, listener):
         b"l" * 16,
     )
     proofs = [
-        meeting.sign(dialler.active.key, Side.DIALLER),
-        meeting.sign(listener.active.key, Side.LISTENER),
+        meeting.sign(dialler.active.key, PipeSide.DIALLER),
+        meeting.sign(listener.active.key, PipeSide.LISTENER),
     ]
-    meeting.check(listener.book.keys_of(dialler.name), Side.DIALLER, proofs[0])
-    meeting.check(dialler.book.keys_of(listener.name), Side.LISTENER, proofs[1])
+    meeting.check(listener.book.keys_of(dialler.name), PipeSide.DIALLER, proofs[0])
+    meeting.check(dialler.book.keys_of(listener.name), PipeSide.LISTENER, proofs[1])
     listener.verifier.meet(dialler.name, dialler.boot)
     dialler.verifier.meet(listener.name, listener.boot)
 
@@ -151,13 +151,13 @@ def test_two_sites_work_together(sites):
     assert paris.book.federation == london.book.federation == "london-0a1b"
     meet(paris, london)
     london.book.trust("paris", [permit(Verb.SEND, slots_max=100)])
-    asked = Request(Verb.SEND, "paris", "cpu", "risk", "public", "paris", 80, 0, "EUR")
+    asked = PermissionRequest(Verb.SEND, "paris", "cpu", "risk", "public", "paris", 80, 0, "EUR")
     assert london.book.decide(asked).is_yes
     assert not paris.book.decide(dataclasses.replace(asked, site="london", other="london")).is_yes
     purpose = grants.Purpose(
         paris.book.federation, "paris", "ada", "risk", "job-1", b"f" * 32, "EUR"
     )
-    bounds = grants.Bounds("london", "c-1", 10**9, NOW_S + 600, 0)
+    bounds = grants.GrantBounds("london", "c-1", 10**9, NOW_S + 600, 0)
     raw = paris.sealer.seal(
         "contract", "london", grants.issue(purpose, bounds, paris.active.key), NOW_S
     )
@@ -172,8 +172,8 @@ def test_a_third_is_known_by_hearsay_and_approved_without_an_invitation(sites, t
     join(paris, lyon, approve=True)
     london.hears(paris)
     lyon.hears(paris)
-    assert london.book.level("lyon") is Level.KNOWN
-    assert lyon.book.level("london") is Level.KNOWN
+    assert london.book.level("lyon") is TrustLevel.KNOWN
+    assert lyon.book.level("london") is TrustLevel.KNOWN
     approve(london, lyon)
     meet(lyon, london)
 
@@ -215,12 +215,12 @@ def test_keys_rotate_while_messages_are_under_way(sites):
     ]
     assert paris.book.keys_of("london") == (following.key.public,)
     assert paris.book.pins()["london"] == (following.leaf.certificate,)
-    assert paris.book.level("london") is Level.APPROVED
+    assert paris.book.level("london") is TrustLevel.APPROVED
     assert check_token(token, london.book, london.now_s).allows(Scope.SUBMIT)
     thief = Sealer(london.book.federation, "london", london.boot + 1, old.key)
     with pytest.raises(Untrusted) as caught:
         paris.verifier.open(thief.seal("advert", ALL, b"", paris.now_s), paris.now_s)
-    assert caught.value.refusal is Refusal.BAD_SIGNATURE
+    assert caught.value.refusal is TrustRefusal.BAD_SIGNATURE
 
 
 def test_a_crash_in_a_rotation_is_made_good_at_the_next_start(sites):
@@ -251,8 +251,8 @@ def test_a_gateway_that_restarts_is_met_anew_and_its_old_life_is_over(sites):
 def test_who_leaves_is_out_at_once(sites):
     london, paris = sites
     said = paris.book.leave(paris.active.key, NOW_S)
-    assert london.book.note("farewell", said.raw, NOW_S) is Order.NEWER
-    assert london.book.level("paris") is Level.LEFT
+    assert london.book.note("farewell", said.raw, NOW_S) is StatementOrder.NEWER
+    assert london.book.level("paris") is TrustLevel.LEFT
     assert set(london.book.pins()) == {"london"}
     with pytest.raises(Untrusted, match="unknown-site"):
         london.verifier.open(paris.sealer.seal("quote", "london", b"", NOW_S), NOW_S)
@@ -262,7 +262,7 @@ def test_what_the_disk_holds_is_what_the_gateway_knew(sites):
     london, _ = sites
     london.book.trust("paris", [permit(Verb.RUN)])
     london.restart()
-    assert london.book.level("paris") is Level.APPROVED
+    assert london.book.level("paris") is TrustLevel.APPROVED
     assert london.book.decide(
-        Request(Verb.RUN, "paris", "cpu", "risk", "public", "paris", 1, 0, "EUR")
+        PermissionRequest(Verb.RUN, "paris", "cpu", "risk", "public", "paris", 1, 0, "EUR")
     ).is_yes

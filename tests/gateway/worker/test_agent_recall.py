@@ -11,8 +11,8 @@ import pytest
 
 from federation.messages.messages import Recall, Returned
 from gateway.worker.agent import Agent
-from gateway.worker.isolation.host import Host
-from gateway.worker.pieces import Terms
+from gateway.worker.isolation.host import HostEnvironments
+from gateway.worker.pieces import AssignmentTerms
 from gateway.worker.settings import AgentSettings
 from gateway.worker.slot.cells import NO_LIMIT
 
@@ -190,7 +190,9 @@ class Later:
 
 
 async def test_a_recall_that_finds_a_slot_through_with_its_work_leaves_it_free():
-    agent = Agent(AgentSettings("ipc:///nowhere", "w", "local", 1), print, Host(None, 0, print))
+    agent = Agent(
+        AgentSettings("ipc:///nowhere", "w", "local", 1), print, HostEnvironments(None, 0, print)
+    )
     agent._nursery, process = Later(), SlotOnPaper()
     agent._processes.append(process)
     roster = agent._roster
@@ -198,7 +200,7 @@ async def test_a_recall_that_finds_a_slot_through_with_its_work_leaves_it_free()
     slot.is_ready = True
     roster.known.add(b"f")
     roster._durations.learn(b"f", 1, 1000)
-    roster.assign(Terms(1, "job", b"f", None, False), 0, [b"x"] * 3)
+    roster.assign(AssignmentTerms(1, "job", b"f", None, False), 0, [b"x"] * 3)
     list(roster.feed())  # all three are at the slot, which is at the first of them
     agent._recalled(Recall(1, 0, 3, False))
     ((recall, args),) = agent._nursery.tasks

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from gateway.worker.oversight import BEGUN_S, newly_begun
-from gateway.worker.pieces import Terms
+from gateway.worker.pieces import AssignmentTerms
 from gateway.worker.slot.meter import Moment
-from gateway.worker.task_book import Roster
+from gateway.worker.task_book import TaskBook
 
 NOW = Moment(0, 0)
 
@@ -23,10 +23,10 @@ class Process:
 
 
 def roster_with(tasks, *, slots=2, wary=False):
-    roster = Roster(slots)
+    roster = TaskBook(slots)
     for slot in roster.slots:
         slot.is_ready = True
-    terms = Terms(7, "j", b"f", None, False, wary=wary)
+    terms = AssignmentTerms(7, "j", b"f", None, False, wary=wary)
     roster.known.add(b"f")
     roster.assign(terms, 10, [b""] * tasks)
     given = list(roster.feed())

@@ -4,11 +4,11 @@ import pytest
 
 from gateway.worker.fault import DOUBT_NS, End, judge
 from gateway.worker.oversight import WAY_NS, busy_s
-from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
+from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.slot.meter import Moment
-from gateway.worker.task_book import Roster
+from gateway.worker.task_book import TaskBook
 
-TERMS = Terms(1, "job", b"f", None, False)
+TERMS = AssignmentTerms(1, "job", b"f", None, False)
 S = 10**9
 
 
@@ -16,7 +16,9 @@ def slot_with(*, reported=10, alone=False):
     """Its tasks 10 to 19, of which those before `reported` are, and 20 to 29 wait."""
     slot = SlotBook(0, is_ready=True)
     for first in (10, 20):
-        slot.chunks.append(Chunk(first, Piece(TERMS, first, [b""] * 10, alone), first, first + 10))
+        slot.chunks.append(
+            SlotBundle(first, AgentBundle(TERMS, first, [b""] * 10, alone), first, first + 10)
+        )
     slot.chunks[0].reported = reported
     if alone:
         slot.chunks[0].live = reported + 1
@@ -106,7 +108,7 @@ def test_a_chunk_that_is_on_its_way_for_long_is_not_at_work():
 
 
 def roster_with(tasks):
-    roster = Roster(2)
+    roster = TaskBook(2)
     roster.known.add(b"f")
     for slot in roster.slots:
         slot.is_ready = True

@@ -1,7 +1,7 @@
 """Reports that wait are merged where they touch; the order of everything else is kept."""
 
 from federation.messages.messages import NeedFunction, Report
-from gateway.worker.outbox import MERGED_BYTES_MAX, Outbox
+from gateway.worker.outbox import MERGED_BYTES_MAX, WorkerOutbox
 
 
 def report(assignment, first, values, failures=(), prints=()):
@@ -9,7 +9,7 @@ def report(assignment, first, values, failures=(), prints=()):
 
 
 def test_reports_that_touch_become_one():
-    outbox = Outbox()
+    outbox = WorkerOutbox()
     outbox.add_report(report(1, 0, [b"a", b""], [[1, "error", "text", b"p"]], [[0, "said"]]))
     outbox.add_report(report(1, 2, [b"", b"d"], [[0, "crash", "t", b""]], [[1, "more"]]))
     assert outbox.take() == [
@@ -28,7 +28,7 @@ def test_reports_that_touch_become_one():
 
 
 def test_reports_of_two_assignments_merge_in_their_own_places():
-    outbox = Outbox()
+    outbox = WorkerOutbox()
     for first in range(3):
         outbox.add_report(report(1, first, [b"a"]))
         outbox.add_report(report(2, first, [b"b"]))
@@ -36,7 +36,7 @@ def test_reports_of_two_assignments_merge_in_their_own_places():
 
 
 def test_reports_with_a_gap_stay_apart():
-    outbox = Outbox()
+    outbox = WorkerOutbox()
     outbox.add_report(report(1, 0, [b"a"]))
     outbox.add_report(report(1, 2, [b"c"]))
     outbox.add_report(report(1, 3, [b"d"]))
@@ -44,14 +44,14 @@ def test_reports_with_a_gap_stay_apart():
 
 
 def test_reports_are_not_merged_beyond_a_bound():
-    outbox = Outbox()
+    outbox = WorkerOutbox()
     outbox.add_report(report(1, 0, [b"x" * MERGED_BYTES_MAX]))
     outbox.add_report(report(1, 1, [b"x"]))
     assert len(outbox) == 2
 
 
 def test_nothing_grows_after_it_was_taken():
-    outbox = Outbox()
+    outbox = WorkerOutbox()
     outbox.add_report(report(1, 0, [b"a"]))
     outbox.add(NeedFunction(b"f"))
     assert len(outbox.take()) == 2

@@ -7,14 +7,14 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from federation.ranges import RangeSet
-from gateway.worker.pieces import Freeze, Terms
-from gateway.worker.task_book import CHUNK_S, CHUNK_TASKS_MAX, Roster
+from gateway.worker.pieces import AssignmentTerms, Freeze
+from gateway.worker.task_book import CHUNK_S, CHUNK_TASKS_MAX, TaskBook
 
 F = b"f"
 
 
 def make(slots=1, *, function=F):
-    roster = Roster(slots)
+    roster = TaskBook(slots)
     roster.known.add(function)
     for slot in roster.slots:
         slot.is_ready = True
@@ -22,7 +22,7 @@ def make(slots=1, *, function=F):
 
 
 def assign(roster, number, tasks, *, function=F, first=0):
-    roster.assign(Terms(number, "job", function, None, False), first, [b"x"] * tasks)
+    roster.assign(AssignmentTerms(number, "job", function, None, False), first, [b"x"] * tasks)
 
 
 def learn(roster, task_s, *, function=F):

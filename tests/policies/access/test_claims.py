@@ -15,10 +15,10 @@ from policies.access.claims import (
     more,
     read_amount,
 )
-from policies.parties import OTHERS, Whose, read_party
+from policies.parties import OTHERS, Owner, read_party
 
-RISK, ADA = Whose("bo", "", "risk"), Whose("ada", "", "pricing")
-PARIS = Whose("cy@paris", "", "risk", "paris")
+RISK, ADA = Owner("bo", "", "risk"), Owner("ada", "", "pricing")
+PARIS = Owner("cy@paris", "", "risk", "paris")
 REST = 2  # the number of everybody else's claim below
 OWNED = Claims(
     (Claim(OTHERS, borrows=NOTHING), Claim(read_party("project:risk"), guaranteed=Amount(6)))

@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from policies.access.entitlements import (
     ELSEWHERE,
     NO_WINDOW,
+    EntitlementReason,
+    EntitlementRule,
     Entitlements,
-    Rule,
-    Why,
     Work,
     next_change,
     room,
 )
-from policies.access.windows import Plan, Window
+from policies.access.windows import Window, WindowPlan
 from policies.calendar.hours import Hours
-from policies.parties import ANOTHER_SITE, Whose, read_party
+from policies.parties import ANOTHER_SITE, Owner, read_party
 
-ANN = Whose("ann", "quants", "risk")
-BOB = Whose("bob", "quants", "pricing")
-DAN = Whose("dan", "", "risk")
-ZOE = Whose("zoe@paris", "", "risk", "paris")
-TOM = Whose("tom@tokyo", "", "pricing", "tokyo")
+ANN = Owner("ann", "quants", "risk")
+BOB = Owner("bob", "quants", "pricing")
+DAN = Owner("dan", "", "risk")
+ZOE = Owner("zoe@paris", "", "risk", "paris")
+TOM = Owner("tom@tokyo", "", "pricing", "tokyo")
 
 
 def rule(allows, who, pools="", windows="", **limits):
-    return Rule(
+    return EntitlementRule(
         allows,
         tuple(map(read_party, who.split())),
         frozenset(pools.split()),
@@ -51,35 +51,35 @@ NIGHT = allow("user:dan", "fast", "night")
 
 TABLE = [
     # rules, whose, pool, window, why
-    ([], ANN, "fast", "", Why.OPEN),
-    ([], ZOE, "fast", "", Why.OPEN),  # as far as the trust book goes
-    ([QUANTS], ANN, "fast", "", Why.ALLOWED),
-    ([QUANTS], ANN, "slow", "", Why.NOT_ALLOWED),
-    ([QUANTS], DAN, "fast", "", Why.NOT_ALLOWED),
-    ([QUANTS], ANN, ELSEWHERE, "", Why.NOT_ALLOWED),
-    ([allow("group:quants")], ANN, ELSEWHERE, "", Why.ALLOWED),
-    ([allow("ours", "elsewhere")], ANN, ELSEWHERE, "", Why.ALLOWED),
-    ([QUANTS], ZOE, "fast", "", Why.OPEN),  # it is about our own people
-    ([allow("project:risk")], TOM, "fast", "", Why.OPEN),
-    ([allow("site:paris", "fast")], ANN, "slow", "", Why.OPEN),
-    ([allow("site:paris", "fast")], ZOE, "fast", "", Why.ALLOWED),
-    ([allow("site:paris", "fast")], TOM, "fast", "", Why.NOT_ALLOWED),
-    ([allow("user:zoe@paris")], TOM, "fast", "", Why.NOT_ALLOWED),
-    ([allow("user:zoe@paris")], ANN, "fast", "", Why.OPEN),
-    ([allow("site:tokyo"), allow("project:risk")], ZOE, "fast", "", Why.ALLOWED),
-    ([allow("all")], TOM, "fast", "", Why.ALLOWED),
-    ([deny("user:bob")], BOB, "fast", "", Why.DENIED),
-    ([deny("user:bob")], ANN, "fast", "", Why.OPEN),  # who only denies makes no list
-    ([QUANTS, deny("user:bob")], BOB, "fast", "", Why.DENIED),
-    ([deny("user:bob"), QUANTS], ANN, "fast", "", Why.ALLOWED),
-    ([deny("project:risk")], ZOE, "fast", "", Why.DENIED),
-    ([QUANTS, deny("ours", "fast", "night")], ANN, "fast", "night", Why.DENIED),
-    ([QUANTS, deny("ours", "fast", "night")], ANN, "fast", "", Why.ALLOWED),
-    ([NIGHT], DAN, "fast", "night", Why.ALLOWED),
-    ([NIGHT], DAN, "fast", "", Why.NOT_NOW),
-    ([NIGHT], DAN, "fast", "day", Why.NOT_NOW),
-    ([NIGHT], ANN, "fast", "night", Why.NOT_ALLOWED),
-    ([allow("user:ann user:dan")], DAN, "slow", "", Why.ALLOWED),
+    ([], ANN, "fast", "", EntitlementReason.OPEN),
+    ([], ZOE, "fast", "", EntitlementReason.OPEN),  # as far as the trust book goes
+    ([QUANTS], ANN, "fast", "", EntitlementReason.ALLOWED),
+    ([QUANTS], ANN, "slow", "", EntitlementReason.NOT_ALLOWED),
+    ([QUANTS], DAN, "fast", "", EntitlementReason.NOT_ALLOWED),
+    ([QUANTS], ANN, ELSEWHERE, "", EntitlementReason.NOT_ALLOWED),
+    ([allow("group:quants")], ANN, ELSEWHERE, "", EntitlementReason.ALLOWED),
+    ([allow("ours", "elsewhere")], ANN, ELSEWHERE, "", EntitlementReason.ALLOWED),
+    ([QUANTS], ZOE, "fast", "", EntitlementReason.OPEN),  # it is about our own people
+    ([allow("project:risk")], TOM, "fast", "", EntitlementReason.OPEN),
+    ([allow("site:paris", "fast")], ANN, "slow", "", EntitlementReason.OPEN),
+    ([allow("site:paris", "fast")], ZOE, "fast", "", EntitlementReason.ALLOWED),
+    ([allow("site:paris", "fast")], TOM, "fast", "", EntitlementReason.NOT_ALLOWED),
+    ([allow("user:zoe@paris")], TOM, "fast", "", EntitlementReason.NOT_ALLOWED),
+    ([allow("user:zoe@paris")], ANN, "fast", "", EntitlementReason.OPEN),
+    ([allow("site:tokyo"), allow("project:risk")], ZOE, "fast", "", EntitlementReason.ALLOWED),
+    ([allow("all")], TOM, "fast", "", EntitlementReason.ALLOWED),
+    ([deny("user:bob")], BOB, "fast", "", EntitlementReason.DENIED),
+    ([deny("user:bob")], ANN, "fast", "", EntitlementReason.OPEN),  # who only denies makes no list
+    ([QUANTS, deny("user:bob")], BOB, "fast", "", EntitlementReason.DENIED),
+    ([deny("user:bob"), QUANTS], ANN, "fast", "", EntitlementReason.ALLOWED),
+    ([deny("project:risk")], ZOE, "fast", "", EntitlementReason.DENIED),
+    ([QUANTS, deny("ours", "fast", "night")], ANN, "fast", "night", EntitlementReason.DENIED),
+    ([QUANTS, deny("ours", "fast", "night")], ANN, "fast", "", EntitlementReason.ALLOWED),
+    ([NIGHT], DAN, "fast", "night", EntitlementReason.ALLOWED),
+    ([NIGHT], DAN, "fast", "", EntitlementReason.NOT_NOW),
+    ([NIGHT], DAN, "fast", "day", EntitlementReason.NOT_NOW),
+    ([NIGHT], ANN, "fast", "night", EntitlementReason.NOT_ALLOWED),
+    ([allow("user:ann user:dan")], DAN, "slow", "", EntitlementReason.ALLOWED),
 ]
 
 
@@ -87,18 +87,22 @@ TABLE = [
 def test_verdicts(rules, whose, pool, window, why):
     found = Entitlements(tuple(rules)).verdict(Work(whose), pool, window)
     assert found.why is why
-    assert found.is_yes is (why in (Why.OPEN, Why.ALLOWED))
+    assert found.is_yes is (why in (EntitlementReason.OPEN, EntitlementReason.ALLOWED))
 
 
 @pytest.mark.parametrize(
     ("limits", "work", "why"),
     [
-        ({"priority_max": 5}, {"priority": 5.0}, Why.ALLOWED),
-        ({"priority_max": 5}, {"priority": 5.1}, Why.OVER_PRIORITY),
-        ({}, {"priority": 1e9}, Why.ALLOWED),
-        ({"classes": {"preemptible"}}, {"price_class": "preemptible"}, Why.ALLOWED),
-        ({"classes": {"preemptible"}}, {"price_class": "guaranteed"}, Why.OTHER_CLASS),
-        ({"classes": {"preemptible"}}, {}, Why.ALLOWED),
+        ({"priority_max": 5}, {"priority": 5.0}, EntitlementReason.ALLOWED),
+        ({"priority_max": 5}, {"priority": 5.1}, EntitlementReason.OVER_PRIORITY),
+        ({}, {"priority": 1e9}, EntitlementReason.ALLOWED),
+        ({"classes": {"preemptible"}}, {"price_class": "preemptible"}, EntitlementReason.ALLOWED),
+        (
+            {"classes": {"preemptible"}},
+            {"price_class": "guaranteed"},
+            EntitlementReason.OTHER_CLASS,
+        ),
+        ({"classes": {"preemptible"}}, {}, EntitlementReason.ALLOWED),
     ],
 )
 def test_priority_and_class_must_fit(limits, work, why):
@@ -172,11 +176,11 @@ def test_what_some_other_site_may_have_is_shown(rules, window, slots):
 def test_the_next_change_is_where_the_verdict_is_another():
     day = Window("day", Hours(8 * 3600, 20 * 3600))
     night = Window("night", Hours(20 * 3600, 6 * 3600))
-    plan, rules = Plan((day, night)), Entitlements((NIGHT,))
+    plan, rules = WindowPlan((day, night)), Entitlements((NIGHT,))
     span, then = next_change(rules, Work(DAN), "fast", plan, 7 * 3600.0, 86_400.0)
-    assert (span.from_s, then.why) == (20 * 3600.0, Why.ALLOWED)
+    assert (span.from_s, then.why) == (20 * 3600.0, EntitlementReason.ALLOWED)
     span, then = next_change(rules, Work(DAN), "fast", plan, 21 * 3600.0, 2 * 86_400.0)
-    assert (span.from_s, then.why) == (30 * 3600.0, Why.NOT_NOW)
+    assert (span.from_s, then.why) == (30 * 3600.0, EntitlementReason.NOT_NOW)
     assert next_change(rules, Work(ANN), "fast", plan, 0.0, 86_400.0) is None
 
 
@@ -236,7 +240,7 @@ def test_what_is_denied_nothing_allows(rules, denied, question):
     work, pool, window = question
     found = Entitlements((*rules, denied)).verdict(*question)
     if denied.covers(pool) and denied.includes(work.whose) and denied.holds_in(window):
-        assert found.why is Why.DENIED
+        assert found.why is EntitlementReason.DENIED
         assert room(found, work.whose.user, lambda _rule, _user: 0) == 0
 
 
@@ -294,7 +298,7 @@ def test_no_gap_or_overlap_of_windows_lets_anyone_through(drawn, at_s):
         if (at_s - begins * 3600) % 86_400 < hours * 3600
     ]
     best = max(open_now, key=lambda each: each.priority, default=None)
-    span = next(Plan(made).spans(at_s, at_s + 1.0))
+    span = next(WindowPlan(made).spans(at_s, at_s + 1.0))
     found = Entitlements((NIGHT,)).verdict(Work(DAN), "fast", span.named)
     assert found.is_yes is (best is not None and best.name == "night")
 
@@ -302,12 +306,18 @@ def test_no_gap_or_overlap_of_windows_lets_anyone_through(drawn, at_s):
 def test_one_rule_may_name_other_sites_and_our_own():
     rules = Entitlements((allow("group:quants site:paris"),))
     assert [rules.is_closed(each) for each in (ANN, ZOE)] == [True, True]
-    assert rules.verdict(Work(TOM), "fast", "").why is Why.NOT_ALLOWED
+    assert rules.verdict(Work(TOM), "fast", "").why is EntitlementReason.NOT_ALLOWED
 
 
 def test_a_guest_of_our_gateway_is_one_of_ours():
-    guest = Whose("zoe@paris", "", "risk")
-    assert Entitlements((allow("ours"),)).verdict(Work(guest), "fast", "").why is Why.ALLOWED
-    assert Entitlements((QUANTS,)).verdict(Work(guest), "fast", "").why is Why.NOT_ALLOWED
+    guest = Owner("zoe@paris", "", "risk")
+    assert (
+        Entitlements((allow("ours"),)).verdict(Work(guest), "fast", "").why
+        is EntitlementReason.ALLOWED
+    )
+    assert (
+        Entitlements((QUANTS,)).verdict(Work(guest), "fast", "").why
+        is EntitlementReason.NOT_ALLOWED
+    )
     named = Entitlements((QUANTS, allow("user:zoe@paris")))
-    assert named.verdict(Work(guest), "fast", "").why is Why.ALLOWED
+    assert named.verdict(Work(guest), "fast", "").why is EntitlementReason.ALLOWED

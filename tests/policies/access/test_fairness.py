@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.access.fairness import CHILDREN_MAX, HALF_LIVES_MAX, NS, Tree, spread_ns
 from policies.access.shares import FairShare, Share
-from policies.parties import Kind, Whose, read_party
+from policies.parties import Owner, PartyKind, read_party
 
 DAY_S = 86_400.0
 NOW_S = 1_700_000_000.0
@@ -27,7 +27,7 @@ def tree(*shares, half_life_s=7 * DAY_S, max_wait_s=DAY_S, each=None):
 
 
 def project(name, user="ann", site="", group=""):
-    return Whose(user, group, name, site)
+    return Owner(user, group, name, site)
 
 
 def order(made, *leaves):
@@ -43,12 +43,12 @@ def order(made, *leaves):
 
 BANK = (
     share("trading"),
-    share("risk", "project:risk", "trading", 2, Kind.USER),
+    share("risk", "project:risk", "trading", 2, PartyKind.USER),
     share("prod", "user:batch", "risk", 5),
     share("pricing", "project:pricing", "trading"),
     share("desk", "group:quants"),
     share("paris", "site:paris"),
-    share("sites", "others", each=Kind.SITE),
+    share("sites", "others", each=PartyKind.SITE),
 )
 
 
@@ -75,13 +75,13 @@ def test_the_first_share_that_includes_it_has_it_and_so_down_the_tree(whose, tit
 @pytest.mark.parametrize(
     ("each", "whose", "title"),
     [
-        (Kind.PROJECT, project("risk"), "project:risk"),
-        (Kind.USER, project("risk"), "user:ann"),
-        (Kind.GROUP, project("risk", group="quants"), "group:quants"),
-        (Kind.GROUP, project("risk"), "rest"),
-        (Kind.SITE, project("risk"), "site:(own)"),
-        *((each, project("risk", "ada@lyon", "lyon"), "site:lyon") for each in Kind if each.value
-          in ("user", "group", "project", "site")),
+        (PartyKind.PROJECT, project("risk"), "project:risk"),
+        (PartyKind.USER, project("risk"), "user:ann"),
+        (PartyKind.GROUP, project("risk", group="quants"), "group:quants"),
+        (PartyKind.GROUP, project("risk"), "rest"),
+        (PartyKind.SITE, project("risk"), "site:(own)"),
+        *((each, project("risk", "ada@lyon", "lyon"), "site:lyon") for each in PartyKind
+          if each.value in ("user", "group", "project", "site")),
     ],
 )  # fmt: skip
 def test_each_has_a_share_of_its_own_and_another_site_is_one(each, whose, title):
@@ -89,7 +89,7 @@ def test_each_has_a_share_of_its_own_and_another_site_is_one(each, whose, title)
 
 
 def test_names_without_end_fill_no_memory():
-    made = tree(each=Kind.PROJECT)
+    made = tree(each=PartyKind.PROJECT)
     busy = [made.leaf_of(project(str(n))) for n in range(CHILDREN_MAX)]
     for leaf in busy[:-1]:
         leaf.jobs = 1
@@ -215,7 +215,7 @@ def test_who_has_used_least_for_its_shares_goes_first_level_by_level():
         share("x", shares=1), share("y", shares=3),
         share("a", "user:a", "x"), share("b", "user:b", "x"), share("c", "user:c", "y"),
     )  # fmt: skip
-    a, b, c = (made.leaf_of(Whose(name)) for name in "abc")
+    a, b, c = (made.leaf_of(Owner(name)) for name in "abc")
     assert order(made, a, b, c) == ["y/c", "x/a", "x/b"]  # the larger share, then the name
     made.charge(c, 299 * NS)
     made.charge(a, 100 * NS)
@@ -230,7 +230,7 @@ def test_who_has_used_least_for_its_shares_goes_first_level_by_level():
 
 def test_what_is_handed_out_counts_before_it_is_reported():
     made = tree(share("a", "user:a", shares=3), share("b", "user:b"))
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     made.begin([a, b])
     got = []
     for _ in range(8):  # a burst before the first report
@@ -256,7 +256,7 @@ def test_what_is_handed_out_counts_before_it_is_reported():
 )
 def test_a_turn_is_what_others_are_ahead_or_ones_part(used_s, tasks):
     made = tree(share("a", "user:a", shares=3), share("b", "user:b"))
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     for leaf, seconds in zip((a, b), used_s, strict=True):
         made.charge(leaf, seconds * NS)
     order(made, a, b)
@@ -269,7 +269,7 @@ def test_a_turn_ends_where_any_other_is_first_at_its_level():
         share("x"), share("y"), share("a", "user:a", "x"), share("b", "user:b", "x"),
         share("c", "user:c", "y"),
     )  # fmt: skip
-    a, b, c = leaves = [made.leaf_of(Whose(name)) for name in "abc"]
+    a, b, c = leaves = [made.leaf_of(Owner(name)) for name in "abc"]
     made.charge(b, 1000 * NS)
     made.charge(c, 1010 * NS)
     order(made, *leaves)
@@ -281,7 +281,7 @@ def test_a_turn_ends_where_any_other_is_first_at_its_level():
 
 def test_who_would_be_first_again_with_what_it_gives_back_is_not_behind():
     made = tree(share("a", "user:a"), share("b", "user:b"))
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     made.charge(a, 10 * NS)
     made.hold(b, 15 * NS)
     assert order(made, a, b) == ["a", "b"]
@@ -294,7 +294,7 @@ def test_who_would_be_first_again_with_what_it_gives_back_is_not_behind():
 
 def test_who_has_waited_long_enough_goes_first_once():
     made = tree(share("a", "user:a"), share("b", "user:b"), max_wait_s=3600.0)
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     made.charge(a, 10**6 * NS)
     made.begin([a, b])
     for at_s, first in ((0, "b"), (3599, "b"), (3600, "a")):
@@ -309,7 +309,7 @@ def test_who_has_waited_long_enough_goes_first_once():
 
 def test_who_had_nothing_to_wait_for_has_not_waited():
     made = tree(share("a", "user:a"), share("b", "user:b"), max_wait_s=3600.0)
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     made.charge(a, NS)
     made.begin([a, b])
     made.begin([b])
@@ -334,7 +334,7 @@ def test_nobody_waits_longer_than_the_longest_wait_and_a_turn_of_each_sibling(
     ]
     used = [each for each in groups if any(leaf.parent == each.name for leaf in leaves)]
     made = tree(*used, *leaves, half_life_s=366 * DAY_S, max_wait_s=max_wait_h * 3600.0)
-    found = [made.leaf_of(Whose(str(n))) for n in range(5)]
+    found = [made.leaf_of(Owner(str(n))) for n in range(5)]
     for leaf in found:
         made.charge(leaf, chance.choice([0, 10**9, 10**18]))
     longest_s = 3600.0
@@ -417,7 +417,7 @@ def test_where_everybody_always_wants_more_parts_become_shares(drawn, slots, see
     shares, users = drawn
     # Durations as long as an hour: the longest wait is to be well above what a round takes.
     made = tree(*shares, half_life_s=30 * DAY_S, max_wait_s=366 * DAY_S)
-    leaves = [made.leaf_of(Whose(str(user))) for user in range(users)]
+    leaves = [made.leaf_of(Owner(str(user))) for user in range(users)]
     longest_s = {leaf: 10 ** chance.uniform(0, 2.5) for leaf in leaves}
     world = Saturated(made, leaves, slots, lambda leaf: chance.uniform(0.0, longest_s[leaf]))
     # As long as it takes until a task is small beside what each is to have.
@@ -436,7 +436,7 @@ def test_where_everybody_always_wants_more_parts_become_shares(drawn, slots, see
 
 def test_who_comes_late_catches_up_and_then_has_its_part():
     made = tree(share("a", "user:a"), share("b", "user:b"), half_life_s=3600.0, max_wait_s=1e7)
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     alone = Saturated(made, [a], 2, lambda _: 10.0)
     for _ in itertools.islice(alone.served(), 5000):
         pass
@@ -449,13 +449,13 @@ def test_who_comes_late_catches_up_and_then_has_its_part():
 
 def test_how_shares_stand():
     made = tree(share("a", "user:a", shares=3), share("b", "user:b"))
-    a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
+    a, b = made.leaf_of(Owner("a")), made.leaf_of(Owner("b"))
     shown = {each.node.title: each for each in made.standings()}
     assert (shown["a"].target, shown["b"].target, shown["a"].part) == (0.75, 0.25, 0.0)
     made.charge(a, 60 * NS)
     made.charge(b, 20 * NS)
     made.hold(b, 5 * NS)
-    rest = made.leaf_of(Whose("c"))
+    rest = made.leaf_of(Owner("c"))
     rest.jobs = 1
     made.begin([a, b])
     made.move_on(NOW_S + 10.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from policies.access.shares import BadShares, FairShare, Share
-from policies.parties import Kind, read_party
+from policies.parties import PartyKind, read_party
 
 
 def share(name, who="", parent="", shares=1, each=None):
@@ -15,7 +15,7 @@ GOOD = [
     (share("top"), share("a", "project:risk", "top"), share("b", "user:ada", "top")),
     # A child may be written before its parent; who is asked within a parent may be as outside.
     (share("a", "user:ada", "risk"), share("risk", "project:risk"), share("b", "user:ada")),
-    (share("o", "others", each=Kind.SITE), share("u", "ours", each=Kind.USER)),
+    (share("o", "others", each=PartyKind.SITE), share("u", "ours", each=PartyKind.USER)),
     (share("ada", "user:ada"), share("u", "ours")),
 ]
 
@@ -47,11 +47,11 @@ BAD = [
     ((share("x" * 61, "all"),), "name must be"),
     ((share("a"),), "share 'a': who is missing, and no share has this one as its parent"),
     (
-        (share("a", each=Kind.USER), share("b", "all", "a")),
+        (share("a", each=PartyKind.USER), share("b", "all", "a")),
         "share 'a': each requires who",
     ),
     (
-        (share("a", "all", each=Kind.ALL),),
+        (share("a", "all", each=PartyKind.ALL),),
         "share 'a': each is 'all': must be one of group, project",
     ),
     (
@@ -86,6 +86,6 @@ def test_trees_that_can_not_be_are_refused_by_name_and_key(shares, text):
 
 
 def test_each_at_the_top_is_enough():
-    assert FairShare(each=Kind.PROJECT).shares == ()
+    assert FairShare(each=PartyKind.PROJECT).shares == ()
     with pytest.raises(BadShares, match="each is 'ours'"):
-        FairShare(each=Kind.OURS)
+        FairShare(each=PartyKind.OURS)

@@ -15,8 +15,8 @@ from policies.access.windows import (
     WINDOWS_MAX,
     Allowed,
     Closing,
-    Plan,
     Window,
+    WindowPlan,
     allowed,
     closings,
     differences,
@@ -25,13 +25,13 @@ from policies.access.windows import (
 from policies.calendar.calendars import Calendar
 from policies.calendar.crons import Cron
 from policies.calendar.hours import Business, Hours, Weekdays
-from policies.parties import OTHERS, Whose
+from policies.parties import OTHERS, Owner
 
 LONDON, NEW_YORK = ZoneInfo("Europe/London"), ZoneInfo("America/New_York")
 HOUR_S, DAY_S = 3_600, 86_400
 OURS_ALONE = Claims((Claim(OTHERS, borrows=NOTHING),))
 HALF = Claims((Claim(OTHERS, borrows=Amount(part=5_000)),))
-PARIS, ADA = Whose("cy@paris", site="paris"), Whose("ada")
+PARIS, ADA = Owner("cy@paris", site="paris"), Owner("ada")
 RISK_RUN = Window(
     "risk run",
     Hours(17 * HOUR_S, 23 * HOUR_S, Business(), LONDON, Calendar()),
@@ -43,7 +43,7 @@ WEEKEND = Window("weekend", Hours(days=Weekdays(frozenset({5, 6})), zone=LONDON)
 MONTH_END = Window(
     "month end", Hours(12 * HOUR_S, 24 * HOUR_S, Business(-1), LONDON), OURS_ALONE, priority=5
 )
-PLAN = Plan((RISK_RUN, WEEKEND, MONTH_END))
+PLAN = WindowPlan((RISK_RUN, WEEKEND, MONTH_END))
 
 
 def at(text):
@@ -81,9 +81,9 @@ def test_who_wins_is_told_with_who_else_is_open():
 
 def test_a_plan_has_so_many_windows():
     windows = [Window(f"w{at}", Hours(0, HOUR_S)) for at in range(WINDOWS_MAX + 1)]
-    Plan(tuple(windows[:-1]))
+    WindowPlan(tuple(windows[:-1]))
     with pytest.raises(ValueError, match="more than 64 windows"):
-        Plan(tuple(windows))
+        WindowPlan(tuple(windows))
 
 
 def test_two_plans_differ_where_one_has_another_window_and_nowhere_else():
@@ -91,7 +91,7 @@ def test_two_plans_differ_where_one_has_another_window_and_nowhere_else():
     longer = replace(noon, when=Hours(11 * HOUR_S, 15 * HOUR_S))
     dearer = replace(noon, price_factor=2_000_000)
     for other, spans in ((noon, []), (longer, [(11, 12), (14, 15)]), (dearer, [(12, 14)])):
-        found = differences(Plan((noon,)), Plan((other,)), start_s, start_s + DAY_S)
+        found = differences(WindowPlan((noon,)), WindowPlan((other,)), start_s, start_s + DAY_S)
         hours = [
             ((each.from_s - start_s) / HOUR_S, (each.until_s - start_s) / HOUR_S) for each in found
         ]
@@ -99,7 +99,9 @@ def test_two_plans_differ_where_one_has_another_window_and_nowhere_else():
 
 
 def test_the_span_of_a_moment_begins_with_it():
-    rules = rules_at(Plan((Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)),)), at("2026-11-20"))
+    rules = rules_at(
+        WindowPlan((Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)),)), at("2026-11-20")
+    )
     names = {
         hour: window.name if (window := rules.span_at(at(f"2026-11-20T{hour}")).window) else None
         for hour in ("11:59:59", "12:00:00", "13:59:59", "14:00:00")
@@ -111,7 +113,7 @@ def test_the_span_of_a_moment_begins_with_it():
 def test_of_equal_ones_the_first_holds_and_their_meeting_is_found():
     first = Window("first", Hours(10 * HOUR_S, 14 * HOUR_S))
     second = Window("second", Hours(13 * HOUR_S, 15 * HOUR_S))
-    plan = Plan((first, second))
+    plan = WindowPlan((first, second))
     assert plan.at(at("2026-11-20T13:30")) == first
     start_s = at("2026-11-20T00:00")
     assert plan.clash(start_s, start_s + 7 * DAY_S) == (first, second, at("2026-11-20T13:00"))
@@ -119,7 +121,7 @@ def test_of_equal_ones_the_first_holds_and_their_meeting_is_found():
 
 
 def test_windows_that_meet_leave_no_moment_between_them():
-    plan = Plan(
+    plan = WindowPlan(
         (
             Window("day", Hours(8 * HOUR_S, 20 * HOUR_S)),
             Window("night", Hours(20 * HOUR_S, 8 * HOUR_S)),
@@ -148,7 +150,7 @@ class Counted:
 def test_each_window_is_asked_for_its_own_times_alone():
     """Else what is to come takes seconds for a pool of many windows, while all its work waits."""
     times = [Counted(Hours(60 * at, 60 * at + 60)) for at in range(60)]
-    plan = Plan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
+    plan = WindowPlan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
     start_s = at("2026-11-20T12:00")
     assert len(rules_at(plan, start_s, 2 * DAY_S).spans) == 2 * 60 + 2 + 1
     assert plan.clash(start_s, start_s + 2 * DAY_S) is None
@@ -162,13 +164,13 @@ def test_each_window_is_asked_for_its_own_times_alone():
 def test_windows_may_not_begin_and_end_too_often(fields, is_too_busy):
     window = Window("w", Cron(fields, 60))
     start_s = at("2026-11-20T00:00")
-    found = Plan((RISK_RUN, window)).busiest(start_s, start_s + 400 * DAY_S)
+    found = WindowPlan((RISK_RUN, window)).busiest(start_s, start_s + 400 * DAY_S)
     assert found == (window if is_too_busy else None)
 
 
 def test_two_windows_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two windows are named 'weekend'"):
-        Plan((WEEKEND, WEEKEND))
+        WindowPlan((WEEKEND, WEEKEND))
 
 
 def test_what_others_may_have_of_a_pool_in_time_to_come():
@@ -194,12 +196,12 @@ def test_when_somebody_must_make_room():
 
 def test_what_may_spill_over_and_what_is_never_stopped():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
-    found = closings(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)[0]
+    found = closings(rules_at(WindowPlan((window,)), at("2026-11-20T12:00")), PARIS, 100)[0]
     assert (found.ends_at_s, found.stops_at_s) == (at("2026-11-20T17:01"), inf)
 
 
 def test_the_end_of_a_window_that_gave_more_is_known_too():
-    plan = Plan((WEEKEND,), OURS_ALONE)
+    plan = WindowPlan((WEEKEND,), OURS_ALONE)
     monday_s = at("2026-11-23T00:00")
     found = closings(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)[0]
     assert found is not None
@@ -211,14 +213,14 @@ def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
     begins_s = at("2026-11-20T17:00")
     for looked_s, begun_s in ((0, 0), (60, 0), (599, 0), (600, 0), (3_600, 3_000)):
-        assert rules_at(Plan((window,)), begins_s + looked_s).begun_at_s == begins_s + begun_s
+        assert rules_at(WindowPlan((window,)), begins_s + looked_s).begun_at_s == begins_s + begun_s
 
 
 def test_where_nothing_is_claimed_base_claims_hold():
-    plan = Plan((WEEKEND,), OURS_ALONE)
+    plan = WindowPlan((WEEKEND,), OURS_ALONE)
     spans = rules_at(plan, at("2026-11-20T12:00"), 2 * DAY_S).spans
     assert [each.most(PARIS, 10) for each in spans] == [0, 5]
-    assert Plan().is_trivial
+    assert WindowPlan().is_trivial
     assert not plan.is_trivial
 
 
@@ -233,7 +235,7 @@ def test_both_nights_of_clocks_in_london_and_new_york():
             Cron("30 1 * * *", 7_200, zone),
         ):
             start_s = at(f"{day}T00:00")
-            spans = Plan((Window("run", when),)).spans(start_s, start_s + DAY_S)
+            spans = WindowPlan((Window("run", when),)).spans(start_s, start_s + DAY_S)
             [run] = [each for each in spans if each.window]
             assert run.until_s - run.from_s == hours * HOUR_S
 
@@ -244,7 +246,7 @@ windows = st.lists(
     min_size=1,
     max_size=5,
 ).map(
-    lambda rows: Plan(
+    lambda rows: WindowPlan(
         tuple(
             Window(f"w{at}", Hours(low, high or DAY_S, zone=zone), OURS_ALONE, priority)
             for at, (low, high, zone, priority) in enumerate(rows)

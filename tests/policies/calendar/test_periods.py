@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.calendar.periods import Span, period_at, read_zone
+from policies.calendar.periods import PeriodLength, period_at, read_zone
 
 HOUR_S = 3600
 ZONES = ["UTC", "Europe/London", "America/New_York", "Asia/Kolkata", "America/St_Johns"]
@@ -78,12 +78,12 @@ def at(text: str) -> float:
     ],
 )
 def test_a_period_begins_and_ends_where_the_calendar_says(span, zone, moment, key, start, end):
-    found = period_at(Span(span), ZoneInfo(zone), at(moment))
+    found = period_at(PeriodLength(span), ZoneInfo(zone), at(moment))
     assert (found.key, found.start_s, found.end_s) == (key, at(start), at(end))
 
 
 @given(
-    st.sampled_from(list(Span)),
+    st.sampled_from(list(PeriodLength)),
     st.sampled_from(ZONES).map(ZoneInfo),
     st.integers(0, 2**32).map(float),
 )
@@ -98,7 +98,7 @@ def test_a_moment_is_in_its_period_and_periods_meet(span, zone, at_s):
 
 def test_a_moment_before_midnight_is_in_the_day_before_however_short():
     midnight_s = at("2029-01-01T00:00")
-    day = period_at(Span.DAY, ZoneInfo("UTC"), math.nextafter(midnight_s, 0.0))
+    day = period_at(PeriodLength.DAY, ZoneInfo("UTC"), math.nextafter(midnight_s, 0.0))
     assert (day.key, day.end_s) == ("2028-12-31", midnight_s)
 
 

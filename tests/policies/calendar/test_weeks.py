@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.calendar.weeks import DAY_S, Span, changes, check_apart, week_second
+from policies.calendar.weeks import DAY_S, WeekSpan, changes, check_apart, week_second
 
 LONDON, NEW_YORK, UTC_ZONE = (
     ZoneInfo("Europe/London"),
@@ -54,7 +54,7 @@ def is_on(span, text, zone):
     ],
 )
 def test_the_wall_clock_counts_in_the_nights_in_which_it_jumps(zone, moment, on):
-    assert is_on(Span(HOUR * 3 // 2, HOUR * 3), moment, zone) is on
+    assert is_on(WeekSpan(HOUR * 3 // 2, HOUR * 3), moment, zone) is on
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_the_wall_clock_counts_in_the_nights_in_which_it_jumps(zone, moment, on)
     ],
 )
 def test_a_band_over_midnight_belongs_to_the_day_on_which_it_begins(moment, on):
-    assert is_on(Span(22 * HOUR, 6 * HOUR, frozenset(range(5))), moment, UTC_ZONE) is on
+    assert is_on(WeekSpan(22 * HOUR, 6 * HOUR, frozenset(range(5))), moment, UTC_ZONE) is on
 
 
 def test_a_band_over_the_end_of_the_week_goes_on_in_the_next():
-    span = Span(22 * HOUR, 6 * HOUR, frozenset({6}))
+    span = WeekSpan(22 * HOUR, 6 * HOUR, frozenset({6}))
     assert is_on(span, "2026-11-22T23:00", UTC_ZONE)
     assert is_on(span, "2026-11-23T05:59", UTC_ZONE)
     assert not is_on(span, "2026-11-23T06:00", UTC_ZONE)
@@ -89,7 +89,7 @@ def test_a_band_over_the_end_of_the_week_goes_on_in_the_next():
     ],
 )
 def test_the_next_change_is_found_in_those_nights(zone, start, expected):
-    span, start_s = Span(HOUR * 3 // 2, HOUR * 3), utc(start)
+    span, start_s = WeekSpan(HOUR * 3 // 2, HOUR * 3), utc(start)
     before = span.covers(week_second(start_s, zone))
     found = next(
         at for at in changes(start_s, zone, [span]) if span.covers(week_second(at, zone)) != before
@@ -98,12 +98,12 @@ def test_the_next_change_is_found_in_those_nights(zone, start, expected):
 
 
 spans = st.builds(
-    Span,
+    WeekSpan,
     st.integers(0, DAY_S - 2),
     st.just(DAY_S),
     st.frozensets(st.integers(0, 6), min_size=1),
 ) | st.builds(
-    lambda first, last, days: Span(first * 60, last * 60, days),
+    lambda first, last, days: WeekSpan(first * 60, last * 60, days),
     st.integers(0, 700),
     st.integers(701, 1440),
     st.frozensets(st.integers(0, 6), min_size=1),
@@ -116,7 +116,7 @@ spans = st.builds(
     st.integers(int(utc("2026-01-01")), int(utc("2027-01-01"))),
 )
 @example(
-    Span(15 * 60, 90 * 60, frozenset({6})), ZoneInfo("Australia/Lord_Howe"), 1_790_343_000
+    WeekSpan(15 * 60, 90 * 60, frozenset({6})), ZoneInfo("Australia/Lord_Howe"), 1_790_343_000
 ).via("a clock that jumps on the day after the last one that is looked at")
 def test_nothing_changes_between_two_changes(span, zone, start_s):
     found = [start_s, *changes(start_s, zone, [span])]
@@ -131,9 +131,13 @@ def test_nothing_changes_between_two_changes(span, zone, start_s):
 @pytest.mark.parametrize(
     ("first", "second", "where"),
     [
-        (Span(0, 3600), Span(3599, 7200), "mon at 00:59"),
-        (Span(22 * HOUR, 6 * HOUR), Span(5 * HOUR, 7 * HOUR), "mon at 05:00"),
-        (Span(22 * HOUR, 6 * HOUR, frozenset({6})), Span(0, HOUR, frozenset({0})), "mon at 00:00"),
+        (WeekSpan(0, 3600), WeekSpan(3599, 7200), "mon at 00:59"),
+        (WeekSpan(22 * HOUR, 6 * HOUR), WeekSpan(5 * HOUR, 7 * HOUR), "mon at 05:00"),
+        (
+            WeekSpan(22 * HOUR, 6 * HOUR, frozenset({6})),
+            WeekSpan(0, HOUR, frozenset({0})),
+            "mon at 00:00",
+        ),
     ],
 )
 def test_bands_that_overlap_are_named(first, second, where):
@@ -142,7 +146,13 @@ def test_bands_that_overlap_are_named(first, second, where):
 
 
 def test_bands_that_touch_do_not_overlap():
-    check_apart([("a", Span(0, HOUR)), ("b", Span(HOUR, 22 * HOUR)), ("c", Span(22 * HOUR, DAY_S))])
+    check_apart(
+        [
+            ("a", WeekSpan(0, HOUR)),
+            ("b", WeekSpan(HOUR, 22 * HOUR)),
+            ("c", WeekSpan(22 * HOUR, DAY_S)),
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,4 +160,4 @@ def test_bands_that_touch_do_not_overlap():
 )
 def test_a_span_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValueError, match="band"):
-        Span(*wrong)
+        WeekSpan(*wrong)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.calendar.periods import Period, Span
+from policies.calendar.periods import Period, PeriodLength
 from policies.costs.alerts import (
-    Budget,
+    AlertBudget,
+    AlertScope,
+    AlertSpending,
     Facts,
     Mark,
-    Pending,
+    OverdueDeliveries,
     PoolPrice,
     PriceLimit,
-    Spending,
     Unacknowledged,
-    Whose,
     ended,
     judge,
     overlooked,
@@ -30,11 +30,11 @@ USD = 10**9
 
 
 def budget(**fields):
-    return Budget(**{"name": "desk", "amount_nanos": 100 * USD, "currency": "USD", **fields})
+    return AlertBudget(**{"name": "desk", "amount_nanos": 100 * USD, "currency": "USD", **fields})
 
 
 def spent(units, held=0, period=MONTH, now_s=1_500_000.0):
-    return Facts(now_s, {"desk": Spending(period, units * USD, held * USD)})
+    return Facts(now_s, {"desk": AlertSpending(period, units * USD, held * USD)})
 
 
 def levels(alerts):
@@ -42,7 +42,7 @@ def levels(alerts):
 
 
 def test_a_budget_tells_at_each_level_what_is_settled_and_what_is_held():
-    (alert,) = judge([budget(whose=Whose.PROJECT, of="risk")], spent(60, held=15), ())
+    (alert,) = judge([budget(whose=AlertScope.PROJECT, of="risk")], spent(60, held=15), ())
     assert alert.mark == Mark("desk", "2026-11 100 USD", 50)
     assert alert.text == (
         "desk: project risk, 2026-11: 50 % of 100 USD is reached (60.0 %): 45 USD settled, "
@@ -54,12 +54,12 @@ def test_a_budget_tells_at_each_level_what_is_settled_and_what_is_held():
 
 def test_what_was_spent_in_another_currency_is_named_and_does_not_count():
     others = {"GBP": 3 * USD, "EUR": 400 * USD}
-    facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 60 * USD, 0, others)})
+    facts = Facts(1_000_000.0, {"desk": AlertSpending(MONTH, 60 * USD, 0, others)})
     (alert,) = judge([budget()], facts, ())
     assert alert.text.endswith("; 400 EUR, 3 GBP in other currencies does not count")
     assert alert.facts["others_nanos"] == others
     # Also where no level is reached, as nothing of it counts.
-    facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 0, 0, others)})
+    facts = Facts(1_000_000.0, {"desk": AlertSpending(MONTH, 0, 0, others)})
     assert judge([budget()], facts, ()) == []
     assert overlooked(budget(), facts) == {
         "2026-11 EUR GBP": "all users, 2026-11: 400 EUR, 3 GBP was spent in other currencies, "
@@ -95,7 +95,7 @@ def test_a_new_period_and_another_amount_begin_anew():
 
 
 def test_one_nano_unit_less_than_a_level_is_not_that_level():
-    facts = Facts(0.0, {"desk": Spending(MONTH, 50 * USD - 1, 0)})
+    facts = Facts(0.0, {"desk": AlertSpending(MONTH, 50 * USD - 1, 0)})
     assert judge([budget()], facts, ()) == []
 
 
@@ -108,7 +108,7 @@ def test_a_rule_without_facts_is_not_judged():
     [(0.0, None), (9_999.0, None), (10_000.0, 1_000), (250_000.0, 40), (1_000_000.0, 10)],
 )
 def test_the_estimate_is_a_straight_line_and_none_at_first(passed_s, estimate):
-    found = Spending(MONTH, 10 * USD, 0).estimate_nanos(MONTH.start_s + passed_s)
+    found = AlertSpending(MONTH, 10 * USD, 0).estimate_nanos(MONTH.start_s + passed_s)
     assert found == (None if estimate is None else estimate * USD)
 
 
@@ -126,7 +126,7 @@ def test_no_level_twice_in_order_and_never_below_it(looks, marks, amount_nanos):
     told: list[Mark] = []
     for number, spent_nanos in looks:
         period = Period(str(number), 1e6 * number, 1e6 * (number + 1))
-        facts = Facts(period.start_s, {"desk": Spending(period, spent_nanos, 0)})
+        facts = Facts(period.start_s, {"desk": AlertSpending(period, spent_nanos, 0)})
         fired = judge([rule], facts, set(told))
         assert levels(fired) == sorted(levels(fired))
         for alert in fired:
@@ -197,8 +197,8 @@ def test_a_price_of_another_pool_or_currency_is_not_meant():
 
 def test_deliveries_without_a_verdict_are_told_by_side_and_site_until_they_have_one():
     rule = Unacknowledged("late", 7200.0)
-    paris = Pending("buy", "paris", 2, {"USD": 3 * USD, "EUR": USD}, 0.0)
-    rome = Pending("sell", "rome", 1, {"USD": USD}, 60.0)
+    paris = OverdueDeliveries("buy", "paris", 2, {"USD": 3 * USD, "EUR": USD}, 0.0)
+    rome = OverdueDeliveries("sell", "rome", 1, {"USD": USD}, 60.0)
     both = Facts(9000.0, pending={"late": [paris, rome]})
     first, second = judge([rule], both, ())
     assert first.text == (
@@ -225,6 +225,6 @@ def test_names_that_others_chose_are_made_printable():
 
 
 def test_a_test_says_so():
-    alert = sample(budget(span=Span.DAY, zone=ZoneInfo("Asia/Tokyo")), 5.0)
+    alert = sample(budget(span=PeriodLength.DAY, zone=ZoneInfo("Asia/Tokyo")), 5.0)
     assert "test" in alert.text
     assert alert.mark == Mark("desk", "test", 0)

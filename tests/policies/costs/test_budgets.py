@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from policies.calendar.periods import Span
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import (
     KILL_S,
     SLOT_TIME,
     Budget,
-    Purse,
+    BudgetAccount,
     earmark,
     money_room,
     named,
     note_short,
 )
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 from policies.tariffs import HOUR_NS, Tariff
 
 UNIT = 10**9
@@ -38,11 +38,11 @@ def budget(party="ours", unit="USD", amount=100 * UNIT, **changes):
 
 
 def purse(*args, now_s=NOON_S, **changes):
-    return Purse(budget(*args, **changes), now_s)
+    return BudgetAccount(budget(*args, **changes), now_s)
 
 
-ADA = Whose("ada", "desk", "risk")
-FROM_PARIS = Whose("bob@paris", "", "risk", "paris")
+ADA = Owner("ada", "desk", "risk")
+FROM_PARIS = Owner("bob@paris", "", "risk", "paris")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_of_anothers_budget_only_its_owner_knows_that_it_is_exhausted():
 
 
 def test_a_new_period_begins_with_nothing_spent_and_what_is_held():
-    found = purse(span=Span.MONTH, zone=LONDON)
+    found = purse(span=PeriodLength.MONTH, zone=LONDON)
     found.spend(70 * UNIT, NOON_S)
     found.held_nanos = 20 * UNIT
     before_s = at("2026-11-30T23:59:59")
@@ -266,8 +266,8 @@ class Spending(RuleBasedStateMachine):
         super().__init__()
         self.now_s = NOON_S
         self.purses = [
-            purse(amount=100, span=Span.DAY),
-            purse(amount=250, span=Span.MONTH),
+            purse(amount=100, span=PeriodLength.DAY),
+            purse(amount=250, span=PeriodLength.MONTH),
             purse(unit=SLOT_TIME, amount=150, span=None),
         ]
         self.running = []  # (purse, nanos held) of each task

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.messages.adverts import PriceChange
-from policies.calendar.weeks import Span
+from policies.calendar.weeks import WeekSpan
 from policies.costs.pricelist import Adjustment, Band, PriceList, Tier
 from policies.costs.spot import Spot
 from policies.tariffs import HOUR_NS, MILLION, Extras, Surcharge, Wanted
@@ -16,8 +16,8 @@ from policies.tariffs import HOUR_NS, MILLION, Extras, Surcharge, Wanted
 HOUR = 3600
 CENT = 10**7
 WEEKDAYS = frozenset(range(5))
-NIGHT = Band("night", Span(22 * HOUR, 6 * HOUR, WEEKDAYS), Adjustment(factor=MILLION // 2))
-SUNDAY = Band("sunday", Span(6 * HOUR, 24 * HOUR, frozenset({6})), Adjustment(nanos=CENT))
+NIGHT = Band("night", WeekSpan(22 * HOUR, 6 * HOUR, WEEKDAYS), Adjustment(factor=MILLION // 2))
+SUNDAY = Band("sunday", WeekSpan(6 * HOUR, 24 * HOUR, frozenset({6})), Adjustment(nanos=CENT))
 LONDON = PriceList(4 * CENT, "USD", "v1", ZoneInfo("Europe/London"), (NIGHT, SUNDAY))
 NEW_YORK = PriceList(4 * CENT, "USD", "v1", ZoneInfo("America/New_York"), (NIGHT, SUNDAY))
 
@@ -110,7 +110,7 @@ buyers = st.builds(
 
 @given(st.integers(0, 100), buyers, st.integers(0, 10**9), shares)
 def test_with_a_spot_price_all_stays_between_floor_and_ceiling(level, wanted, at_s, factor):
-    band = Band("b", Span(0, 12 * HOUR), Adjustment(factor=factor))
+    band = Band("b", WeekSpan(0, 12 * HOUR), Adjustment(factor=factor))
     spot = Spot(CENT, 12 * CENT, steps=100)
     prices = PriceList(4 * CENT, "USD", "v", bands=(band,), spot=spot)
     now = prices.at(float(at_s), level)
@@ -134,7 +134,7 @@ def test_nobody_pays_more_than_the_public_price(wanted):
     ("changes", "words"),
     [
         ({"bands": (NIGHT, NIGHT)}, "same name"),
-        ({"bands": (NIGHT, Band("b", Span(0, HOUR), Adjustment()))}, "overlap"),
+        ({"bands": (NIGHT, Band("b", WeekSpan(0, HOUR), Adjustment()))}, "overlap"),
         ({"volume": (Tier(5, Adjustment()), Tier(5, Adjustment()))}, "more slot-hours"),
         ({"currency": "usd"}, "currency"),
         ({"price_nanos": 10**17}, "ten million"),

@@ -19,11 +19,11 @@ from support.pure.market import (
     seeded,
 )
 
-from federation.messages.adverts import PriceChange, SiteAdvert, Window
+from federation.messages.adverts import AdvertisedWindow, PriceChange, SiteAdvert
 from federation.reasons import Reason
-from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective, WhenClosed
-from policies.placement.brokering import Quote, Rest, choose_quote, place
-from policies.placement.decisions import Why
+from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Demand, Objective, WhenClosed
+from policies.placement.brokering import BackoffEnd, PoolQuote, choose_quote, place
+from policies.placement.decisions import DecisionReason
 from policies.placement.market import Market
 from policies.placement.placement import Refusal
 
@@ -47,7 +47,7 @@ def test_the_cheapest_that_may_run_it_gets_it() -> None:
     )
     decision = decide(make_ask(terms=make_terms(jurisdictions=frozenset({"GB"}))), market)
     assert shares(decision) == {"b": 100}
-    assert decision.why == Why.BEST
+    assert decision.why == DecisionReason.BEST
     assert decision.quotes_from == [("b", "main"), ("c", "main")]
     assert decision.verdict(("a", "main")).reason == Reason.OUTSIDE_JURISDICTION
     assert decision.verdict(("b", "main")) == decision.ranking[0]
@@ -59,7 +59,7 @@ def test_never_is_told_apart_from_not_now() -> None:
     busy = make_market(a=make_pool(slots_total=0), z1=make_pool())
     for market, hopeless in ((never, True), (busy, False), (Market("home"), True)):
         decision = decide(make_ask(), market)
-        assert decision.why == Why.NOBODY
+        assert decision.why == DecisionReason.NOBODY
         assert decision.plan is None
         assert decision.quotes_from == []
         assert decision.is_hopeless is hopeless
@@ -67,15 +67,19 @@ def test_never_is_told_apart_from_not_now() -> None:
 
 def test_a_site_that_refused_lately_is_spared_for_a_while() -> None:
     market = make_market(a=make_pool(), b=make_pool(price_nanos=9 * CENT))
-    decision = decide(make_ask(), market, resting={"a": Rest(NOW_S + 5)})
+    decision = decide(make_ask(), market, resting={"a": BackoffEnd(NOW_S + 5)})
     assert shares(decision) == {"b": 100}
     assert decision.verdict(("a", "main")).reason == Reason.SITE_RESTING
-    assert shares(decide(make_ask(), market, resting={"a": Rest(NOW_S)})) == {"a": 100}
+    assert shares(decide(make_ask(), market, resting={"a": BackoffEnd(NOW_S)})) == {"a": 100}
 
 
 @pytest.mark.parametrize(
     ("prefer_own_s", "at_home", "why"),
-    [(0.0, 0, Why.BEST), (25.0, 30, Why.HOME_FIRST), (float("inf"), 100, Why.HOME_FIRST)],
+    [
+        (0.0, 0, DecisionReason.BEST),
+        (25.0, 30, DecisionReason.HOME_FIRST),
+        (float("inf"), 100, DecisionReason.HOME_FIRST),
+    ],
 )
 def test_work_stays_at_home_as_long_as_the_house_likes(prefer_own_s, at_home, why) -> None:
     market = make_market(
@@ -168,7 +172,7 @@ def test_no_limit_keeps_a_task_of_unknown_length_from_being_tried() -> None:
     assert shares(decision) == {"a": 100}
     guess = quote("a", finish_s=NOW_S + 9)
     assert choose_quote(decision, [guess], NOW_S) is guess
-    late = Quote(("a", "main"), 100, CENT, NOW_S + 1, NOW_S + 1)
+    late = PoolQuote(("a", "main"), 100, CENT, NOW_S + 1, NOW_S + 1)
     assert choose_quote(decision, [late], NOW_S) is None
 
 
@@ -229,7 +233,7 @@ def test_what_we_sent_keeps_us_from_piling_up_on_an_old_advert() -> None:
 
 
 def quote(site, tasks=100, price_nanos=CENT, finish_s=NOW_S + 10):
-    return Quote((site, "main"), tasks, price_nanos, NOW_S, finish_s)
+    return PoolQuote((site, "main"), tasks, price_nanos, NOW_S, finish_s)
 
 
 def three(objective=CHEAPEST, **changes):
@@ -336,7 +340,7 @@ houses = st.builds(
 
 
 @given(asks, sites, houses, st.integers(0, 99))
-def test_no_rule_is_ever_broken(ask: Ask, offered, house, seed) -> None:
+def test_no_rule_is_ever_broken(ask: Demand, offered, house, seed) -> None:
     decision = decide(ask, make_market(offered), house, seed)
     refused = {candidate.key for candidate, _ in decision.refused}
     accepted = {one.key for one in decision.ranking or ()}
@@ -390,7 +394,9 @@ extremes = st.builds(
     arrival_rate=st.sampled_from([None, 0.0, 1e12]),
     carbon_g_per_kwh=st.sampled_from([None, 0.0, 1e12]),
     slot_watts=st.sampled_from([0.0, 1e12]),
-    windows=st.sampled_from([(), (Window(0.0, 1e12, 10**8, 0),), (Window(1e12 - 1, 1e12, 1, 9),)]),
+    windows=st.sampled_from(
+        [(), (AdvertisedWindow(0.0, 1e12, 10**8, 0),), (AdvertisedWindow(1e12 - 1, 1e12, 1, 9),)]
+    ),
     next_price=st.sampled_from([None, PriceChange(2**63 - 1, 0.0), PriceChange(0, 1e12)]),
     rtt_s=st.sampled_from([None, 0.0, 3600.0]),
     link_bytes_s=st.sampled_from([None, 1.0, 1e12]),
@@ -460,7 +466,7 @@ def test_an_advert_grows_old_between_decisions() -> None:
 def opening(in_s, **changes):
     """A pool that has no slots until then, and 100 for an hour after that."""
     price_nanos = changes.pop("price_nanos", CENT)
-    opens = Window(NOW_S + in_s, NOW_S + in_s + 3600.0, 100, price_nanos)
+    opens = AdvertisedWindow(NOW_S + in_s, NOW_S + in_s + 3600.0, 100, price_nanos)
     return make_pool(slots_total=0, windows=(opens,), price_nanos=price_nanos, **changes)
 
 
@@ -488,7 +494,7 @@ def test_a_window_that_opens_later_is_waited_for_by_the_jobs_wish(
 
 def test_who_goes_elsewhere_waits_where_nothing_else_is_open() -> None:
     decision = decide(make_ask(when_closed=WhenClosed.ELSEWHERE), make_market(a=opening(60.0)))
-    assert decision.why is Why.NOBODY
+    assert decision.why is DecisionReason.NOBODY
     assert not decision.is_hopeless
     refusal = decision.verdict(("a", "main"))
     assert refusal.reason is Reason.WINDOW_CLOSED
@@ -522,7 +528,7 @@ def test_nobody_waits_beyond_a_deadline() -> None:
 
 def test_a_site_that_is_spared_now_may_be_waited_for() -> None:
     market = make_market(a=opening(1000.0), b=make_pool())
-    resting = {"a": Rest(NOW_S + 5)}
+    resting = {"a": BackoffEnd(NOW_S + 5)}
     asks = (make_ask(when_closed=each) for each in (WhenClosed.WAIT, None))
     assert [shares(decide(ask, market, resting=resting)) for ask in asks] == [
         {"a": 100},
@@ -535,7 +541,7 @@ def test_a_pool_is_asked_when_it_has_opened_by_its_own_clock_as_well() -> None:
     ask = make_ask(when_closed=WhenClosed.WAIT)
     for since_s, asked in ((-1.0, []), (1.0, []), (3.0, ["a", "b"])):
         now_s = NOW_S + 10.0 + since_s
-        resting = {"a": Rest(now_s + 0.5)} if not asked else {}
+        resting = {"a": BackoffEnd(now_s + 0.5)} if not asked else {}
         decision = decide(ask, market, now_s=now_s, resting=resting)
         assert shares(decision) == {"a": 100}
         assert [site for site, _ in decision.quotes_from] == asked

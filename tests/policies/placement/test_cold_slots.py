@@ -5,13 +5,20 @@ from dataclasses import replace
 import pytest
 from support.pure.market import CENT, NOW_S, make_ask, make_market, make_pool
 
-from policies.placement.asks import CHEAPEST, FASTEST, House, Objective
-from policies.placement.autoscaling import Growth, Past, Rules, growth, haste, overhead_s
+from policies.placement.asks import CHEAPEST, FASTEST, Objective, Preferences
+from policies.placement.autoscaling import (
+    PoolGrowth,
+    ScalingHistory,
+    ScalingRules,
+    growth,
+    haste,
+    overhead_s,
+)
 from policies.placement.brokering import place
 from policies.placement.estimates import estimate
 from policies.placement.ranking import lots
 
-HOUSE = House()
+HOUSE = Preferences()
 START_S = 60.0
 WORK_S = 1_200.0  # of work, for each slot that is started: twice 60 s, at a tenth of waste
 
@@ -167,8 +174,8 @@ def test_who_prefers_his_own_has_what_is_there_and_rents_nothing_for_it():
     assert found == {("home", "rented"): 1, ("a", "main"): 99}
 
 
-RULES = Rules(slots_max=100)
-PAST = Past(start_s=60.0)
+RULES = ScalingRules(slots_max=100)
+PAST = ScalingHistory(start_s=60.0)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +209,7 @@ PAST = Past(start_s=60.0)
 )
 def test_what_a_pool_could_grow_by(rules, past, there, coming, attainable, slots):
     found = growth(rules, replace(past, attainable=attainable), there, coming, NOW_S)
-    assert found == Growth(slots, 60.0, overhead_s(rules, 60.0) / rules.waste)
+    assert found == PoolGrowth(slots, 60.0, overhead_s(rules, 60.0) / rules.waste)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +223,15 @@ def test_haste(objective, expected):
 @pytest.mark.parametrize(
     ("found", "slot_s", "tasks", "slots"),
     [
-        pytest.param(Growth(100, 60.0, 1_200.0), 2_400.0, 240, 2, id="one for each 1,200 slot-s"),
-        pytest.param(Growth(100, 60.0, 1_200.0), 1.0, 1, 1, id="one at least"),
-        pytest.param(Growth(0, 60.0, 1_200.0), 2_400.0, 240, 0, id="none where there can be none"),
-        pytest.param(Growth(9, 60.0, 0.0), 1.0, 240, 9, id="all, where starting costs nothing"),
-        pytest.param(Growth(9, 60.0, 5e-324), 1.0, 240, 9, id="what a peer may write"),
+        pytest.param(
+            PoolGrowth(100, 60.0, 1_200.0), 2_400.0, 240, 2, id="one for each 1,200 slot-s"
+        ),
+        pytest.param(PoolGrowth(100, 60.0, 1_200.0), 1.0, 1, 1, id="one at least"),
+        pytest.param(
+            PoolGrowth(0, 60.0, 1_200.0), 2_400.0, 240, 0, id="none where there can be none"
+        ),
+        pytest.param(PoolGrowth(9, 60.0, 0.0), 1.0, 240, 9, id="all, where starting costs nothing"),
+        pytest.param(PoolGrowth(9, 60.0, 5e-324), 1.0, 240, 9, id="what a peer may write"),
     ],
 )
 def test_how_many_would_be_started_for_work(found, slot_s, tasks, slots):

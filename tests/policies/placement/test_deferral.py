@@ -17,11 +17,19 @@ from support.pure.market import (
     seeded,
 )
 
-from federation.messages.adverts import Outlook, PriceChange, SiteAdvert, Window
+from federation.messages.adverts import AdvertisedWindow, Outlook, PriceChange, SiteAdvert
 from federation.reasons import Reason
-from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Ask, House, Objective, WhenClosed
+from policies.placement.asks import (
+    CHEAPEST,
+    FASTEST,
+    GREENEST,
+    Demand,
+    Objective,
+    Preferences,
+    WhenClosed,
+)
 from policies.placement.brokering import place
-from policies.placement.deferral import Berth, Run, _settled
+from policies.placement.deferral import Berth, SlotRun, _settled
 from policies.placement.market import Market
 from policies.placement.outlook import Curve, flat
 
@@ -103,7 +111,7 @@ def test_runs_that_follow_each_other_may_touch_by_a_rounding():
         *(("paris", "cpu"), False, 1, task_s, task_s, second_s - 100.0, second_s + task_s),
         *(0.0, True, worth, flat(0.0), flat(0.0), ()),
     )
-    found = list(_settled([Run(berth, first_s, 1), Run(berth, second_s, 1)]))
+    found = list(_settled([SlotRun(berth, first_s, 1), SlotRun(berth, second_s, 1)]))
     assert [run.begin_s for run in found] == [first_s, first_s + task_s]
 
 
@@ -177,8 +185,8 @@ def test_cheaper_hours_are_waited_for_by_what_weighs_money():
 
 
 def test_a_window_that_opens_when_it_is_green_is_waited_for():
-    night = Window(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 10, CENT)
-    day = Window(NOW_S - HOUR, NOW_S + 2 * HOUR, 10, CENT)
+    night = AdvertisedWindow(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 10, CENT)
+    day = AdvertisedWindow(NOW_S - HOUR, NOW_S + 2 * HOUR, 10, CENT)
     pool = electric(400, 400, 400, 400, 400, 100, 100, windows=(day, night))
     assert schedule(decide(waiting(), a=pool)) == {"a": [(5, 10)]}
     # Who would rather go elsewhere than wait for a window does not.
@@ -297,7 +305,7 @@ class Outcome:
     waited: bool = False
 
 
-def live(places: dict[str, Place], ask: Ask, house: House) -> Outcome:
+def live(places: dict[str, Place], ask: Demand, house: Preferences) -> Outcome:
     """Run an ask's tasks in these places, and plan again whenever something happens."""
     outcome, now_s, left = Outcome(), NOW_S, ask.tasks
     running: dict[str, list[float]] = {name: [] for name in places}

@@ -5,7 +5,7 @@ import pytest
 from federation.reasons import NEVER
 from gateway.scheduler.model.intake import check_wishes, wishes_plain
 from policies.placement import environments
-from policies.placement.placement import Need, Offer, judge
+from policies.placement.placement import CapacityOffer, Need, judge
 
 IMAGE = "image:localhost/quant:1"
 TABLE = [
@@ -24,7 +24,7 @@ TABLE = [
 @pytest.mark.parametrize(("wanted", "tags", "is_offered"), TABLE)
 def test_a_job_goes_where_its_environment_is_offered(wanted, tags, is_offered):
     need = Need({}, "3.11", None, wanted)
-    refusal = judge(need, Offer("w", "local", tags, "3.11", "USD"))
+    refusal = judge(need, CapacityOffer("w", "local", tags, "3.11", "USD"))
     assert (refusal is None) == is_offered
     if refusal is not None:
         assert refusal.reason == "environment-missing"
@@ -33,7 +33,7 @@ def test_a_job_goes_where_its_environment_is_offered(wanted, tags, is_offered):
 
 def test_an_image_has_its_own_python_and_packages_have_the_workers():
     tags = environments.tags_of(["localhost/*"], ["uv"])
-    offer = Offer("w", "local", tags, "3.12", "USD")
+    offer = CapacityOffer("w", "local", tags, "3.12", "USD")
     assert judge(Need({}, "3.11", None, IMAGE), offer) is None
     refusal = judge(Need({}, "3.11", None, "packages:uv"), offer)
     assert refusal is not None
@@ -71,7 +71,7 @@ def test_a_pattern_of_another_site_takes_no_time():
 def test_a_contract_offers_what_it_is_for(wanted):
     need = Need({}, "3.11", None, environments.kind_of(wanted))
     tags = environments.tag_of(wanted)
-    assert judge(need, Offer("paris/local", "paris/local", tags, "3.11", "USD")) is None
+    assert judge(need, CapacityOffer("paris/local", "paris/local", tags, "3.11", "USD")) is None
 
 
 def test_a_refusal_says_what_there_is():

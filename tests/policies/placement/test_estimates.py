@@ -14,11 +14,11 @@ from support.pure.market import (
     make_terms,
 )
 
-from federation.messages.adverts import PriceChange, Window
+from federation.messages.adverts import AdvertisedWindow, PriceChange
 from federation.reasons import NEVER, Reason
 from policies.placement.asks import CHEAPEST, FASTEST
 from policies.placement.estimates import Estimate, affords, estimate, fits, tasks_by
-from policies.placement.market import Link
+from policies.placement.market import NetworkLink
 from policies.placement.placement import Refusal
 
 HOUR = 3600.0
@@ -51,7 +51,7 @@ def test_the_wait_is_the_work_in_front_over_the_slots(tasks, pool, wait_s) -> No
 
 
 def test_bytes_take_their_time() -> None:
-    link = Link(0.1, 1000.0)
+    link = NetworkLink(0.1, 1000.0)
     ask = make_ask(tasks=100, task_s=10.0, function_bytes=500, task_bytes=300)
     one = found(ask, link=link)
     assert one.begin_s - NOW_S == pytest.approx(0.6)
@@ -78,8 +78,8 @@ def test_carbon_is_watts_times_intensity() -> None:
     assert one.carbon_g == pytest.approx(5.0)  # an hour of 10 W at 500 g/kWh
 
 
-NIGHT = Window(NOW_S + HOUR, NOW_S + 2 * HOUR, 200, CENT)
-DAY = Window(NOW_S - HOUR, NOW_S + 100, 50, 6 * CENT)
+NIGHT = AdvertisedWindow(NOW_S + HOUR, NOW_S + 2 * HOUR, 200, CENT)
+DAY = AdvertisedWindow(NOW_S - HOUR, NOW_S + 100, 50, 6 * CENT)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_of_several_windows_the_objective_picks(objective, windows, begin_s, pri
     [
         ({}, {"slots_total": 0}, Reason.NO_SLOTS, "no free slot"),
         ({"task_s": 101.0}, {"windows": (DAY,)}, Reason.WINDOW_CLOSED, "closes in 100 s"),
-        ({}, {"windows": (Window(0, 1, 1, 1),)}, Reason.WINDOW_CLOSED, "no open window"),
-        ({}, {"windows": (Window(0, 9e9, 0, 1),)}, Reason.NO_SLOTS, "no free slot"),
+        ({}, {"windows": (AdvertisedWindow(0, 1, 1, 1),)}, Reason.WINDOW_CLOSED, "no open window"),
+        ({}, {"windows": (AdvertisedWindow(0, 9e9, 0, 1),)}, Reason.NO_SLOTS, "no free slot"),
         (
             {"deadline_s": NOW_S + 9.5},
             {},
@@ -178,8 +178,10 @@ def test_a_price_that_is_going_to_be_lower_may_pay_for_a_task() -> None:
         assert affords(ask, candidate) is affordable
 
 
-LATER = Window(NOW_S + HOUR, NOW_S + 9 * HOUR, 100, CENT)
-SHORT = Window(NOW_S - HOUR, NOW_S + HOUR, 1, 6 * CENT)  # a slot for an hour: 360 tasks of 10 s
+LATER = AdvertisedWindow(NOW_S + HOUR, NOW_S + 9 * HOUR, 100, CENT)
+SHORT = AdvertisedWindow(
+    NOW_S - HOUR, NOW_S + HOUR, 1, 6 * CENT
+)  # a slot for an hour: 360 tasks of 10 s
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from support.pure.market import NOW_S, make_advert, make_market, make_pool, make_terms
 
 from federation.errors import ProtocolError
-from federation.messages.adverts import Window
+from federation.messages.adverts import AdvertisedWindow
 from federation.reasons import Reason
-from policies.placement.market import EMPTY_S, SENT_MAX, TERMS_REMEMBERED, Link, Market
+from policies.placement.market import EMPTY_S, SENT_MAX, TERMS_REMEMBERED, Market, NetworkLink
 
 KEY = ("a", "main")
 
@@ -74,7 +74,7 @@ def test_what_was_sent_for_a_job_is_in_the_way_of_others_alone() -> None:
 
 
 def test_what_an_advert_has_seen_is_no_longer_added() -> None:
-    market = make_market(a=make_pool(), link=Link(0.5, 1e9))
+    market = make_market(a=make_pool(), link=NetworkLink(0.5, 1e9))
     market.sent(KEY, 1, 10.0, NOW_S + 1.0)
     market.sent(KEY, 1, 20.0, NOW_S + 1.8)
     market.sent(KEY, 1, 40.0, NOW_S + 3.0)
@@ -103,14 +103,14 @@ def test_the_newest_advert_wins_in_whatever_order_they_come(order) -> None:
 
 
 def test_our_own_pools_are_live_and_at_no_distance() -> None:
-    market = make_market(link=Link(1.0, 1.0))
+    market = make_market(link=NetworkLink(1.0, 1.0))
     for slots in (5, 6):  # of the same version
         assert market.learn(make_advert("home", make_pool(slots_total=slots)), NOW_S)
     own = only(market)
     assert own.is_own
     assert own.advert.slots_total == 6
     assert own.expires_s == float("inf")
-    assert own.link == Link(0.0, float("inf"))
+    assert own.link == NetworkLink(0.0, float("inf"))
 
 
 def test_a_pool_that_is_no_longer_advertised_is_gone() -> None:
@@ -139,13 +139,13 @@ def test_the_number_of_sites_is_bounded(monkeypatch) -> None:
 
 
 def test_a_measured_link_counts_for_more_than_a_hint() -> None:
-    market = Market("home", Link(0.5, 100.0))
+    market = Market("home", NetworkLink(0.5, 100.0))
     market.learn(make_advert("a", make_pool(rtt_s=0.2)), NOW_S)
-    assert only(market).link == Link(0.2, 100.0)
-    market.measured("a", Link(0.01, 1e6))
-    assert only(market).link == Link(0.01, 1e6)
+    assert only(market).link == NetworkLink(0.2, 100.0)
+    market.measured("a", NetworkLink(0.01, 1e6))
+    assert only(market).link == NetworkLink(0.01, 1e6)
     market.learn(make_advert("a", make_pool(rtt_s=0.2), version=2), NOW_S)
-    assert only(market).link == Link(0.01, 1e6)
+    assert only(market).link == NetworkLink(0.01, 1e6)
 
 
 def test_carbon_of_a_slot_second() -> None:
@@ -188,7 +188,7 @@ def test_a_candidate_is_never_changed() -> None:
     before = only(market)
     copy = dataclasses.replace(before)
     market.sent(KEY, 5, 5.0, NOW_S)
-    market.measured("a", Link(1.0, 1.0))
+    market.measured("a", NetworkLink(1.0, 1.0))
     assert before == copy
     assert only(market) != copy
 
@@ -212,6 +212,6 @@ def test_a_pool_is_deserted_that_has_shown_no_slot_for_long(changes) -> None:
 
 
 def test_a_pool_that_opens_later_is_not_deserted() -> None:
-    later = Window(NOW_S + 5 * EMPTY_S, NOW_S + 6 * EMPTY_S, 4, 1)
+    later = AdvertisedWindow(NOW_S + 5 * EMPTY_S, NOW_S + 6 * EMPTY_S, 4, 1)
     market = make_market(a=make_pool(windows=(later,)))
     assert not only(market).is_deserted(NOW_S + 2 * EMPTY_S)

@@ -17,11 +17,11 @@ from support.pure.market import (
     seeded,
 )
 
-from federation.messages.adverts import Window
+from federation.messages.adverts import AdvertisedWindow
 from federation.offers import read_offers
 from federation.reasons import Reason
 from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Objective
-from policies.placement.brokering import Rest, place
+from policies.placement.brokering import BackoffEnd, place
 from policies.placement.offers import KEEP_S, SPARE, falls_short, judge
 
 HOUR = 3600.0
@@ -146,8 +146,8 @@ def test_what_is_charged_in_several_currencies_has_no_sum():
     assert read_offers({"offers": [offer.to_plain()]}) == (offer,)
 
 
-NIGHT = Window(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 100, CENT)
-DAY = Window(NOW_S - HOUR, NOW_S + 2 * HOUR, 10, 10 * CENT)
+NIGHT = AdvertisedWindow(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 100, CENT)
+DAY = AdvertisedWindow(NOW_S - HOUR, NOW_S + 2 * HOUR, 10, 10 * CENT)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_who_was_not_heard_of_lately_or_is_spared_is_no_place():
     ask = both(2, 1_000)
     assert judged(ask) is None
     assert judged(both(2, 1_000), now_s=NOW_S + 61.0).offers == ()
-    (offer,) = judged(ask, resting={"b": Rest(NOW_S + 5)}).offers
+    (offer,) = judged(ask, resting={"b": BackoffEnd(NOW_S + 5)}).offers
     assert {place[0] for place in offer.places} == {"a"}
 
 

@@ -11,10 +11,10 @@ from support.pure.market import CENT
 
 from federation.reasons import Reason
 from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Objective
-from policies.placement.splitting import Lane, Limits, fastest, fill, split
+from policies.placement.splitting import Lane, SplitLimits, fastest, fill, split
 
 BAND = 0.10
-NONE = Limits()
+NONE = SplitLimits()
 
 
 def lane(name="a", slots=10, task_s=10.0, **changes):
@@ -54,7 +54,7 @@ def test_a_budget_pays_first_for_what_is_somewhere_in_any_case() -> None:
         Lane(("site", "a"), 1.0, 1.0, tasks_min=1, price_nanos=36_000),
         Lane(("site", "b"), 1.0, 1.0, tasks_min=3, tasks_max=4, price_nanos=3_600),
     ]
-    found = split(lanes, 50, CHEAPEST, Limits(budget_nanos=57), BAND)
+    found = split(lanes, 50, CHEAPEST, SplitLimits(budget_nanos=57), BAND)
     assert (found.tasks, found.reason) == ((5, 4), Reason.COST_LIMIT)
     assert found.cost_nanos == 54
 
@@ -169,7 +169,7 @@ THREE = [CHEAP, MIDDLE, DEAR]
 
 def test_cost_optimisation_fills_the_cheapest_up_to_the_deadline() -> None:
     # Nimrod-G: n_s = ⌊r_s·(D - t)⌋ by ascending cost. 10 and 20 in 5 rounds each, then the dear.
-    chosen = split(THREE, 200, CHEAPEST, Limits(deadline_s=50.0), 0.0)
+    chosen = split(THREE, 200, CHEAPEST, SplitLimits(deadline_s=50.0), 0.0)
     assert chosen.tasks == (50, 100, 50)
     assert chosen.finish_s <= 50
     assert split(THREE, 200, CHEAPEST, NONE, 0.0).tasks == (200, 0, 0)
@@ -185,7 +185,7 @@ def test_time_optimisation_keeps_to_the_budget() -> None:
     all_cheap = sum(each.cost_nanos(1000) for each in THREE[:1])
     fastest_of_all = split(THREE, 1000, FASTEST, NONE, 0.0)
     budget_nanos = (all_cheap + fastest_of_all.cost_nanos) // 2
-    chosen = split(THREE, 1000, FASTEST, Limits(budget_nanos=budget_nanos), 0.0)
+    chosen = split(THREE, 1000, FASTEST, SplitLimits(budget_nanos=budget_nanos), 0.0)
     assert chosen.short == 0
     assert chosen.cost_nanos <= budget_nanos
     assert fastest_of_all.finish_s < chosen.finish_s < CHEAP.finish_s(1000)
@@ -236,13 +236,13 @@ def test_of_equal_places_the_one_that_is_liked_more_is_taken() -> None:
 @pytest.mark.parametrize(
     ("lanes", "limits", "short", "reason"),
     [
-        ([lane()], Limits(deadline_s=25.0), 80, Reason.DEADLINE),
+        ([lane()], SplitLimits(deadline_s=25.0), 80, Reason.DEADLINE),
         ([lane(closes_s=25.0)], NONE, 80, Reason.WINDOW_CLOSED),
-        ([lane(closes_s=25.0)], Limits(deadline_s=35.0), 80, Reason.WINDOW_CLOSED),
+        ([lane(closes_s=25.0)], SplitLimits(deadline_s=35.0), 80, Reason.WINDOW_CLOSED),
         ([lane(tasks_max=60)], NONE, 40, Reason.WINDOW_CLOSED),
-        ([CHEAP], Limits(budget_nanos=30 * CHEAP.cost_nanos(1)), 70, Reason.COST_LIMIT),
-        ([CHEAP], Limits(budget_nanos=0), 100, Reason.COST_LIMIT),
-        ([CHEAP], Limits(deadline_s=25.0, budget_nanos=0), 100, Reason.COST_LIMIT),
+        ([CHEAP], SplitLimits(budget_nanos=30 * CHEAP.cost_nanos(1)), 70, Reason.COST_LIMIT),
+        ([CHEAP], SplitLimits(budget_nanos=0), 100, Reason.COST_LIMIT),
+        ([CHEAP], SplitLimits(deadline_s=25.0, budget_nanos=0), 100, Reason.COST_LIMIT),
         ([], NONE, 100, Reason.WINDOW_CLOSED),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_shortfall_has_a_name(lanes, limits, short, reason) -> None:
 def test_limits_are_kept_and_nothing_gets_lost(
     lanes, tasks, objective, deadline_s, budget_nanos, band
 ) -> None:
-    chosen = split(lanes, tasks, objective, Limits(deadline_s, budget_nanos), band)
+    chosen = split(lanes, tasks, objective, SplitLimits(deadline_s, budget_nanos), band)
     assert sum(chosen.tasks) + chosen.short == tasks
     assert (chosen.short == 0) == (chosen.reason is None)
     if budget_nanos is not None:
@@ -276,7 +276,7 @@ def test_limits_are_kept_and_nothing_gets_lost(
 def test_no_task_is_left_that_the_cheapest_could_still_pay_for(
     lanes, tasks, objective, budget_nanos
 ) -> None:
-    chosen = split(lanes, tasks, objective, Limits(budget_nanos=budget_nanos), BAND)
+    chosen = split(lanes, tasks, objective, SplitLimits(budget_nanos=budget_nanos), BAND)
     if chosen.reason is not Reason.COST_LIMIT:
         return
     by_cost = sorted(lanes, key=lambda each: each.money)
@@ -295,13 +295,13 @@ def test_what_a_lane_has_in_any_case_it_keeps(lanes, tasks, held) -> None:
         for each, n in zip(lanes, held, strict=False)
     ]
     tasks += sum(each.tasks_min for each in lanes)
-    chosen = split(lanes, tasks, FASTEST, Limits(deadline_s=1.0, budget_nanos=0), BAND)
+    chosen = split(lanes, tasks, FASTEST, SplitLimits(deadline_s=1.0, budget_nanos=0), BAND)
     assert all(n >= each.tasks_min for n, each in zip(chosen.tasks, lanes, strict=True))
 
 
 def test_more_money_or_time_never_makes_it_worse() -> None:
     shorts = [
-        split(THREE, 1000, FASTEST, Limits(deadline_s, budget), BAND).short
+        split(THREE, 1000, FASTEST, SplitLimits(deadline_s, budget), BAND).short
         for deadline_s, budget in [(10, 10**6), (50, 10**6), (50, 10**8), (100, 10**9)]
     ]
     assert shorts == sorted(shorts, reverse=True)

@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.access.windows import AHEAD_S
-from policies.parties import OURS, Whose
+from policies.parties import OURS, Owner
 from policies.reservations.coallocation import (
     AGAIN_S,
     ASK_S,
     BOOK_S,
     KEEP_S,
     OVER,
+    AskPart,
+    BookingPhase,
     Coallocation,
     Decide,
-    Phase,
-    Say,
 )
-from policies.reservations.reservations import Reservation, State, advanced
+from policies.reservations.reservations import Reservation, ReservationState, advanced
 
 SITES = ("london", "paris")
 
 
 def holding():
     made = Coallocation(("paris", "london"))
-    assert made.begin(0.0) == [Say("london", "hold")]
-    assert made.heard("london", "held", 0.1, 30.0) == [Say("paris", "hold")]
+    assert made.begin(0.0) == [AskPart("london", "hold")]
+    assert made.heard("london", "held", 0.1, 30.0) == [AskPart("paris", "hold")]
     return made
 
 
 def booking():
     made = holding()
     assert made.heard("paris", "held", 0.2, 30.0) == [
-        Decide(Phase.BOOKING), Say("london", "book"), Say("paris", "book"),
+        Decide(BookingPhase.BOOKING), AskPart("london", "book"), AskPart("paris", "book"),
     ]  # fmt: skip
     return made
 
@@ -44,7 +44,7 @@ def booked():
     made = booking()
     assert made.heard("paris", "booking", 0.3) == []
     assert made.heard("london", "booking", 0.4) == [
-        Decide(Phase.BOOKED), Say("london", "keep"), Say("paris", "keep"),
+        Decide(BookingPhase.BOOKED), AskPart("london", "keep"), AskPart("paris", "keep"),
     ]  # fmt: skip
     return made
 
@@ -52,35 +52,35 @@ def booked():
 def test_sites_are_asked_one_after_the_other_and_then_told_together():
     made = booked()
     assert made.heard("london", "booked", 0.5) == []
-    assert made.tick(0.5 + AGAIN_S) == [Say("paris", "keep")]
+    assert made.tick(0.5 + AGAIN_S) == [AskPart("paris", "keep")]
     assert made.heard("paris", "booked", 3.0) == []
     assert made.tick(99.0) == []
 
 
 def test_who_refuses_has_the_others_released_and_nothing_was_written():
     made = holding()
-    assert made.heard("paris", "refused", 0.2) == [Say("london", "release")]
-    assert made.heard("london", "cancelled", 0.3) == [Decide(Phase.RELEASED)]
+    assert made.heard("paris", "refused", 0.2) == [AskPart("london", "release")]
+    assert made.heard("london", "cancelled", 0.3) == [Decide(BookingPhase.RELEASED)]
     assert made.reason == "paris: refused"
 
 
 def test_who_does_not_answer_is_given_up():
     made = holding()
     assert made.tick(0.1 + ASK_S - 0.01) == []
-    assert made.tick(0.1 + ASK_S) == [Say("london", "release"), Say("paris", "release")]
+    assert made.tick(0.1 + ASK_S) == [AskPart("london", "release"), AskPart("paris", "release")]
     assert made.reason == "paris did not answer within 5 s"
 
 
 def test_the_first_site_that_refuses_ends_it():
     made = Coallocation(SITES)
     made.begin(0.0)
-    assert made.heard("london", "refused", 0.1) == [Decide(Phase.RELEASED)]
+    assert made.heard("london", "refused", 0.1) == [Decide(BookingPhase.RELEASED)]
 
 
 def test_a_hold_that_is_too_old_is_not_booked():
     made = holding()
     assert made.heard("paris", "held", 28.5, 60.0) == [
-        Say("london", "release"), Say("paris", "release"),
+        AskPart("london", "release"), AskPart("paris", "release"),
     ]  # fmt: skip
 
 
@@ -88,16 +88,19 @@ def test_a_hold_that_is_too_old_is_not_booked():
 def test_a_hold_that_lapsed_before_it_was_told_to_book_has_all_released(state):
     made = booking()
     assert made.heard("london", "booking", 0.3) == []
-    assert made.heard("paris", state, 0.4) == [Decide(Phase.RELEASING), Say("london", "release")]
-    assert made.tick(0.4 + AGAIN_S) == [Say("london", "release")]
-    assert made.heard("london", "cancelled", 5.0) == [Decide(Phase.RELEASED)]
+    assert made.heard("paris", state, 0.4) == [
+        Decide(BookingPhase.RELEASING),
+        AskPart("london", "release"),
+    ]
+    assert made.tick(0.4 + AGAIN_S) == [AskPart("london", "release")]
+    assert made.heard("london", "cancelled", 5.0) == [Decide(BookingPhase.RELEASED)]
     assert made.tick(99.0) == []
 
 
 def test_who_does_not_say_that_it_has_booked_has_all_released():
     made = booking()
     made.heard("london", "booking", 0.3)
-    assert made.tick(0.2 + BOOK_S)[0] == Decide(Phase.RELEASING)
+    assert made.tick(0.2 + BOOK_S)[0] == Decide(BookingPhase.RELEASING)
     assert made.reason == "paris did not book in time"
 
 
@@ -106,21 +109,27 @@ def test_what_is_late_or_said_twice_changes_nothing():
     assert made.heard("london", "held", 1.0, 30.0) == []
     assert made.heard("rome", "refused", 1.0) == []
     assert made.heard("paris", "refused", 1.0) == []  # it has said that it booked
-    assert made.phase is Phase.BOOKED
+    assert made.phase is BookingPhase.BOOKED
 
 
 def test_what_was_written_is_gone_on_with_after_a_death():
     made = Coallocation(SITES)
-    assert made.resume(Phase.BOOKING, 7.0) == [Say("london", "book"), Say("paris", "book")]
+    assert made.resume(BookingPhase.BOOKING, 7.0) == [
+        AskPart("london", "book"),
+        AskPart("paris", "book"),
+    ]
     made = Coallocation(SITES)
-    assert made.resume(Phase.RELEASING, 7.0) == [Say("london", "release"), Say("paris", "release")]
+    assert made.resume(BookingPhase.RELEASING, 7.0) == [
+        AskPart("london", "release"),
+        AskPart("paris", "release"),
+    ]
 
 
 def test_a_site_that_still_has_something_of_what_is_over_is_told():
     made = holding()
     made.heard("paris", "refused", 0.2)
     made.heard("london", "cancelled", 0.3)
-    assert made.heard("london", "held", 0.4, 30.0) == [Say("london", "release")]
+    assert made.heard("london", "held", 0.4, 30.0) == [AskPart("london", "release")]
 
 
 # --- any disorder --------------------------------------------------------------------------------
@@ -165,7 +174,7 @@ class World:
             if slots > self.capacity[site] - self.taken(site):
                 return "refused", 0.0
             parts[name] = Reservation(
-                str(name), "p", OURS, slots, 1e4, 2e4, 0, "USD", Whose(""), 0.0,
+                str(name), "p", OURS, slots, 1e4, 2e4, 0, "USD", Owner(""), 0.0,
                 held_until_s=self.now_s + HOLD_S,
             )  # fmt: skip
         if name not in parts:
@@ -183,7 +192,7 @@ class World:
         self.alive.pop(name, None)
 
     def live(self, name):
-        if name not in self.alive and self.disk.get(name) not in (None, Phase.RELEASED):
+        if name not in self.alive and self.disk.get(name) not in (None, BookingPhase.RELEASED):
             self.alive[name] = Coallocation(self.orders[name][0])
             self.do(name, self.alive[name].resume(self.disk[name], self.now_s))
 
@@ -250,7 +259,7 @@ def test_all_is_booked_or_nothing_and_nothing_is_oversold(orders, steps):
     for name in world.orders:
         stands = world.booked(name)
         assert all(stands) or not any(stands), (name, stands, world.disk)
-        assert all(stands) == (world.disk.get(name) is Phase.BOOKED)
+        assert all(stands) == (world.disk.get(name) is BookingPhase.BOOKED)
 
 
 def test_a_site_that_lets_go_without_a_word_is_found_out():
@@ -260,7 +269,7 @@ def test_a_site_that_lets_go_without_a_word_is_found_out():
         def answer(self, site, name, step):
             found = super().answer(site, name, step)
             part = self.parts[site].get(name)
-            if part is not None and part.state is State.BOOKING:
+            if part is not None and part.state is ReservationState.BOOKING:
                 self.parts[site][name] = replace(part, held_until_s=self.now_s - 1.0, from_s=0.0)
             return found
 
@@ -277,7 +286,7 @@ def test_a_site_that_lets_go_without_a_word_is_found_out():
                 world.deliver(0)
             world.tick(AGAIN_S)
         for name in world.orders:
-            assert all(world.booked(name)) == (world.disk.get(name) is Phase.BOOKED)
+            assert all(world.booked(name)) == (world.disk.get(name) is BookingPhase.BOOKED)
 
     with pytest.raises(AssertionError):
         search()

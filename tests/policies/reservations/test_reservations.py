@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.access.claims import Amount, Claim, Claims
-from policies.access.windows import NO_WINDOWS, Plan, Window, closings, rules_at
+from policies.access.windows import NO_WINDOWS, Window, WindowPlan, closings, rules_at
 from policies.calendar.hours import Hours
 from policies.costs.pricelist import Adjustment, PriceList
-from policies.parties import ALL, OTHERS, Kind, Party, Whose, read_party
+from policies.parties import ALL, OTHERS, Owner, Party, PartyKind, read_party
 from policies.reservations.reservations import (
-    Book,
     CantReserve,
     Reservation,
+    ReservationBook,
     ReservationRules,
-    State,
-    Used,
+    ReservationState,
+    ReservationUse,
     check_span,
     check_who,
     length,
@@ -29,8 +29,8 @@ from policies.reservations.reservations import (
 from policies.tariffs import HOUR_S
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
-ADA = Whose("ada", "quants", "risk")
-BOB = Whose("bob")
+ADA = Owner("ada", "quants", "risk")
+BOB = Owner("bob")
 FOR_ADA = read_party("user:ada")
 RULES = ReservationRules(Amount(part=10_000))
 
@@ -42,7 +42,7 @@ def made(name="r1", slots=4, from_h=1.0, until_h=3.0, **changes):
         "currency": "USD",
         "by": ADA,
         "made_at_s": NOON,
-        "state": State.BOOKED,
+        "state": ReservationState.BOOKED,
     } | changes
     from_s, until_s = NOON + from_h * HOUR_S, NOON + until_h * HOUR_S
     return Reservation(name, "fast", slots=slots, from_s=from_s, until_s=until_s, **about)
@@ -64,20 +64,20 @@ def free(book, from_h, until_h, whose=BOB):
     ],
 )
 def test_what_is_left_beside_another(from_h, until_h, left):
-    assert free(Book(NO_WINDOWS, 10, RULES, [made()]), from_h, until_h) == left
+    assert free(ReservationBook(NO_WINDOWS, 10, RULES, [made()]), from_h, until_h) == left
 
 
 def test_what_does_not_stand_takes_nothing():
     over = [
-        made(state=State.ENDED),
-        made(state=State.CANCELLED),
+        made(state=ReservationState.ENDED),
+        made(state=ReservationState.CANCELLED),
         made(left_at_s=NOON),
-        made(state=State.HELD, held_until_s=NOON),
-        made(state=State.EXPIRED),
+        made(state=ReservationState.HELD, held_until_s=NOON),
+        made(state=ReservationState.EXPIRED),
     ]
-    assert free(Book(NO_WINDOWS, 10, RULES, over), 0, 5) == 10
-    held = made(state=State.HELD, held_until_s=NOON + 1)
-    assert free(Book(NO_WINDOWS, 10, RULES, [held]), 0, 5) == 6
+    assert free(ReservationBook(NO_WINDOWS, 10, RULES, over), 0, 5) == 10
+    held = made(state=ReservationState.HELD, held_until_s=NOON + 1)
+    assert free(ReservationBook(NO_WINDOWS, 10, RULES, [held]), 0, 5) == 6
 
 
 def test_what_is_guaranteed_or_closed_to_somebody_can_not_be_reserved():
@@ -86,28 +86,28 @@ def test_what_is_guaranteed_or_closed_to_somebody_can_not_be_reserved():
         Hours(14 * HOUR_S, 16 * HOUR_S),
         Claims((Claim(read_party("project:pnl"), Amount(7)), Claim(OTHERS, borrows=Amount(0)))),
     )
-    book = Book(Plan((risk_run,)), 10, RULES)
+    book = ReservationBook(WindowPlan((risk_run,)), 10, RULES)
     assert free(book, 0, 2) == 10
     assert free(book, 0, 2.1) == 3
-    assert free(book, 2, 3, Whose("eve@paris", site="paris")) == 0
+    assert free(book, 2, 3, Owner("eve@paris", site="paris")) == 0
     assert free(book, 4, 5) == 10
 
 
 def test_an_owner_says_how_much_is_reserved_at_most():
-    book = Book(NO_WINDOWS, 10, ReservationRules(Amount(part=5_000)), [made()])
+    book = ReservationBook(NO_WINDOWS, 10, ReservationRules(Amount(part=5_000)), [made()])
     assert free(book, 0, 1) == 5
     assert free(book, 0, 2) == 1
 
 
 def test_what_somebody_may_use_he_may_reserve_and_no_more():
     claims = Claims((Claim(FOR_ADA, borrows=Amount(5)),))
-    book = Book(Plan((), claims), 10, RULES, [made(slots=2)])
+    book = ReservationBook(WindowPlan((), claims), 10, RULES, [made(slots=2)])
     assert free(book, 0, 4, ADA) == 3
     assert free(book, 0, 4, BOB) == 8
 
 
 def test_what_does_not_fit_is_refused_with_figures_and_what_does():
-    book = Book(NO_WINDOWS, 10, RULES, [made()])
+    book = ReservationBook(NO_WINDOWS, 10, RULES, [made()])
     book.check(BOB, 6, NOON, NOON + HOUR_S * 2, NOON)
     with pytest.raises(CantReserve) as error:
         book.check(BOB, 7, NOON, NOON + HOUR_S * 2, NOON)
@@ -147,7 +147,7 @@ def test_the_bounds_themselves_are_allowed():
 def test_one_reserves_for_oneself_ones_group_and_project():
     for text in ("user:ada", "group:quants", "project:risk"):
         check_who(read_party(text), ADA)
-    for who in (read_party("user:bob"), read_party("project:pnl"), ALL, Party(Kind.GROUP, "")):
+    for who in (read_party("user:bob"), read_party("project:pnl"), ALL, Party(PartyKind.GROUP, "")):
         with pytest.raises(CantReserve, match=r"only for user:ada, group:quants, project:risk"):
             check_who(who, ADA)
 
@@ -155,16 +155,16 @@ def test_one_reserves_for_oneself_ones_group_and_project():
 @pytest.mark.parametrize(
     ("state", "at_h", "word"),
     [
-        (State.BOOKED, 0, "booked"),
-        (State.BOOKED, 1, "running"),
-        (State.BOOKED, 3, "ending"),
-        (State.BOOKING, 0.5, "booking"),
-        (State.BOOKING, 1, "expired"),
-        (State.BOOKING, 3, "expired"),
-        (State.HELD, 0, "held"),
-        (State.HELD, 0.1, "expired"),
-        (State.CANCELLED, 1, "cancelled"),
-        (State.ENDED, 9, "ended"),
+        (ReservationState.BOOKED, 0, "booked"),
+        (ReservationState.BOOKED, 1, "running"),
+        (ReservationState.BOOKED, 3, "ending"),
+        (ReservationState.BOOKING, 0.5, "booking"),
+        (ReservationState.BOOKING, 1, "expired"),
+        (ReservationState.BOOKING, 3, "expired"),
+        (ReservationState.HELD, 0, "held"),
+        (ReservationState.HELD, 0.1, "expired"),
+        (ReservationState.CANCELLED, 1, "cancelled"),
+        (ReservationState.ENDED, 9, "ended"),
     ],
 )
 def test_its_state_in_a_word(state, at_h, word):
@@ -193,7 +193,7 @@ def test_what_is_billed_at_its_end(used_h, left_h, unused, cancel, bill):
     each = made(
         unused_factor=round(unused * 10**6), cancel_factor=round(cancel * 10**6), left_at_s=left_s
     )
-    assert each.bill_nanos(Used(round(used_h * HOUR_S * 1e9))) == round(bill * 10**9)
+    assert each.bill_nanos(ReservationUse(round(used_h * HOUR_S * 1e9))) == round(bill * 10**9)
 
 
 @given(
@@ -209,7 +209,7 @@ def test_what_was_used_and_the_bill_are_never_more_than_its_price(used_s, left_s
         left_at_s=None if left_s is None else NOON + left_s,
         price_nanos=123_456_789,
     )
-    bill = each.bill_nanos(Used(used_s * 10**9))
+    bill = each.bill_nanos(ReservationUse(used_s * 10**9))
     inside_s = min(used_s, each.slot_ns(each.ends_at_s) // 10**9)
     used_nanos = Fraction(each.price_nanos * inside_s, HOUR_S)
     assert 0 <= bill <= each.total_nanos - used_nanos + 1
@@ -217,7 +217,7 @@ def test_what_was_used_and_the_bill_are_never_more_than_its_price(used_s, left_s
 
 def test_the_price_is_the_mean_of_its_time():
     night = Window("night", Hours(14 * HOUR_S, 16 * HOUR_S), price_factor=500_000)
-    prices = PriceList(2_000, "USD", "v", plan=Plan((night,)))
+    prices = PriceList(2_000, "USD", "v", plan=WindowPlan((night,)))
     assert price_over(prices, 0, NOON, NOON + 2 * HOUR_S) == 2_000
     assert price_over(prices, 0, NOON, NOON + 4 * HOUR_S) == 1_500
     assert price_over(prices, 0, NOON, NOON + 72 * HOUR_S) == 2_000 - 1_000 * 2 // 24 + 0
@@ -244,7 +244,7 @@ def test_spans_change_where_one_begins_and_ends():
 
 def test_a_window_that_is_open_says_how_what_makes_way_is_treated():
     day = Window("day", Hours(0, 86_400), grace_s=7.0, drain_lead_s=60.0, preempts=False)
-    rules = overlay(rules_at(Plan((day,)), NOON), [made()], RULES, NOON)
+    rules = overlay(rules_at(WindowPlan((day,)), NOON), [made()], RULES, NOON)
     window = rules.spans[1].window
     assert (window.name, window.grace_s, window.preempts) == ("day, reservation r1", 7.0, False)
 
@@ -275,7 +275,7 @@ def test_no_more_is_ever_reserved_than_may_be(asked, guaranteed, most):
     window = Window(
         "w", Hours(16 * HOUR_S, 20 * HOUR_S), Claims((Claim(OTHERS, Amount(guaranteed)),))
     )
-    book = Book(Plan((window,)), 10, ReservationRules(Amount(most)))
+    book = ReservationBook(WindowPlan((window,)), 10, ReservationRules(Amount(most)))
     for number, (slots, (from_h, lasts_h), is_adas) in enumerate(asked):
         each = made(str(number), slots, from_h, from_h + lasts_h)
         try:
@@ -305,20 +305,25 @@ def test_what_is_offered_instead_can_be_had(taken, slots, lasts_h):
     booked = []
     for number, (count, (from_h, long_h)) in enumerate(taken):
         each = made(str(number), count, from_h, from_h + long_h)
-        if Book(NO_WINDOWS, 10, RULES, booked).free(BOB, each.from_s, each.until_s, NOON) >= count:
+        if (
+            ReservationBook(NO_WINDOWS, 10, RULES, booked).free(
+                BOB, each.from_s, each.until_s, NOON
+            )
+            >= count
+        ):
             booked.append(each)
-    book = Book(NO_WINDOWS, 10, RULES, booked)
+    book = ReservationBook(NO_WINDOWS, 10, RULES, booked)
     found_s = book.first_fit(BOB, slots, lasts_h * HOUR_S, NOON, NOON)
     assert found_s is None or book.free(BOB, found_s, found_s + lasts_h * HOUR_S, NOON) >= slots
 
 
 def test_nobody_makes_way_for_what_is_only_held():
-    held = made(from_h=-0.01, state=State.HELD, held_until_s=NOON + 30)
+    held = made(from_h=-0.01, state=ReservationState.HELD, held_until_s=NOON + 30)
     rules = rules_at(NO_WINDOWS, NOON, 14 * 86_400.0)
     before, during, _ = overlay(rules, [held], RULES, NOON).spans
     assert (before.until_s, before.claims.reserved) == (NOON + 30, ())
     assert [each.slots for each in during.claims.reserved] == [4]
-    booked = overlay(rules, [replace(held, state=State.BOOKED)], RULES, NOON)
+    booked = overlay(rules, [replace(held, state=ReservationState.BOOKED)], RULES, NOON)
     assert [each.slots for each in booked.now.claims.reserved] == [4]
 
 
@@ -332,9 +337,9 @@ def test_a_refusal_looks_at_each_reservation_once():
             looks += 1
             return super().includes(whose)
 
-    who = Counted(Kind.USER, "ada")
+    who = Counted(PartyKind.USER, "ada")
     booked = [made(str(n), 1, 1 + n / 100, 50 + n / 100, who=who) for n in range(300)]
-    book = Book(NO_WINDOWS, 310, RULES, booked)
+    book = ReservationBook(NO_WINDOWS, 310, RULES, booked)
     with pytest.raises(
         CantReserve, match="10 slots are available then; 300 are available from 2026-11-25 16:5"
     ):

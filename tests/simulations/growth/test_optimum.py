@@ -6,30 +6,42 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simulations.growth.optimum import Terms, least_for_curve, levels, steps_needed
+from simulations.growth.optimum import SlotCosts, least_for_curve, levels, steps_needed
 
 
 @pytest.mark.parametrize(
     ("spans", "terms", "expected"),
     [
-        pytest.param([], Terms(10), 0, id="no work"),
-        pytest.param([(0, 100, 3)], Terms(10), 330, id="three slots, each started once"),
-        pytest.param([(0, 100, 1), (105, 200, 1)], Terms(10), 210, id="it stays for five seconds"),
-        pytest.param([(0, 100, 1), (150, 200, 1)], Terms(10), 170, id="it stops for fifty"),
-        pytest.param([(0, 50, 1), (20, 50, 1)], Terms(10), 100, id="two levels"),
-        pytest.param([(0, 100, 1)], Terms(10, 3600), 3600, id="a whole hour"),
-        pytest.param([(0, 3600, 2)], Terms(0, 3600), 7200, id="no hour that nothing is done in"),
-        pytest.param([(0, 100, 1), (3000, 3100, 1)], Terms(10, 3600), 3600, id="in the same hour"),
-        pytest.param([(0, 100, 1), (7300, 7400, 1)], Terms(9, 3600), 7200, id="two hours, not 3"),
-        pytest.param([(0, 3595, 2)], Terms(9, 3600), 14400, id="a start, and then no whole hour"),
+        pytest.param([], SlotCosts(10), 0, id="no work"),
+        pytest.param([(0, 100, 3)], SlotCosts(10), 330, id="three slots, each started once"),
         pytest.param(
-            [(0, 3595, 1), (3600, 7190, 1)], Terms(9, 3600), 7200, id="one start for two tasks"
+            [(0, 100, 1), (105, 200, 1)], SlotCosts(10), 210, id="it stays for five seconds"
         ),
-        pytest.param([(0, 4000, 1), (100, 4100, 1)], Terms(9, 3600), 14400, id="two each"),
+        pytest.param([(0, 100, 1), (150, 200, 1)], SlotCosts(10), 170, id="it stops for fifty"),
+        pytest.param([(0, 50, 1), (20, 50, 1)], SlotCosts(10), 100, id="two levels"),
+        pytest.param([(0, 100, 1)], SlotCosts(10, 3600), 3600, id="a whole hour"),
         pytest.param(
-            [(0, 100, 1), (3000, 3700, 1)], Terms(9, 3600), 7200, id="goes on in another hour"
+            [(0, 3600, 2)], SlotCosts(0, 3600), 7200, id="no hour that nothing is done in"
         ),
-        pytest.param([(0, 100, 1)], Terms(10, 1), 110, id="the start counts where steps are short"),
+        pytest.param(
+            [(0, 100, 1), (3000, 3100, 1)], SlotCosts(10, 3600), 3600, id="in the same hour"
+        ),
+        pytest.param(
+            [(0, 100, 1), (7300, 7400, 1)], SlotCosts(9, 3600), 7200, id="two hours, not 3"
+        ),
+        pytest.param(
+            [(0, 3595, 2)], SlotCosts(9, 3600), 14400, id="a start, and then no whole hour"
+        ),
+        pytest.param(
+            [(0, 3595, 1), (3600, 7190, 1)], SlotCosts(9, 3600), 7200, id="one start for two tasks"
+        ),
+        pytest.param([(0, 4000, 1), (100, 4100, 1)], SlotCosts(9, 3600), 14400, id="two each"),
+        pytest.param(
+            [(0, 100, 1), (3000, 3700, 1)], SlotCosts(9, 3600), 7200, id="goes on in another hour"
+        ),
+        pytest.param(
+            [(0, 100, 1)], SlotCosts(10, 1), 110, id="the start counts where steps are short"
+        ),
     ],
 )
 def test_what_it_costs_at_least(spans, terms, expected):
@@ -66,7 +78,7 @@ def runs_of(steps, begins):
 def test_no_fewer_steps_serve_a_curve(spans, step, start):
     """All lots of runs of one step less are tried, and one of as many serves it."""
     busy = curve(spans)
-    found = steps_needed(spans, Terms(start, step))
+    found = steps_needed(spans, SlotCosts(start, step))
     assert found >= max(busy)
     if not 1 <= found <= 3:
         return
@@ -109,7 +121,7 @@ def test_nobody_pays_less(spans, start, step, least):
         paid = max(least, start + length)
         return ceil(paid / step) * step if step else paid
 
-    found = least_for_curve(spans, Terms(start, step))
+    found = least_for_curve(spans, SlotCosts(start, step))
     assert sum((end - begin) * slots for begin, end, slots in spans) <= found
     assert found <= least_by_trying(spans, bill)
 
@@ -125,7 +137,7 @@ def test_by_the_second_somebody_pays_just_that(spans, start):
             + min(paid + start * max(0, there - before) for before, paid in cost.items())
             for there in range(wanted, max(busy) + 1)
         }
-    assert least_for_curve(spans, Terms(start)) == min(cost.values())
+    assert least_for_curve(spans, SlotCosts(start)) == min(cost.values())
 
 
 @given(tiny(12))

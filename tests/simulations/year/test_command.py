@@ -6,7 +6,7 @@ import pytest
 
 from simulations.year import command
 from simulations.year.figures import compare, quantile
-from simulations.year.scenario import Scenario
+from simulations.year.scenario import YearScenario
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_report_is_written_with_its_figures_and_pictures(tmp_path):
 
 
 def test_the_sites_can_be_read_and_are_of_the_case():
-    london, *departments = Scenario().sites
+    london, *departments = YearScenario().sites
     (pool,) = london.config().pools
     (window,) = pool.plan.windows
     assert (window.name, window.preempts) == ("risk run", True)

@@ -4,8 +4,8 @@ from federation.messages.messages import Assign, Notice, Recall
 from gateway.scheduler.model import events
 from policies.placement.asks import FASTEST
 from simulations.world.clock import Clock
-from simulations.year.slots import Slots
-from simulations.year.work import Work
+from simulations.year.slots import YearSlots
+from simulations.year.work import YearJob
 
 DIGEST = b"f" * 32
 
@@ -16,9 +16,9 @@ class Bench:
     def __init__(self, until_s: float = 1e6) -> None:
         self.clock = Clock()
         self.said: list[tuple[float, events.Event]] = []
-        self.work = Work(0, "nasa", "u1", 0.0, 100.0, 9, 100.0, FASTEST, 900.0, DIGEST)
+        self.work = YearJob(0, "nasa", "u1", 0.0, 100.0, 9, 100.0, FASTEST, 900.0, DIGEST)
         works = {self.work.payload: self.work}
-        self.slots = Slots(self.clock, 1, 4, works, self.hear, until_s)
+        self.slots = YearSlots(self.clock, 1, 4, works, self.hear, until_s)
 
     def hear(self, event: events.Event) -> None:
         self.said.append((self.clock.now_s, event))

@@ -6,16 +6,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from simulations.year.facts import BEGIN_S, DAY_S, Entry, Log
+from simulations.year.facts import BEGIN_S, DAY_S, Log, LogEntry
 from simulations.year.scenario import Manners
-from simulations.year.work import Work, replay
+from simulations.year.work import YearJob, replay
 
 MANNERS = Manners()
 # Two weeks from a Monday 00:00 on; something on the first Tuesday at ten, and on the second Friday.
 SMALL = Log(
     (
-        Entry(DAY_S + 36_000, 600.0, 4, "1"),
-        Entry(11 * DAY_S + 50_000, 9_000.0, 3, "2"),
+        LogEntry(DAY_S + 36_000, 600.0, 4, "1"),
+        LogEntry(11 * DAY_S + 50_000, 9_000.0, 3, "2"),
     ),
     0.0,
     2,
@@ -27,7 +27,7 @@ def all_of(log: Log, zone: str, days: int = 365, begin_day: int = 0, weeks_in: i
     return list(replay("nasa", log, zone, MANNERS, begin_s, days * DAY_S, 0, weeks_in))
 
 
-def clocks(work: Work, zone: str) -> datetime:
+def clocks(work: YearJob, zone: str) -> datetime:
     return datetime.fromtimestamp(BEGIN_S + work.at_s, UTC).astimezone(ZoneInfo(zone))
 
 

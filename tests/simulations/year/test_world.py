@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from simulations.year.command import run_both, run_one
-from simulations.year.scenario import Scenario
+from simulations.year.scenario import YearScenario
 from simulations.year.world import Year
 
 # Tens of seconds where nobody else works.
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.thorough]
 
 # Two working days of January: many programs are new to everybody, so work has to make room.
-TWO_DAYS = Scenario(days=2, begin_day=8)
+TWO_DAYS = YearScenario(days=2, begin_day=8)
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +61,14 @@ def test_what_sites_pay_each_other_is_what_they_earn(found):
 
 
 def test_without_preemption_production_comes_late():
-    planted = Scenario(days=1, begin_day=8, preempts=False)
+    planted = YearScenario(days=1, begin_day=8, preempts=False)
     production = run_one(planted, True)["production"]
     assert production["runs"] == production["late_starts"] == 1
     assert production["latest_s"] > 10
 
 
 def test_the_books_have_what_the_slots_did():
-    outcome = Year(Scenario(days=1, begin_day=8), is_federated=True).run()
+    outcome = Year(YearScenario(days=1, begin_day=8), is_federated=True).run()
     lost_s = sum(
         slots.used.lost_s for member in outcome.members.values() for slots in member.slots.values()
     )
@@ -79,7 +79,7 @@ def test_the_books_have_what_the_slots_did():
 
 
 def test_equal_seeds_give_equal_figures():
-    one, other = (run_one(Scenario(days=1, begin_day=50), True) for _ in range(2))
+    one, other = (run_one(YearScenario(days=1, begin_day=50), True) for _ in range(2))
     assert one == other
 
 
@@ -103,5 +103,7 @@ def test_equal_seeds_give_equal_reports_in_every_process(tmp_path):
 
 
 def test_another_seed_is_another_year():
-    one, other = (Year(Scenario(days=3, seed=seed), is_federated=False).works for seed in (1, 2))
+    one, other = (
+        Year(YearScenario(days=3, seed=seed), is_federated=False).works for seed in (1, 2)
+    )
     assert [work.at_s for work in one] != [work.at_s for work in other]

@@ -17,8 +17,8 @@ from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, p
 from gateway.ledger.db.database import snapshot
 from gateway.ledger.db.settlement.records import Payment
 from gateway.ledger.store.store import SqlStore
-from gateway.settlement.context import Office
-from gateway.settlement.reconciler import Bookkeeper
+from gateway.settlement.context import SettlementContext
+from gateway.settlement.reconciler import Reconciler
 
 # 2026-11-01 is a Sunday; the clock begins on the 3rd.
 DAY_S = 86_400.0
@@ -27,7 +27,7 @@ MORNING_S = NOVEMBER_S + 2 * DAY_S + 9 * 3600
 CONTRACT = "london-1-1"
 
 
-class Books:
+class SiteBooks:
     """One site with its books."""
 
     def __init__(self, name, other, side, folder, world):
@@ -36,7 +36,7 @@ class Books:
         self.store = SqlStore(self.url)
         self.told, self.waiting = [], []  # `waiting`: for the disk
         self.live, self.strangers, self.settled = set(), set(), {}
-        office = Office(
+        office = SettlementContext(
             BookRules(reconcile_s=1e6),
             self.store,
             self._read,
@@ -49,7 +49,7 @@ class Books:
             utc_s=lambda: world.utc_s,
             say=self.told.append,
         )
-        self.keeper = Bookkeeper(office)
+        self.keeper = Reconciler(office)
 
     async def _read(self, query, *arguments):
         await trio.lowlevel.checkpoint()
@@ -118,14 +118,14 @@ class Books:
             return audit(connection).is_clean
 
 
-class World:
+class BooksWorld:
     """London buys of Paris; what they say to each other goes through `mail`."""
 
     def __init__(self, folder):
         self.utc_s = MORNING_S
         self.mail = deque()
-        self.london = Books("london", "paris", "buy", folder, self)
-        self.paris = Books("paris", "london", "sell", folder, self)
+        self.london = SiteBooks("london", "paris", "buy", folder, self)
+        self.paris = SiteBooks("paris", "london", "sell", folder, self)
         for each in (self.london, self.paris):
             each.write(
                 ContractOpened(CONTRACT, each.side, each.other, "job", "fast", 2, 5, "USD", 30.0,

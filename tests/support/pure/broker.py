@@ -6,11 +6,11 @@ from typing import Any
 from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Effect, Order, Tell, Write
+from gateway.scheduler.model.effects import Effect, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.tariffs import Tariff
 
 PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
@@ -53,7 +53,7 @@ class Peers(PeerQueries):
         return self.charges
 
 
-class World:
+class BrokerWorld:
     """A broker with a client and a worker, and short ways to push it."""
 
     def __init__(
@@ -64,7 +64,7 @@ class World:
         peers: PeerQueries | None = None,
     ) -> None:
         self.now_s = 1000.0
-        self.broker = Broker({"local": PRICE}, limits=Limits(tasks_max=10_000), peers=peers)
+        self.broker = Broker({"local": PRICE}, limits=ClientLimits(tasks_max=10_000), peers=peers)
         self.do(events.ClientJoined(CLIENT, "ann"))
         if slots:
             self.join(WORKER, slots, tags)
@@ -95,11 +95,15 @@ class World:
 
 
 def orders(effects: list[Effect], kind: type = messages.Assign) -> list:
-    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
+    return [
+        e.message for e in effects if isinstance(e, SendToWorker) and isinstance(e.message, kind)
+    ]
 
 
 def told(effects: list[Effect], kind: type) -> list:
-    return [e.message for e in effects if isinstance(e, Tell) and isinstance(e.message, kind)]
+    return [
+        e.message for e in effects if isinstance(e, SendToClient) and isinstance(e.message, kind)
+    ]
 
 
 def written(effects: list[Effect], kind: type) -> list:

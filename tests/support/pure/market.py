@@ -3,14 +3,14 @@
 from typing import Any
 
 from federation.messages.adverts import PoolAdvert, SiteAdvert
-from policies.placement.asks import Ask, House, Objective
-from policies.placement.feasibility import Terms
-from policies.placement.market import Link, Market
+from policies.placement.asks import Demand, Objective, Preferences
+from policies.placement.feasibility import PlacementTerms
+from policies.placement.market import Market, NetworkLink
 from policies.placement.placement import Need
 from policies.placement.ranking import Chance, lots
 
 NOW_S = 1_000.0
-INSTANT = Link(0.0, float("inf"))
+INSTANT = NetworkLink(0.0, float("inf"))
 CENT = 10**7  # nano-units
 
 
@@ -42,24 +42,24 @@ def make_market(sites=None, *, own="home", link=INSTANT, **pools: PoolAdvert) ->
     return market
 
 
-def make_terms(**changes: Any) -> Terms:
+def make_terms(**changes: Any) -> PlacementTerms:
     """No tags, no limits, every site called a … z, or s0 … s99, trusted."""
     tags = Tags(changes.pop("tags", {}))
     need = Need(tags, changes.pop("python", "3.11"), changes.pop("currency", None))
     names = frozenset("abcdefghijklmnopqrstuvwxyz") | {f"s{n}" for n in range(100)}
-    return Terms(need, **{"project": "risk", "trusted": names} | changes)
+    return PlacementTerms(need, **{"project": "risk", "trusted": names} | changes)
 
 
-def make_ask(objective=None, tasks=100, task_s=10.0, **changes: Any) -> Ask:
+def make_ask(objective=None, tasks=100, task_s=10.0, **changes: Any) -> Demand:
     """A hundred tasks of ten seconds, as cheap as can be; a budget implies its currency."""
     terms = changes.pop("terms", None)
     if terms is None:
         terms = make_terms(currency="USD" if changes.get("budget_nanos") is not None else None)
-    return Ask(terms, objective or Objective(money=1.0), tasks, task_s, **changes)
+    return Demand(terms, objective or Objective(money=1.0), tasks, task_s, **changes)
 
 
-def make_house(**changes: Any) -> House:
-    return House(**changes)
+def make_house(**changes: Any) -> Preferences:
+    return Preferences(**changes)
 
 
 def seeded(seed=1) -> Chance:

@@ -3,29 +3,37 @@
 from random import Random
 
 from federation.membership.events import Admitted, Heard, Send, Started, Tick, WakeAt
-from federation.membership.gossip import Bulletin, Claim, Gossip, News, Notice, State, Topic
+from federation.membership.gossip import (
+    Bulletin,
+    BulletinNotice,
+    Gossip,
+    MemberClaim,
+    MemberState,
+    News,
+    Topic,
+)
 from federation.membership.membership import BOOT_MAX, Membership
-from federation.membership.probing import Knobs
+from federation.membership.probing import GossipSettings
 
 ME = "site-me"
 OTHERS = ("site-a", "site-b", "site-c", "site-d", "site-e")
 INCARNATION = 100
 
 
-def claim(site, state=State.ALIVE, incarnation=INCARNATION, by=""):
-    return Claim(site, state, incarnation, by)
+def claim(site, state=MemberState.ALIVE, incarnation=INCARNATION, by=""):
+    return MemberClaim(site, state, incarnation, by)
 
 
 def suspect(site, incarnation=INCARNATION, by="site-b"):
-    return claim(site, State.SUSPECT, incarnation, by)
+    return claim(site, MemberState.SUSPECT, incarnation, by)
 
 
 def dead(site, incarnation=INCARNATION, by="site-b"):
-    return claim(site, State.DEAD, incarnation, by)
+    return claim(site, MemberState.DEAD, incarnation, by)
 
 
 def bulletin(site, version=1, name="gpu", boot=1, body=b"signed"):
-    return Bulletin(Notice(Topic(site, name), boot, version), body)
+    return Bulletin(BulletinNotice(Topic(site, name), boot, version), body)
 
 
 class Looked:
@@ -33,7 +41,7 @@ class Looked:
 
     def __init__(self, others=OTHERS, knobs=None, seed=1, known=None, boot_max=BOOT_MAX):
         self.now = 0.0
-        knobs = knobs or Knobs()
+        knobs = knobs or GossipSettings()
         self.core = Membership(ME, INCARNATION, knobs, Random(seed), lambda: boot_max)
         self.effects = []
         self.wake_s = None

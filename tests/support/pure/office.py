@@ -6,12 +6,12 @@ from support.pure.town import UTC_S, dear_and_cheap
 
 from federation.sessions.session import Session
 from gateway.config.federation import FederationConfig
-from gateway.peering.message_router import Dealings
-from gateway.runtime.environment import Surroundings
+from gateway.peering.message_router import MessageRouter
+from gateway.runtime.environment import RuntimeEnvironment
 from gateway.scheduler.model.events import FunctionArrived
-from gateway.sessions.listener import CameIn, Guest, Left
-from gateway.sessions.token_bucket import Pace
-from simulations.world.peers import Roll
+from gateway.sessions.listener import PeerCameIn, PeerLeft, PeerSession
+from gateway.sessions.token_bucket import TokenBucket
+from simulations.world.peers import SimRoll
 
 
 class Office:
@@ -25,7 +25,7 @@ class Office:
         self.said: list[tuple[str, object]] = []
         self.acted: list[object] = []
         peers = SimpleNamespace(
-            registry=Roll("london", ["paris"], 1),
+            registry=SimRoll("london", ["paris"], 1),
             links=SimpleNamespace(up=[], post=self._post),
             directory=SimpleNamespace(may_dial=lambda site: True),
             keep=lambda sites: setattr(self, "kept", list(sites)),
@@ -40,19 +40,21 @@ class Office:
             act=self.acted.append,
             put_function=lambda message, sender: FunctionArrived(message.digest),
         )
-        clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
-        self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
+        clock = RuntimeEnvironment(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
+        self.dealings = MessageRouter(peers, reception, clock, print)  # type: ignore[arg-type]
 
     def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
         self.said.append((site, message))
 
-    def meet(self, site: str) -> Guest:
+    def meet(self, site: str) -> PeerSession:
         """A site dials us, and reads nothing."""
         session = Session(window=1, peer_window=1, numbers_acks=True, message_bytes_max=1 << 20)
-        guest = Guest(1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, Pace(0, 0.0))
-        self.dealings.hear_peers([CameIn(guest)])
+        guest = PeerSession(
+            1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, TokenBucket(0, 0.0)
+        )
+        self.dealings.hear_peers([PeerCameIn(guest)])
         return guest
 
-    def _expel(self, guest: Guest, reason: str) -> None:
+    def _expel(self, guest: PeerSession, reason: str) -> None:
         self.expelled.append(f"{guest.name}: {reason}")
-        self.dealings.hear_peers([Left(guest, reason)])
+        self.dealings.hear_peers([PeerLeft(guest, reason)])

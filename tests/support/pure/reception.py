@@ -1,22 +1,22 @@
-"""A site's Reception without its loops: what it says and asks for goes nowhere."""
+"""A site's GatewayServer without its loops: what it says and asks for goes nowhere."""
 
 from types import SimpleNamespace
 from typing import Any
 
 from gateway.config.site import SiteConfig, check
-from gateway.runtime.environment import Surroundings
-from gateway.runtime.server import Reception, Seat
+from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.server import GatewayServer, Seat
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
 
-def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> Reception:
+def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> GatewayServer:
     """A reception on a disk, at a moment; `seat`: what of its Seat is not as usual."""
-    return Reception(
+    return GatewayServer(
         check(config, 0.0),
         SimpleNamespace(),
         MemoryStore(disk),
-        surroundings=Surroundings(mono_s=lambda: 100.0, utc_s=lambda: utc_s),
+        surroundings=RuntimeEnvironment(mono_s=lambda: 100.0, utc_s=lambda: utc_s),
         seat=Seat(boot=2, **seat),
         on_stored=lambda call: call(),
         ask=lambda *_: None,

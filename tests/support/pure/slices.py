@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from federation.messages.slices import AskSlice
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.slices.borrowing import Borrowing, held_of
 from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
-from gateway.scheduler.model.budget_accounts import Purses, Spent
-from gateway.scheduler.model.effects import Harden, Say, Write
-from policies.calendar.periods import Span
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
+from gateway.scheduler.model.effects import Harden, SendToSite, Write
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import Budget
 from policies.parties import read_party
 
@@ -23,17 +23,29 @@ TERMS = {"party": read_party("project:risk"), "unit": "USD", "zone": LONDON}
 
 
 def own_budget(**changes):
-    fields = {"name": "risk", "amount_nanos": AMOUNT, "span": Span.DAY, "slice_s": 60.0, **TERMS}
+    fields = {
+        "name": "risk",
+        "amount_nanos": AMOUNT,
+        "span": PeriodLength.DAY,
+        "slice_s": 60.0,
+        **TERMS,
+    }
     return Budget(**(fields | {"sites": frozenset(SITES[1:])} | changes))
 
 
 def slice_of(**changes):
-    fields = {"name": "risk", "amount_nanos": SLICE, "span": Span.DAY, "owner": "london", **TERMS}
+    fields = {
+        "name": "risk",
+        "amount_nanos": SLICE,
+        "span": PeriodLength.DAY,
+        "owner": "london",
+        **TERMS,
+    }
     return Budget(**(fields | changes))
 
 
 @dataclass(frozen=True)
-class Spending:
+class SliceUsage:
     """A usage record, as far as it matters here."""
 
     at_s: float
@@ -41,14 +53,14 @@ class Spending:
 
 
 @dataclass
-class Work:
+class SliceWork:
     """What runs, and what is held for it. A contract goes on when its gateway dies."""
 
     left: int
     is_contract: bool
 
 
-class Gateway:
+class SliceGateway:
     """The purses of one site, what is on its disk, and what it does with its part."""
 
     def __init__(self, town, name, budget, skew_s=0.0):
@@ -65,15 +77,15 @@ class Gateway:
 
     def start(self):
         self.boot += 1
-        self.outcome = Outcome()
-        self.purses = Purses([self.budget], utc_s=self.utc_s)
+        self.outcome = Consequences()
+        self.purses = BudgetAccounts([self.budget], utc_s=self.utc_s)
         (self.purse,) = self.purses.own.values()
         self.lending = Lending(self.purses, self.outcome)
         self.borrowing = Borrowing(self.purses, self.boot, self.outcome)
         lent = {(e.site, e.account): e for e in self.log if isinstance(e, SliceLent)}
         held = {e.account: e for e in self.log if isinstance(e, SliceHeld)}
         accounts = {e: self.spent(e.account / 1000) for e in held.values() if not e.is_closed}
-        known = Spent(0, 0) if self.budget.owner else self.spent(0.0)
+        known = BudgetSpent(0, 0) if self.budget.owner else self.spent(0.0)
         for each, spent in accounts.items():
             known = spent if each == held_of(self.purse, each.account) else known
         self.purses.take_up({self.budget.name: known}, {}, self.utc_s)
@@ -86,10 +98,10 @@ class Gateway:
     def spent(self, since_s):
         """What the books have, as gateway.runtime.budget_books reads it."""
         period = self.budget.period_at(self.utc_s)
-        found = [e for e in self.log if isinstance(e, Spending) and e.at_s >= since_s]
+        found = [e for e in self.log if isinstance(e, SliceUsage) and e.at_s >= since_s]
         start_s = period.start_s if period is not None else 0.0
         now = sum(e.nanos for e in found if e.at_s >= start_s)
-        return Spent(sum(e.nanos for e in found), now)
+        return BudgetSpent(sum(e.nanos for e in found), now)
 
     def perform(self):
         """As the outbox does: what is said waits for what was written before."""
@@ -102,7 +114,7 @@ class Gateway:
                         self.hard = self.committed = len(self.log)
                 case Harden():
                     self.hard = self.committed = len(self.log)
-                case Say(site, _, message):
+                case SendToSite(site, _, message):
                     self.committed = len(self.log)
                     self.town.mail.append((self.name, site, message))
 
@@ -118,7 +130,7 @@ class Gateway:
         self.purse.turn(self.utc_s)
         for _ in range(self.purse.fits(each, tasks)):
             self.purse.held_nanos += each
-            self.work.append(Work(each, is_contract))
+            self.work.append(SliceWork(each, is_contract))
             if is_contract:  # it is on the disk before it is committed to
                 self.hard = self.committed = len(self.log)
 
@@ -133,7 +145,7 @@ class Gateway:
         if is_last:
             del self.work[at]
         self.purse.spend(nanos, self.utc_s)
-        self.log.append(Spending(self.utc_s, nanos))
+        self.log.append(SliceUsage(self.utc_s, nanos))
 
     def tick(self):
         self.lending.tick(self.utc_s)
@@ -147,7 +159,7 @@ class Gateway:
         self.perform()
 
 
-class Town:
+class SliceTown:
     """Gateways, and what is on its way between them."""
 
     def __init__(self, skews=(0.0,) * 4, owned=None, held=None):
@@ -156,7 +168,7 @@ class Town:
         self.gateways = {}
         for name, skew_s in zip(SITES, skews, strict=True):
             budget = (owned or own_budget()) if name == "london" else (held or slice_of())
-            self.gateways[name] = Gateway(self, name, budget, skew_s)
+            self.gateways[name] = SliceGateway(self, name, budget, skew_s)
 
     @property
     def owner(self):
@@ -189,7 +201,7 @@ class Town:
         found = {}
         for each in self.gateways.values():
             for spent in each.log:
-                if isinstance(spent, Spending):
+                if isinstance(spent, SliceUsage):
                     period = each.budget.period_at(spent.at_s)
                     key = period.key if period is not None else "ever"
                     found[key] = found.get(key, 0) + spent.nanos

@@ -26,25 +26,25 @@ from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses, Spent
-from gateway.scheduler.model.delegation import Allowance, Errand, NotGranted
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
+from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
     Expel,
     Harden,
-    Order,
-    Say,
+    PeerSide,
     SendFunction,
-    Side,
-    Tell,
+    SendToClient,
+    SendToSite,
+    SendToWorker,
     Write,
 )
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.spending import used_of
 from policies.costs.budgets import Budget
-from policies.parties import Whose
-from policies.placement.asks import House
+from policies.parties import Owner
+from policies.placement.asks import Preferences
 from policies.tariffs import Tariff
 
 RULES = DealRules(lease_s=8.0, grace_s=2.0, plan_s=0.25)
@@ -88,10 +88,10 @@ class PlainNotary:
         self._site = site
         self._shown: set[bytes] = set()
 
-    def issue(self, errand: Errand) -> bytes:
+    def issue(self, errand: Delegation) -> bytes:
         return pack([self._block(errand, b"")])
 
-    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: float) -> bytes:
         wide = given.errand
         if utc_s >= wide.expires_s:
             raise NotGranted("expired", "it has expired")
@@ -109,7 +109,7 @@ class PlainNotary:
         blocks = unpack(given.raw, 1 << 20)
         return pack([*blocks, self._block(errand, pack(blocks))])
 
-    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+    def check(self, buyer: str, raw: bytes, utc_s: float) -> DelegationGrant:
         try:
             blocks = unpack(raw, 1 << 20)
             errands = [_read_errand(block[1]) for block in blocks]
@@ -133,9 +133,9 @@ class PlainNotary:
         if raw in self._shown:
             raise NotGranted("replayed", "it was shown before")
         self._shown.add(raw)
-        return Allowance(errand, tuple(path), raw)
+        return DelegationGrant(errand, tuple(path), raw)
 
-    def _block(self, errand: Errand, before: bytes) -> list[Any]:
+    def _block(self, errand: Delegation, before: bytes) -> list[Any]:
         body = {
             key: sorted(value) if isinstance(value, frozenset) else value
             for key, value in asdict(errand).items()
@@ -143,18 +143,18 @@ class PlainNotary:
         return [self._site, body, _mark(self._site, body, before)]
 
 
-def _read_errand(body: dict[str, Any]) -> Errand:
+def _read_errand(body: dict[str, Any]) -> Delegation:
     sets = {
         key: None if body[key] is None else frozenset(body[key]) for key in ("regions", "sites")
     }
-    return Errand(**(body | sets))
+    return Delegation(**(body | sets))
 
 
 def _mark(signer: str, body: Any, before: bytes) -> bytes:
     return sha256(pack([signer, body, before])).digest()
 
 
-def _check_narrowing(wide: Errand, narrow: Errand, path: tuple[str, ...]) -> None:
+def _check_narrowing(wide: Delegation, narrow: Delegation, path: tuple[str, ...]) -> None:
     most = (
         each.max_cost_nanos if each.max_cost_nanos is not None else inf for each in (wide, narrow)
     )
@@ -202,9 +202,9 @@ class TownSite:
     def start(self, boot: int) -> None:
         tariff = Tariff(self.price_nanos, "USD", "test")
         self.boot = boot
-        purses = Purses(self.budgets, self.credit, UTC_S + self.town.now_s)
+        purses = BudgetAccounts(self.budgets, self.credit, UTC_S + self.town.now_s)
         self.kernel = Kernel(
-            lambda peers: Broker({"local": tariff}, {}, Limits(), boot, purses, peers),
+            lambda peers: Broker({"local": tariff}, {}, ClientLimits(), boot, purses, peers),
             lambda broker: Exchange(
                 self.name,
                 boot,
@@ -229,12 +229,12 @@ class TownSite:
         known = {each.budget: spent for each, spent in accounts.items()}
         for name, purse in purses.own.items():
             is_ours = not purse.budget.owner
-            known.setdefault(name, self.spent(name, 0.0) if is_ours else Spent(0, 0))
+            known.setdefault(name, self.spent(name, 0.0) if is_ours else BudgetSpent(0, 0))
         self.broker.handle(events.SpendingKnown(known, {}), utc_s)
         self.exchange.lending.recover({(e.site, e.account): e for e in lent}.values(), utc_s)
         self.exchange.borrowing.recover(accounts, utc_s)
 
-    def spent(self, name: str, since_s: float) -> Spent:
+    def spent(self, name: str, since_s: float) -> BudgetSpent:
         """What the books have of a budget."""
         budget = self.broker.purses.own[name].budget
         period = budget.period_at(UTC_S + self.town.now_s)
@@ -242,12 +242,12 @@ class TownSite:
         for each in self.books:
             if not isinstance(each, records.UsageRecord) or each.ended_at_s < since_s:
                 continue
-            whose = Whose(each.user, each.group, each.project, each.origin)
+            whose = Owner(each.user, each.group, each.project, each.origin)
             if budget.covers(whose):
                 nanos = used_of(self.broker.purses.own[name], each)
                 total += nanos
                 now += nanos if period is None or each.ended_at_s >= period.start_s else 0
-        return Spent(total, now)
+        return BudgetSpent(total, now)
 
     def do(self, *happened: events.Event) -> None:
         effects = self.kernel.act(happened, self.town.now_s, UTC_S + self.town.now_s)
@@ -304,29 +304,29 @@ class TownSite:
                     self.broker.purses.note(effect.record)
                 case Harden():
                     self.hardened = len(self.books)
-                case Say():
+                case SendToSite():
                     self._say(effect)
                 case AnswerBill():
                     self._answer(effect)
                 case SendFunction():
                     self.town.functions.append((self.name, effect.site, effect.digest))
-                case Tell():
+                case SendToClient():
                     self.told.append(effect.message)
                     if isinstance(effect.message, Results):
                         self.results[effect.client].append(effect.message)
-                case Order():
+                case SendToWorker():
                     self._order(effect)
                 case Expel():
                     raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: SendToWorker) -> None:
         match order.message:
             case Assign():
                 self.at_work[order.worker].append(order.message)
             case Recall():
                 self._recall(order.worker, order.message)
 
-    def _say(self, say: Say) -> None:
+    def _say(self, say: SendToSite) -> None:
         if isinstance(say.message, deals.Bill):
             self._check_hardened(say.message)
         self.town.carry(self.name, say)
@@ -362,7 +362,7 @@ class TownSite:
                         settled_at_s=answer.utc_s,
                     )
                 )
-        settle = Say(answer.site, Side.SELLER, deals.Settle(bill.contract, verdicts))
+        settle = SendToSite(answer.site, PeerSide.SELLER, deals.Settle(bill.contract, verdicts))
         self.town.carry(self.name, settle)
 
     def recover(self, boot: int, *happened: events.Event) -> None:
@@ -462,16 +462,16 @@ class Town:
     ) -> None:
         self.now_s = 0.0
         self.rules = rules
-        self.house = House(prefer_own_s=prefer_own_s)
+        self.house = Preferences(prefer_own_s=prefer_own_s)
         self.sites: dict[str, TownSite] = {}
-        self.mail: deque[tuple[str, str, Side, bytes, Any]] = deque()
+        self.mail: deque[tuple[str, str, PeerSide, bytes, Any]] = deque()
         self.functions: list[tuple[str, str, bytes]] = []
         self.later: list[tuple[TownSite, events.Event]] = []
         self.cut: set[frozenset[str]] = set()
         self.said: list[tuple[str, str, Any]] = []
         self.in_frames = in_frames
         self.delays_s: dict[type, float] = {}  # how long messages of a kind are on their way
-        self._delayed: list[tuple[float, tuple[str, str, Side, bytes, Any]]] = []
+        self._delayed: list[tuple[float, tuple[str, str, PeerSide, bytes, Any]]] = []
 
     def build(
         self,
@@ -488,7 +488,7 @@ class Town:
             site.join(slots, **tags)
         return site
 
-    def carry(self, sender: str, say: Say) -> None:
+    def carry(self, sender: str, say: SendToSite) -> None:
         if frozenset((sender, say.site)) in self.cut:
             return
         self.said.append((sender, say.site, say.message))
@@ -521,7 +521,7 @@ class Town:
             if site is None or frozenset((sender, receiver)) in self.cut:
                 continue
             # To whom it is our seller, we are the buyer.
-            theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+            theirs = PeerSide.BUYER if side is PeerSide.SELLER else PeerSide.SELLER
             site.kernel.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
             if not self._is_next(sender, receiver) or until():
                 site.do()

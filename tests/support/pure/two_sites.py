@@ -1,8 +1,9 @@
 """Two sites with real books and a post that a test carries by hand: what is between them is ours.
 
-Everything that decides or books is the gateway's own: Purchases and Sales, Outbox, Bookkeeper with
-Disputes, and a store of its own each. In place of brokers and sessions there is what they come to:
-tasks that are out, and messages that wait in `World.mail` until they are carried, lost or doubled.
+Everything that decides or books is the gateway's own: Purchases and Sales, EffectOutbox, Reconciler
+with Disputes, and a store of its own each. In place of brokers and sessions there is what they come
+to: tasks that are out, and messages that wait in `TwoSitesWorld.mail` until they are carried, lost
+or doubled.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from support.exports import traded
 from support.pure.books import envelope
 
 from federation.messages import deals
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from federation.messages.deals import Sealed
 from federation.messages.messages import MESSAGES
 from federation.messages.reconciliation import DAY_MS, Sums
@@ -32,7 +33,7 @@ from gateway.api import books_desk
 from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.purchases import Purchases
-from gateway.contracts.model.dealing import Outcome
+from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.model.purchase import from_books
 from gateway.contracts.model.sale import former_sale
 from gateway.contracts.selling.sales import Sales
@@ -41,13 +42,13 @@ from gateway.ledger.db.contracts.records import ContractOpened
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store import owed
 from gateway.ledger.store.store import SqlStore
-from gateway.runtime.outbox import Outbox
+from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.effects import Harden, Say, Write
-from gateway.scheduler.quotas.reserved import Reserved
-from gateway.settlement.context import NoSuchEntry, Office
-from gateway.settlement.reconciler import Bookkeeper
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.effects import Harden, SendToSite, Write
+from gateway.scheduler.quotas.reserved import ReservedAmounts
+from gateway.settlement.context import NoSuchEntry, SettlementContext
+from gateway.settlement.reconciler import Reconciler
 
 DAY_S = 86_400.0
 BEGIN_S = 1_793_491_200.0 + 9 * 3600  # 2026-11-01, 9 o'clock
@@ -67,7 +68,7 @@ class Crash(BaseException):
     """The process ends here; no code of it may go on."""
 
 
-class Disk:
+class SiteDisk:
     """Where a site's books are: an SQLite file, which a power cut sets back, or a server."""
 
     def __init__(self, url: str) -> None:
@@ -86,12 +87,12 @@ class Disk:
             path.write_bytes(content)
 
 
-class Site:
+class BookedSite:
     """One of the two: `side` says what it does with the other one, "buy" or "sell"."""
 
     def __init__(self, name, other, side, url, world):
         self.name, self.other, self.side, self.world = name, other, side, world
-        self.disk = Disk(url)
+        self.disk = SiteDisk(url)
         self.fuse = None  # how many writes until it crashes, and whether the last is committed
         self.start()
 
@@ -102,17 +103,19 @@ class Site:
         self.disk.keep()
         self.told, self.stored = [], SimpleQueue()
         self.settled = {}
-        self.outcome = Outcome()
-        self.broker = SimpleNamespace(workers={}, jobs={}, clients={}, reserved=Reserved(Purses()))
-        self.outbox = Outbox(None, self, None, self.stored.put, lambda jobs: None)
+        self.outcome = Consequences()
+        self.broker = SimpleNamespace(
+            workers={}, jobs={}, clients={}, reserved=ReservedAmounts(BudgetAccounts())
+        )
+        self.outbox = EffectOutbox(None, self, None, self.stored.put, lambda jobs: None)
         self.outbox.carrier = self
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
         handles = itertools.count(1)
         arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles
         self.purchases = Purchases(self.name, 1, self.broker, *arguments)
         self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome, handles)
-        self.keeper = Bookkeeper(
-            Office(
+        self.keeper = Reconciler(
+            SettlementContext(
                 RULES,
                 self.store,
                 self._read,
@@ -226,9 +229,11 @@ class Site:
         effects, self.outcome.effects = self.outcome.effects, []
         self.outcome.events.clear()
         self.purchases.deliveries.acted()
-        self.outbox.perform([each for each in effects if isinstance(each, (Write, Harden, Say))])
+        self.outbox.perform(
+            [each for each in effects if isinstance(each, (Write, Harden, SendToSite))]
+        )
         for each in effects:
-            if not isinstance(each, (Write, Harden, Say)):
+            if not isinstance(each, (Write, Harden, SendToSite)):
                 self.outbox.perform([each])
 
     def _happened(self, event):
@@ -304,7 +309,7 @@ def usage(job, pool, epoch, first, tasks, cost_nanos, wall_ns, at_s):
     )
 
 
-class World:
+class TwoSitesWorld:
     """London buys of Paris. What either says waits in `mail`, by who said it."""
 
     def __init__(self, urls):
@@ -314,8 +319,8 @@ class World:
         self.epochs = 0
         self.delivered = {}  # (contract, epoch, first) → tasks, cost: all that Paris ever did
         self.paris = self.london = None
-        self.paris = Site("paris", "london", "sell", urls[0], self)
-        self.london = Site("london", "paris", "buy", urls[1], self)
+        self.paris = BookedSite("paris", "london", "sell", urls[0], self)
+        self.london = BookedSite("london", "paris", "buy", urls[1], self)
 
     @property
     def sites(self):
@@ -379,7 +384,7 @@ class World:
                 )
             else:
                 sale = former_sale(row, [])
-                sale.phase, sale.job = Phase.OPEN, job
+                sale.phase, sale.job = ContractPhase.OPEN, job
                 site.sales.sales["london", contract] = sale
 
     @property
@@ -389,7 +394,7 @@ class World:
         return sorted(
             contract
             for (_, contract), sale in self.paris.sales.sales.items()
-            if sale.phase is Phase.OPEN
+            if sale.phase is ContractPhase.OPEN
             and contract in ours
             and ours[contract].handle in self.london.broker.workers
         )
@@ -440,7 +445,7 @@ class World:
     def close_contract(self, contract):
         """London wants nothing more under it."""
         with self.london.alive():
-            self.london.purchases.purchases[contract].phase = Phase.CLOSING
+            self.london.purchases.purchases[contract].phase = ContractPhase.CLOSING
             self.london.purchases._say(
                 self.london.purchases.purchases[contract], deals.CloseContract(contract)
             )
@@ -470,7 +475,7 @@ class World:
         self.carry_all()
         for _ in range(2):
             for sale in list(self.paris.sales.sales.values()):
-                if sale.phase is Phase.OPEN:
+                if sale.phase is ContractPhase.OPEN:
                     self.paris.sales._lapse(sale)
             self.meet()
             self.carry_all()

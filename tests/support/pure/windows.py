@@ -7,11 +7,11 @@ from support.pure.broker import after_its_time
 from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Order
+from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import NOTHING, Claim, Claims
-from policies.access.windows import EVERYBODY, Plan, rules_at
+from policies.access.windows import EVERYBODY, WindowPlan, rules_at
 from policies.parties import OTHERS, read_party
 from policies.tariffs import Tariff
 
@@ -31,19 +31,19 @@ def spec(name="pricing", site="", **changes):
     return replace(made, **(sold | changes))
 
 
-class World:
+class WindowsWorld:
     """A broker, its pool "fast" (and "slow", without workers), and a client for each job."""
 
     def __init__(self, *windows, base=EVERYBODY, slots=(4,), at_s=NOON):
         self.now_s = at_s
-        self.broker = Broker({"fast": PRICE, "slow": PRICE}, limits=Limits(tasks_max=10_000))
+        self.broker = Broker({"fast": PRICE, "slow": PRICE}, limits=ClientLimits(tasks_max=10_000))
         self.turn(*windows, base=base)
         for number, each in enumerate(slots, 1):
             self.do(events.WorkerJoined(number, f"w{number}", "fast", each, {}, "3.11"))
         self.clients = 100
 
     def turn(self, *windows, base=EVERYBODY):
-        self.plan = Plan(windows, base)
+        self.plan = WindowPlan(windows, base)
         return self.do(events.RulesTurned({"fast": rules_at(self.plan, self.now_s)}))
 
     def pass_to(self, at_s):
@@ -88,7 +88,9 @@ class World:
 
 
 def orders(effects, kind=messages.Assign):
-    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
+    return [
+        e.message for e in effects if isinstance(e, SendToWorker) and isinstance(e.message, kind)
+    ]
 
 
 def assigned(effects):

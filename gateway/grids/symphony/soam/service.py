@@ -19,7 +19,7 @@ class InvokerGone(Exception):
     """The invoker has ended, or can't run anything here; the text says why."""
 
 
-class Invoker:
+class InvokerProcess:
     """The process that runs calls, as the service sees it."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class GridfedService(soamapi.ServiceContainer):
 
     def __init__(self) -> None:
         soamapi.ServiceContainer.__init__(self)
-        self._invoker = None  # type: Optional[Invoker]
+        self._invoker = None  # type: Optional[InvokerProcess]
         self._common = b""
 
     def on_create_service(self, context: "soamapi.ServiceContext") -> None:
@@ -111,10 +111,10 @@ class GridfedService(soamapi.ServiceContainer):
         """End the service."""
         self._drop()
 
-    def _reach(self) -> "Invoker":
+    def _reach(self) -> "InvokerProcess":
         """Return an invoker that knows the function: the present one, or a new one."""
         if self._invoker is None:
-            self._invoker = Invoker()
+            self._invoker = InvokerProcess()
             self._invoker.ask(b"F", self._common)
         return self._invoker
 

@@ -109,7 +109,7 @@ class Callback(soamapi.SessionCallback):
         self._pipe.write({"on": "gone", "session": self.session, "text": _explain(error)})
 
 
-class Side:
+class SoamSide:
     """The requests of a gateway."""
 
     def __init__(self, pipe: Pipe) -> None:
@@ -237,7 +237,7 @@ def main() -> None:
     """Serve, and exit without the library's own end, which aborts."""
     code = 1
     try:
-        side = Side(Pipe())
+        side = SoamSide(Pipe())
         try:
             side.serve()
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from federation.clocks import UtcS
-from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.records import PendingDeliveries
 
 DeliveryKey = tuple[str, int, int]  # contract, epoch, first task
 
@@ -56,10 +56,10 @@ def overhead(
 
 
 def apart(
-    whole: Pending,
+    whole: PendingDeliveries,
     deliveries: Mapping[DeliveryKey, Part],
     found: Mapping[DeliveryKey, tuple[int, int]],
-) -> Iterator[Pending]:
+) -> Iterator[PendingDeliveries]:
     """Some deliveries of one contract, summed up in `whole`: the user's, and overhead.
 
     A delivery of which a part is the user's counts as one of the user's.

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func,
 from federation.clocks import UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
-from gateway.ledger.db.contracts.records import Pending
+from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.jobs.tables import jobs
@@ -29,7 +29,7 @@ def deliveries_query(start_s: UtcS, end_s: UtcS) -> Select[Any]:
     )
 
 
-def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
+def by_contract(connection: Connection, query: Select[Any]) -> list[PendingDeliveries]:
     """Return the sums by contract of a `deliveries_query`, perhaps with more conditions.
 
     Overhead of this site is told apart from the cost of its user.
@@ -53,10 +53,10 @@ def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
     group = select(func.min(usage.c.group)).where(of_job, ~IS_OVERHEAD).scalar_subquery()
     is_overhead = exists().where(of_job, usage.c.site == sums.c.site, IS_OVERHEAD)
     asked = select(*sums.c, func.coalesce(group, ""), and_(sums.c.side == "buy", is_overhead))
-    found: list[Pending] = []
+    found: list[PendingDeliveries] = []
     known: dict[tuple[str, str], dict[DeliveryKey, tuple[int, int]]] = {}
     for contract, *row, user_group, has_overhead in connection.execute(asked).all():
-        whole = Pending(*(*row[:-4], *joined(row[-4:]), user_group))
+        whole = PendingDeliveries(*(*row[:-4], *joined(row[-4:]), user_group))
         if not has_overhead:
             found.append(whole)
             continue

@@ -177,7 +177,7 @@ def settled(
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingDeliveries:
     """The deliveries under one contract without a verdict; `site` is the other site.
 
     `ContractStore.reversed` returns the same for reversed deliveries. `oldest_s` is the time of the

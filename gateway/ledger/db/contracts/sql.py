@@ -11,7 +11,7 @@ from gateway.ledger.db.contracts.records import (
     PostingSettled,
 )
 from gateway.ledger.db.contracts.tables import IS_PENDING, contracts, postings
-from gateway.ledger.db.sql import BODY_ROWS, USAGE_ROWS, Changes, Rows, Writers, field
+from gateway.ledger.db.sql import BODY_ROWS, USAGE_ROWS, Changes, RowInserts, Writers, field
 
 _POSTING: Final = ("side", "contract", "epoch", "first")
 
@@ -19,8 +19,8 @@ _POSTING: Final = ("side", "contract", "epoch", "first")
 def writers(dialect: Dialect) -> Writers:
     """Return the SQL of each record."""
     return {
-        ContractOpened: Rows(dialect, contracts, BODY_ROWS, ContractOpened),
-        Posted: Rows(dialect, postings, USAGE_ROWS, Posted),
+        ContractOpened: RowInserts(dialect, contracts, BODY_ROWS, ContractOpened),
+        Posted: RowInserts(dialect, postings, USAGE_ROWS, Posted),
         PostingSettled: Changes(
             dialect,
             [

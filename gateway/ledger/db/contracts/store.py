@@ -7,7 +7,12 @@ from sqlalchemy import func, select
 
 from federation.clocks import UtcS
 from gateway.ledger.db.contracts.queries import by_contract, deliveries_query
-from gateway.ledger.db.contracts.records import ContractRow, DealTotal, Pending, PostingRow
+from gateway.ledger.db.contracts.records import (
+    ContractRow,
+    DealTotal,
+    PendingDeliveries,
+    PostingRow,
+)
 from gateway.ledger.db.contracts.tables import IS_PENDING, OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import OpenReader
 from gateway.ledger.db.exact import exact_sums, joined
@@ -41,13 +46,13 @@ class ContractStore(Protocol):
     def totals(self) -> list[DealTotal]:
         """Sum up the deliveries to and by other sites."""
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """Sum up by contract the deliveries in [start_s, end_s) that have no verdict yet."""
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """Sum up by contract the deliveries in [start_s, end_s) that have been reversed since."""
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
 
 
@@ -118,12 +123,12 @@ class SqlContracts:
             rows = connection.execute(query).all()
             return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         with self._reading() as connection:
             return by_contract(connection, deliveries_query(start_s, end_s).where(IS_PENDING))
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         query = (
             deliveries_query(start_s, end_s)
@@ -133,7 +138,7 @@ class SqlContracts:
         with self._reading() as connection:
             return by_contract(connection, query)
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[Pending]:
+    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
         with self._reading() as connection:

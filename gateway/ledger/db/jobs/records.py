@@ -13,7 +13,7 @@ STORED_BYTES_MAX: Final = 1 << 31  # of one packed value: terms, arguments, outc
 class FunctionKept:
     """A function that a detached job needs, by the digest of its body.
 
-    Write it in the same call as the JobOpened that names it.
+    Write it in the same call as the JobOpenedRecord that names it.
     """
 
     digest: bytes
@@ -21,7 +21,7 @@ class FunctionKept:
 
 
 @dataclass(frozen=True, slots=True)
-class JobOpened:
+class JobOpenedRecord:
     """A job was accepted; `spec` is opaque here.
 
     `function` is the digest of a stored function, or None for an attached job. Opening a job that
@@ -58,7 +58,7 @@ class BundleKept:
 
 
 @dataclass(frozen=True, slots=True)
-class JobClosed:
+class JobClosedRecord:
     """A job is closed for submission: it has `total` tasks."""
 
     job: str

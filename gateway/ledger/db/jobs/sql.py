@@ -19,14 +19,14 @@ from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
     FunctionKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
 from gateway.ledger.db.jobs.tables import bundles, functions, jobs, outcomes
-from gateway.ledger.db.sql import BODY_ROWS, Changes, Rows, Writers, field, insert_into
+from gateway.ledger.db.sql import BODY_ROWS, Changes, RowInserts, Writers, field, insert_into
 
 # Literals in the SQL itself: every parameter is a record's field.
 _OPEN: Final = literal_column("'open'", Text)
@@ -42,11 +42,11 @@ def writers(dialect: Dialect) -> Writers:
     this = jobs.c.job == field("job")
     open_ = jobs.c.ended_at_s.is_(None)
     return {
-        FunctionKept: Rows(dialect, functions, BODY_ROWS),
-        BundleKept: Rows(dialect, bundles, BODY_ROWS),
-        OutcomeKept: Rows(dialect, outcomes, BODY_ROWS),
-        JobOpened: Changes(dialect, [_open_job(dialect)]),
-        JobClosed: Changes(dialect, [update(jobs).where(this).values(total=field("total"))]),
+        FunctionKept: RowInserts(dialect, functions, BODY_ROWS),
+        BundleKept: RowInserts(dialect, bundles, BODY_ROWS),
+        OutcomeKept: RowInserts(dialect, outcomes, BODY_ROWS),
+        JobOpenedRecord: Changes(dialect, [_open_job(dialect)]),
+        JobClosedRecord: Changes(dialect, [update(jobs).where(this).values(total=field("total"))]),
         JobEnded: Changes(
             dialect,
             [
@@ -68,7 +68,7 @@ def writers(dialect: Dialect) -> Writers:
 
 def _open_job(dialect: Dialect) -> ClauseElement:
     opened: ClauseElement = insert_into(
-        dialect, jobs, JobOpened.__dataclass_fields__
+        dialect, jobs, JobOpenedRecord.__dataclass_fields__
     ).on_conflict_do_update(
         index_elements=[jobs.c.job],
         set_={"state": _OPEN, "reason": _NO_REASON, "ended_at_s": null()},

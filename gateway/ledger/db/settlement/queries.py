@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, select
 
-from federation.messages.reconciliation import Entry, EntryState, Sums
+from federation.messages.reconciliation import BookEntry, EntryState, Sums
 from gateway.ledger.db.contracts.records import PostingRow
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import streamed
@@ -27,7 +27,7 @@ _STATES: Final = {
 
 def entries(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-) -> Iterator[Entry]:
+) -> Iterator[BookEntry]:
     """See SettlementStore.entries."""
     between = _between(postings.c.posted_at_s, first_ms, stop_ms)
     delivered = _delivered(and_(postings.c.state != "void", *between))
@@ -50,7 +50,7 @@ def entries(
 
 def voids(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-) -> Iterator[Entry]:
+) -> Iterator[BookEntry]:
     """See SettlementStore.voids."""
     between = _between(postings.c.posted_at_s, first_ms, stop_ms)
     query = _delivered(and_(postings.c.state == "void", *between))
@@ -83,19 +83,19 @@ def _delivered(chosen: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-def _order(entry: Entry) -> tuple[str, int, int, EntryState]:
+def _order(entry: BookEntry) -> tuple[str, int, int, EntryState]:
     return entry.contract, entry.delivery.epoch, entry.delivery.first, entry.state
 
 
-def _delivery(row: Row[Any]) -> Entry:
+def _delivery(row: Row[Any]) -> BookEntry:
     posting = PostingRow(
         *(row.epoch, row.first, row.tasks, row.cost_nanos, row.state),
         *(row.wall_ns, row.posted_at_s),
     )
-    return Entry(row.contract, row.currency, posting.delivery, _STATES[row.state])
+    return BookEntry(row.contract, row.currency, posting.delivery, _STATES[row.state])
 
 
-def _reversal(row: Row[Any]) -> Entry:
+def _reversal(row: Row[Any]) -> BookEntry:
     entry = _delivery(row)
     at_ms = round(row.settled_at_s * 1000)
     return replace(entry, delivery=replace(entry.delivery, at_ms=at_ms), state=EntryState.REVERSAL)

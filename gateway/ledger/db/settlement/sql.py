@@ -13,7 +13,15 @@ from gateway.ledger.db.settlement.records import (
     StatementKept,
 )
 from gateway.ledger.db.settlement.tables import disputes, payments, payments_told, statements
-from gateway.ledger.db.sql import BODY_ROWS, Changes, Rows, Writers, field, insert_into, keep_newest
+from gateway.ledger.db.sql import (
+    BODY_ROWS,
+    Changes,
+    RowInserts,
+    Writers,
+    field,
+    insert_into,
+    keep_newest,
+)
 
 # Literals in the SQL itself: every parameter is a record's field.
 _OPEN: Final = literal_column("'open'", Text)
@@ -25,8 +33,8 @@ _PAYMENT: Final = ("site", "reference", "currency", "attempt")
 def writers(dialect: Dialect) -> Writers:
     """Return the SQL of each record."""
     return {
-        Disputed: Rows(dialect, disputes, BODY_ROWS, Disputed),
-        Payment: Rows(dialect, payments, BODY_ROWS, Payment),
+        Disputed: RowInserts(dialect, disputes, BODY_ROWS, Disputed),
+        Payment: RowInserts(dialect, payments, BODY_ROWS, Payment),
         DisputeSettled: Changes(
             dialect,
             [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from federation.messages.reconciliation import Entry, Sums
+from federation.messages.reconciliation import BookEntry, Sums
 from gateway.ledger.db.database import OpenReader
 from gateway.ledger.db.settlement import queries
 from gateway.ledger.db.settlement.records import DisputeRow, PaymentRow, PaymentsTold, StatementKept
@@ -14,7 +14,7 @@ class SettlementStore(Protocol):
 
     def entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """Yield the deliveries and reversals of one side with a site in [first_ms, stop_ms).
 
         By contract, epoch, first task and state; of all contracts when none is named. Void
@@ -31,7 +31,7 @@ class SettlementStore(Protocol):
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """Yield the void deliveries of that time, in the same order."""
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
@@ -67,7 +67,7 @@ class SqlSettlement:
 
     def entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """See SettlementStore."""
         with self._reading() as connection:
             yield from queries.entries(connection, side, site, first_ms, stop_ms, contract)
@@ -86,7 +86,7 @@ class SqlSettlement:
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
-    ) -> Iterator[Entry]:
+    ) -> Iterator[BookEntry]:
         """See SettlementStore."""
         with self._reading() as connection:
             yield from queries.voids(connection, side, site, first_ms, stop_ms, contract)

@@ -182,7 +182,7 @@ class UsageRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CapacityRecord:
     """A pool offered `slots` slots from one moment to another; unique by (pool, since_s).
 
     Slot time that no usage record accounts for was idle. The interval lies within one UTC hour.

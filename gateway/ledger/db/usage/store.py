@@ -11,7 +11,13 @@ from federation.clocks import UtcS
 from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.usage.queries import hours_between, totals_query, usage_total
-from gateway.ledger.db.usage.records import Capacity, CapacityTotal, Dimension, UsageTotal, UsedRun
+from gateway.ledger.db.usage.records import (
+    CapacityRecord,
+    CapacityTotal,
+    Dimension,
+    UsageTotal,
+    UsedRun,
+)
 from gateway.ledger.db.usage.tables import IS_CHARGE, capacity, usage, usage_ranges
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -41,7 +47,7 @@ class UsageStore(Protocol):
     def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """Sum up the slot time of the hours that begin in [start_s, end_s), in order."""
 
-    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+    def capacity_of(self, pool: str, hour: int) -> list[CapacityRecord]:
         """Return the written capacity of a pool in an hour, counted from 1970-01-01T00."""
 
 
@@ -103,10 +109,10 @@ class SqlUsage:
             rows = connection.execute(query).all()
         return [CapacityTotal(*row[:2], *joined(row[2:])) for row in rows]
 
-    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+    def capacity_of(self, pool: str, hour: int) -> list[CapacityRecord]:
         """See UsageStore."""
-        kept = [capacity.c[field.name] for field in fields(Capacity)]
+        kept = [capacity.c[field.name] for field in fields(CapacityRecord)]
         query = select(*kept).where(capacity.c.pool == pool, capacity.c.hour == hour)
         with self._reading() as connection:
             rows = connection.execute(query.order_by(capacity.c.since_s)).all()
-            return [Capacity(*row) for row in rows]
+            return [CapacityRecord(*row) for row in rows]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from support.pure.town import RULES, spec
 
-from gateway.contracts.buying.site_backoff import FULL_MAX_S, FULL_S, SILENT_MAX_S, Resting
+from gateway.contracts.buying.site_backoff import FULL_MAX_S, FULL_S, SILENT_MAX_S, SiteBackoff
 
 
 @pytest.fixture
 def resting():
-    return Resting(RULES)
+    return SiteBackoff(RULES)
 
 
 def test_a_site_rests_twice_as_long_each_time_until_a_contract_opens(resting):
@@ -101,7 +101,7 @@ def test_who_has_no_slot_rests_for_a_moment_however_often(resting):
 
 
 def test_a_pool_that_shows_slots_and_has_none_is_asked_less_and_less_often():
-    resting = Resting(replace(RULES, rest_s=60.0))
+    resting = SiteBackoff(replace(RULES, rest_s=60.0))
     utc_s, rests = 0.0, []
     for _ in range(7):
         resting.refuse_full(spec(), "paris", "fast", utc_s, "full")

@@ -3,7 +3,7 @@
 import pytest
 
 from federation.errors import ProtocolError
-from federation.messages.contracts import Delivery, Phase
+from federation.messages.contracts import ContractPhase, Delivery
 from federation.messages.messages import Results
 from gateway.contracts.model.sale import Sale, number_of
 from gateway.scheduler.model.effects import Charge
@@ -13,7 +13,9 @@ from policies.tariffs import Tariff
 @pytest.fixture
 def sale():
     """Tasks 100 to 109 came under epoch 1, and of them 104 to 106 again under epoch 3."""
-    made = Sale("london-1-1", "london", None, "grid", Tariff(1, "EUR", "1"), 4, Phase.OPEN, 0.0)
+    made = Sale(
+        "london-1-1", "london", None, "grid", Tariff(1, "EUR", "1"), 4, ContractPhase.OPEN, 0.0
+    )
     made.out.send(1, 100, 110)
     first = made.add(1, 100, 10)
     assert made.take(first, 4, 7) == (104, 107)

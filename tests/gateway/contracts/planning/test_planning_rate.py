@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contracts.planning.planning_rate import JUDGED_PLANS, LOOKS_MAX, PLAN_LOOKS, Looks
+from gateway.contracts.planning.planning_rate import (
+    JUDGED_PLANS,
+    LOOKS_MAX,
+    PLAN_LOOKS,
+    PlanningRateLimit,
+)
 
 ROUND_S = 0.25
 THOUSAND = 1000 - PLAN_LOOKS  # candidates, with which a plan takes a thousand looks
@@ -15,13 +20,13 @@ THOUSAND = 1000 - PLAN_LOOKS  # candidates, with which a plan takes a thousand l
     [(0, LOOKS_MAX / PLAN_LOOKS), (4, LOOKS_MAX / 20), (THOUSAND, 8), (10**6, 1)],
 )
 def test_a_round_has_so_many_plans_and_one_at_least(candidates, plans):
-    looks = Looks(ROUND_S)
+    looks = PlanningRateLimit(ROUND_S)
     looks.begin(5.0, candidates)
     assert (looks.plans, looks.judgements) == (plans, pytest.approx(plans / 10))
 
 
 def test_what_a_round_had_too_many_is_taken_off_the_next():
-    looks = Looks(ROUND_S)
+    looks = PlanningRateLimit(ROUND_S)
     looks.begin(0.0, THOUSAND)
     looks.plans -= 12
     looks.begin(ROUND_S / 2, THOUSAND)  # it is not over
@@ -33,7 +38,7 @@ def test_what_a_round_had_too_many_is_taken_off_the_next():
 
 
 def test_a_refusal_takes_as_long_as_many_plans_and_many_jobs_as_long_as_a_look():
-    looks = Looks(ROUND_S)
+    looks = PlanningRateLimit(ROUND_S)
     looks.begin(0.0, 4)
     before = looks.judgements
     looks.judged(0, is_refused=True)
@@ -45,7 +50,7 @@ def test_a_refusal_takes_as_long_as_many_plans_and_many_jobs_as_long_as_a_look()
 
 @given(st.integers(1, 2000), st.lists(st.booleans(), min_size=1, max_size=200))
 def test_whoever_is_refused_again_and_again_is_judged_so_often_and_no_more(candidates, refused):
-    looks, judged, at = Looks(ROUND_S), 0.0, 0
+    looks, judged, at = PlanningRateLimit(ROUND_S), 0.0, 0
     for at, is_refused in enumerate(refused):
         looks.begin(at * ROUND_S, candidates)
         if looks.judgements > 0:

@@ -6,7 +6,7 @@ from support.pure.town import CHEAP, UTC_S, Town
 from federation.messages import deals
 from gateway.config.contracts import DealRules
 from gateway.contracts.selling.lapses import FORGIVEN_S, Lapses
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 
 RULES = DealRules(lease_s=30.0, rest_s=5.0, rest_max_s=300.0)
 
@@ -62,6 +62,6 @@ def test_a_seller_counts_what_ran_under_a_contract_that_was_abandoned():
     [sale] = sales.sales.values()
     town.pass_time(2.0)
     abandon = deals.Abandon(sale.contract)
-    paris.kernel.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
+    paris.kernel.hear("london", PeerSide.BUYER, abandon, town.now_s, UTC_S + town.now_s)
     [told] = sales.lapsed()
     assert told.startswith("london let 1 contract lapse while tasks ran: 8 slot-seconds")

@@ -19,7 +19,7 @@ from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, P
 from gateway.reservations.bookings import Bookings
 from gateway.reservations.reserving import OPEN_MAX, Selling
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Say
+from gateway.scheduler.model.effects import SendToSite
 from policies.access.claims import Amount
 from policies.placement.asks import Wishes
 from policies.reservations.reservations import ReservationRules
@@ -87,7 +87,7 @@ class Seller:
 
     def perform(self, effects):
         for effect in effects:
-            if isinstance(effect, Say):
+            if isinstance(effect, SendToSite):
                 self.said.append(effect.message)
             else:
                 self.site._perform([effect])

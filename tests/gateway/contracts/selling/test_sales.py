@@ -7,7 +7,7 @@ from support.pure.town import CHEAP, DEAR, UTC_S, Town, dear_and_cheap
 
 from federation.errors import ProtocolError
 from federation.messages import deals
-from federation.messages.contracts import Phase
+from federation.messages.contracts import ContractPhase
 from federation.messages.messages import Dropped, NeedFunction, RejectJob
 from federation.reasons import Reason
 from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX
@@ -53,7 +53,7 @@ def under_way(town, sales):
     town.deliver()
     [sale] = sales.sales.values()
     assert sale.out
-    assert sale.phase is Phase.OPEN
+    assert sale.phase is ContractPhase.OPEN
     return sale
 
 
@@ -79,14 +79,14 @@ def test_a_buyer_has_only_so_many_quotes_that_it_does_not_take_up(town, sales, m
         contract = f"{buyer}-1-{next(names)}"
         sales.hear(buyer, replace(ask, contract=contract, grant=b""), 0.0, UTC_S)
 
-    for phase in (Phase.QUOTED, Phase.QUOTED, Phase.OPEN):
+    for phase in (ContractPhase.QUOTED, ContractPhase.QUOTED, ContractPhase.OPEN):
         sale = selling.Sale("c", "london", None, "local", None, 1, phase, 1e9)
         sales.sales["london", f"c{len(sales.sales)}"] = sale
     sales._offering = type("Offers", (), {"answer": lambda *_: OFFER})()
     with pytest.raises(ProtocolError, match="more than 2 quotes"):
         once_more("london")
     once_more("oslo")
-    sales.sales["london", "c0"].phase = Phase.HELD
+    sales.sales["london", "c0"].phase = ContractPhase.HELD
     once_more("london")
 
 
@@ -173,7 +173,7 @@ def test_a_job_that_the_seller_will_not_run_goes_back_whole_and_its_contract_end
     assert [each.ranges for each in said(town, deals.GivenBack)] == [[[0, 4]]]
     [decline] = said(town, deals.Decline)
     assert (decline.code, decline.reason) == (Reason.BAD_REQUEST, "not here")
-    assert sale.phase is Phase.LAPSED
+    assert sale.phase is ContractPhase.LAPSED
 
 
 def test_a_buyer_that_the_broker_expels_is_told_and_its_contract_lapses(town, sales):
@@ -182,10 +182,10 @@ def test_a_buyer_that_the_broker_expels_is_told_and_its_contract_lapses(town, sa
     town.sites["paris"].do()
     [decline] = said(town, deals.Decline)
     assert (decline.code, decline.reason) == (Reason.BAD_REQUEST, "it sends too much")
-    assert sale.phase is Phase.LAPSED
+    assert sale.phase is ContractPhase.LAPSED
     sales.expelled(sale.handle, "and again")
     sales.expelled(-99, "nobody")
-    assert sale.phase is Phase.LAPSED
+    assert sale.phase is ContractPhase.LAPSED
 
 
 def test_a_buyer_that_is_back_is_released_only_when_all_has_stopped(town, sales):
@@ -193,7 +193,7 @@ def test_a_buyer_that_is_back_is_released_only_when_all_has_stopped(town, sales)
     grace_s = town.rules.grace_s
     town.cut.add(frozenset(("london", "paris")))
     town.sites["paris"].work(1)  # so that something is owed under it
-    town.pass_time(20.0, until=lambda: sale.phase is Phase.LAPSED)
+    town.pass_time(20.0, until=lambda: sale.phase is ContractPhase.LAPSED)
     assert sale.lapsed_at_s == pytest.approx(town.now_s)
     town.cut.clear()
     lapsed_s = town.now_s

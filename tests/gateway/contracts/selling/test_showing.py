@@ -10,20 +10,22 @@ from federation.messages.adverts import START_MAX_S, WINDOWS_MAX, SiteAdvert
 from gateway.contracts.selling.showing import _windows
 from gateway.scheduler.model import events
 from policies.access.claims import NOTHING, Claim, Claims
-from policies.access.windows import Allowed, Plan, Window, rules_at
+from policies.access.windows import Allowed, Window, WindowPlan, rules_at
 from policies.calendar.hours import Business, Hours
-from policies.calendar.weeks import EVERY_DAY, Span
+from policies.calendar.weeks import EVERY_DAY, WeekSpan
 from policies.costs.pricelist import Adjustment, Band, PriceList
 from policies.parties import OTHERS
-from policies.placement.autoscaling import Growth
-from policies.placement.placement import Offer
+from policies.placement.autoscaling import PoolGrowth
+from policies.placement.placement import CapacityOffer
 
 HOUR_S = 3_600
 DAY_S = 86_400.0
 NO_OTHERS = Claims((Claim(OTHERS, borrows=NOTHING),))
 CLOSED = Window("risk run", Hours(17 * HOUR_S, 23 * HOUR_S, Business()), NO_OTHERS)
-PEAK = Band("peak", Span(8 * HOUR_S, 12 * HOUR_S, EVERY_DAY), Adjustment(factor=2_000_000))
-WEEKLY = Band("peak", Span(8 * HOUR_S, 12 * HOUR_S, frozenset({6})), Adjustment(factor=2_000_000))
+PEAK = Band("peak", WeekSpan(8 * HOUR_S, 12 * HOUR_S, EVERY_DAY), Adjustment(factor=2_000_000))
+WEEKLY = Band(
+    "peak", WeekSpan(8 * HOUR_S, 12 * HOUR_S, frozenset({6})), Adjustment(factor=2_000_000)
+)
 
 
 def spans(slots=5):
@@ -43,7 +45,7 @@ def test_no_more_of_the_time_to_come_is_looked_at_than_is_shown():
 
 
 def test_a_span_is_shown_in_parts_where_the_price_is_another():
-    bands = (Band("half", Span(900, 1_800), Adjustment(factor=500_000)),)
+    bands = (Band("half", WeekSpan(900, 1_800), Adjustment(factor=500_000)),)
     prices = PriceList(1_000, "USD", "1", bands=bands).at(0.0)
     found = list(_windows(islice(spans(), 1), prices, 1_000))
     assert [(each.from_s, each.until_s, each.price_nanos) for each in found] == [
@@ -70,7 +72,7 @@ def shown(site, utc_s=UTC_S):
 
 @pytest.mark.parametrize("band", [PEAK, WEEKLY], ids=["daily", "weekly"])
 def test_each_moment_that_is_shown_has_its_slots_and_price(site, band):
-    plan = Plan((CLOSED,))
+    plan = WindowPlan((CLOSED,))
     prices = PriceList(CHEAP, "USD", "1", bands=(band,), plan=plan)
     turn(site, plan, prices)
     windows = shown(site)
@@ -84,7 +86,7 @@ def test_each_moment_that_is_shown_has_its_slots_and_price(site, band):
 
 
 def test_what_is_over_is_not_shown(site):
-    plan = Plan((CLOSED,))
+    plan = WindowPlan((CLOSED,))
     turn(site, plan, PriceList(CHEAP, "USD", "1", bands=(PEAK,), plan=plan))
     later_s = UTC_S + 0.9 * DAY_S  # no other rules were told meanwhile
     site.do(events.WorkerJoined(9, "w9", "local", 1, {}, "3.11"))
@@ -92,7 +94,7 @@ def test_what_is_over_is_not_shown(site):
 
 
 def test_other_prices_rules_and_workers_are_shown_at_once(site):
-    plan = Plan((CLOSED,))
+    plan = WindowPlan((CLOSED,))
     prices = PriceList(CHEAP, "USD", "1", plan=plan)
     turn(site, plan, prices)
     before = shown(site)
@@ -101,14 +103,14 @@ def test_other_prices_rules_and_workers_are_shown_at_once(site):
     assert {each.price_nanos for each in shown(site)} == {2 * CHEAP}
     site.do(events.WorkerJoined(9, "w9", "local", 3, {}, "3.11"))
     assert {each.slots for each in shown(site)} == {7}
-    turn(site, Plan((replace(CLOSED, claims=Claims()),), NO_OTHERS))
+    turn(site, WindowPlan((replace(CLOSED, claims=Claims()),), NO_OTHERS))
     assert shown(site)[0].from_s > before[0].from_s
 
 
 def test_a_start_of_months_is_shown_as_the_longest_that_may_be(site):
     """A batch system's estimate of its queue must not make others refuse the whole advert."""
-    site.broker.offers["pool local"] = Offer("pool local", "local", {}, "3.11", "USD")
-    site.do(events.PoolGrows("local", Growth(3, 1e7, 60.0)))
+    site.broker.offers["pool local"] = CapacityOffer("pool local", "local", {}, "3.11", "USD")
+    site.do(events.PoolGrows("local", PoolGrowth(3, 1e7, 60.0)))
     found = site.exchange.show(UTC_S)
     assert SiteAdvert.from_plain(found.to_plain()).pools[0].start_s == START_MAX_S
 

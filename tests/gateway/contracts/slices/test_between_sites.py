@@ -13,13 +13,18 @@ from federation.messages.registry import FromBuyer, FromSeller
 from federation.reasons import Reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Side
-from policies.access.windows import EVERYBODY, Plan, rules_at
+from gateway.scheduler.model.effects import PeerSide
+from policies.access.windows import EVERYBODY, WindowPlan, rules_at
 from policies.costs.budgets import SLOT_TIME, Budget, Waiting
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 from policies.placement.asks import Wishes
 from policies.placement.market import EMPTY_S
-from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.reservations.reservations import (
+    Reservation,
+    ReservationRules,
+    ReservationState,
+    overlay,
+)
 
 HOUR_S = 3_600
 TASK_S = 0.2
@@ -136,7 +141,7 @@ def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent(then
     utc_s = UTC_S + town.now_s
     end = ("draining", "bye") if deals.Decline in then else ()
     for message in (delivery, *(each(delivery.contract, *end) for each in then)):
-        london.kernel.hear("paris", Side.SELLER, message, town.now_s, utc_s)
+        london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, utc_s)
         assert purse(london).room_nanos == room
     london.do()
     assert purse(london).spent_nanos == delivery.cost_nanos > 0
@@ -167,12 +172,12 @@ def reserved_at_paris(town, by="ann"):
     london, paris = town.sites["london"], town.sites["paris"]
     made = Reservation(
         *("r1", "local", read_party("project:risk"), 4, UTC_S, UTC_S + HOUR_S, CHEAP, "USD"),
-        *(Whose(by, project="risk" if by == "ann" else ""), UTC_S),
-        state=State.BOOKED,
+        *(Owner(by, project="risk" if by == "ann" else ""), UTC_S),
+        state=ReservationState.BOOKED,
     )
     london.broker.reserved.hold(made, "paris")
-    theirs = replace(made, who=read_party("site:london"), by=Whose("ann@london", site="london"))
-    rules = rules_at(Plan((), EVERYBODY), UTC_S)
+    theirs = replace(made, who=read_party("site:london"), by=Owner("ann@london", site="london"))
+    rules = rules_at(WindowPlan((), EVERYBODY), UTC_S)
     rules = overlay(rules, [theirs], ReservationRules(), UTC_S)
     paris.do(events.RulesTurned({"local": rules}))
     town.show()

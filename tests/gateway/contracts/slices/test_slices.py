@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.pure.slices import AMOUNT, BEGIN_S, SITES, SLICE, Town, own_budget, slice_of
+from support.pure.slices import AMOUNT, BEGIN_S, SITES, SLICE, SliceTown, own_budget, slice_of
 
 from federation.errors import ProtocolError
 from federation.messages.slices import AskSlice, Slice
@@ -14,7 +14,7 @@ from federation.reasons import Reason
 from gateway.contracts.slices.borrowing import ANSWER_S, IDLE_S, REFUSED_S, REST_S
 from gateway.contracts.slices.lending import ACCOUNTS_MAX, NotLent
 from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
-from policies.calendar.periods import UTC_ZONE, Span
+from policies.calendar.periods import UTC_ZONE, PeriodLength
 from policies.costs.budgets import SLOT_TIME
 from policies.parties import read_party
 
@@ -43,7 +43,7 @@ def told(town, sender, asked):
 
 @pytest.fixture
 def town():
-    made = Town()
+    made = SliceTown()
     made.mail.clear()
     return made
 
@@ -198,7 +198,7 @@ def test_what_a_lost_site_held_is_written_off_by_its_operator_alone(town):
 
 
 def test_a_slice_is_asked_for_when_work_waits_and_given_back_when_it_is_idle():
-    town = Town()
+    town = SliceTown()
     paris = town.gateways["paris"]
     town.run(5.0)
     assert paris.purse.allotted_nanos == 0, "nobody wants anything"
@@ -216,7 +216,7 @@ def test_a_slice_is_asked_for_when_work_waits_and_given_back_when_it_is_idle():
 
 
 def test_whoever_can_not_reach_the_owner_begins_nothing_when_its_slice_has_lapsed():
-    town = Town()
+    town = SliceTown()
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
@@ -237,7 +237,7 @@ def test_whoever_can_not_reach_the_owner_begins_nothing_when_its_slice_has_lapse
 
 
 def test_a_dead_holder_keeps_its_slice_from_everybody_until_it_is_heard():
-    town = Town()
+    town = SliceTown()
     paris, lyon = town.gateways["paris"], town.gateways["lyon"]
     paris.begin(10, 1)
     town.run(1.0)
@@ -258,7 +258,7 @@ def test_a_dead_holder_keeps_its_slice_from_everybody_until_it_is_heard():
 
 def test_what_a_holder_has_itself_is_no_reason_to_wait_for_more():
     """Else a task that takes more than is left in all would be waited with for ever."""
-    town = Town(owned=own_budget(amount_nanos=20))
+    town = SliceTown(owned=own_budget(amount_nanos=20))
     paris = town.gateways["paris"]
     paris.begin(12, 1)
     town.run(1.0)
@@ -272,7 +272,7 @@ def test_what_a_holder_has_itself_is_no_reason_to_wait_for_more():
 
 
 def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
-    town = Town(owned=own_budget(amount_nanos=20))
+    town = SliceTown(owned=own_budget(amount_nanos=20))
     paris = town.gateways["paris"]
     paris.begin(12, 1)
     town.run(1.0)
@@ -285,7 +285,7 @@ def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
 
 
 def test_a_small_task_is_paid_while_a_large_one_waits_for_more_than_is_left():
-    town = Town(owned=own_budget(amount_nanos=20))
+    town = SliceTown(owned=own_budget(amount_nanos=20))
     paris = town.gateways["paris"]
     for _ in range(4):
         paris.begin(21, 1)
@@ -301,7 +301,7 @@ def test_a_small_task_is_paid_while_a_large_one_waits_for_more_than_is_left():
 
 def test_who_has_less_than_a_task_takes_gives_it_back_for_others():
     """Two that waited for each other's part would wait for ever."""
-    town = Town(owned=own_budget(amount_nanos=30))
+    town = SliceTown(owned=own_budget(amount_nanos=30))
     holders = [town.gateways[name] for name in ("paris", "lyon")]
     for each in holders:
         each.begin(6, 1)
@@ -325,7 +325,7 @@ def test_who_can_begin_by_what_it_has_gets_nothing_that_is_kept_for_others(town)
 
 
 def test_a_refusal_is_told_to_whoever_wants_to_spend_and_asked_again_later():
-    town = Town(owned=own_budget(sites=frozenset({"lyon"})))
+    town = SliceTown(owned=own_budget(sites=frozenset({"lyon"})))
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
@@ -341,7 +341,7 @@ def test_a_refusal_is_told_to_whoever_wants_to_spend_and_asked_again_later():
 
 
 def test_what_is_exhausted_at_its_owner_is_so_here_until_the_period_ends():
-    town = Town()
+    town = SliceTown()
     town.owner.begin(AMOUNT, 1)
     town.owner.report(0, AMOUNT)
     paris = town.gateways["paris"]
@@ -358,7 +358,7 @@ def test_what_is_exhausted_at_its_owner_is_so_here_until_the_period_ends():
 
 
 def test_answers_of_others_of_former_lives_and_such_as_can_not_be_change_nothing():
-    town = Town()
+    town = SliceTown()
     paris = town.gateways["paris"]
     (kept,) = [each for each in paris.log if isinstance(each, SliceHeld)]
     answer = Slice("risk", kept.account, 1, 1, "25", "0", 60.0, 0, "60", "", "")
@@ -380,14 +380,14 @@ def test_answers_of_others_of_former_lives_and_such_as_can_not_be_change_nothing
     [
         {"party": read_party("user:ada")},
         {"zone": UTC_ZONE},
-        {"span": Span.WEEK},
+        {"span": PeriodLength.WEEK},
         {"unit": SLOT_TIME},
         {"name": "other"},
         {"owner": "rome"},
     ],
 )
 def test_an_account_that_is_configured_otherwise_is_told_of_once_more_and_closed(changes):
-    town = Town()
+    town = SliceTown()
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
@@ -426,8 +426,8 @@ class Sharing(RuleBasedStateMachine):
 
     @initialize(skews=st.tuples(*[st.floats(-2.0, 2.0)] * 4), is_for_good=st.booleans())
     def start(self, skews, is_for_good):
-        span = None if is_for_good else Span.DAY
-        self.town = Town(skews, own_budget(span=span), slice_of(span=span))
+        span = None if is_for_good else PeriodLength.DAY
+        self.town = SliceTown(skews, own_budget(span=span), slice_of(span=span))
 
     @rule(name=names, each=st.integers(1, 30), tasks=st.integers(1, 5), is_contract=st.booleans())
     def begin(self, name, each, tasks, is_contract):

@@ -8,7 +8,7 @@ from support.processes import wait_until
 
 from federation import Client
 from federation.errors import TaskCrashed
-from gateway.config.limits import HouseRules
+from gateway.config.limits import ListenerLimits
 from gateway.ledger.db.usage.records import Dimension
 
 pytestmark = pytest.mark.real
@@ -46,7 +46,7 @@ def make_grid(make_inner):
     made = []
 
     def make(**how):
-        rules = how.pop("rules", HouseRules())
+        rules = how.pop("rules", ListenerLimits())
         inner = make_inner(rules=rules)
         engine = ReferenceEngine(**how)
         made.append(InnerDelegate(inner.address, engine))
@@ -159,7 +159,7 @@ def test_a_lot_that_ends_lets_run_what_has_begun(make_grid, monkeypatch):
 
 
 def test_a_gateway_that_ends_has_its_parcels_ended(make_grid):
-    grid = make_grid(slots=1, rules=HouseRules(heartbeat_s=0.2, grace_s=1.0))
+    grid = make_grid(slots=1, rules=ListenerLimits(heartbeat_s=0.2, grace_s=1.0))
     client = Client(grid.inner.address)
     client.submit(waits, 1)
     wait_until(lambda: grid.engine._running)
@@ -179,7 +179,7 @@ def farm():
 @pytest.fixture
 def lives(make_inner, farm):
     """Makes one delegate after the other, over the same hosts."""
-    inner = make_inner(rules=HouseRules(heartbeat_s=0.5, grace_s=4.0))
+    inner = make_inner(rules=ListenerLimits(heartbeat_s=0.5, grace_s=4.0))
     made = []
 
     def make(**how):

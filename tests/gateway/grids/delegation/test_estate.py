@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from gateway.grids.delegating import Done
 from gateway.grids.delegation.estate import Estate, label_of
-from gateway.grids.delegation.parcels import Book
-from gateway.worker.pieces import Terms
+from gateway.grids.delegation.parcels import ParcelBook
+from gateway.worker.pieces import AssignmentTerms
 
 DIGEST = b"f" * 32
-TERMS = Terms(7, "job", DIGEST, None, False)
+TERMS = AssignmentTerms(7, "job", DIGEST, None, False)
 
 
 def calls(first, stop):
@@ -34,10 +34,10 @@ def test_whoever_has_other_calls_under_the_same_numbers_gets_nothing():
     estate = left((0, 2))
     assert estate.find(TERMS, 0, [b"0", b"other"]) == []
     for other in (
-        Terms(7, "another", DIGEST, None, False),
-        Terms(7, "job", b"g" * 32, None, False),
-        Terms(7, "job", DIGEST, 1.0, False),
-        Terms(7, "job", DIGEST, None, True),
+        AssignmentTerms(7, "another", DIGEST, None, False),
+        AssignmentTerms(7, "job", b"g" * 32, None, False),
+        AssignmentTerms(7, "job", DIGEST, 1.0, False),
+        AssignmentTerms(7, "job", DIGEST, None, True),
     ):
         assert estate.find(other, 0, calls(0, 2)) == []
     assert estate.find(TERMS, 0, calls(0, 2))
@@ -63,7 +63,7 @@ def test_what_is_done_is_kept_for_whoever_claims_it_and_what_is_stale_is_named()
 def test_a_book_sends_what_was_not_left_and_nothing_else(spans, first):
     """Whatever was left where: every task is under way or sent, once."""
     estate = left(*((low, low + size) for low, size in spans))
-    book = Book("p-1", 40)
+    book = ParcelBook("p-1", 40)
     book.known.add(DIGEST)
     arguments = calls(first, first + 12)
     found = estate.find(TERMS, first, arguments)

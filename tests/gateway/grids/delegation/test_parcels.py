@@ -6,16 +6,18 @@ from hypothesis import strategies as st
 
 from federation.ranges import RangeSet
 from gateway.grids.delegating import Done
-from gateway.grids.delegation.parcels import AHEAD, RECALL_S, Book, regroup
-from gateway.worker.pieces import Terms
+from gateway.grids.delegation.parcels import AHEAD, RECALL_S, ParcelBook, regroup
+from gateway.worker.pieces import AssignmentTerms
 
 DIGEST = b"f" * 32
 
 
 def opened(slots=2, tasks=4, timeout_s=None):
-    book = Book("p-1", slots)
+    book = ParcelBook("p-1", slots)
     book.known.add(DIGEST)
-    book.assign(Terms(7, "job", DIGEST, timeout_s, False), 10, [b"%d" % n for n in range(tasks)])
+    book.assign(
+        AssignmentTerms(7, "job", DIGEST, timeout_s, False), 10, [b"%d" % n for n in range(tasks)]
+    )
     return book
 
 
@@ -33,9 +35,9 @@ def test_nothing_goes_out_before_its_function_is_there():
 
 
 def test_who_waits_for_a_function_keeps_its_place_and_holds_up_nobody():
-    book = Book("p-1", 1)
+    book = ParcelBook("p-1", 1)
     for number, digest in enumerate((b"u" * 32, DIGEST, b"u" * 32, DIGEST)):
-        book.assign(Terms(number, "job", digest, None, False), 0, [b"%d" % number])
+        book.assign(AssignmentTerms(number, "job", digest, None, False), 0, [b"%d" % number])
     book.known.add(DIGEST)
     one, three = book.feed()
     assert [one.arguments, three.arguments] == [[b"1"], [b"3"]]
@@ -208,7 +210,7 @@ def test_lots_become_as_many_slots_as_there_are(lots, slots, verdict):
 @given(st.data())
 @settings(max_examples=120, deadline=None)
 def test_each_task_is_settled_once_whatever_the_engine_does(data):  # noqa: C901 - a story
-    book = Book("p-1", data.draw(st.integers(1, 3)))
+    book = ParcelBook("p-1", data.draw(st.integers(1, 3)))
     book.known.add(DIGEST)
     settled: dict[int, RangeSet] = {}
     given_: dict[int, tuple[int, int]] = {}
@@ -243,7 +245,7 @@ def test_each_task_is_settled_once_whatever_the_engine_does(data):  # noqa: C901
             number, first = len(given_) + 1, data.draw(st.integers(0, 9))
             count = data.draw(st.integers(1, 8))
             given_[number] = (first, first + count)
-            book.assign(Terms(number, "j", DIGEST, 1.0, False), first, [b"a"] * count)
+            book.assign(AssignmentTerms(number, "j", DIGEST, 1.0, False), first, [b"a"] * count)
         elif step == "feed":
             list(book.feed())
             assert len(book.sent) <= AHEAD * book.slots

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.grids.contract import Sighting, Stand
-from gateway.grids.ec2.ceilings import Farewell, surplus
+from gateway.grids.ec2.ceilings import InstanceRelease, surplus
 from gateway.grids.ec2.prices import PriceBook
-from gateway.grids.ec2.seen import Instance, spend_nanos
-from gateway.grids.ec2.settings import Ec2Config, Market
+from gateway.grids.ec2.seen import Ec2Instance, spend_nanos
+from gateway.grids.ec2.settings import Ec2Config, Ec2Market
 
-CONFIG = Ec2Config("eu-central-1", {"a": 1, "b": 4}, 100, image="ami-1", market=Market.SPOT)
+CONFIG = Ec2Config("eu-central-1", {"a": 1, "b": 4}, 100, image="ami-1", market=Ec2Market.SPOT)
 SLOTS = {"a": 1, "b": 4}
 BOOK = PriceBook("USD", {}, {("a", "z"): 10, ("b", "z"): 80})
 
 
 def instance(name, kind="a", state="running", launched_s=0.0):
-    return Instance(name, "o", 0, state, kind, "z", True, launched_s, "")
+    return Ec2Instance(name, "o", 0, state, kind, "z", True, launched_s, "")
 
 
 SOME = [instance("a1"), instance("a2", launched_s=9.0), instance("b1", "b", "pending")]
@@ -71,8 +71,8 @@ def test_the_rest_is_within_and_no_more_go_than_must(given_, most_nanos, most):
 
 def test_who_is_let_go_ends_by_its_own_time_if_that_is_sooner():
     running = Sighting("o.0", Stand.RUNNING, "i-1", 1, ends_s=50.0)
-    assert Farewell("why", 90.0).over(running).ends_s == 50.0
-    found = Farewell("why", 40.0).over(running)
+    assert InstanceRelease("why", 90.0).over(running).ends_s == 50.0
+    found = InstanceRelease("why", 40.0).over(running)
     assert (found.stand, found.ends_s, found.fault) == (Stand.ENDING, 40.0, "why")
     ended = replace(running, stand=Stand.ENDED)
-    assert Farewell("why", 40.0).over(ended) is ended
+    assert InstanceRelease("why", 40.0).over(ended) is ended

@@ -23,9 +23,9 @@ from gateway.grids.ec2.launching import (
     token,
     user_data,
 )
-from gateway.grids.ec2.prices import Offer
+from gateway.grids.ec2.prices import InstanceOffer
 from gateway.grids.ec2.seen import read_instance
-from gateway.grids.ec2.settings import Ec2Config, Market, Place
+from gateway.grids.ec2.settings import Ec2Config, Ec2Market, Place
 from gateway.worker.metadata import MetadataError
 
 CONFIG = Ec2Config("eu-central-1", {"c7i.large": 2}, 10, image="ami-1")
@@ -119,7 +119,7 @@ def test_a_user_can_not_ask_for_metadata_or_nothing_runs(launch, tmp_path):
 
 def test_spot_instances_listen_for_interruptions_and_others_need_not(launch):
     assert "--interruptions" not in script(CONFIG, launch)
-    spot = replace(CONFIG, market=Market.SPOT)
+    spot = replace(CONFIG, market=Ec2Market.SPOT)
     assert "--interruptions @metadata@ --interruptions-s 5 --heed-rebalance" in script(spot, launch)
     assert "--heed" not in script(replace(spot, leave_on_rebalance=False), launch)
 
@@ -159,11 +159,11 @@ def test_a_template_keeps_what_the_owner_says_and_not_what_we_must(launch):
 
 def test_a_fleet_has_each_pool_in_order_of_price():
     offers = [
-        Offer("a", Place("z1"), 1, 1),
-        Offer("b", Place("z1", "subnet-1"), 1, 2),
-        Offer("a", Place(), 1, 3),
+        InstanceOffer("a", Place("z1"), 1, 1),
+        InstanceOffer("b", Place("z1", "subnet-1"), 1, 2),
+        InstanceOffer("a", Place(), 1, 3),
     ]
-    config = replace(CONFIG, market=Market.MIXED, spot_share=0.5)
+    config = replace(CONFIG, market=Ec2Market.MIXED, spot_share=0.5)
     found = fleet_request(config, "m", Order("o", 5, Shape()), "t", offers, 5)
     [one] = found["LaunchTemplateConfigs"]
     assert one["Overrides"] == [
@@ -233,8 +233,8 @@ def test_the_host_asks_again_while_its_metadata_does_not_answer():
 
 
 def test_ec2_is_told_the_highest_price_of_spot_instances_and_no_other():
-    config = replace(CONFIG, market=Market.SPOT, spot_share=1.0, max_price_nanos=12_500_000)
-    offers = [Offer("a", Place("z"), 4, 1)]
+    config = replace(CONFIG, market=Ec2Market.SPOT, spot_share=1.0, max_price_nanos=12_500_000)
+    offers = [InstanceOffer("a", Place("z"), 4, 1)]
 
     def told(config):
         found = fleet_request(config, "m", Order("o", 1, Shape()), "t", offers, 1)
@@ -247,7 +247,7 @@ def test_ec2_is_told_the_highest_price_of_spot_instances_and_no_other():
 
 def test_a_limit_is_told_to_the_instance_and_read_again():
     order = Order("o", 1, Shape(), 3_600.5)
-    found = fleet_request(CONFIG, "m", order, "t", [Offer("a", Place("z"), 1, 1)], 1)
+    found = fleet_request(CONFIG, "m", order, "t", [InstanceOffer("a", Place("z"), 1, 1)], 1)
     [tags] = [e["Tags"] for e in found["TagSpecifications"] if e["ResourceType"] == "instance"]
     launched = datetime(2026, 11, 22, tzinfo=UTC)
     seen = read_instance({"InstanceId": "i-1", "Tags": tags, "LaunchTime": launched})

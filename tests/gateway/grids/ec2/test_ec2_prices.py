@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.grids.ec2.prices import (
-    Offer,
+    InstanceOffer,
     PriceBook,
     PriceError,
     by_price,
@@ -20,7 +20,7 @@ from gateway.grids.ec2.settings import Place
 
 
 def offer(kind, price_nanos, slots=1):
-    return Offer(kind, Place("z"), slots, price_nanos)
+    return InstanceOffer(kind, Place("z"), slots, price_nanos)
 
 
 def test_the_cheapest_slot_hour_comes_first_and_the_unknown_last():

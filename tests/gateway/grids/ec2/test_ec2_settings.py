@@ -8,7 +8,7 @@ import pytest
 
 from gateway.base.values import KnobError
 from gateway.grids.ec2 import KIND
-from gateway.grids.ec2.settings import Market, Place, read
+from gateway.grids.ec2.settings import Ec2Market, Place, read
 
 TABLE = {
     "region": "eu-central-1",
@@ -20,7 +20,7 @@ TABLE = {
 
 def test_what_is_not_said_is_the_cautious_choice():
     found = read(TABLE)
-    assert (found.market, found.spot_share) == (Market.ON_DEMAND, 0.0)
+    assert (found.market, found.spot_share) == (Ec2Market.ON_DEMAND, 0.0)
     assert (found.types, found.places) == ({"c7i.large": 0}, (Place(),))
     assert (found.max_spend_nanos, found.prices) == (None, "live")
     assert found.leave_on_rebalance

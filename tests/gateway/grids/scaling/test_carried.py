@@ -8,20 +8,20 @@ from gateway.contracts.selling.showing import show_site, take_stock
 from gateway.grids.scaling.carried import Carried
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Tell
+from gateway.scheduler.model.effects import SendToClient
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Worker
 from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE
-from policies.placement.autoscaling import Growth
-from policies.placement.placement import Offer
+from policies.placement.autoscaling import PoolGrowth
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
-PROMISED = Offer("pool hpc", "hpc", {"linux": True, "gpu": 2}, "3.11", "USD")
+PROMISED = CapacityOffer("pool hpc", "hpc", {"linux": True, "gpu": 2}, "3.11", "USD")
 
 
 def worker(handle, **tags):
-    offer = Offer(f"worker {handle}", "hpc", tags, "3.11", "USD")
+    offer = CapacityOffer(f"worker {handle}", "hpc", tags, "3.11", "USD")
     return Worker(handle, str(handle), offer, 1, None, {})
 
 
@@ -72,11 +72,11 @@ def test_what_pilots_lack_is_neither_shown_nor_waited_for():
             *("3.11", False),
         )
         effects = broker.handle(events.JobOpened(1, job, spec), 0.0)
-        messages = [each.message for each in effects if isinstance(each, Tell)]
+        messages = [each.message for each in effects if isinstance(each, SendToClient)]
         return [each.reason for each in messages if isinstance(each, RejectJob)]
 
     broker.handle(events.ClientJoined(1, "ann"), 0.0)
-    growth = Growth(4, 30.0, 600.0)
+    growth = PoolGrowth(4, 30.0, 600.0)
     broker.handle(events.PoolGrows("hpc", growth), 0.0)
     assert (shown(), refused("a")) == (PROMISED.tags, [])
     broker.handle(events.PoolGrows("hpc", growth, {"linux": True}), 0.0)

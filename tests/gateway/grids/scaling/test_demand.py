@@ -4,18 +4,23 @@ from math import inf
 
 import pytest
 
-from gateway.grids.scaling.demand import CLAIM_MAX_S, Shape, demand
+from gateway.grids.scaling.demand import CLAIM_MAX_S, PilotShape, demand
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import JobSpec
 from policies.access.claims import NOTHING, Claim, Claims
-from policies.access.windows import Plan, Window, rules_at
+from policies.access.windows import Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours, Weekdays
 from policies.calendar.weeks import EVERY_DAY
-from policies.parties import ALL, Whose, read_party
+from policies.parties import ALL, Owner, read_party
 from policies.placement.asks import CHEAPEST
-from policies.placement.placement import Offer
-from policies.reservations.reservations import Reservation, ReservationRules, State, overlay
+from policies.placement.placement import CapacityOffer
+from policies.reservations.reservations import (
+    Reservation,
+    ReservationRules,
+    ReservationState,
+    overlay,
+)
 from policies.tariffs import Tariff
 
 DAY_S = 86_400.0
@@ -31,11 +36,11 @@ def spec(**changes):
 
 
 def offer(name="pool cloud", **tags):
-    return Offer(name, "cloud", tags, "3.11", "USD")
+    return CapacityOffer(name, "cloud", tags, "3.11", "USD")
 
 
 def look(broker, now_s=MIDNIGHT_S, *offers, slots=1, is_dry=False):
-    shape = Shape(offers or (offer(),), slots, start_s=60.0)
+    shape = PilotShape(offers or (offer(),), slots, start_s=60.0)
     return demand(
         *(broker, "cloud", now_s, 10.0, CHEAPEST), shape=shape, slots_max=9, is_dry=is_dry
     )
@@ -64,7 +69,7 @@ def test_nothing_is_started_for_what_waits_until_a_window_opens(into_the_hour_s,
     now_s = MIDNIGHT_S + into_the_hour_s
     broker = Broker({"cloud": Tariff(40_000_000, "USD", "1")})
     for event in (
-        events.RulesTurned({"cloud": rules_at(Plan((SHUT,)), now_s)}),
+        events.RulesTurned({"cloud": rules_at(WindowPlan((SHUT,)), now_s)}),
         events.ClientJoined(1, "ann"),
         events.JobOpened(1, "j", spec(pool="cloud", slots_sold=3)),
         events.TasksArrived(1, "j", 0, [b"%d" % at for at in range(5)]),
@@ -122,7 +127,7 @@ def test_what_runs_keeps_its_pilots_other_slots_too():
 
 @pytest.mark.parametrize(("task_s", "tasks", "least_s"), [(600.0, 0, 0.0), (599.0, 20, 599.0)])
 def test_what_takes_longer_than_a_pilot_is_there_starts_none(task_s, tasks, least_s):
-    shape = Shape((offer(),), 1, start_s=60.0, limit_s=600.0)
+    shape = PilotShape((offer(),), 1, start_s=60.0, limit_s=600.0)
     broker = broker_with(20, pool="cloud", task_s=task_s)
     found = demand(broker, "cloud", MIDNIGHT_S, 10.0, CHEAPEST, shape=shape, slots_max=9)
     assert (found.tasks, found.stranded, found.least_s) == (tasks, 20 - tasks, least_s)
@@ -144,22 +149,22 @@ def test_another_sites_word_for_how_long_its_tasks_take_is_bounded_and_then_meas
     assert (found.slot_s, found.owed) == (pytest.approx(20.0), 1), "a start takes longer than that"
 
 
-def reserved(state=State.BOOKED, from_s=MIDNIGHT_S + 600.0, slots=4):
+def reserved(state=ReservationState.BOOKED, from_s=MIDNIGHT_S + 600.0, slots=4):
     made = Reservation(
         "r1", "cloud", read_party("user:ann"), slots, from_s, from_s + 3_600.0, 10**9, "USD",
-        Whose("ann"), made_at_s=MIDNIGHT_S, state=state, held_until_s=MIDNIGHT_S + 30.0,
+        Owner("ann"), made_at_s=MIDNIGHT_S, state=state, held_until_s=MIDNIGHT_S + 30.0,
     )  # fmt: skip
-    return overlay(rules_at(Plan(), MIDNIGHT_S), [made], ReservationRules(), MIDNIGHT_S)
+    return overlay(rules_at(WindowPlan(), MIDNIGHT_S), [made], ReservationRules(), MIDNIGHT_S)
 
 
 @pytest.mark.parametrize(
     ("state", "at_s", "kept"),
     [
-        (State.BOOKED, 530.0, 0),
-        (State.BOOKED, 540.0, 4),
-        (State.BOOKED, 4_199.0, 4),
-        (State.BOOKED, 4_200.0, 0),
-        (State.HELD, 540.0, 0),
+        (ReservationState.BOOKED, 530.0, 0),
+        (ReservationState.BOOKED, 540.0, 4),
+        (ReservationState.BOOKED, 4_199.0, 4),
+        (ReservationState.BOOKED, 4_200.0, 0),
+        (ReservationState.HELD, 540.0, 0),
     ],
     ids=["long before", "a start before it begins", "in it", "over", "nobody has booked it yet"],
 )

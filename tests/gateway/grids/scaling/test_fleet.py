@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.grids.contract import Blame, GridFault, Order, Shape, Sighting, Stand
 from gateway.grids.scaling.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
-from policies.placement.autoscaling import Stage
+from policies.placement.autoscaling import PilotStage
 
 START_S = 20.0
 IDLE = AtWork(slots=2, busy=0, idle_since_s=0.0)
@@ -40,16 +40,16 @@ def stages(fleet):
 
 def test_from_the_order_to_the_end():
     fleet = ordered(order())
-    assert stages(fleet) == dict.fromkeys(("a.0", "a.1"), Stage.QUEUED)
+    assert stages(fleet) == dict.fromkeys(("a.0", "a.1"), PilotStage.QUEUED)
     fleet.see([shown("a.0", Stand.QUEUED), shown("a.1", Stand.STARTING)], {}, 5.0)
-    assert stages(fleet) == {"a.0": Stage.QUEUED, "a.1": Stage.STARTING}
+    assert stages(fleet) == {"a.0": PilotStage.QUEUED, "a.1": PilotStage.STARTING}
     fleet.see([shown("a.0"), shown("a.1")], {"a.1": IDLE}, 9.0)
-    assert stages(fleet) == {"a.0": Stage.STARTING, "a.1": Stage.READY}
+    assert stages(fleet) == {"a.0": PilotStage.STARTING, "a.1": PilotStage.READY}
     fleet.stopped(["a.1"], 20.0)
     assert fleet.done({"a.1": AtWork(2, 1, 0.0)}) == []
     assert fleet.done({"a.1": IDLE}) == ["a.1"]
     fleet.see([shown("a.0"), shown("a.1", Stand.ENDED)], {"a.0": IDLE}, 25.0)
-    assert stages(fleet) == {"a.0": Stage.READY}
+    assert stages(fleet) == {"a.0": PilotStage.READY}
     assert (fleet.failures, fleet.orders) == (0, {})
 
 
@@ -108,7 +108,7 @@ def test_what_is_shown_of_a_refused_order_stays():
     fleet.see([shown("a.1")], {}, 1.0)
     fleet.stopped(["a.1"], 2.0)
     fleet.refused(order(pilots=3), fault("no room"), 3.0)
-    assert stages(fleet) == {"a.1": Stage.DRAINING}
+    assert stages(fleet) == {"a.1": PilotStage.DRAINING}
     assert (fleet.failures, fleet.why, fleet.orders) == (1, "no room", {})
 
 
@@ -154,7 +154,7 @@ def test_who_has_worked_or_stayed_has_not_failed(tasks_done, stays_s, failures):
 def test_a_start_that_ends_by_way_of_ending_failed_all_the_same():
     fleet = ordered(order(pilots=1))
     fleet.see([shown("a.0", Stand.ENDING)], {}, 1.0)
-    assert stages(fleet) == {"a.0": Stage.DRAINING}
+    assert stages(fleet) == {"a.0": PilotStage.DRAINING}
     fleet.see([shown("a.0", Stand.ENDED, fault="disk")], {}, 2.0)
     assert (fleet.failures, fleet.why) == (1, "disk")
 
@@ -174,13 +174,13 @@ def test_a_pilot_that_is_shown_twice_lives_while_one_does():
     for sightings in (["running", "ended"], ["ended", "running"]):
         fleet = ordered(order(pilots=1))
         fleet.see([shown("a.0", Stand(each)) for each in sightings], {}, 1.0)
-        assert stages(fleet) == {"a.0": Stage.STARTING}
+        assert stages(fleet) == {"a.0": PilotStage.STARTING}
 
 
 def test_a_worker_that_comes_before_its_sighting_is_ready():
     fleet = ordered(order(pilots=1))
     fleet.see([], {"a.0": IDLE}, 10.0)
-    assert stages(fleet) == {"a.0": Stage.READY}
+    assert stages(fleet) == {"a.0": PilotStage.READY}
     assert fleet.orders == {}
     assert fleet.start_s == pytest.approx(START_S + 0.2 * (10.0 - START_S))
 
@@ -214,7 +214,7 @@ def test_nothing_is_measured_of_what_was_found():
     fleet = Fleet(START_S)
     fleet.see([shown("old.0")], {}, 1.0)
     fleet.see([shown("old.0")], {"old.0": IDLE}, 2.0)
-    assert (stages(fleet), fleet.start_s) == ({"old.0": Stage.READY}, START_S)
+    assert (stages(fleet), fleet.start_s) == ({"old.0": PilotStage.READY}, START_S)
 
 
 def test_who_runs_without_a_worker_is_silent_after_its_time():
@@ -251,7 +251,7 @@ def test_who_is_away_is_not_idle_in_the_butler_s_eyes():
     fleet.see([shown("a.0")], {"a.0": IDLE}, 5.0)
     [there] = fleet.view({"a.0": IDLE})
     [away] = fleet.view({})
-    assert (there.is_idle, away.is_idle, away.stage) == (True, False, Stage.READY)
+    assert (there.is_idle, away.is_idle, away.stage) == (True, False, PilotStage.READY)
 
 
 def test_an_order_of_one_pilot_each_is_as_quick_as_one_of_many():

@@ -6,15 +6,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.scaling.pool_controller import FACTS_S, SETTLE_S, STRANGER_S, Keeper
+from gateway.grids.scaling.pool_controller import FACTS_S, SETTLE_S, STRANGER_S, PoolController
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from policies.placement.asks import House
-from policies.placement.autoscaling import Rules
-from policies.placement.placement import Offer
+from policies.placement.asks import Preferences
+from policies.placement.autoscaling import ScalingRules
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 EPOCH_S = 1_790_000_000.0
@@ -62,8 +62,8 @@ class Scene:
     def __init__(self, rules, **scale):
         self.grid, self.said, self.set_by_s = DumbGrid(), [], 0.0
         self.expected = []
-        pool = PoolConfig("cloud", "processes", scale=Scale(rules, start_s=1.0, **scale))
-        offer = Offer("pool cloud", "cloud", {}, "3.11", "USD")
+        pool = PoolConfig("cloud", "processes", scale=ScaleConfig(rules, start_s=1.0, **scale))
+        offer = CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD")
         self.pool = pool
         self.broker = Broker({"cloud": Tariff(40_000_000, "USD", "1")}, {offer.name: offer}, boot=1)
 
@@ -71,12 +71,12 @@ class Scene:
         return EPOCH_S + trio.current_time() + self.set_by_s
 
     def keeper(self):
-        return Keeper(
+        return PoolController(
             *(self.pool, self.grid, self.broker),
             expect=self.expected.append,
             utc_s=self.utc_s,
             say=self.said.append,
-            house=House(),
+            house=Preferences(),
         )
 
 
@@ -140,7 +140,7 @@ def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
         assert bool(scene.grid.started) == (what != "pilots"), "nothing is known of what is there"
         assert keeper.view()["max"] == 2
 
-    play(Scene(Rules(slots_max=2, slots_min=2)), act)
+    play(Scene(ScalingRules(slots_max=2, slots_min=2)), act)
 
 
 def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
@@ -150,7 +150,7 @@ def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
         await trio.sleep(SETTLE_S + 61.0)  # what a former life had queued is kept so long
         assert 5 <= len(scene.grid.stopped) <= 8, scene.grid.stopped
 
-    play(Scene(Rules(slots_max=2)), act)
+    play(Scene(ScalingRules(slots_max=2)), act)
 
 
 @pytest.mark.parametrize("by_s", [-7_200.0, 7_200.0])
@@ -168,7 +168,7 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
     async def refuse(_order):
         raise GridFault(Blame.AGAIN, "not now")
 
-    play(Scene(Rules(slots_max=1, slots_min=1)), act)
+    play(Scene(ScalingRules(slots_max=1, slots_min=1)), act)
 
 
 def test_a_worker_that_the_grid_does_not_show_is_let_go():
@@ -185,7 +185,7 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
         assert scene.expected.count(events.DrainAsked(6, on=True, by=events.Drainer.KEEPER)) == 1
         assert events.DrainAsked(5, on=True, by=events.Drainer.KEEPER) not in scene.expected
 
-    play(Scene(Rules(slots_max=2, slots_min=1)), act)
+    play(Scene(ScalingRules(slots_max=2, slots_min=1)), act)
 
 
 def test_what_begins_only_later_by_the_grids_word_is_a_later_start_for_who_plans():
@@ -201,7 +201,7 @@ def test_what_begins_only_later_by_the_grids_word_is_a_later_start_for_who_plans
         await trio.sleep(FACTS_S + 1.0)
         assert planned_s() == keeper.fleet.start_s, "one would begin at once"
 
-    play(Scene(Rules(slots_max=5)), act)
+    play(Scene(ScalingRules(slots_max=5)), act)
 
 
 def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
@@ -212,7 +212,7 @@ def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
         await trio.sleep(60.0)
         assert scene.grid.stopped == []
 
-    play(Scene(Rules(slots_max=2)), act)
+    play(Scene(ScalingRules(slots_max=2)), act)
 
 
 def test_a_probe_keeps_its_owners_limits():
@@ -225,5 +225,5 @@ def test_a_probe_keeps_its_owners_limits():
         assert "dry_run" in (await keeper.probe({}, 30.0))["failed"][1]
         assert scene.grid.started == []
 
-    play(Scene(Rules(slots_max=1)), full)
-    play(Scene(Rules(slots_max=1), dry_run=True), dry)
+    play(Scene(ScalingRules(slots_max=1)), full)
+    play(Scene(ScalingRules(slots_max=1), dry_run=True), dry)

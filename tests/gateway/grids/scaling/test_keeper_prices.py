@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Capacity, Limits
-from gateway.grids.scaling.pool_controller import Keeper
+from gateway.grids.scaling.pool_controller import PoolController
 from gateway.scheduler.broker import Broker
-from policies.placement.asks import House
-from policies.placement.autoscaling import Rules
+from policies.placement.asks import Preferences
+from policies.placement.autoscaling import ScalingRules
 
 CENT = 10**7
-SCALE = Scale(Rules(slots_max=100), look_s=1.0, markup=1.5)
+SCALE = ScaleConfig(ScalingRules(slots_max=100), look_s=1.0, markup=1.5)
 
 
 class Dear:
@@ -41,12 +41,12 @@ class Kept:
     def __init__(self, scale=SCALE, **pool):
         self.now_s, self.prices, self.said, self.grid = 0.0, [], [], Dear()
         made = PoolConfig("cloud", "ec2", price="0.12 USD", scale=scale, **pool)
-        self.keeper = Keeper(
+        self.keeper = PoolController(
             *(made, self.grid, Broker({"cloud": made.prices.at(0.0).tariff})),
             expect=lambda _: None,
             utc_s=lambda: self.now_s,
             say=self.said.append,
-            house=House(),
+            house=Preferences(),
             reprice=self.prices.append,
         )
 
@@ -92,13 +92,13 @@ async def test_a_version_that_was_written_is_not_that_of_another_price():
 
 
 async def test_what_may_be_spent_in_an_hour_is_by_what_the_grid_charges():
-    kept = Kept(replace(SCALE, rules=Rules(100, hourly_nanos=200 * CENT), currency="USD"))
+    kept = Kept(replace(SCALE, rules=ScalingRules(100, hourly_nanos=200 * CENT), currency="USD"))
     await kept.look()
     assert kept.keeper._past(kept.now_s).price_nanos == 10 * CENT
 
 
 async def test_a_grid_that_charges_in_another_currency_is_no_way_past_that():
-    kept = Kept(replace(SCALE, rules=Rules(100, hourly_nanos=120 * CENT), currency="USD"))
+    kept = Kept(replace(SCALE, rules=ScalingRules(100, hourly_nanos=120 * CENT), currency="USD"))
     kept.grid.charges = 10 * CENT, "EUR"
     await kept.look()
     assert kept.keeper._past(kept.now_s).price_nanos == 12 * CENT, "the pool's own price counts"

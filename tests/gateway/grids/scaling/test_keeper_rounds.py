@@ -8,18 +8,18 @@ import trio
 from support.pure import town
 from support.pure.town import CHEAP, UTC_S, Town
 
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
-from gateway.grids.scaling.pool_controller import SETTLE_S, START_STEP, Keeper
+from gateway.grids.scaling.pool_controller import SETTLE_S, START_STEP, PoolController
 from gateway.scheduler.model import events
-from policies.placement.asks import House
-from policies.placement.autoscaling import Rules, Stage
-from policies.placement.placement import Offer
+from policies.placement.asks import Preferences
+from policies.placement.autoscaling import PilotStage, ScalingRules
+from policies.placement.placement import CapacityOffer
 
 POOL = "local"
-SCALE = Scale(Rules(slots_max=4, idle_s=10.0), start_s=10.0, look_s=1.0)
+SCALE = ScaleConfig(ScalingRules(slots_max=4, idle_s=10.0), start_s=10.0, look_s=1.0)
 
 
 class ListedGrid(Provisioning):
@@ -56,7 +56,7 @@ class ListedGrid(Provisioning):
 class World:
     """A keeper, its grid and its site; time passes when it is told to."""
 
-    def __init__(self, nursery: trio.Nursery, scale: Scale = SCALE) -> None:
+    def __init__(self, nursery: trio.Nursery, scale: ScaleConfig = SCALE) -> None:
         self.town = Town()
         self.site = self.town.build("paris", CHEAP, 0)
         self.broker = self.site.broker
@@ -67,14 +67,14 @@ class World:
         self.nursery = nursery
         self.keeper = self.begin()
 
-    def begin(self) -> Keeper:
+    def begin(self) -> PoolController:
         """A new life of the keeper."""
-        keeper = Keeper(
+        keeper = PoolController(
             *(self.pool, self.grid, self.broker),
             expect=self.inbox.append,
             utc_s=lambda: UTC_S + self.town.now_s,
             say=self.said.append,
-            house=House(),
+            house=Preferences(),
         )
         keeper._nursery = self.nursery
         return keeper
@@ -100,7 +100,7 @@ class World:
         return handle
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[PilotStage]:
         return [each.stage for each in self.keeper.fleet.pilots.values()]
 
 
@@ -117,7 +117,7 @@ async def test_a_pilot_that_is_tried_is_there_until_it_has_done_a_task(world):
         await world.round(50.0)
     handle = world.come(found["pilot"])
     await world.round(50.0)
-    assert (world.stages, world.grid.stopped) == ([Stage.READY], [])
+    assert (world.stages, world.grid.stopped) == ([PilotStage.READY], [])
     world.broker.workers[handle].tasks_done = 1
     for _ in range(3):
         await world.round(11.0)
@@ -154,7 +154,9 @@ async def test_nothing_is_tried_beyond_what_the_owner_allows(nursery, scale, why
 
 async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
     """In the moment in which it is decided, an idle worker may be given something."""
-    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=1))))
+    world.keeper.take_in(
+        replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=1)))
+    )
     await world.round()
     [name] = world.grid.shown
     handle = world.come(name)
@@ -162,7 +164,7 @@ async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
     world.keeper.take_in(world.pool)
     await world.round(11.0)
     await world.round(11.0)
-    assert world.stages == [Stage.DRAINING]
+    assert world.stages == [PilotStage.DRAINING]
     assert world.grid.stopped == []
     world.hear()
     assert world.broker.workers[handle].draining
@@ -172,7 +174,9 @@ async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
 
 @pytest.mark.parametrize("how", ["it dials again", "the grid takes it"])
 async def test_who_ends_gets_nothing_more(world, how):
-    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=1))))
+    world.keeper.take_in(
+        replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=1)))
+    )
     await world.round()
     [name] = world.grid.shown
     handle = world.come(name)
@@ -210,7 +214,9 @@ async def test_a_stop_is_told_again_where_it_did_not_help(world):
 
 async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
     """The grid has less to give by what it gives: a plan must not turn elsewhere for that."""
-    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=3))))
+    world.keeper.take_in(
+        replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=3)))
+    )
     await world.round()
     world.keeper._asked_s = float("-inf")
     await world.round()
@@ -228,7 +234,9 @@ async def test_a_gpu_that_is_named_is_none_that_is_counted(nursery):
 
 def ask_for_slots(world, slots_min):
     """The pool's owner wants so many at least."""
-    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min))))
+    world.keeper.take_in(
+        replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min)))
+    )
 
 
 @pytest.mark.parametrize("whose", ["ours", "the grid's", "the worker's own", "an operator's too"])
@@ -258,12 +266,16 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     is_back = whose == "ours"
     assert world.broker.workers[handle].draining is not is_back
     assert len(world.grid.shown) == (1 if is_back else 2)
-    assert world.keeper.fleet.pilots[name].stage is (Stage.READY if is_back else Stage.DRAINING)
+    assert world.keeper.fleet.pilots[name].stage is (
+        PilotStage.READY if is_back else PilotStage.DRAINING
+    )
 
 
 async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     """The table promises a tag that no host has: one is started for it, and none after that."""
-    world.broker.offers[f"pool {POOL}"] = Offer(f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR")
+    world.broker.offers[f"pool {POOL}"] = CapacityOffer(
+        f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR"
+    )
     world.keeper = world.begin()
     world.site.do(
         events.ClientJoined(1, "ann"),

@@ -10,15 +10,15 @@ from support.processes import InnerSite, wait_until
 
 from federation.errors import GridError
 from federation.sessions.task_passes import pass_of_pool
-from gateway.config.limits import HouseRules
-from gateway.config.scale import Scale
+from gateway.config.limits import ListenerLimits
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig, SiteConfig, check
 from gateway.grids.kinds import find_kind
 from gateway.grids.scaling.opening import launch_of, mark_of
 from gateway.site import Site
-from policies.placement.autoscaling import Rules
+from policies.placement.autoscaling import ScalingRules
 
-POOL = PoolConfig("hpc", "slurm", scale=Scale(Rules(slots_max=2)))
+POOL = PoolConfig("hpc", "slurm", scale=ScaleConfig(ScalingRules(slots_max=2)))
 
 
 def test_a_mark_is_the_same_in_each_life_and_another_for_each_pool_and_site(tmp_path):
@@ -104,7 +104,7 @@ def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
 def test_pilots_come_in_by_a_pass_of_their_pool_and_never_get_the_secret(tmp_path):
     site = SiteConfig("london", state=str(tmp_path), pools=(POOL,))
     at = ["tcp://10.0.0.1:7461"]
-    sharing = replace(site, rules=HouseRules("london", secret="s3cret"))
+    sharing = replace(site, rules=ListenerLimits("london", secret="s3cret"))
     launch = launch_of(sharing, POOL, at, print)
     assert launch.environment == {"GRIDFED_TOKEN": str(pass_of_pool("s3cret", "hpc"))}
     assert launch_of(site, POOL, at, print).environment == {}

@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 import trio
 
-from gateway.config.scale import Scale
+from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
 from gateway.grids.scaling.ordering import CALL_S, STOP_AGAIN_S, STOP_RETRY_S
-from gateway.grids.scaling.pool_controller import FACTS_S, Keeper
+from gateway.grids.scaling.pool_controller import FACTS_S, PoolController
 from gateway.scheduler.broker import Broker
-from policies.placement.asks import House
-from policies.placement.autoscaling import PAUSE_MIN_S, Rules
+from policies.placement.asks import Preferences
+from policies.placement.autoscaling import PAUSE_MIN_S, ScalingRules
 from policies.tariffs import Tariff
 
 UTC_S = 1_800_000_000.0
@@ -72,19 +72,21 @@ class Scene:
         self.grid = ScriptedGrid()
         self.said = []
         self.broker = Broker({"burst": Tariff(0, "USD", "t")}, boot=1)
-        scale = Scale(Rules(**{"slots_max": 10, "slots_min": 3, "idle_s": 5.0} | rules))
+        scale = ScaleConfig(
+            ScalingRules(**{"slots_max": 10, "slots_min": 3, "idle_s": 5.0} | rules)
+        )
         self.pool = PoolConfig("burst", "processes", scale=scale)
         self.nursery = nursery
         self.live()
 
     def live(self):
         self.scope = trio.CancelScope()
-        self.keeper = Keeper(
+        self.keeper = PoolController(
             *(self.pool, self.grid, self.broker),
             expect=lambda event: self.broker.handle(event, trio.current_time()),
             utc_s=lambda: UTC_S + trio.current_time(),
             say=self.said.append,
-            house=House(),
+            house=Preferences(),
         )
         self.nursery.start_soon(self._run)
 
@@ -161,7 +163,7 @@ async def test_what_a_former_life_had_started_is_taken_up(make, autojump_clock):
 async def test_a_stop_that_does_nothing_is_repeated_once_a_minute(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(3 * STOP_AGAIN_S)
     told_s = scene.grid.asked_s("stop")
     assert len(told_s) == 3
@@ -173,7 +175,7 @@ async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
     scene.grid.faults["stop"] = GridFault(Blame.AGAIN, "not now")
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
     assert scene.said.count("pool burst: `stop` of the grid failed: not now") == 1
@@ -193,7 +195,7 @@ async def test_who_is_not_wanted_any_more_is_stopped_once_its_order_was_made(mak
     scene = make()
     scene.grid.slow_s["start"] = 10.0
     await trio.sleep(2)
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(7)
     assert scene.grid.asked("stop") == []
     await trio.sleep(3)
@@ -248,7 +250,9 @@ async def test_other_rules_are_taken_in(make, autojump_clock):
     scene = make(slots_min=0)
     await trio.sleep(10)
     assert scene.grid.asked("start") == []
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10, slots_min=2))))
+    scene.keeper.take_in(
+        replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10, slots_min=2)))
+    )
     await trio.sleep(2)
     assert [each.pilots for each in scene.grid.asked("start")] == [2]
 
@@ -301,9 +305,11 @@ async def test_what_may_be_spent_in_an_hour_bounds_what_is_ordered(make, autojum
 async def test_what_is_ordered_let_go_and_found_again_is_said_and_not_often(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10, slots_min=1))))
+    scene.keeper.take_in(
+        replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10, slots_min=1)))
+    )
     await trio.sleep(1)
-    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(20)
     scene.scope.cancel()
     scene.live()

@@ -2,28 +2,28 @@
 
 import pytest
 
-from gateway.grids.scaling.demand import Shape, demand
+from gateway.grids.scaling.demand import PilotShape, demand
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.events import JobSpec
 from policies.access.claims import NOTHING, Amount, Claim, Claims
-from policies.access.entitlements import Entitlements, Rule
-from policies.access.windows import Plan, Window, rules_at
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.access.windows import Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours, Weekdays
-from policies.calendar.periods import Span
+from policies.calendar.periods import PeriodLength
 from policies.calendar.weeks import EVERY_DAY
 from policies.costs.budgets import Budget
 from policies.parties import ALL, read_party
 from policies.placement.asks import CHEAPEST
-from policies.placement.placement import Offer
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 NOON_S = 1_700_049_600.0
 DAY_S = 86_400.0
 UNIT = 10**9
 PRICE = Tariff(3_600 * UNIT, "USD", "1")  # a slot-second costs a unit
-SHAPE = Shape((Offer("pool cloud", "cloud", {}, "3.11", "USD"),), 1, start_s=60.0)
+SHAPE = PilotShape((CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD"),), 1, start_s=60.0)
 ALL_DAY = Hours(0, 86_400, Weekdays(EVERY_DAY))
 
 
@@ -39,7 +39,7 @@ class World:
 
     def __init__(self, *happened, budgets=()):
         self.now_s = NOON_S
-        purses = Purses(budgets, {}, NOON_S)
+        purses = BudgetAccounts(budgets, {}, NOON_S)
         self.broker = Broker({"cloud": PRICE}, {"pool cloud": SHAPE.offers[0]}, purses=purses)
         self.do(*happened, events.ClientJoined(1, "ann"), events.FunctionArrived(b"f" * 32))
 
@@ -65,11 +65,11 @@ def entitled(*rules):
 
 
 def rule(who, **limits):
-    return Rule(True, (read_party(who),), frozenset(), frozenset(), **limits)
+    return EntitlementRule(True, (read_party(who),), frozenset(), frozenset(), **limits)
 
 
 def claimed(*claims):
-    plan = Plan((Window("day", ALL_DAY, Claims(claims)),))
+    plan = WindowPlan((Window("day", ALL_DAY, Claims(claims)),))
     return events.RulesTurned({"cloud": rules_at(plan, NOON_S)})
 
 
@@ -100,7 +100,9 @@ def test_no_more_slots_than_their_owners_may_have(happened, slots):
 
 
 def budget(amount, **changes):
-    return Budget("b", read_party("user:ann"), "USD", amount * UNIT, span=Span.DAY, **changes)
+    return Budget(
+        "b", read_party("user:ann"), "USD", amount * UNIT, span=PeriodLength.DAY, **changes
+    )
 
 
 def test_what_waits_for_the_next_days_budget_keeps_no_slots():

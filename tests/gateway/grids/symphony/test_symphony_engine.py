@@ -8,7 +8,7 @@ import trio
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.delegating import Home, Lost, Parcel, Room
 from gateway.grids.symphony.engine import SymphonyEngine
-from gateway.grids.symphony.journal import FILE, Journal
+from gateway.grids.symphony.journal import FILE, ParcelJournal
 from gateway.grids.symphony.settings import read
 
 LIMIT_S = 10.0
@@ -93,7 +93,7 @@ async def test_a_session_that_can_not_be_closed_does_not_keep_the_pool_shut(run_
     (tmp_path / FILE).write_text("".join(json.dumps(each) + "\n" for each in lines))
     told, fault = await run_engine(OddWay("stuck"), Room)
     assert (told, fault) == ([Room(2)], None)
-    journal = Journal(tmp_path, "gridfed", print)
+    journal = ParcelJournal(tmp_path, "gridfed", print)
     journal.load()
     assert list(journal.sessions) == ["stuck"], "the next life tries again"
 
@@ -102,7 +102,7 @@ async def test_a_session_that_can_not_be_written_down_is_closed(run_engine, monk
     def full(self, session):
         raise GridFault(Blame.AGAIN, "no space")
 
-    monkeypatch.setattr(Journal, "opened", full)
+    monkeypatch.setattr(ParcelJournal, "opened", full)
     way = OddWay()
     told, fault = await run_engine(way, Parcel, *parcels(1))
     assert "no space" in str(fault)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import Label
-from gateway.grids.symphony.journal import FILE, Journal
+from gateway.grids.symphony.journal import FILE, ParcelJournal
 
 
 def label(number):
@@ -17,7 +17,7 @@ def label(number):
 
 
 def opened(folder, application="gridfed", said=None):
-    journal = Journal(folder, application, (said if said is not None else []).append)
+    journal = ParcelJournal(folder, application, (said if said is not None else []).append)
     journal.load()
     return journal
 

@@ -20,7 +20,7 @@ from gateway.cli.main import cli
 from gateway.config.site import load
 from gateway.grids.delegating import Broken, Done, Parcel
 from gateway.grids.kinds import Installed
-from gateway.grids.symphony.package import SOAM, Application, build_package, profile
+from gateway.grids.symphony.package import SOAM, ApplicationProfile, build_package, profile
 from gateway.grids.symphony.parcel_bytes import (
     pack_common,
     pack_input,
@@ -159,7 +159,7 @@ def test_what_is_in_the_package_needs_nothing_else(tmp_path):
 
 
 def test_the_profile_is_xml_and_what_is_given_can_not_break_it():
-    text = profile(Application(name='a"<b>', python="/opt/p & q"))
+    text = profile(ApplicationProfile(name='a"<b>', python="/opt/p & q"))
     tree = ElementTree.fromstring(text.encode())
     (consumer,) = [each for each in tree.iter() if each.tag.endswith("}Consumer")]
     assert consumer.get("applicationName") == 'a"<b>'

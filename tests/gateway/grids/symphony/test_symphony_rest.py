@@ -8,9 +8,9 @@ import trio
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony import rest
-from gateway.grids.symphony.rest import EgoRoom, RestClient, RestWay
+from gateway.grids.symphony.rest import EgoRoom, RestClient, RestInterface
 from gateway.grids.symphony.settings import read
-from gateway.grids.symphony.ways import Cut, Gone, Outcome
+from gateway.grids.symphony.ways import ConnectionCut, Gone, SymphonyOutcome
 
 LIMIT_S = 10.0
 ODD = "\ud800"  # JSON can name it, and nothing can write it
@@ -68,7 +68,7 @@ def server(monkeypatch, tmp_path):
 async def test_whatever_is_answered_is_a_fault_or_an_answer(server, content):
     server.answer = lambda _request: httpx2.Response(200, content=content)
     said = []
-    way = RestWay(server.settings(), said.append)
+    way = RestInterface(server.settings(), said.append)
     for ask in (
         lambda: way._rest.ask("GET", "/x"),
         lambda: way.send("5", [b"a", b"b"]),
@@ -84,7 +84,7 @@ async def test_whatever_is_answered_is_a_fault_or_an_answer(server, content):
         except AssertionError:
             found = ""  # a session is open: whoever listens to it needs a run
         assert "s3cretword" not in repr(found)
-        if isinstance(found, list) and found and isinstance(found[0], Outcome):
+        if isinstance(found, list) and found and isinstance(found[0], SymphonyOutcome):
             (outcome,) = found
             assert not outcome.is_ok
             f"{outcome.task}{outcome.text}".encode()
@@ -116,8 +116,8 @@ async def test_an_endless_answer_is_hung_up_on(server, monkeypatch):
             yield b" " * 100
 
     server.answer = lambda _request: httpx2.Response(200, content=endless())
-    with trio.fail_after(LIMIT_S), pytest.raises(Cut, match="too large"):
-        await RestWay(server.settings(), print)._rest.ask("GET", "/x")
+    with trio.fail_after(LIMIT_S), pytest.raises(ConnectionCut, match="too large"):
+        await RestInterface(server.settings(), print)._rest.ask("GET", "/x")
     assert taken == 1100
 
 
@@ -132,7 +132,7 @@ async def test_a_server_that_is_away_when_a_token_is_renewed_ends_nothing(
         return httpx2.Response(503)
 
     server.answer = answer
-    client = RestWay(server.settings(), print)._rest
+    client = RestInterface(server.settings(), print)._rest
     await client.log_on()
     monkeypatch.setattr(client, "log_on", lambda: client.ask("GET", "/auth/again"))
     with trio.move_on_after(2.5 * rest.RENEW_S) as scope:
@@ -143,34 +143,36 @@ async def test_a_server_that_is_away_when_a_token_is_renewed_ends_nothing(
 @pytest.mark.parametrize(
     ("status", "kind", "blame"),
     [
-        (302, Cut, Blame.AGAIN),
+        (302, ConnectionCut, Blame.AGAIN),
         (400, GridFault, Blame.NEVER),
-        (401, Cut, Blame.NEVER),
+        (401, ConnectionCut, Blame.NEVER),
         (404, GridFault, Blame.NEVER),
         (429, GridFault, Blame.AGAIN),
-        (503, Cut, Blame.AGAIN),
+        (503, ConnectionCut, Blame.AGAIN),
     ],
 )
 async def test_whose_fault_a_status_is(server, status, kind, blame):
     there = {"Location": "https://elsewhere"}
     server.answer = lambda _request: httpx2.Response(status, headers=there)
     with pytest.raises(GridFault) as caught:
-        await RestWay(server.settings(), print)._rest.ask("GET", "/x")
-    assert type(caught.value) is kind or issubclass(type(caught.value), Cut) is (kind is Cut)
+        await RestInterface(server.settings(), print)._rest.ask("GET", "/x")
+    assert type(caught.value) is kind or issubclass(type(caught.value), ConnectionCut) is (
+        kind is ConnectionCut
+    )
     assert caught.value.blame is blame
 
 
 async def test_who_speaks_for_a_server_that_starts_says_nothing_of_sessions(server):
     """Its servlet engine answers 404 in HTML: a session that were taken for gone would run on."""
     server.answer = lambda _request: httpx2.Response(404, text="<html>Context Root Not Found")
-    with pytest.raises(Cut, match="404"):
-        await RestWay(server.settings(), print).close("5")
+    with pytest.raises(ConnectionCut, match="404"):
+        await RestInterface(server.settings(), print).close("5")
 
 
 async def poll(server, monkeypatch, **more):
     """What is heard of session 5 until its polls end, and the fault by which they ended."""
     monkeypatch.setattr(rest, "POLL_MAX_S", 0.01)
-    way = RestWay(server.settings(**more), print)
+    way = RestInterface(server.settings(**more), print)
     heard, fault = [], None
     way._hear = heard.append
     with trio.fail_after(LIMIT_S):
@@ -186,7 +188,7 @@ async def test_a_session_is_not_gone_because_we_are_not_let_in(server, monkeypat
     server.answer = lambda _request: httpx2.Response(401)
     heard, fault, way = await poll(server, monkeypatch)
     assert not heard
-    assert isinstance(fault, Cut)
+    assert isinstance(fault, ConnectionCut)
     assert way._leaves
 
 
@@ -196,7 +198,7 @@ async def test_a_session_that_is_refused_for_long_is_gone_and_no_other_suffers(
     """Else the connection would end for all of them again and again, and never for good."""
     server.answer = lambda _request: httpx2.Response(500, content=json.dumps({"no": "way"}))
     _, fault, way = await poll(server, monkeypatch, take_up_s=60.0)
-    assert isinstance(fault, Cut)
+    assert isinstance(fault, ConnectionCut)
     heard = []
     way._hear = heard.append
     await trio.sleep(61.0)
@@ -219,7 +221,7 @@ async def test_a_session_that_can_not_be_closed_keeps_no_other_open(server, auto
         return httpx2.Response(200)
 
     server.answer = answer
-    way = RestWay(server.settings(), lambda _line: None)
+    way = RestInterface(server.settings(), lambda _line: None)
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(way.run, lambda _heard: None, False)

@@ -19,7 +19,7 @@ from gateway.grids.contract import Blame, GridFault
 from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Found, Label, Lost, Room
 from gateway.grids.engine_checks import Stage, double, leave, nap
 from gateway.grids.symphony.package import build_package
-from gateway.grids.symphony.side import SideWay
+from gateway.grids.symphony.side import SideInterface
 
 cloudpickle.register_pickle_by_value(engine_checks)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -265,14 +265,14 @@ async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, 
 
 
 async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in, monkeypatch):
-    drain = SideWay._drain
+    drain = SideInterface._drain
 
     async def drain_late(self, process):
         await wait_for(lambda: process.poll() is not None)
         await trio.testing.wait_all_tasks_blocked(0.05)  # who waits for its end has seen it
         await drain(self, process)
 
-    monkeypatch.setattr(SideWay, "_drain", drain_late)
+    monkeypatch.setattr(SideInterface, "_drain", drain_late)
     said = []
     stage = stage_of(stand_in.engine("soamapi", said.append))
     with trio.fail_after(LIMIT_S):

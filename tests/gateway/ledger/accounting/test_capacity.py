@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.ledger.accounting.capacity import CHANGE_S, GAP_S, RECORD_S, CapacityMeter, uncounted
 from gateway.ledger.db.checks import HOUR_S
-from gateway.ledger.db.usage.records import Capacity
+from gateway.ledger.db.usage.records import CapacityRecord
 
 NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S
 
@@ -77,7 +77,9 @@ def test_a_clock_that_is_set_back_begins_anew_and_counts_no_time_twice():
         (0, 30),
         (0, 40),
     ]
-    assert uncounted(records[1:], records[:1]) == [Capacity("fast", NOON_S + 30, NOON_S + 40, 2)]
+    assert uncounted(records[1:], records[:1]) == [
+        CapacityRecord("fast", NOON_S + 30, NOON_S + 40, 2)
+    ]
 
 
 @pytest.mark.parametrize("mad_s", [float("nan"), -1.0, 1e30])
@@ -116,8 +118,8 @@ def test_whatever_the_clock_does_no_moment_is_in_the_books_twice(steps, start_s)
     st.tuples(st.integers(0, 100), st.integers(1, 30)),
 )
 def test_only_what_is_not_in_the_books_is_left_of_a_record(kept, new):
-    books = [Capacity("fast", low, low + size, 1) for low, size in kept]
-    record = Capacity("fast", new[0], new[0] + new[1], 3)
+    books = [CapacityRecord("fast", low, low + size, 1) for low, size in kept]
+    record = CapacityRecord("fast", new[0], new[0] + new[1], 3)
     fresh = uncounted([record], books)
     covered = {second for low, size in kept for second in range(low, low + size)}
     wanted = set(range(new[0], new[0] + new[1])) - covered

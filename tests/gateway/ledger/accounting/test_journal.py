@@ -17,11 +17,11 @@ from federation.messages.payments import Payments
 from federation.messages.reconciliation import DAY_MS, Reconcile, Reconciled, tally_of
 from federation.messages.wire import pack
 from gateway.ledger.accounting.journal import GENESIS, digest
-from gateway.ledger.accounting.postings import Account, balances, transfers_of
+from gateway.ledger.accounting.postings import LedgerAccount, balances, transfers_of
 from gateway.ledger.audit.audit import Audit, audit
 from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.jobs.records import JobOpened, OutcomeKept
+from gateway.ledger.db.jobs.records import JobOpenedRecord, OutcomeKept
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import (
     Disputed,
@@ -161,7 +161,7 @@ def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
     assert found.transfers == 60
     looked_at = [60, 60, 40, 10, 1, 60, 1, 1, 0, 40, 40, 10, 0, 10, 1]
     assert [each.looked_at for each in found.checks] == looked_at
-    owed = found.balances[Account("site", "london", "", "EUR")]
+    owed = found.balances[LedgerAccount("site", "london", "", "EUR")]
     assert owed.net_nanos == 4 * 500 - 500 - 700
 
 
@@ -323,7 +323,7 @@ def fill_more(url: str, commit: Commit, usage: Usage) -> None:
     with closing(SqlStore(url)) as store:
         commit(
             store,
-            JobOpened("job-2", "var", "ada", "risk", True, b"", 1_700_000_000.0),
+            JobOpenedRecord("job-2", "var", "ada", "risk", True, b"", 1_700_000_000.0),
             usage(job="job-2", first=0, state="failed"),
             usage(job="job-2", first=0, attempt=1),
             OutcomeKept("job-2", 0, 10, pack(outcome)),

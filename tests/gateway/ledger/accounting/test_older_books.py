@@ -3,7 +3,7 @@
 import pytest
 import trio
 import trio.testing
-from support.pure.bookkeeper import World, both, delivery
+from support.pure.bookkeeper import BooksWorld, both, delivery
 
 from federation.errors import ProtocolError
 from federation.messages.contracts import Verdict
@@ -16,7 +16,7 @@ WEEK_S = 7 * 86_400.0
 
 @pytest.fixture
 def world(tmp_path):
-    made = World(tmp_path)
+    made = BooksWorld(tmp_path)
     made.utc_s += 3600.0  # what was delivered in the morning has arrived
     yield made
     made.close()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger.accounting.postings import Account, Transfer, balances, transfers_of
+from gateway.ledger.accounting.postings import LedgerAccount, Transfer, balances, transfers_of
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
-from gateway.ledger.db.jobs.records import JobClosed
+from gateway.ledger.db.jobs.records import JobClosedRecord
 from gateway.ledger.db.usage.records import UsageRecord
 
 Usage = Callable[..., UsageRecord]
@@ -45,8 +45,8 @@ def settled(side: str = "sell", state: str = "post", **fields: Any) -> PostingSe
     return PostingSettled(**(defaults | fields))
 
 
-def account(kind: Any, name: str, project: str = "", currency: str = "EUR") -> Account:
-    return Account(kind, name, project, currency)
+def account(kind: Any, name: str, project: str = "", currency: str = "EUR") -> LedgerAccount:
+    return LedgerAccount(kind, name, project, currency)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def account(kind: Any, name: str, project: str = "", currency: str = "EUR") -> A
     ],
 )
 def test_who_pays_whom_for_a_run(
-    job: str, pool: str, debit: Account, credit: Account, usage: Usage
+    job: str, pool: str, debit: LedgerAccount, credit: LedgerAccount, usage: Usage
 ) -> None:
     record = usage(job=job, pool=pool, currency="EUR", first=4, attempt=2, cost_nanos=7)
     [transfer] = transfers_of(record)
@@ -69,7 +69,12 @@ def test_who_pays_whom_for_a_run(
 
 
 def test_what_costs_nothing_moves_nothing(usage: Usage) -> None:
-    free = [usage(cost_nanos=0), posted(cost_nanos=0), settled(cost_nanos=0), JobClosed("j", 1)]
+    free = [
+        usage(cost_nanos=0),
+        posted(cost_nanos=0),
+        settled(cost_nanos=0),
+        JobClosedRecord("j", 1),
+    ]
     assert [transfers_of(record) for record in free] == [()] * 4
 
 

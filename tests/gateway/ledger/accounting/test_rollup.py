@@ -23,7 +23,7 @@ from federation.messages.reconciliation import tally_of
 from federation.ranges import RangeSet
 from gateway.cli.main import cli
 from gateway.ledger.accounting import checkpoints, rollup
-from gateway.ledger.accounting.postings import Account
+from gateway.ledger.accounting.postings import LedgerAccount
 from gateway.ledger.audit.audit import Audit, audit
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.contracts.records import (
@@ -33,7 +33,7 @@ from gateway.ledger.db.contracts.records import (
     PostingSettled,
 )
 from gateway.ledger.db.database import snapshot
-from gateway.ledger.db.jobs.records import JobEnded, JobOpened
+from gateway.ledger.db.jobs.records import JobEnded, JobOpenedRecord
 from gateway.ledger.db.settlement.records import Payment, StatementKept
 from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.store.copying import move
@@ -74,8 +74,8 @@ def rows(url: str, table: str) -> int:
         return int(run(f"SELECT count(*) FROM {table}").scalar_one())
 
 
-def opened(job: str, at_s: float = BEGIN_S) -> JobOpened:
-    return JobOpened(job, "var", "ada", "risk", False, b"", at_s)
+def opened(job: str, at_s: float = BEGIN_S) -> JobOpenedRecord:
+    return JobOpenedRecord(job, "var", "ada", "risk", False, b"", at_s)
 
 
 def ended(job: str, at_s: float) -> JobEnded:
@@ -344,7 +344,7 @@ def test_payments_are_undone_before_and_after_a_checkpoint_stands_for_them(
     paid = [
         Payment("paris", name, "EUR", "paid", "bank", 7, "", BEGIN_S) for name in ("old", "new")
     ]
-    site = Account("site", "paris", "", "EUR")
+    site = LedgerAccount("site", "paris", "", "EUR")
     with closing(SqlStore(url)) as store:
         commit(store, *paid)
         commit(store, store.settlement.payments()[1].undone("a slip", BEGIN_S + 1))

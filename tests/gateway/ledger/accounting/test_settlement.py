@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from federation.messages.payments import Standing, told
+from federation.messages.payments import PaymentStanding, told
 from federation.messages.reconciliation import Sums
 from federation.messages.wire import pack
 from federation.money import format_amount
@@ -22,7 +22,7 @@ from gateway.ledger.accounting.settlement import (
     void_share,
 )
 from gateway.ledger.db.settlement.records import PaymentRow, PaymentsTold, StatementKept
-from gateway.ledger.reports import Report, to_csv
+from gateway.ledger.reports import ReportTable, to_csv
 
 
 def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
@@ -123,13 +123,15 @@ def said(ours: list[PaymentRow]) -> PaymentsTold:
 def test_what_is_undone_or_written_off_needs_no_counterpart() -> None:
     ours = [payment("a", 1, undone_at_s=20.0), payment("b", 2, through="loss"), payment("c", 3)]
     assert [each.reference for each in lines(ours)] == ["c"]
-    assert [each.standing for each in matches(ours, None)] == [Standing.UNTOLD]
+    assert [each.standing for each in matches(ours, None)] == [PaymentStanding.UNTOLD]
 
 
 @pytest.mark.parametrize("packed", [b"\xff", b"", pack(5), pack([5]), pack({"a": 1})])
 def test_a_list_that_cant_be_read_any_more_was_never_told(packed: bytes) -> None:
     unread = PaymentsTold("paris", packed, 0, b"", b"", 50.0)
-    assert [each.standing for each in matches([payment("a", 1)], unread)] == [Standing.UNTOLD]
+    assert [each.standing for each in matches([payment("a", 1)], unread)] == [
+        PaymentStanding.UNTOLD
+    ]
 
 
 def test_a_statement_says_what_one_side_alone_has() -> None:
@@ -187,5 +189,5 @@ def test_it_is_said_in_words() -> None:
 
 def test_amounts_of_a_statement_are_numbers_in_csv_and_names_are_no_formulas() -> None:
     columns = ("site", "balance", "to_confirm", "note")
-    made = to_csv(Report(columns, (("=1+1", "-0.5", "-2", "-x"),), ()))
+    made = to_csv(ReportTable(columns, (("=1+1", "-0.5", "-2", "-x"),), ()))
     assert made.splitlines()[1] == "'=1+1,-0.5,-2,'-x"

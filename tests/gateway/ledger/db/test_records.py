@@ -19,16 +19,16 @@ from gateway.ledger.db.contracts.records import (
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.ledger.db.settlement.records import Disputed, DisputeSettled, Payment, StatementKept
-from gateway.ledger.db.usage.records import Capacity, UsageRecord
+from gateway.ledger.db.usage.records import CapacityRecord, UsageRecord
 from gateway.ledger.store.store import Store
 
 TOO_LARGE = 2**63
@@ -68,10 +68,10 @@ def test_usage_refuses_a_time_that_is_none(
         lambda: AlertFired("a", "k", TOO_LARGE, 1.0),
         lambda: AlertFired("a", "k", 0, math.nan),
         lambda: AlertEnded("a", "k", 0, -1.0),
-        lambda: JobClosed("job", TOO_LARGE),
+        lambda: JobClosedRecord("job", TOO_LARGE),
         lambda: JobEnded("job", "done", "", 1.0, TOO_LARGE, 0, 0),
         lambda: JobEnded("job", "done", "", math.nan, 0, 0, 0),
-        lambda: JobOpened("job", "n", "u", "p", True, b"", math.nan),
+        lambda: JobOpenedRecord("job", "n", "u", "p", True, b"", math.nan),
         lambda: AttachedLost(math.inf),
     ],
 )
@@ -81,12 +81,12 @@ def test_every_record_refuses_what_a_column_cannot_hold(make: Callable[[], objec
 
 
 RECORDS: list[Record] = [
-    JobOpened("job", "n", "u", "p", True, b"", 1.0),
+    JobOpenedRecord("job", "n", "u", "p", True, b"", 1.0),
     BundleKept("job", 0, 1, b""),
-    JobClosed("job", 1),
+    JobClosedRecord("job", 1),
     OutcomeKept("job", 0, 1, b""),
     JobEnded("job", "done", "reason", 1.0, 0, 0, 0),
-    Capacity("pool", 1.0, 2.0, 1),
+    CapacityRecord("pool", 1.0, 2.0, 1),
     JobForgotten("job"),
     ContractOpened("c", "buy", "paris", "job", "pool", 1, 1, "USD", 1.0, 1.0),
     Posted("c", "buy", "paris", 1, 0, 1, 1, 1, "USD", 1.0),
@@ -122,7 +122,9 @@ def test_whatever_else_a_name_has_every_store_keeps_it(
 ) -> None:
     names = ["\x01\x7f\x85", "'; DROP TABLE usage; --", "<b>\u202e", "\U0010ffff\ufffe", "=1+1"]
     for job in names:
-        commit(store, JobOpened(job, job, job, job, False, b"", 1.0), usage(job=job, tags=job))
+        commit(
+            store, JobOpenedRecord(job, job, job, job, False, b"", 1.0), usage(job=job, tags=job)
+        )
     assert {each.name for each in store.jobs.latest(10)} == set(names)
     for name in names:
         found = store.jobs.get(name)

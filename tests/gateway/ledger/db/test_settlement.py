@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from federation.messages.contracts import Delivery, Verdict
-from federation.messages.reconciliation import Entry, EntryState, Sums, tally_of
-from gateway.ledger.accounting.postings import Account
+from federation.messages.reconciliation import BookEntry, EntryState, Sums, tally_of
+from gateway.ledger.accounting.postings import LedgerAccount
 from gateway.ledger.db.contracts.records import ContractOpened, posted, settled
 from gateway.ledger.db.settlement.records import (
     Disputed,
@@ -56,7 +56,7 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
     found = list(store.settlement.entries("buy", "paris", AT_MS, AT_MS + 5))
     states = {0: EntryState.PENDING, 1: EntryState.POSTED, 3: EntryState.POSTED}
     expected = [
-        Entry(contract, "EUR", delivery(10 * n, n // 2, at_ms=AT_MS + n),
+        BookEntry(contract, "EUR", delivery(10 * n, n // 2, at_ms=AT_MS + n),
               states.get(n, EntryState.PENDING))
         for contract in ("a-1", "b-1")
         for n in (0, 1, 3, 4)
@@ -65,7 +65,7 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
     assert list(store.settlement.entries("sell", "paris", 0, 2 * AT_MS)) == []
     assert list(store.settlement.entries("buy", "paris", 0, 2 * AT_MS, "b-1")) == [
         *expected[4:],
-        Entry("b-1", "EUR", delivery(50, 2, at_ms=AT_MS + 5), EntryState.PENDING),
+        BookEntry("b-1", "EUR", delivery(50, 2, at_ms=AT_MS + 5), EntryState.PENDING),
     ]
     for start_ms, stop_ms in ((AT_MS, AT_MS + 5), (0, 2 * AT_MS), (0, 1)):
         entries = store.settlement.entries("buy", "paris", start_ms, stop_ms)
@@ -81,7 +81,7 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
 def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
     fill(store, commit)
     void = [
-        Entry(contract, "EUR", delivery(20, 1, at_ms=AT_MS + 2), EntryState.VOID)
+        BookEntry(contract, "EUR", delivery(20, 1, at_ms=AT_MS + 2), EntryState.VOID)
         for contract in ("a-1", "b-1")
     ]
     assert list(store.settlement.voids("buy", "paris", AT_MS, AT_MS + 5)) == void
@@ -111,7 +111,7 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     )
     assert store.settlement.disputes("b-1") == []
     assert (row.state, row.reason, row.cost_nanos, row.tasks) == ("open", "wrong", 500, 10)
-    before = store.journal.balances()[Account("site", "paris", "", "EUR")].net_nanos
+    before = store.journal.balances()[LedgerAccount("site", "paris", "", "EUR")].net_nanos
     answer = DisputeSettled(
         "sell", "a-1", 0, 10, "paris", "accepted", "so be it", 1_700_000_005.5, 500, "EUR"
     )
@@ -120,10 +120,13 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     assert store.settlement.disputes("a-1", True) == []
     [row] = store.settlement.disputes("a-1")
     assert (row.state, row.answer, row.settled_at_s) == ("accepted", "so be it", 1_700_000_005.5)
-    assert store.journal.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
+    assert (
+        store.journal.balances()[LedgerAccount("site", "paris", "", "EUR")].net_nanos
+        == before - 500
+    )
     at_ms = 1_700_000_005_500
     [entry] = store.settlement.entries("sell", "paris", at_ms, at_ms + 1)
-    assert entry == Entry("a-1", "EUR", delivery(10, 0, at_ms=at_ms), EntryState.REVERSAL)
+    assert entry == BookEntry("a-1", "EUR", delivery(10, 0, at_ms=at_ms), EntryState.REVERSAL)
     entries = list(store.settlement.entries("sell", "paris", 0, 2 * AT_MS))
     assert store.settlement.entry_sums("sell", "paris", 0, 2 * AT_MS) == tally_of(entries).sums
     whole = [each.state for each in store.settlement.entries("sell", "paris", 0, 2 * AT_MS, "a-1")]
@@ -160,9 +163,9 @@ def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commi
     assert store.settlement.payments("paris") == store.settlement.payments()
     assert store.settlement.payments("york") == []
     balances = store.journal.balances()
-    assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
-    assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
-    assert balances[Account("loss", "", "", "EUR")].net_nanos == 100
+    assert balances[LedgerAccount("site", "paris", "", "EUR")].net_nanos == 600
+    assert balances[LedgerAccount("bank", "", "", "EUR")].net_nanos == -700
+    assert balances[LedgerAccount("loss", "", "", "EUR")].net_nanos == 100
 
 
 def test_a_payment_is_undone_once_and_booked_again(store: Store, commit: Commit) -> None:
@@ -180,7 +183,7 @@ def test_a_payment_is_undone_once_and_booked_again(store: Store, commit: Commit)
         7.0,
     )
     assert booked == PaymentRow(**asdict(right))
-    balance = store.journal.balances()[Account("site", "paris", "", "EUR")]
+    balance = store.journal.balances()[LedgerAccount("site", "paris", "", "EUR")]
     assert (balance.debits_nanos, balance.credits_nanos) == (770, 700)
 
 

@@ -12,13 +12,13 @@ from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
     FunctionKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
-from gateway.ledger.db.statements import Statements
+from gateway.ledger.db.statements import SqlStatements
 from gateway.ledger.db.usage.records import UsageRecord
 
 Usage = Callable[..., UsageRecord]
@@ -36,8 +36,8 @@ def test_every_parameter_has_its_place_and_no_value_is_in_the_sql(
 ) -> None:
     records: list[Any] = [
         FunctionKept(b"f", b"odd"),
-        JobOpened("odd", "odd", "odd", "odd", True, b"odd", 1.0, b"odd"),
-        JobClosed("odd", 1),
+        JobOpenedRecord("odd", "odd", "odd", "odd", True, b"odd", 1.0, b"odd"),
+        JobClosedRecord("odd", 1),
         *(BundleKept("odd", n, 1, b"odd") for n in range(9)),
         *(usage(job="odd", first=n, user="odd") for n in range(300)),
         OutcomeKept("odd", 0, 1, b"odd"),
@@ -46,7 +46,7 @@ def test_every_parameter_has_its_place_and_no_value_is_in_the_sql(
         AttachedLost(1.0),
     ]
     mark = "?" if dialect.name == "sqlite" else "%s"
-    for sql, parameters in Statements(dialect).of(records, durable=True):
+    for sql, parameters in SqlStatements(dialect).of(records, durable=True):
         assert sql.count(mark) == len(parameters)
         assert "odd" not in sql
 
@@ -54,7 +54,7 @@ def test_every_parameter_has_its_place_and_no_value_is_in_the_sql(
 def test_rows_share_statements_of_few_sizes_and_keep_their_order(
     dialect: Dialect, usage: Usage
 ) -> None:
-    statements = Statements(dialect).of([usage(first=n) for n in range(301)], durable=False)
+    statements = SqlStatements(dialect).of([usage(first=n) for n in range(301)], durable=False)
     width = len(statements[-1][1])
     assert [len(parameters) // width for _, parameters in statements] == [256, 32, 4, 4, 4, 1]
     firsts = [
@@ -64,8 +64,8 @@ def test_rows_share_statements_of_few_sizes_and_keep_their_order(
 
 
 def test_records_of_different_kinds_stay_in_order(dialect: Dialect, usage: Usage) -> None:
-    records = [JobClosed("a", 1), usage(), JobClosed("b", 1), JobClosed("c", 1)]
-    statements = Statements(dialect).of(records, durable=False)
+    records = [JobClosedRecord("a", 1), usage(), JobClosedRecord("b", 1), JobClosedRecord("c", 1)]
+    statements = SqlStatements(dialect).of(records, durable=False)
     assert [sql.split()[0] for sql, _ in statements] == ["UPDATE", "INSERT", "UPDATE", "UPDATE"]
     assert [parameters[1] for _, parameters in statements] == ["a", 0, "b", "c"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.ledger.accounting.settlement import Statement, Turnover
 from gateway.ledger.db.usage.records import CapacityTotal, UsageTotal
-from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
+from gateway.ledger.page.facts import PageFacts, UnsettledCost, facts_from
 from gateway.ledger.page.rendering import render
 
 HOUR_NS = 3600 * 10**9
@@ -106,9 +106,9 @@ def london() -> PageFacts:
             Statement("virginia", "USD", 1, Turnover(sold=10, refunded=3, received=2)),
         ],
         [
-            Unsettled("frankfurt", "EUR", 23_400_000_001, 0, 0),
-            Unsettled("virginia", "USD", 5_000_000_000, 250_000_000, 0),
-            Unsettled("", "USD", 0, 0, 31_500_000_000),
+            UnsettledCost("frankfurt", "EUR", 23_400_000_001, 0, 0),
+            UnsettledCost("virginia", "USD", 5_000_000_000, 250_000_000, 0),
+            UnsettledCost("", "USD", 0, 0, 31_500_000_000),
         ],
     )
 
@@ -132,7 +132,7 @@ def hostile() -> PageFacts:
         usage,
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
         [Statement(name, "USD", 0, Turnover(bought=10**9)) for name in HOSTILE],
-        [Unsettled(name, "USD", 10**8, 10**7, 10**9) for name in HOSTILE],
+        [UnsettledCost(name, "USD", 10**8, 10**7, 10**9) for name in HOSTILE],
     )
 
 

@@ -12,14 +12,14 @@ from federation.messages.payments import Line
 from federation.messages.wire import pack, unpack
 from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
 from gateway.ledger.db.settlement.records import Disputed, DisputeSettled, Payment, PaymentsTold
-from gateway.ledger.db.usage.records import Capacity, CapacityTotal, UsageRecord, UsageTotal
+from gateway.ledger.db.usage.records import CapacityRecord, CapacityTotal, UsageRecord, UsageTotal
 from gateway.ledger.page.facts import (
     PROJECTS_MAX,
     SITES_MAX,
     Deal,
     PageFacts,
     Sum,
-    Unsettled,
+    UnsettledCost,
     currencies,
     facts_from,
     from_plain,
@@ -87,7 +87,7 @@ def test_facts_are_bounded(usage: list[UsageTotal]) -> None:
 
 @given(rows)
 def test_facts_travel_as_plain_data(usage: list[UsageTotal]) -> None:
-    unsettled = [Unsettled(site, "USD", 2**70, 1, 2) for site in ("", "a", "b")]
+    unsettled = [UnsettledCost(site, "USD", 2**70, 1, 2) for site in ("", "a", "b")]
     slots = [CapacityTotal("a", 7, 2**70)]
     facts = facts_from("home", (0.0, 3600.0), 5.5, usage, slots, (), unsettled)
     assert from_plain(unpack(pack(to_plain(facts)), 1 << 24)) == facts
@@ -121,13 +121,13 @@ def test_the_currency_with_most_work_comes_first(london: PageFacts) -> None:
 def test_what_is_not_final_is_by_site_and_currency_and_bounded() -> None:
     sent = [row(0, f"s{at}", "", "p", "ok", 100 - at, "USD") for at in range(SITES_MAX + 3)]
     unsettled = [
-        *(Unsettled(f"s{at}", "USD", 1, 10, 100) for at in range(SITES_MAX + 3)),
-        Unsettled("s0", "USD", 5, 0, 0),
-        Unsettled("", "NOK", 0, 0, 7),
+        *(UnsettledCost(f"s{at}", "USD", 1, 10, 100) for at in range(SITES_MAX + 3)),
+        UnsettledCost("s0", "USD", 5, 0, 0),
+        UnsettledCost("", "NOK", 0, 0, 7),
     ]
     found = facts_from("home", (0.0, 3600.0), 0.0, sent, [], (), unsettled)
-    assert found.unsettled[0] == Unsettled("home", "NOK", 0, 0, 7)
-    assert found.unsettled[1] == Unsettled("s0", "USD", 6, 10, 100)
+    assert found.unsettled[0] == UnsettledCost("home", "NOK", 0, 0, 7)
+    assert found.unsettled[1] == UnsettledCost("s0", "USD", 6, 10, 100)
     assert found.unsettled[-1].site is None
     assert sum(each.held_nanos for each in found.unsettled) == SITES_MAX + 3 + 5
     assert len(found.unsettled) <= SITES_MAX + 2
@@ -139,12 +139,14 @@ def test_slots_that_are_not_written_yet_are_there(
     store: Store, commit: Callable[..., None]
 ) -> None:
     start_s = 1_795_305_600.0  # a midnight
-    written = Capacity("old", start_s, start_s + 60, 4)
+    written = CapacityRecord("old", start_s, start_s + 60, 4)
     commit(store, written)
     unwritten = (
-        Capacity("new", start_s + 60, start_s + 100, 2),  # the pool's first quarter of an hour
-        Capacity("old", start_s + 30, start_s + 90, 4),  # of which half is in the books
-        Capacity("new", start_s + DAY_S, start_s + DAY_S + 60, 9),  # after the period
+        CapacityRecord(
+            "new", start_s + 60, start_s + 100, 2
+        ),  # the pool's first quarter of an hour
+        CapacityRecord("old", start_s + 30, start_s + 90, 4),  # of which half is in the books
+        CapacityRecord("new", start_s + DAY_S, start_s + DAY_S + 60, 9),  # after the period
     )
     present = Present(start_s + 100, unwritten=unwritten)
     [slots] = gather(store, "here", present, start_s, start_s + 3600).slots
@@ -167,7 +169,7 @@ def test_the_facts_of_a_store(
         commit(store, usage(first=at * 10, ended_at_s=ended_at_s, cost_nanos=10**at))
     commit(store, usage(first=100, pool="paris/a", ended_at_s=start_s + 5, cost_nanos=10**6))
     commit(store, usage(job="rome:1", ended_at_s=start_s + 5, cost_nanos=10**7))
-    commit(store, Capacity("local", start_s, start_s + 60, 4))
+    commit(store, CapacityRecord("local", start_s, start_s + 60, 4))
 
     facts = gather(store, "here", Present(start_s + 3 * DAY_S), start_s, start_s + 2 * DAY_S)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from federation.money import format_amount
 from gateway.ledger.page import costs, standing, usage, writing
 from gateway.ledger.page.charts import Stacks
-from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from, total
+from gateway.ledger.page.facts import PageFacts, UnsettledCost, facts_from, total
 from gateway.ledger.page.figures import palette
 from gateway.ledger.page.rendering import render
 from tests.gateway.ledger.page.conftest import usage_of
@@ -258,7 +258,7 @@ def test_a_balance_that_is_not_certain_says_so_beside_itself(london: PageFacts) 
 
 
 def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
-    running = [Unsettled("", "CHF", 0, 0, 7 * 10**9)]
+    running = [UnsettledCost("", "CHF", 0, 0, 7 * 10**9)]
     page = render(facts_from("london", (0.0, 86_400.0), 100.0, [], [], (), running))
     assert "Settled, held and estimated cost by site, CHF" in page
     assert '<data value="7">' in page

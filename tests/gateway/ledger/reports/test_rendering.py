@@ -13,17 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.books_desk import STATEMENT_COLUMNS
-from gateway.ledger.reports import NoParquet, Report, to_csv, to_json, write_parquet
+from gateway.ledger.reports import NoParquet, ReportTable, to_csv, to_json, write_parquet
 from gateway.ledger.reports.report import is_decimal, is_whole, ratio, spread
 
 COLUMNS = ("user", "currency", "cost_nanos", "cost")
 
 
-def made(*rows: tuple[Any, ...]) -> Report:
-    return Report(COLUMNS, rows, ((None, "USD", 1, "0.000000001"),), {"as_of_s": 1.5}, ("a note",))
+def made(*rows: tuple[Any, ...]) -> ReportTable:
+    return ReportTable(
+        COLUMNS, rows, ((None, "USD", 1, "0.000000001"),), {"as_of_s": 1.5}, ("a note",)
+    )
 
 
-def cells(report: Report) -> list[list[str]]:
+def cells(report: ReportTable) -> list[list[str]]:
     return list(csv.reader(io.StringIO(to_csv(report), newline="")))
 
 

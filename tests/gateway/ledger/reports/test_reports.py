@@ -10,29 +10,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.alerts.books import Books
+from gateway.alerts.books import AlertBooks
 from gateway.ledger.db.contracts.records import ContractOpened, Posted, PostingSettled
-from gateway.ledger.db.jobs.records import JobOpened
+from gateway.ledger.db.jobs.records import JobOpenedRecord
 from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
-from gateway.ledger.db.usage.records import Capacity, Dimension, UsageRecord
-from gateway.ledger.page.facts import Unsettled
+from gateway.ledger.db.usage.records import CapacityRecord, Dimension, UsageRecord
+from gateway.ledger.page.facts import UnsettledCost
 from gateway.ledger.page.gathering import gather
 from gateway.ledger.reports import (
     ALL,
     KINDS,
     OURS,
-    Claim,
+    OpenClaim,
     Present,
-    Question,
-    Report,
+    ReportTable,
+    UsageQuestion,
     make_report,
     to_csv,
     to_json,
 )
 from gateway.ledger.reports.keys import KEYS
-from gateway.ledger.reports.standing import Standing
+from gateway.ledger.reports.standing import OpenAmounts
 from gateway.ledger.store.store import Store
-from policies.costs.alerts import Budget, Whose
+from policies.costs.alerts import AlertBudget, AlertScope
 from policies.tariffs import Tariff
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -55,13 +55,13 @@ def ask(
     present: Present = PRESENT,
     whose: str | None = None,
     **period: float,
-) -> Report:
+) -> ReportTable:
     names = by.split(",") if by else []
-    question = Question.of(names, where, site="london", whose=whose, **period)
+    question = UsageQuestion.of(names, where, site="london", whose=whose, **period)
     return make_report(kind, store, question, present)
 
 
-def column(report: Report, *names: str) -> list[Any]:
+def column(report: ReportTable, *names: str) -> list[Any]:
     """The cells of a column, or of several as tuples."""
     places = [report.columns.index(name) for name in names]
     rows = [tuple(row[at] for at in places) for row in report.rows]
@@ -366,7 +366,7 @@ def test_a_question_that_can_not_be_is_refused(
     by: str, where: tuple[tuple[str, str], ...], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Question.of(by.split(",") if by else [], where)
+        UsageQuestion.of(by.split(",") if by else [], where)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_question_that_can_not_be_is_refused(
 )
 def test_a_period_that_can_not_be_is_refused(start_s: Any, end_s: Any) -> None:
     with pytest.raises(ValueError, match="period"):
-        Question.of([], (), start_s, end_s)
+        UsageQuestion.of([], (), start_s, end_s)
 
 
 def test_a_kind_that_is_none_is_refused(store: Store) -> None:
@@ -406,7 +406,7 @@ DETAILS = st.fixed_dictionaries(
     }
 )
 CAPACITY = st.builds(
-    lambda pool, hour, slots: Capacity(
+    lambda pool, hour, slots: CapacityRecord(
         pool, FRIDAY_S + hour * 3600, FRIDAY_S + hour * 3600 + 1800, slots
     ),
     st.sampled_from(["local", "cloud", "unpriced"]),
@@ -449,7 +449,7 @@ def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: 
 SUMMED = ("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated")
 
 
-def _sums(report: Report, rows: Any) -> Any:
+def _sums(report: ReportTable, rows: Any) -> Any:
     """The sum of each whole number, by currency and use."""
     sums: Counter[Any] = Counter()
     for row in rows:
@@ -466,8 +466,8 @@ def _sums(report: Report, rows: Any) -> Any:
 def _a_busy_friday(usage: Usage) -> list[Any]:
     """Two slots for two hours; of one of them risk had an hour, and desk a half."""
     return [
-        Capacity("local", FRIDAY_S, FRIDAY_S + 3600, 2),
-        Capacity("local", FRIDAY_S + 3600, FRIDAY_S + 7200, 2),
+        CapacityRecord("local", FRIDAY_S, FRIDAY_S + 3600, 2),
+        CapacityRecord("local", FRIDAY_S + 3600, FRIDAY_S + 7200, 2),
         usage(first=0, ended_at_s=FRIDAY_S + 3000, wall_ns=HOUR_NS, cost_nanos=40_000_000),
         usage(
             first=10,
@@ -518,8 +518,8 @@ def test_nothing_is_idle_where_nobody_counted_slots(
 
 
 def test_slots_that_are_not_in_the_books_yet_count_once(store: Store, commit: Commit) -> None:
-    written = Capacity("local", FRIDAY_S, FRIDAY_S + 900, 2)
-    seen = Capacity("local", FRIDAY_S + 900, FRIDAY_S + 1800, 2)
+    written = CapacityRecord("local", FRIDAY_S, FRIDAY_S + 900, 2)
+    seen = CapacityRecord("local", FRIDAY_S + 900, FRIDAY_S + 1800, 2)
     commit(store, written)
     present = Present(NOW_S, PRICES, unwritten=(written, seen))
     assert column(ask(store, "utilisation", present=present), "use", "slot_h") == [("idle", "1")]
@@ -533,7 +533,7 @@ def test_long_work_that_ends_in_an_hour_is_made_up_for_by_the_hours_before(
     hours = [FRIDAY_S + n * 3600 for n in range(3)]
     commit(
         store,
-        *(Capacity("local", at, at + 3600, 1) for at in hours),
+        *(CapacityRecord("local", at, at + 3600, 1) for at in hours),
         usage(ended_at_s=hours[2] + 1, wall_ns=2 * HOUR_NS),
     )
     idle = [
@@ -551,7 +551,7 @@ def test_what_stood_idle_is_borne_by_who_used_the_pool(
     # What others sent, and what was bought elsewhere, bears nothing.
     elsewhere = usage(job="2", pool="paris/fast", wall_ns=HOUR_NS, cost_nanos=5)
     sent = usage(job="dublin:1", project="theirs", wall_ns=0, cost_nanos=3)
-    unused = Capacity("cloud", FRIDAY_S, FRIDAY_S + 3600, 1)
+    unused = CapacityRecord("cloud", FRIDAY_S, FRIDAY_S + 3600, 1)
     commit(store, *_a_busy_friday(usage), elsewhere, sent, unused)
     report = ask(store, "showback", "project", whose="all")
     names = ("project", "cost_nanos", "idle_ns", "idle_cost_nanos", "full_cost_nanos")
@@ -578,7 +578,7 @@ def test_what_stood_idle_is_borne_by_who_used_the_pool(
 
 
 def test_a_pool_without_a_price_is_named(store: Store, commit: Commit) -> None:
-    commit(store, Capacity("old", FRIDAY_S, FRIDAY_S + 3600, 3))
+    commit(store, CapacityRecord("old", FRIDAY_S, FRIDAY_S + 3600, 3))
     report = ask(store, "showback")
     assert report.rows == ()
     assert report.facts["unpriced_idle_ns"] == {"old": 3 * HOUR_NS}
@@ -780,7 +780,7 @@ def _deliveries(usage: Usage) -> list[Any]:
     sold = ("c2", "sell", "dublin")
     rest = (10, 100)
     return [
-        JobOpened("job-1", "var", "ada", "risk", False, b"", 1.0),
+        JobOpenedRecord("job-1", "var", "ada", "risk", False, b"", 1.0),
         ContractOpened(*bought, "job-1", "fast", 1, 1, "USD", 30.0, FRIDAY_S),
         ContractOpened(*sold, "dublin:1", "local", 1, 1, "USD", 30.0, FRIDAY_S),
         Posted(*bought, 1, 0, *rest, 700, "USD", FRIDAY_S + 1),
@@ -794,13 +794,13 @@ def _deliveries(usage: Usage) -> list[Any]:
 
 
 RUNNING = (
-    Claim({Dimension.USER: "ada", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "USD", 11),
-    Claim({Dimension.USER: "bob", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "EUR", 13),
+    OpenClaim({Dimension.USER: "ada", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "USD", 11),
+    OpenClaim({Dimension.USER: "bob", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "EUR", 13),
 )
 
 
 def test_what_is_held_by_another_clock_than_it_was_booked_by_settles_nothing() -> None:
-    standing = Standing(NOW_S, {"USD": 3, "EUR": 9}, {"USD": 5, "EUR": 2}, {}, {}, {}, {}, {})
+    standing = OpenAmounts(NOW_S, {"USD": 3, "EUR": 9}, {"USD": 5, "EUR": 2}, {}, {}, {}, {}, {})
     assert standing.settled_nanos == {"EUR": 7, "USD": 0}
 
 
@@ -859,7 +859,7 @@ def test_overhead_is_held_and_reversed_for_nobody(
     nobody = {"user": "", "project": "", "group": "", "state": "repeat", "attempt": 2}
     commit(
         store,
-        JobOpened("job-1", "var", "ada", "risk", False, b"", 1.0),
+        JobOpenedRecord("job-1", "var", "ada", "risk", False, b"", 1.0),
         ContractOpened(*bought, "job-1", "fast", 1, 1, "USD", 30.0, FRIDAY_S),
         usage(first=20, tasks=1, **at, cost_nanos=1000, ended_at_s=FRIDAY_S + 10),
         usage(first=20, tasks=1, **at | nobody, cost_nanos=1000, ended_at_s=FRIDAY_S + 20),
@@ -1025,11 +1025,11 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     assert flows == {tuple(row[:2]): row[4] for row in by_both.rows}
     assert sum(flows.values()) == ask(store, "cost", whose="all", **day).totals[0][2] == 1111
     budgets = [
-        Budget("all", 10**9, "USD"),
-        Budget("risk", 10**9, "USD", whose=Whose.PROJECT, of=project),
-        Budget("dublin", 10**9, "USD", whose=Whose.ORIGIN, of="dublin"),
+        AlertBudget("all", 10**9, "USD"),
+        AlertBudget("risk", 10**9, "USD", whose=AlertScope.PROJECT, of=project),
+        AlertBudget("dublin", 10**9, "USD", whose=AlertScope.ORIGIN, of="dublin"),
     ]
-    spent = Books(store).facts(budgets, (), FRIDAY_S + 3600).spent
+    spent = AlertBooks(store).facts(budgets, (), FRIDAY_S + 3600).spent
     assert [spent[rule.name].spent_nanos for rule in budgets] == [nanos, nanos, 1100]
     dublin = ask(store, "cost", "", (("origin", "dublin"),), **day)
     assert dublin.totals[0][2] == 1100
@@ -1046,7 +1046,9 @@ def test_report_and_page_say_the_same_of_what_is_not_final(
         Disputed("buy", "c1", 1, 0, "paris", "wrong", FRIDAY_S + 5),
         DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", FRIDAY_S + 6, 700, "USD"),
     )
-    present = Present(NOW_S, PRICES, (*RUNNING, Claim({Dimension.ORIGIN: "dublin"}, "USD", 999)))
+    present = Present(
+        NOW_S, PRICES, (*RUNNING, OpenClaim({Dimension.ORIGIN: "dublin"}, "USD", 999))
+    )
     for end_s, runs in ((NOW_S + 3600, True), (NOW_S - 3600, False)):
         day = {"start_s": FRIDAY_S, "end_s": end_s}
         facts = ask(store, "cost", present=present, **day).facts
@@ -1057,7 +1059,7 @@ def test_report_and_page_say_the_same_of_what_is_not_final(
                 sums[each.currency] += getattr(each, name)
             assert {code: nanos for code, nanos in sums.items() if nanos} == facts[name]
         by_site = {(each.site, each.currency): each for each in page.unsettled}
-        assert by_site["paris", "USD"] == Unsettled("paris", "USD", 40, 700, 0)
+        assert by_site["paris", "USD"] == UnsettledCost("paris", "USD", 40, 700, 0)
         assert (("london", "EUR") in by_site) is runs
 
 
@@ -1076,7 +1078,10 @@ def test_what_is_pending_of_a_contract_and_a_period(
 
 
 def test_the_slots_of_an_hour_are_read_back(store: Store, commit: Commit) -> None:
-    first, second = Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2)
-    commit(store, second, first, Capacity("slow", 7200.0, 7270.0, 1))
+    first, second = (
+        CapacityRecord("fast", 7200.0, 7260.0, 4),
+        CapacityRecord("fast", 7260.0, 7270.0, 2),
+    )
+    commit(store, second, first, CapacityRecord("slow", 7200.0, 7270.0, 1))
     assert store.usage.capacity_of("fast", 2) == [first, second]
     assert store.usage.capacity_of("fast", 3) == []

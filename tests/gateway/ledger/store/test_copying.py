@@ -10,7 +10,7 @@ import pytest
 
 from gateway.ledger.db.contracts.records import ContractOpened, Posted
 from gateway.ledger.db.errors import StoreError, StoreInUse
-from gateway.ledger.db.jobs.records import BundleKept, JobOpened
+from gateway.ledger.db.jobs.records import BundleKept, JobOpenedRecord
 from gateway.ledger.db.schema import metadata
 from gateway.ledger.db.usage.records import Dimension, UsageRecord
 from gateway.ledger.store import copying
@@ -24,7 +24,9 @@ Commit = Callable[..., None]
 def fill(store: SqlStore, commit: Commit, usage: Usage) -> None:
     commit(
         store,
-        JobOpened("job-1", "vár\"', €", "ada", "=risk", True, b"\x00\xff spec", 1.5, b"\x00digest"),
+        JobOpenedRecord(
+            "job-1", "vár\"', €", "ada", "=risk", True, b"\x00\xff spec", 1.5, b"\x00digest"
+        ),
         BundleKept("job-1", 0, 3, bytes(range(256))),
         *(usage(first=n, cost_nanos=2**63 - 1 - n, user=f"user{n % 7}") for n in range(5_000)),
         ContractOpened("c-1-1", "buy", "paris", "job-1", "grid", 4, 7, "EUR", 30.25, 9.125),

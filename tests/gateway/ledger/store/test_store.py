@@ -20,15 +20,15 @@ from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.db.jobs.records import (
     BundleKept,
     FunctionKept,
-    JobClosed,
+    JobClosedRecord,
     JobEnded,
     JobForgotten,
-    JobOpened,
+    JobOpenedRecord,
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.ledger.db.usage.records import (
-    Capacity,
+    CapacityRecord,
     CapacityTotal,
     Dimension,
     UsageRecord,
@@ -41,7 +41,7 @@ Usage = Callable[..., UsageRecord]
 OpenStore = Callable[..., Store]
 
 
-def opened(job: str = "job-1", **fields: Any) -> JobOpened:
+def opened(job: str = "job-1", **fields: Any) -> JobOpenedRecord:
     defaults: dict[str, Any] = {
         "name": "var",
         "user": "ada",
@@ -50,7 +50,7 @@ def opened(job: str = "job-1", **fields: Any) -> JobOpened:
         "spec": b"spec",
         "submitted_at_s": 1_700_000_000.0,
     }
-    return JobOpened(job, **(defaults | fields))
+    return JobOpenedRecord(job, **(defaults | fields))
 
 
 def ended(job: str = "job-1", **fields: Any) -> JobEnded:
@@ -66,7 +66,7 @@ def ended(job: str = "job-1", **fields: Any) -> JobEnded:
 
 
 def test_a_job_is_read_as_it_was_written(store: Store, commit: Commit) -> None:
-    commit(store, opened(spec=b"\x00\xff", function=b"digest"), JobClosed("job-1", 7))
+    commit(store, opened(spec=b"\x00\xff", function=b"digest"), JobClosedRecord("job-1", 7))
     job = store.jobs.get("job-1")
     assert job is not None
     assert (job.name, job.user, job.project, job.detached) == ("var", "ada", "risk", True)
@@ -97,7 +97,7 @@ def test_the_first_end_stands(store: Store, commit: Commit) -> None:
 
 
 def test_opening_a_job_again_changes_nothing(store: Store, commit: Commit) -> None:
-    commit(store, opened(), JobClosed("job-1", 7), ended())
+    commit(store, opened(), JobClosedRecord("job-1", 7), ended())
     commit(store, opened(name="other", spec=b"other"))
     job = store.jobs.get("job-1")
     assert job is not None
@@ -376,8 +376,14 @@ def test_the_hours_sum_up_to_the_records(
 
 
 def test_capacity_is_summed_by_the_hour(store: Store, commit: Commit) -> None:
-    commit(store, Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2))
-    commit(store, Capacity("fast", 7260.0, 7270.0, 2), Capacity("slow", 10800.0, 10801.0, 2**30))
+    commit(
+        store, CapacityRecord("fast", 7200.0, 7260.0, 4), CapacityRecord("fast", 7260.0, 7270.0, 2)
+    )
+    commit(
+        store,
+        CapacityRecord("fast", 7260.0, 7270.0, 2),
+        CapacityRecord("slow", 10800.0, 10801.0, 2**30),
+    )
     assert store.usage.capacity_totals(7200.0, 14400.0) == [
         CapacityTotal("fast", 2, 260 * 10**9),
         CapacityTotal("slow", 3, 2**30 * 10**9),

@@ -5,12 +5,12 @@ import pytest
 from gateway.runtime.recovery import HALF_LIVES_READ, used_before
 from policies.access.fairness import spread_ns
 from policies.access.shares import FairShare
-from policies.parties import Kind, Whose
+from policies.parties import Owner, PartyKind
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 NOW_S = 472_222 * HOUR_S + 1800.0
-RULES = FairShare(half_life_s=DAY_S, each=Kind.PROJECT)
+RULES = FairShare(half_life_s=DAY_S, each=PartyKind.PROJECT)
 SECOND_NS = 10**9
 
 
@@ -30,12 +30,12 @@ def test_usage_is_decayed_by_the_hour_and_by_whose_it_is(store, commit, usage):
     for name, ended_s in at_s.items():
         expected = 1000 * SECOND_NS * 0.5 ** ((NOW_S - ended_s) / DAY_S)
         # It is known to the hour.
-        assert found[Whose("ada", "", name)] == pytest.approx(expected, rel=0.03)
+        assert found[Owner("ada", "", name)] == pytest.approx(expected, rel=0.03)
     start_s = NOW_S - 1800.0
     usual_ns = 1_500_000_000
     half_hour = spread_ns(usual_ns, start_s, start_s + HOUR_S, NOW_S, DAY_S)
-    assert found[Whose("ada", "quants", "fresh")] == half_hour
-    assert found[Whose("x@paris", "", "fresh", "paris")] == half_hour
+    assert found[Owner("ada", "quants", "fresh")] == half_hour
+    assert found[Owner("x@paris", "", "fresh", "paris")] == half_hour
 
 
 def test_what_ran_elsewhere_or_for_nothing_or_long_ago_is_not_counted(store, commit, usage):

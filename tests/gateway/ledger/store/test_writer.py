@@ -310,15 +310,15 @@ def test_the_log_begins_anew_though_something_is_committed_while_it_is_written_b
     open_sqlite: OpenStore, tmp_path: Path, usage: Usage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 100)
-    checkpoint, write_back = writer.Writer._checkpoint, writer.Writer._write_log_back
+    checkpoint, write_back = writer.StoreWriter._checkpoint, writer.StoreWriter._write_log_back
     begun: list[int] = []
     disturbed: list[int] = []
 
-    def noted(self: writer.Writer) -> None:
+    def noted(self: writer.StoreWriter) -> None:
         begun.append(10_000 + len(begun))
         checkpoint(self)
 
-    def disturb(self: writer.Writer) -> bool:
+    def disturb(self: writer.StoreWriter) -> bool:
         """Commit something after the first step of each checkpoint."""
         found = write_back(self)
         if len(disturbed) < len(begun):
@@ -327,8 +327,8 @@ def test_the_log_begins_anew_though_something_is_committed_while_it_is_written_b
                 self._book([usage(first=begun[-1])], durable=False, patient=False)
         return found
 
-    monkeypatch.setattr(writer.Writer, "_checkpoint", noted)
-    monkeypatch.setattr(writer.Writer, "_write_log_back", disturb)
+    monkeypatch.setattr(writer.StoreWriter, "_checkpoint", noted)
+    monkeypatch.setattr(writer.StoreWriter, "_write_log_back", disturb)
     store = open_sqlite()
     sizes = []
     for n in range(300):
@@ -351,19 +351,19 @@ def test_what_a_disk_may_take_long_for_is_never_done_in_a_callers_thread(
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 100)
     checkpoints: list[int] = []
     begun: list[int] = []
-    checkpoint, book = writer.Writer._checkpoint, writer.Writer._book
+    checkpoint, book = writer.StoreWriter._checkpoint, writer.StoreWriter._book
 
-    def noted_checkpoint(self: writer.Writer) -> None:
+    def noted_checkpoint(self: writer.StoreWriter) -> None:
         checkpoints.append(threading.get_ident())
         checkpoint(self)
 
-    def noted_book(self: writer.Writer, *arguments: Any, **named: Any) -> None:
+    def noted_book(self: writer.StoreWriter, *arguments: Any, **named: Any) -> None:
         if self._begins_log:
             begun.append(threading.get_ident())
         book(self, *arguments, **named)
 
-    monkeypatch.setattr(writer.Writer, "_checkpoint", noted_checkpoint)
-    monkeypatch.setattr(writer.Writer, "_book", noted_book)
+    monkeypatch.setattr(writer.StoreWriter, "_checkpoint", noted_checkpoint)
+    monkeypatch.setattr(writer.StoreWriter, "_book", noted_book)
     store = open_sqlite()
     (by_itself,) = connections[0].execute("PRAGMA wal_autocheckpoint").fetchone()
     assert by_itself == 0

@@ -8,11 +8,11 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.dispatch import ends_too_soon, in_time
 from gateway.scheduler.model.durations import Durations
-from gateway.scheduler.model.effects import Effect, Order, Write
+from gateway.scheduler.model.effects import Effect, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Worker
-from gateway.scheduler.quotas.accounts import Limits
-from policies.placement.placement import Offer
+from gateway.scheduler.quotas.accounts import ClientLimits
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 CLIENT, WORKER = 1, 2
@@ -25,7 +25,7 @@ class Flooded:
     def __init__(self, *, slots: int = 2, task_s: float = 0.001) -> None:
         self.now_s = 1000.0
         self.task_s = task_s
-        self.broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 40))
+        self.broker = Broker({"p": Tariff(1, "USD", "v")}, limits=ClientLimits(10**9, 1 << 40))
         self.queue: list[tuple[messages.Assign, int]] = []  # the next task of each
         self.ordered: list[messages.Assign] = []
         self.recalls: list[messages.Recall] = []
@@ -42,10 +42,10 @@ class Flooded:
     def take(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Order(_, messages.Assign() as assign):
+                case SendToWorker(_, messages.Assign() as assign):
                     self.ordered.append(assign)
                     self.queue.append((assign, assign.first))
-                case Order(_, messages.Recall() as recall):
+                case SendToWorker(_, messages.Recall() as recall):
                     self.recalls.append(recall)
 
     def submit(self, job: str, tasks: int, function: bytes = FLOOD, **changes: object) -> None:
@@ -176,7 +176,7 @@ NOW_S = 1_000.0
 
 
 def pilot(ends_in_s: float | None, slots: int = 2, ahead_s: float = 0.0) -> Worker:
-    worker = Worker(1, "w", Offer("worker w", "p", {}, "3.11", "USD"), slots, None, {})
+    worker = Worker(1, "w", CapacityOffer("worker w", "p", {}, "3.11", "USD"), slots, None, {})
     worker.ends_at_s = None if ends_in_s is None else NOW_S + ends_in_s
     worker.ahead_s = ahead_s
     return worker
@@ -241,7 +241,7 @@ def test_nothing_begins_that_cannot_end_before_a_pilot_does(is_measured: bool) -
         return effects + broker.settle(now_s)
 
     def given(effects: list[Effect]) -> list[messages.Assign]:
-        orders = [each.message for each in effects if isinstance(each, Order)]
+        orders = [each.message for each in effects if isinstance(each, SendToWorker)]
         return [each for each in orders if isinstance(each, messages.Assign)]
 
     effects = do(

@@ -13,24 +13,24 @@ from federation.messages import messages
 from federation.ranges import RangeSet
 from gateway.scheduler import broker as brokering
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.dispatch.dispatcher import Handout
-from gateway.scheduler.dispatch.queueing import Queue, TermsBook
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
 from gateway.scheduler.model import dispatch, events
-from gateway.scheduler.model.budget_accounts import Purses
-from gateway.scheduler.model.effects import Order
+from gateway.scheduler.model.budget_accounts import BudgetAccounts
+from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.events import Drainer, JobSpec
-from gateway.scheduler.model.jobs import Job, Run
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.model.jobs import Job, QueuedBundle
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import Amount, Claim, Claims
-from policies.access.entitlements import Entitlements, Rule
+from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.access.shares import FairShare, Share
-from policies.access.windows import Plan, Window, rules_at
+from policies.access.windows import Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours
-from policies.calendar.periods import Span
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import Budget
-from policies.parties import Kind, read_party
+from policies.parties import PartyKind, read_party
 from policies.placement.asks import Wishes
-from policies.placement.placement import Offer, counted
+from policies.placement.placement import CapacityOffer, counted
 from policies.tariffs import Tariff
 
 NOON_S = 1_700_049_600.0
@@ -48,12 +48,12 @@ def job_of(number=1, **changes):
     made = Job(f"j{number}", spec, own["client"], number, 0.0, spec.need, counted(spec.tags))
     made.purses, made.unfit, made.places = own["purses"], own["unfit"], own["places"]
     made.costs_nanos["USD"] = own["cost"]
-    made.enqueue(Run(0, [b"x"] * 10, 10, alone=own["alone"]))
+    made.enqueue(QueuedBundle(0, [b"x"] * 10, 10, alone=own["alone"]))
     return made
 
 
 def queue_of(*jobs):
-    queue = Queue(dispatch.order, lambda _: None, TermsBook())
+    queue = Queue(dispatch.order, lambda _: None, DispatchTermsBook())
     for job in jobs:
         queue.file(job)
     return queue
@@ -152,7 +152,7 @@ def rank_of(handout, job):
     return handout._shares.tree.place(job.leaf), *queue.rank(job)
 
 
-class CheckedHandout(Handout):
+class CheckedHandout(Dispatcher):
     """A handout whose every choice is compared with the rule."""
 
     choices: Counter[str] = Counter()
@@ -193,11 +193,14 @@ class World:
     def __init__(self, random):
         self.random = random
         self.now_s = NOON_S
-        budget = Budget("b", read_party("user:bob"), "USD", 400 * UNIT, span=Span.DAY)
+        budget = Budget("b", read_party("user:bob"), "USD", 400 * UNIT, span=PeriodLength.DAY)
         prices = dict.fromkeys(POOLS, PRICE)
-        offers = {each: Offer(each, each, {"gpu": 9, "big": True}, "3.11", "USD") for each in POOLS}
-        purses = Purses([budget], {}, NOON_S)
-        self.broker = Broker(prices, offers, Limits(10**6, 1 << 40), purses=purses)
+        offers = {
+            each: CapacityOffer(each, each, {"gpu": 9, "big": True}, "3.11", "USD")
+            for each in POOLS
+        }
+        purses = BudgetAccounts([budget], {}, NOON_S)
+        self.broker = Broker(prices, offers, ClientLimits(10**6, 1 << 40), purses=purses)
         self.held = {}  # by worker and assignment: what is left
         self.task_s = {}
         self.clients, self.jobs, self.handles = [], [], 100
@@ -219,10 +222,10 @@ class World:
                 break
         for effect in effects:
             match effect:
-                case Order(worker, messages.Assign() as each):
+                case SendToWorker(worker, messages.Assign() as each):
                     stop = each.first + len(each.arguments)
                     self.held[worker, each.assignment] = RangeSet([(each.first, stop)])
-                case Order(worker, messages.Recall() as recall):
+                case SendToWorker(worker, messages.Recall() as recall):
                     self.hand_back(worker, recall)
 
         self.check_files()
@@ -249,7 +252,7 @@ class World:
         if left is not None and not left:
             del self.held[worker, recall.assignment]
         effects = self.broker.handle(event, self.now_s)
-        assert not [each for each in effects if isinstance(each, Order)]
+        assert not [each for each in effects if isinstance(each, SendToWorker)]
 
     # --- what happens --------------------------------------------------------------------------
 
@@ -377,7 +380,7 @@ class World:
             )
         )
         night = Window("night", Hours(12 * 3600 + 600, 18 * 3600), claims)
-        plan = self.random.choice((None, Plan((), claims), Plan((night,))))
+        plan = self.random.choice((None, WindowPlan((), claims), WindowPlan((night,))))
         at_s = self.now_s + self.random.choice((0.0, 595.0))
         self.now_s = max(self.now_s, at_s)
         self.do(events.RulesTurned({"fast": plan and rules_at(plan, self.now_s)}))
@@ -385,8 +388,11 @@ class World:
     def entitle(self):
         rules = self.random.choice((
             (),
-            (Rule(True, (read_party("user:ann"),)), Rule(True, (read_party("user:bob"),),
-             slots_max=3), Rule(True, (read_party("user:eve"),), frozenset({"slow"}))),
+            (
+                EntitlementRule(True, (read_party("user:ann"),)),
+                EntitlementRule(True, (read_party("user:bob"),), slots_max=3),
+                EntitlementRule(True, (read_party("user:eve"),), frozenset({"slow"})),
+            ),
         ))  # fmt: skip
         known = {each: frozenset({"night"}) for each in POOLS}
         rules = tuple(replace(each, line=at) for at, each in enumerate(rules, 1))
@@ -394,7 +400,7 @@ class World:
 
     def share(self):
         written = FairShare(3600.0, 10.0, None, (
-            Share("a", 2, "", read_party("user:ann"), Kind.PROJECT),
+            Share("a", 2, "", read_party("user:ann"), PartyKind.PROJECT),
             Share("b", 1, "", read_party("user:bob")),
         ))  # fmt: skip
         self.do(events.SharesKnown(self.random.choice((None, written)), {}))
@@ -431,6 +437,6 @@ def test_what_a_worker_is_given_is_what_a_look_at_every_job_would_find(seed, mon
 def monkeypatch_class():
     """Brokers whose handouts are checked."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(brokering, "Handout", CheckedHandout)
+        patch.setattr(brokering, "Dispatcher", CheckedHandout)
         yield
     assert all(CheckedHandout.choices[each] for each in ("give", "make way", "nothing"))

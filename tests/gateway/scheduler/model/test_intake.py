@@ -167,11 +167,11 @@ def test_only_workers_that_the_gateway_started_have_the_names_of_a_local_pools_o
 @pytest.mark.parametrize("rows", [[[1, 2]], [[1, 2, 3, 4]], [[]], [[1, 2, 3]] * 4097])
 def test_what_a_worker_says_has_begun_must_be_rows_and_not_too_many(rows):
     with pytest.raises(ProtocolError):
-        worker_event(messages.Begun(rows), 1)
+        worker_event(messages.BegunTasks(rows), 1)
 
 
 def test_what_has_begun_is_told_by_assignment_task_and_seconds():
-    event = worker_event(messages.Begun([[5, 6, 1500]]), 1)
+    event = worker_event(messages.BegunTasks([[5, 6, 1500]]), 1)
     assert event == events.TasksBegun(1, ((5, 6, 1.5),))
 
 

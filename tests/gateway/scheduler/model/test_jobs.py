@@ -4,8 +4,8 @@ import pytest
 
 from federation.ranges import RangeSet
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.model.jobs import Assignment, Job, Run, Worker
-from policies.placement.placement import Offer
+from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
+from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
 SPEC = JobSpec(
@@ -31,8 +31,8 @@ TARIFF = Tariff(10**9, "USD", "test")
 def job():
     """A job with tasks 0 to 9 and 20 to 24 waiting."""
     made = Job("job-1", SPEC, client=1, number=1, opened_at_s=0.0, need=SPEC.need, counted={})
-    made.enqueue(Run(0, [b"x"] * 10, size=10))
-    made.enqueue(Run(20, [b"x"] * 5, size=5))
+    made.enqueue(QueuedBundle(0, [b"x"] * 10, size=10))
+    made.enqueue(QueuedBundle(20, [b"x"] * 5, size=5))
     return made
 
 
@@ -68,10 +68,17 @@ def test_what_is_named_is_taken_out_and_the_rest_stays_in_order(job):
 def test_what_a_worker_has_left_is_less_what_its_long_tasks_had(
     job, task_s, given_s, now_s, left_s
 ):
-    worker = Worker(1, "w", Offer("w", "p", {}, "3.11", "USD"), 4, None, {})
+    worker = Worker(1, "w", CapacityOffer("w", "p", {}, "3.11", "USD"), 4, None, {})
     held = [
         Assignment(
-            at, job, worker, Run(at, [b""], 0), task_s, each, RangeSet([(at, at + 1)]), TARIFF
+            at,
+            job,
+            worker,
+            QueuedBundle(at, [b""], 0),
+            task_s,
+            each,
+            RangeSet([(at, at + 1)]),
+            TARIFF,
         )
         for at, each in enumerate(given_s)
     ]

@@ -4,11 +4,11 @@ import pytest
 from support.pure.town import spec
 
 from gateway.scheduler.model.events import ClientJoined, JobOpened
-from gateway.scheduler.model.jobs import Job, Run
+from gateway.scheduler.model.jobs import Job, QueuedBundle
 from gateway.scheduler.model.ports import PortKind
-from gateway.scheduler.quotas.accounts import Accounts, Limits
+from gateway.scheduler.quotas.accounts import Accounts, ClientLimits
 
-LIMITS = Limits(tasks_max=10, bytes_max=100, jobs_max=2, kept_bytes_max=1000)
+LIMITS = ClientLimits(tasks_max=10, bytes_max=100, jobs_max=2, kept_bytes_max=1000)
 
 
 def job_of(client, name="j", *, detached=False):
@@ -32,7 +32,7 @@ def test_too_many_tasks_and_too_many_bytes_are_told_apart(accounts):
     accounts.count(job, 1)
     assert "10 unfinished tasks" in accounts.excess(accounts.clients[1], LIMITS)
     accounts.credit(job, 11)
-    job.enqueue(Run(0, [b"x" * 101], 101))
+    job.enqueue(QueuedBundle(0, [b"x" * 101], 101))
     assert "100 unfinished bytes" in accounts.excess(accounts.clients[1], LIMITS)
 
 
@@ -56,7 +56,7 @@ def test_all_contracts_of_a_site_have_one_account(accounts):
 def test_a_job_that_is_handed_over_is_the_new_clients(accounts):
     job = job_of(1)
     accounts.begin(job)
-    job.enqueue(Run(0, [b"x" * 50], 50))
+    job.enqueue(QueuedBundle(0, [b"x" * 50], 50))
     accounts.hand_over(job, 2)
     assert (list(accounts.clients[1].jobs), list(accounts.clients[2].jobs)) == ([], ["j"])
     assert accounts.clients[1].account.held_bytes == 0

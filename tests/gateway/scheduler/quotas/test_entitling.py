@@ -14,12 +14,12 @@ from gateway.api import views
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Order, Tell, Write
+from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import Amount, Claim, Claims
-from policies.access.entitlements import Entitlements, Rule
-from policies.access.windows import Plan, Window, rules_at
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.access.windows import Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours
 from policies.parties import read_party
 from policies.tariffs import Tariff
@@ -31,7 +31,9 @@ NIGHT = Window("night", Hours(20 * 3600, 6 * 3600))
 
 def rule(who, *, allows=True, pools="", windows="", **limits):
     parties = tuple(map(read_party, who.split()))
-    return Rule(allows, parties, frozenset(pools.split()), frozenset(windows.split()), **limits)
+    return EntitlementRule(
+        allows, parties, frozenset(pools.split()), frozenset(windows.split()), **limits
+    )
 
 
 def spec(user="ann", site="", **changes):
@@ -47,8 +49,8 @@ class World:
 
     def __init__(self, *rules, slots=(4,), slow=(), windows=(), claims=None):
         self.now_s = NOON
-        self.broker = Broker({"fast": PRICE, "slow": PRICE}, limits=Limits(tasks_max=10_000))
-        self.plan = Plan(windows, claims) if claims is not None else Plan(windows)
+        self.broker = Broker({"fast": PRICE, "slow": PRICE}, limits=ClientLimits(tasks_max=10_000))
+        self.plan = WindowPlan(windows, claims) if claims is not None else WindowPlan(windows)
         self.allow(*rules)
         self.pass_to(NOON)
         for number, each in enumerate(slots, 1):
@@ -72,7 +74,7 @@ class World:
         effects = []
         for event in happened:
             effects += self.broker.handle(event, self.now_s)
-        self.told = [each.message for each in effects if isinstance(each, Tell)]
+        self.told = [each.message for each in effects if isinstance(each, SendToClient)]
         return effects + self.broker.settle(self.now_s)
 
     def submit(self, job, tasks, **about):
@@ -118,7 +120,7 @@ def assigned(effects):
     return sum(
         len(each.message.arguments)
         for each in effects
-        if isinstance(each, Order) and isinstance(each.message, messages.Assign)
+        if isinstance(each, SendToWorker) and isinstance(each.message, messages.Assign)
     )
 
 
@@ -278,7 +280,7 @@ def test_no_room_is_made_for_who_may_not_run():
     world.allow(rule("user:bob"))
     world.now_s += 1.0
     effects = world.do(events.Ticked())
-    recalls = [each for each in effects if isinstance(each, Order)]
+    recalls = [each for each in effects if isinstance(each, SendToWorker)]
     assert not any(isinstance(each.message, messages.Notice) for each in recalls)
 
 
@@ -487,7 +489,7 @@ def test_nothing_is_called_back_for_a_worker_whose_pool_its_user_may_not_use():
     assert assigned(world.submit("j", 100)) > 4
     world.now_s += 1.0  # it is late, and the other has nothing to do
     effects = world.do()
-    assert not [each for each in effects if isinstance(each, Order)]
+    assert not [each for each in effects if isinstance(each, SendToWorker)]
 
 
 def test_one_users_jobs_together_call_back_as_many_slots_as_he_is_entitled_to():
@@ -510,7 +512,7 @@ def test_one_users_jobs_together_call_back_as_many_slots_as_he_is_entitled_to():
     notices = [
         each.message
         for each in found
-        if isinstance(each, Order) and isinstance(each.message, messages.Notice)
+        if isinstance(each, SendToWorker) and isinstance(each.message, messages.Notice)
     ]
     assert sum(each.stop - each.first for each in notices) == 1
 
@@ -518,6 +520,6 @@ def test_one_users_jobs_together_call_back_as_many_slots_as_he_is_entitled_to():
 def test_tasks_that_end_as_they_come_are_not_counted():
     world = World(rule("ours", queued_max=10))
     world.submit("j", 2)
-    world.do(events.LimitsUnmet("j", "it can't be done", "limits"))
+    world.do(events.JobLimitsUnmet("j", "it can't be done", "limits"))
     world.do(events.TasksArrived(world.clients, "j", 2, [b"x"] * 3))
     assert world.broker.entitling.queue_left(spec()) == 8

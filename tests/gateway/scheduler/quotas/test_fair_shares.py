@@ -14,14 +14,14 @@ from federation.ranges import RangeSet
 from gateway.api import views
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
-from gateway.scheduler.model.effects import Order
+from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.quotas.accounts import Limits
-from gateway.scheduler.quotas.fair_shares import UNKNOWN_S, Shares
+from gateway.scheduler.quotas.accounts import ClientLimits
+from gateway.scheduler.quotas.fair_shares import UNKNOWN_S, FairShares
 from policies.access.fairness import NS
 from policies.access.shares import FairShare, Share
-from policies.parties import Whose, read_party
+from policies.parties import Owner, read_party
 from policies.tariffs import Tariff
 
 NOW_S = 1_700_000_000.0
@@ -49,7 +49,7 @@ class Grid:
     """A broker and workers that run what they are given, task by task, in virtual time."""
 
     def __init__(self, rules, *slots, task_s):
-        self.broker = Broker({"p": PRICE}, limits=Limits(10**9, 1 << 50))
+        self.broker = Broker({"p": PRICE}, limits=ClientLimits(10**9, 1 << 50))
         self.now_s = NOW_S
         self.task_s = task_s  # function → seconds
         self.queues = {}  # worker → the tasks that wait there, as (order, task)
@@ -68,15 +68,15 @@ class Grid:
         effects = self.broker.handle(event, self.now_s) + self.broker.settle(self.now_s)
         for effect in effects:
             match effect:
-                case Order(worker, messages.Assign() as order):
+                case SendToWorker(worker, messages.Assign() as order):
                     at = range(order.first, order.first + len(order.arguments))
                     self.queues[worker].extend((order, task) for task in at)
-                case Order(worker, messages.Recall() as recall):
+                case SendToWorker(worker, messages.Recall() as recall):
                     self.recalls += 1
                     self.give_back(worker, recall)
         for worker in self.queues:
             self.start(worker)
-        return [e.message for e in effects if isinstance(e, Order)]
+        return [e.message for e in effects if isinstance(e, SendToWorker)]
 
     def give_back(self, worker, recall):
         queue = self.queues[worker]
@@ -121,7 +121,7 @@ class Grid:
 
 
 def leaf(grid, project):
-    return grid.broker.shares.tree.leaf_of(Whose("ann", project=project))
+    return grid.broker.shares.tree.leaf_of(Owner("ann", project=project))
 
 
 # --- who is served -------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ JOBS = st.lists(
 
 @given(jobs=JOBS, task_s=st.none() | st.floats(0.001, 10.0), used_ns=st.integers(0, 10**12))
 def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_ns):
-    shared = Shares(shares(("a", 3), ("b", 1)))
+    shared = FairShares(shares(("a", 3), ("b", 1)))
     made = []
     for number, (changes, in_flight, served) in enumerate(jobs):
         own = spec("ab"[number % 2], **changes)
@@ -203,7 +203,7 @@ def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_n
         job.in_flight, job.served = in_flight, served
         shared.opened(job)
         made.append(job)
-    shared.take_up({Whose("ann", project="a"): used_ns, Whose("ann", project="b"): 10**11}, NOW_S)
+    shared.take_up({Owner("ann", project="a"): used_ns, Owner("ann", project="b"): 10**11}, NOW_S)
     shared.begin({job.leaf for job in made}, NOW_S)
     turns = list(shared.turns())
     ranked = sorted(made, key=lambda job: shared.order(job, task_s))
@@ -330,7 +330,7 @@ def test_shares_that_change_while_work_is_out_know_of_it():
     job = grid.submit("a", 10)
     other = grid.submit("b", 10)
     rules = shares(("a", 3), ("b", 1))
-    grid.do(events.SharesKnown(rules, {Whose("ann", project="b"): 10**12}))
+    grid.do(events.SharesKnown(rules, {Owner("ann", project="b"): 10**12}))
     assert leaf(grid, "a").held_ns == 4 * UNKNOWN_S * NS
     grid.run(101.0)
     assert (job.in_flight, other.in_flight) == (4, 0)  # b has had a thousand

@@ -4,20 +4,20 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from support.pure.windows import World
+from support.pure.windows import WindowsWorld
 
 from gateway.scheduler.model import events
 from gateway.scheduler.quotas import occupancy
-from gateway.scheduler.quotas.occupancy import Pool
-from policies.access.claims import NOTHING, Amount, Claim, Claims, Seats
-from policies.access.windows import Plan, Rules, Window, closings, rules_at
+from gateway.scheduler.quotas.occupancy import PoolOccupancy
+from policies.access.claims import NOTHING, Amount, Claim, Claims, ReservedSlots
+from policies.access.windows import PoolRules, Window, WindowPlan, closings, rules_at
 from policies.calendar.hours import Hours
-from policies.parties import OTHERS, Whose, read_party
+from policies.parties import OTHERS, Owner, read_party
 from policies.tariffs import Tariff
 
 NOON = 12 * 3600.0
 NIGHT = Claims((Claim(read_party("project:risk")), Claim(OTHERS, borrows=NOTHING)))
-PLAN = Plan(
+PLAN = WindowPlan(
     (Window("night", Hours(17 * 3600, 23 * 3600), NIGHT),),
     Claims((Claim(OTHERS, borrows=Amount(3)),)),
 )
@@ -37,8 +37,8 @@ def counted(monkeypatch):
 def test_however_many_users_another_site_makes_up_is_looked_at_once(monkeypatch):
     """Ten thousand of them took ten seconds, each time that a worker came or went."""
     asked = counted(monkeypatch)
-    pool = Pool(rules_at(PLAN, NOON))
-    users = [Whose(f"u{at}@paris", "", ("fx", "risk")[at % 2], "paris") for at in range(20_000)]
+    pool = PoolOccupancy(rules_at(PLAN, NOON))
+    users = [Owner(f"u{at}@paris", "", ("fx", "risk")[at % 2], "paris") for at in range(20_000)]
     for total in (10, 11):
         pool.size(total)
         for whose in users:
@@ -50,33 +50,33 @@ def test_however_many_users_another_site_makes_up_is_looked_at_once(monkeypatch)
 
 def test_an_example_of_each_kind_is_known_however_many_there_are(monkeypatch):
     monkeypatch.setattr(occupancy, "WHOSE_MAX", 3)
-    pool = Pool(rules_at(PLAN, NOON))
+    pool = PoolOccupancy(rules_at(PLAN, NOON))
     for at in range(10):
-        pool.claim(Whose(f"u{at}"))
-    pool.claim(Whose("ada@paris", site="paris"))
+        pool.claim(Owner(f"u{at}"))
+    pool.claim(Owner("ada@paris", site="paris"))
     assert {each.site for each in pool.examples.values()} == {"", "paris"}
 
 
 def seats(name, who, slots, until_s):
     tariff = Tariff(1, "USD", f"reservation {name}", reservation=name)
-    return Seats(read_party(f"user:{who}"), slots, tariff, until_s)
+    return ReservedSlots(read_party(f"user:{who}"), slots, tariff, until_s)
 
 
 def reserved_pool(*reserved, then=()):
     """A pool of four slots with these reservations until 13:00, and others until 14:00."""
-    now, later = rules_at(Plan((Window("now", Hours(12 * 3600, 13 * 3600)),)), NOON).spans[:2]
+    now, later = rules_at(WindowPlan((Window("now", Hours(12 * 3600, 13 * 3600)),)), NOON).spans[:2]
     spans = (
         replace(now, claims=Claims(reserved=reserved)),
         replace(later, until_s=NOON + 7200.0, claims=Claims(reserved=then)),
     )
-    pool = Pool(Rules(spans, NOON))
+    pool = PoolOccupancy(PoolRules(spans, NOON))
     pool.size(4)
     return pool
 
 
 def test_who_has_slots_reserved_has_them_no_longer_than_that():
     """What ordinary work of the same people may have is another matter."""
-    ann, bobs = Whose("ann"), seats("r3", "bob", 4, NOON + 7200)
+    ann, bobs = Owner("ann"), seats("r3", "bob", 4, NOON + 7200)
     pool = reserved_pool(
         seats("r1", "ann", 1, NOON + 3600), seats("r2", "ann", 3, NOON + 3600), then=(bobs,)
     )
@@ -91,13 +91,13 @@ def test_who_has_slots_reserved_has_them_no_longer_than_that():
 
 def test_reserved_slots_that_nobody_else_has_next_are_not_taken_away():
     pool = reserved_pool(seats("r1", "ann", 2, NOON + 3600))
-    assert pool.ahead(Whose("ann"), pool.rules.now.claims.first_reserved) == ()
+    assert pool.ahead(Owner("ann"), pool.rules.now.claims.first_reserved) == ()
 
 
 @pytest.mark.parametrize(("reservation", "claim"), [("r1", 0), ("", None)])
 def test_a_price_list_that_is_called_like_a_reservation_is_none(reservation, claim):
     pool = reserved_pool(seats("r1", "ann", 2, NOON + 3600))
-    ann = Whose("ann")
+    ann = Owner("ann")
     tariff = Tariff(1, "USD", "reservation r1", reservation=reservation)
     found = pool.claim_of(SimpleNamespace(tariff=tariff, job=SimpleNamespace(whose=ann)))
     first = pool.rules.now.claims.first_reserved
@@ -109,14 +109,14 @@ def test_what_is_reserved_is_shown_to_whom_it_is_for():
     found.pools["fast"] = reserved_pool(
         seats("r1", "ann", 1, NOON + 3600), seats("r2", "bob", 1, NOON + 3600)
     )
-    assert [each.reservation for each in found.reserved_for("fast", Whose("bob"))] == ["r2"]
-    assert found.reserved_for("slow", Whose("bob")) == []
+    assert [each.reservation for each in found.reserved_for("fast", Owner("bob"))] == ["r2"]
+    assert found.reserved_for("slow", Owner("bob")) == []
 
 
 @pytest.fixture
 def two_pools():
     """A broker with three tasks of Paris in pool "fast" and two in "slow", both without rules."""
-    world = World(slots=(3,))
+    world = WindowsWorld(slots=(3,))
     world.do(events.RulesTurned({"fast": None}))
     world.submit("first", 3, site="paris", pool="fast")
     world.do(events.WorkerJoined(9, "w9", "slow", 2, {}, "3.11"))
@@ -141,7 +141,7 @@ def test_a_pool_whose_rules_go_does_not_keep_others_from_theirs(two_pools):
 
 
 def test_the_slots_for_a_job_are_those_that_it_has_and_those_that_it_may_have():
-    world = World(base=PLAN.base, slots=(4,))
+    world = WindowsWorld(base=PLAN.base, slots=(4,))
     world.submit("theirs", 2, site="paris")
     spec = world.broker.jobs["theirs"].spec
     assert world.broker.occupancy.slots_for("fast", spec, 0.001, NOON) == 3

@@ -16,13 +16,13 @@ from gateway.ledger.db import records
 from gateway.runtime.budget_books import spent_between
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.budget_accounts import Purses, Spent
-from gateway.scheduler.model.effects import Order, Tell, Write
+from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
+from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.spending import used_of
 from gateway.scheduler.tasks import provisional
-from policies.calendar.periods import Span
+from policies.calendar.periods import PeriodLength
 from policies.costs.budgets import KILL_S, SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 from policies.tariffs import Tariff
@@ -38,7 +38,7 @@ DAY_S = 86_400.0
 
 
 def budget(amount=100, party="user:ann", unit="USD", name="b", **changes):
-    fields = {"span": Span.DAY, **changes}
+    fields = {"span": PeriodLength.DAY, **changes}
     return Budget(name, read_party(party), unit, amount * UNIT, **fields)
 
 
@@ -56,8 +56,8 @@ class World:
 
     def __init__(self, *budgets, slots=4, credit=None, tariffs=None):
         self.now_s = NOON_S
-        purses = Purses(budgets, credit or {}, self.now_s)
-        self.broker = Broker(tariffs or {"local": PRICE}, limits=Limits(10**6), purses=purses)
+        purses = BudgetAccounts(budgets, credit or {}, self.now_s)
+        self.broker = Broker(tariffs or {"local": PRICE}, limits=ClientLimits(10**6), purses=purses)
         self.orders, self.recalls, self.books, self.told = [], [], [], []
         self.do(events.ClientJoined(CLIENT, "ann"))
         if slots:
@@ -70,13 +70,13 @@ class World:
         effects = self.broker.handle(event, self.now_s) + self.broker.settle(self.now_s)
         for each in effects:
             match each:
-                case Order(worker, messages.Assign() as order):
+                case SendToWorker(worker, messages.Assign() as order):
                     self.orders.append((worker, order))
-                case Order(worker, messages.Recall() as recall):
+                case SendToWorker(worker, messages.Recall() as recall):
                     self.recalls.append((worker, recall))
                 case Write(record):
                     self.books.append(record)
-                case Tell(_, message):
+                case SendToClient(_, message):
                     self.told.append(message)
 
     def join(self, worker, slots):
@@ -328,7 +328,7 @@ def _fields(record):
 
 def test_after_a_restart_spent_is_what_the_books_have():
     world = World(budget(100))
-    world.do(events.SpendingKnown({"b": Spent(500 * UNIT, 95 * UNIT)}, {}))
+    world.do(events.SpendingKnown({"b": BudgetSpent(500 * UNIT, 95 * UNIT)}, {}))
     world.submit(4, timeout_s=1.0)
     assert world.out == 2
     assert world["b"].total_nanos == 500 * UNIT
@@ -612,7 +612,7 @@ def paid(direction):
     ],
 )
 def test_what_is_booked_changes_what_a_site_owes(record, change):
-    purses = Purses((), OWED)
+    purses = BudgetAccounts((), OWED)
     purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
     purses.note(record)
     (found, _) = purses.credit_of("paris")
@@ -620,7 +620,7 @@ def test_what_is_booked_changes_what_a_site_owes(record, change):
 
 
 def test_what_is_owed_is_put_right_by_the_books():
-    purses = Purses((), OWED)
+    purses = BudgetAccounts((), OWED)
     purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
     found, _ = purses.credit_of("paris")
     found.spend(5 * UNIT, NOON_S)  # which was stopped, and is not owed
@@ -666,7 +666,7 @@ class Spending(RuleBasedStateMachine):
             by_period = self.spent(each)
             period = each.period_at(self.now_s)
             now = by_period[period.key if period else ""]
-            spent[each.name] = Spent(sum(by_period.values()), now)
+            spent[each.name] = BudgetSpent(sum(by_period.values()), now)
         owed = sum(each.cost_nanos for each in self.sold())
         self.world.do(events.SpendingKnown(spent, {("paris", "USD"): owed}))
 

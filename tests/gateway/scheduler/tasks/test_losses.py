@@ -5,17 +5,17 @@ from math import inf
 from types import SimpleNamespace
 
 import pytest
-from support.pure.windows import PRICE, World, orders, spec
+from support.pure.windows import PRICE, WindowsWorld, orders, spec
 
 from federation.messages import messages
 from gateway.ledger.db import records
 from gateway.runtime.recovery import history_of, recovered
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import Allowance
-from gateway.scheduler.model.effects import Expel, Tell, Write
-from gateway.scheduler.model.jobs import Run
-from gateway.scheduler.quotas.accounts import Limits
+from gateway.scheduler.model.delegation import DelegationGrant
+from gateway.scheduler.model.effects import Expel, SendToClient, Write
+from gateway.scheduler.model.jobs import QueuedBundle
+from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -23,13 +23,13 @@ from simulations.world.memory.store import MemoryStore
 PRICE_NS = 1_000  # nanoseconds of a slot for a nano-unit, by the pool of windows_support
 
 
-class Grid(World):
+class Grid(WindowsWorld):
     """Workers that come, say what has begun, and are lost."""
 
     def __init__(self, losses_max=5):
         super().__init__(slots=())
         tariffs = dict(self.broker.tariffs)
-        self.broker = Broker(tariffs, limits=Limits(tasks_max=10_000, losses_max=losses_max))
+        self.broker = Broker(tariffs, limits=ClientLimits(tasks_max=10_000, losses_max=losses_max))
         self.turn()
         self.handles = 10
         self.effects = []
@@ -81,7 +81,7 @@ class Grid(World):
         return [each for each in used if state in (None, each.state)]
 
     def told(self, kind):
-        found = [e.message for e in self.effects if isinstance(e, Tell)]
+        found = [e.message for e in self.effects if isinstance(e, SendToClient)]
         return [each for each in found if isinstance(each, kind)]
 
     def failures(self):
@@ -234,8 +234,8 @@ def queued_behind_short_ones():
     assert len(of_k.left) == 2
     grid.submit("j", 0)
     job = grid.broker.jobs["j"]
-    job.enqueue(Run(1, [b"x"], 1))
-    job.enqueue(Run(0, [b"x"], 1, 2, alone=True, shuns=frozenset("a"), shuns_until_s=inf))
+    job.enqueue(QueuedBundle(1, [b"x"], 1))
+    job.enqueue(QueuedBundle(0, [b"x"], 1, 2, alone=True, shuns=frozenset("a"), shuns_until_s=inf))
     job.is_shunning = True
     return grid, job, busy
 
@@ -343,7 +343,7 @@ def test_what_a_grant_leaves_uncharged_is_no_discount():
     """A seller that may bill four of ten seconds, and its buyer, at half of the list price."""
     dear = replace(PRICE, list_nanos=2 * PRICE.price_nanos)
     seller, buyer = Grid(), Grid()
-    given = Allowance(SimpleNamespace(max_cost_nanos=4 * COST_S), ("paris",), b"")
+    given = DelegationGrant(SimpleNamespace(max_cost_nanos=4 * COST_S), ("paris",), b"")
     worker = seller.join()
     seller.submit("paris:c.1", 1, site="paris", price=dear, given=given)
     seller.now_s += 10
@@ -407,7 +407,9 @@ def test_a_seller_is_owed_no_more_for_a_lost_run_than_its_limit():
     grid.now_s += 4
     grid.finish(again, 2)
     [tell] = [
-        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+        e
+        for e in grid.effects
+        if isinstance(e, SendToClient) and isinstance(e.message, messages.Results)
     ]
     assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (5 * S_NS, 5 * COST_S)
 
@@ -822,7 +824,9 @@ def test_the_seller_of_a_task_that_ends_its_worker_charges_its_buyer():
         grid.lose(worker, after_s=6)
         grid.pass_time(100)
     [tell] = [
-        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+        e
+        for e in grid.effects
+        if isinstance(e, SendToClient) and isinstance(e.message, messages.Results)
     ]
     assert tell.message.failures[0][1] == "lost"
     assert tell.charge.wall_ns == 12 * 10**9
@@ -842,7 +846,9 @@ def test_a_seller_delivers_what_was_lost_with_the_next_run_and_books_each_second
     grid.now_s += 5
     grid.finish(last, 5)
     [tell] = [
-        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+        e
+        for e in grid.effects
+        if isinstance(e, SendToClient) and isinstance(e.message, messages.Results)
     ]
     assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (12 * S_NS, 12 * COST_S)
     used = [(each.state, each.wall_ns, each.cost_nanos) for each in grid.written()]
@@ -863,7 +869,9 @@ def test_what_a_seller_is_owed_is_delivered_when_its_buyer_stops_the_task(when):
     if again:
         grid.lose(again, after_s=6)
     [tell] = [
-        e for e in grid.effects if isinstance(e, Tell) and isinstance(e.message, messages.Results)
+        e
+        for e in grid.effects
+        if isinstance(e, SendToClient) and isinstance(e.message, messages.Results)
     ]
     assert tell.message.failures[0][1] == "cancelled"
     assert (tell.charge.wall_ns, tell.charge.cost_nanos) == (6 * S_NS, 6 * COST_S)
@@ -885,7 +893,7 @@ def test_what_a_seller_can_deliver_no_more_is_booked_as_lost():
 
 # --- workers that do not end what they have ------------------------------------------------------
 
-OVERDUE_ALL_S = OVERDUE_S + Limits().lease_s
+OVERDUE_ALL_S = OVERDUE_S + ClientLimits().lease_s
 
 
 def tick(grid, seconds, **about):

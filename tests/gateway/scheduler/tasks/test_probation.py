@@ -17,7 +17,7 @@ from gateway.scheduler.tasks.probation import (
     Probation,
     wait_s,
 )
-from policies.placement.placement import Offer
+from policies.placement.placement import CapacityOffer
 from simulations.world.memory.disk import Disk
 
 
@@ -31,7 +31,7 @@ class Pool:
 
     def join(self, name="w", slots=4, token=""):
         self.handles += 1
-        offer = Offer(f"worker {name}", "local", {}, "3.11", "USD")
+        offer = CapacityOffer(f"worker {name}", "local", {}, "3.11", "USD")
         worker = Worker(self.handles, name, offer, slots, None, {}, token=token)
         self.probation.joined(worker, self.now_s)
         return worker

@@ -1,7 +1,17 @@
 """Jobs that come before pools are known are judged again when these are."""
 
 import pytest
-from support.pure.broker import CLIENT, PRICE, WORKER, Peers, World, orders, spec, told, written
+from support.pure.broker import (
+    CLIENT,
+    PRICE,
+    WORKER,
+    BrokerWorld,
+    Peers,
+    orders,
+    spec,
+    told,
+    written,
+)
 
 from federation.messages import messages
 from federation.reasons import Reason
@@ -29,7 +39,7 @@ def wait(world, seconds):
 @pytest.fixture
 def empty():
     """A site that has just started: no worker has joined."""
-    return World(slots=0)
+    return BrokerWorld(slots=0)
 
 
 @pytest.mark.parametrize("detached", [False, True])
@@ -62,7 +72,7 @@ def test_a_worker_that_joins_a_little_later_than_the_first_is_waited_for(empty):
 
 def test_what_another_site_may_run_waits_until_it_may_not():
     peers = Peers()
-    empty, peers.runs = World(slots=0, peers=peers), True
+    empty, peers.runs = BrokerWorld(slots=0, peers=peers), True
     empty.join(WORKER)
     empty.submit(1, tags=GPU)
     assert not rejections(wait(empty, 5 * SETTLE_S))
@@ -73,7 +83,7 @@ def test_what_another_site_may_run_waits_until_it_may_not():
 @pytest.fixture
 def half():
     """A site that has just started, with two pools: no worker of the other has joined."""
-    world = World(slots=0)
+    world = BrokerWorld(slots=0)
     world.broker = Broker({"local": PRICE, "other": PRICE})
     world.do(events.ClientJoined(CLIENT, "ann"))
     world.join(WORKER)
@@ -101,7 +111,7 @@ def test_later_a_job_that_no_worker_there_is_can_run_is_refused_at_once(half):
 
 
 def test_a_job_that_is_opened_again_after_a_restart_waits_for_its_worker():
-    world = World()
+    world = BrokerWorld()
     opened = events.JobOpened(CLIENT, "j", spec(tags=GPU), again=True)
     assert not rejections(world.do(opened))
     assert rejections(world.do(events.JobOpened(CLIENT, "new", spec(tags=GPU))))
@@ -110,7 +120,7 @@ def test_a_job_that_is_opened_again_after_a_restart_waits_for_its_worker():
 
 
 def test_what_can_run_here_is_not_judged_again():
-    world = World()
+    world = BrokerWorld()
     world.do(events.JobOpened(CLIENT, "j", spec()))
     world.do(events.WorkerGone(WORKER, "it was lost"))
     assert not rejections(wait(world, 5 * SETTLE_S))

@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 from support.processes import wait_until
 
-from gateway.worker.isolation.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
+from gateway.worker.isolation.cgroups import CgroupLimits, Cgroups, CgroupsUnavailable, open_cgroups
 from gateway.worker.isolation.strays import lives, owner_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -41,16 +41,20 @@ def written(folder):
 
 
 TABLE = [
-    (1, Limits(), {}),
-    (1, Limits(100 << 20), {"memory": {"memory.limit_in_bytes": "131072000"}}),
-    (1, Limits(cpus=1.5), {"cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}}),
-    (1, Limits(pids_max=20), {"pids": {"pids.max": "20"}}),
+    (1, CgroupLimits(), {}),
+    (1, CgroupLimits(100 << 20), {"memory": {"memory.limit_in_bytes": "131072000"}}),
+    (
+        1,
+        CgroupLimits(cpus=1.5),
+        {"cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}},
+    ),
+    (1, CgroupLimits(pids_max=20), {"pids": {"pids.max": "20"}}),
     (
         2,
-        Limits(100 << 20, 0.5, 20),
+        CgroupLimits(100 << 20, 0.5, 20),
         {"": {"memory.max": "131072000", "cpu.max": "50000 100000", "pids.max": "20"}},
     ),
-    (2, Limits(cpus=0.001), {"": {"cpu.max": "1000 100000"}}),
+    (2, CgroupLimits(cpus=0.001), {"": {"cpu.max": "1000 100000"}}),
 ]
 
 
@@ -99,7 +103,7 @@ def test_a_process_is_known_by_its_number_and_beginning():
 
 def test_what_the_kernel_ended_is_counted_in_both_versions(tmp_path):
     root, proc = pretend(tmp_path, 2)
-    group = open_cgroups(os.getpid(), root, proc).make(Limits(MEMORY_BYTES))
+    group = open_cgroups(os.getpid(), root, proc).make(CgroupLimits(MEMORY_BYTES))
     assert group.oom_kills() == 0
     (group.memory / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
     assert group.oom_kills() == 2
@@ -114,7 +118,7 @@ def test_what_the_kernel_ended_is_counted_in_both_versions(tmp_path):
 def real():
     try:
         found = open_cgroups(os.getpid())
-        found.make(Limits(MEMORY_BYTES, 1, 50)).close()
+        found.make(CgroupLimits(MEMORY_BYTES, 1, 50)).close()
     except (CgroupsUnavailable, OSError) as error:
         pytest.skip(f"no control groups that we may make: {error}")
     yield found
@@ -123,7 +127,7 @@ def real():
 
 @pytest.mark.real
 def test_a_group_really_holds_and_ends_what_is_in_it(real: Cgroups):
-    group = real.make(Limits(MEMORY_BYTES, 1, 20))
+    group = real.make(CgroupLimits(MEMORY_BYTES, 1, 20))
     joins = "".join(f"echo $$ > {each}; " for each in group.entrances)
     hoard = "x = bytearray(400 << 20); x[::4096] = x[::4096]"
     command = ["/bin/sh", "-c", f'{joins}exec {sys.executable} -c "{hoard}"']

@@ -16,10 +16,10 @@ import pytest
 from support.programs.containers import IMAGE, import_image, need, write_image
 
 from federation.messages.environments import Environment, wrap
-from gateway.config.environments import Confines, Rules
+from gateway.config.environments import Confines, EnvironmentRules
 from gateway.worker.isolation import containers
-from gateway.worker.isolation.homes import Home, key_of
-from gateway.worker.isolation.host import EnvironmentUnavailable, Host
+from gateway.worker.isolation.homes import SlotHome, key_of
+from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.identities import container_user
 from gateway.worker.isolation.strays import owner_of
 
@@ -27,7 +27,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 OURS = container_user("")  # in a container, for work of our own users
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-RULES = Rules(images=("localhost/gridfed-test:*",), pids_max=64, tmp_bytes=16 << 20)
+RULES = EnvironmentRules(images=("localhost/gridfed-test:*",), pids_max=64, tmp_bytes=16 << 20)
 MEMORY_BYTES = 200 << 20
 
 
@@ -271,7 +271,7 @@ def test_another_python_in_the_image_is_refused_before_anything_is_opened(gatewa
 
 @pytest.mark.thorough
 def test_an_image_without_python_says_so(gateway, start):
-    start(rules=Rules(images=("localhost/*",), image_python="python9"))
+    start(rules=EnvironmentRules(images=("localhost/*",), image_python="python9"))
     failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
     assert failure[0] == "environment"
     assert "has no python9" in failure[1]
@@ -288,7 +288,7 @@ def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
     (folder / "mark").write_text("built")
     name = "localhost/gridfed-built:1"
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
-    rules = Rules(images=(name,), build={name: str(folder)})
+    rules = EnvironmentRules(images=(name,), build={name: str(folder)})
     start(rules=rules, HTTPS_PROXY="http://me:secret@proxy.example:3128")
     guest = gateway.guest()
 
@@ -448,7 +448,7 @@ def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, r
 
 @pytest.mark.thorough
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
-    start(rules=Rules(sandbox="image", sandbox_image=image))
+    start(rules=EnvironmentRules(sandbox="image", sandbox_image=image))
     guest = gateway.guest()
     assert gateway.work(guest, os.getuid, [()], origin="paris").values() == {
         0: container_user("paris")
@@ -478,7 +478,7 @@ def test_who_can_not_hold_containers_says_so_and_runs_none_where_he_must(tmp_pat
     rules, said = replace(RULES, runtimes=("podman",)), []
     wanted = Environment(image="localhost/gridfed-test:1", python=PYTHON)
     for cgroups in ("off", "required"):
-        host = Host(rules, 0, said.append, Confines(cgroups=cgroups))
+        host = HostEnvironments(rules, 0, said.append, Confines(cgroups=cgroups))
         host.open()
         try:
             if cgroups == "off":
@@ -503,11 +503,13 @@ def test_a_slot_finds_its_socket_whatever_our_umask_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     wanted = Environment(image="localhost/gridfed-test:1", python=PYTHON)
     before = os.umask(0o077)
-    host = Host(replace(RULES, runtimes=("podman",)), 0, lambda _: None, Confines(cgroups="off"))
+    host = HostEnvironments(
+        replace(RULES, runtimes=("podman",)), 0, lambda _: None, Confines(cgroups="off")
+    )
     try:
         host.open()
         host.provide(wanted)
-        folder = Path(host.launch(Home(key_of(wanted)), {}).socket).parent
+        folder = Path(host.launch(SlotHome(key_of(wanted)), {}).socket).parent
         assert folder.stat().st_mode & 0o777 == 0o755
     finally:
         os.umask(before)
@@ -519,7 +521,7 @@ def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path
     program = tmp_path / "podman"
     program.write_text(SLOW.format(end=tmp_path / "end"))
     program.chmod(0o755)
-    rules = Rules(images=("localhost/slow:1",), pull="always", runtimes=("podman",))
+    rules = EnvironmentRules(images=("localhost/slow:1",), pull="always", runtimes=("podman",))
     path = f"{tmp_path}:{os.environ['PATH']}"
     start_agent(gateway, 1, "--environments", rules.to_json(), PATH=path)
     guest = gateway.guest()

@@ -6,7 +6,7 @@ import sys
 import pytest
 import trio
 
-from gateway.worker.isolation.launch import Launch
+from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.slot import process
 from gateway.worker.slot.process import SlotProcess
 
@@ -36,7 +36,7 @@ def start(folder, code, python=""):
     # Who is first says so, for "the runtime" to end it.
     command = ("/bin/sh", "-c", f'echo $$ > {first}; exec "$@"', "sh", sys.executable, "-c", code)
     return SlotProcess(
-        Launch(
+        SlotLaunch(
             (*command, path),
             dict(os.environ),
             socket=path,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.worker.isolation.homes import BARE, Home
-from gateway.worker.pieces import Terms
-from gateway.worker.task_book import MOVE_S, Roster
+from gateway.worker.isolation.homes import BARE, SlotHome
+from gateway.worker.pieces import AssignmentTerms
+from gateway.worker.task_book import MOVE_S, TaskBook
 
 IMAGE = "image:a|3.11"
 OTHER = "image:b|3.11"
@@ -16,7 +16,7 @@ class House:
     """A roster whose slots are ready, with functions for environments."""
 
     def __init__(self, slots, gpus=0, **more):
-        self.roster = Roster(slots, gpus, **more)
+        self.roster = TaskBook(slots, gpus, **more)
         self.functions = {"": b"bare", IMAGE: b"in a", OTHER: b"in b"}
         for environment, function in self.functions.items():
             self.roster.known.add(function)
@@ -28,7 +28,9 @@ class House:
 
     def assign(self, environment, tasks, origin="", gpus=0):
         self.numbers += 1
-        terms = Terms(self.numbers, "job", self.functions[environment], None, False, origin, gpus)
+        terms = AssignmentTerms(
+            self.numbers, "job", self.functions[environment], None, False, origin, gpus
+        )
         self.roster.assign(terms, 0, [b""] * tasks)
 
     def learn(self, environment, task_s):
@@ -75,7 +77,7 @@ def test_a_home_without_a_slot_gets_one_though_others_have_work():
     assert house.feed() == (0, [])  # its slot is at work
     house.end(0)
     assert house.feed() == (0, [0])  # and goes first to who came first
-    assert house.homes == [Home(IMAGE)]
+    assert house.homes == [SlotHome(IMAGE)]
     assert house.feed()[0] == 1
 
 
@@ -112,7 +114,7 @@ def test_a_warm_slot_is_left_where_its_own_work_waits_and_bare_ones_go_first():
     house.learn(IMAGE, 0.001)
     house.assign(IMAGE, 1)
     house.feed()
-    assert house.homes == [Home(IMAGE), BARE]
+    assert house.homes == [SlotHome(IMAGE), BARE]
     house.feed()
     house.end(0)
     house.learn(OTHER, 0.001)
@@ -143,7 +145,7 @@ def test_other_sites_are_kept_apart_if_their_work_is_shut_in():
     house.assign("", 1, origin="paris")
     house.assign(IMAGE, 1, origin="rome")
     house.feed()
-    assert set(house.homes) == {Home(OTHER, "paris"), Home(IMAGE, "rome")}
+    assert set(house.homes) == {SlotHome(OTHER, "paris"), SlotHome(IMAGE, "rome")}
     house = House(1)
     house.assign("", 1, origin="paris")
     assert house.feed() == (1, [])
@@ -175,7 +177,7 @@ def test_tasks_of_what_can_t_be_made_are_given_up_and_others_stay():
     assert sum(len(piece.arguments) for piece in gone) == 3
     assert list(house.roster.held) == [2]
     house.assign(OTHER, 2)
-    gone = house.roster.evict_home(Home(OTHER))
+    gone = house.roster.evict_home(SlotHome(OTHER))
     assert sum(len(piece.arguments) for piece in gone) == 2
     assert house.feed() == (1, [])
 

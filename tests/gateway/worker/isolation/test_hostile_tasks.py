@@ -14,7 +14,7 @@ import trio
 from gateway.worker.agent import START_AGAIN_S, Agent
 from gateway.worker.isolation import adoption, limits, strays
 from gateway.worker.isolation.homes import BARE
-from gateway.worker.isolation.launch import Launch
+from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.slot.cells import LIMIT, SINCE_NS, STARTED
 from gateway.worker.slot.process import SlotProcess
 
@@ -105,7 +105,9 @@ def test_what_got_away_from_a_slot_and_writes_without_end_holds_up_nobody(gatewa
 
 
 async def test_what_a_task_writes_into_its_cells_is_within_bounds():
-    slot = SlotProcess(Launch((sys.executable, "-c", "import time; time.sleep(600)"), os.environ))
+    slot = SlotProcess(
+        SlotLaunch((sys.executable, "-c", "import time; time.sleep(600)"), os.environ)
+    )
     try:
         for said in (-(1 << 63), (1 << 63) - 1):
             slot._cells.view[STARTED] = slot._cells.view[SINCE_NS] = said

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.programs.containers import need
 
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation import containers, identities, sandbox
 from gateway.worker.isolation.identities import container_user, is_mapped, sandbox_user
-from gateway.worker.isolation.launch import Launch
+from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.isolation.seccomp import no_user_namespaces
 
 SITES = ("", "paris", "london", "rome")
@@ -45,8 +45,10 @@ def test_numbers_are_high_where_the_host_has_them():
 
 
 def test_containers_run_as_theirs():
-    shape = containers.Shape("n", "o", Path("/k"), Path("/s"), 0, site="paris")
-    command = containers.run_command(containers.Runtime("podman"), "image", Rules(), shape)
+    shape = containers.ContainerShape("n", "o", Path("/k"), Path("/s"), 0, site="paris")
+    command = containers.run_command(
+        containers.Runtime("podman"), "image", EnvironmentRules(), shape
+    )
     number = container_user("paris")
     assert command[command.index("--user") + 1] == f"{number}:{number}"
 
@@ -58,7 +60,7 @@ def test_neither_own_users_nor_another_site_look_into_a_sandbox(who):
     need("bwrap", "setpriv")
     number = pwd.getpwnam("nobody").pw_uid if who == "nobody" else sandbox_user(who)
     shell = sandbox.shell(Path("/usr"), [], network="none", tmp_bytes=1 << 20, site="paris")
-    launch = Launch((*shell, "/usr/bin/sleep", "100.5"), {}, filter=no_user_namespaces())
+    launch = SlotLaunch((*shell, "/usr/bin/sleep", "100.5"), {}, filter=no_user_namespaces())
     filter_fd = launch.open_filter()
     passed = () if filter_fd is None else (filter_fd,)
     with subprocess.Popen(launch.words(filter_fd), pass_fds=passed) as shut:

@@ -16,7 +16,7 @@ from support.processes import wait_until
 from support.programs.containers import need, shut_uid
 
 from federation.messages.environments import Environment, wrap
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation import packages
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -58,7 +58,9 @@ def version():
 def rules(tmp_path):
     for number in ("1.0", "2.0"):
         make_wheel(tmp_path / "wheels", number)
-    return Rules(packages=True, links=str(tmp_path / "wheels"), cache=str(tmp_path / "cache"))
+    return EnvironmentRules(
+        packages=True, links=str(tmp_path / "wheels"), cache=str(tmp_path / "cache")
+    )
 
 
 @pytest.fixture(params=[pytest.param("pip", marks=pytest.mark.thorough), "uv"])
@@ -117,7 +119,7 @@ def test_another_python_and_other_indexes_are_refused(rules):
     with pytest.raises(packages.PackagesUnavailable, match=r"for Python 3\.99"):
         packages.provide(requirements("gridfed_probe", "3.99"), rules)
     with pytest.raises(packages.PackagesUnavailable, match="packages is not true"):
-        packages.provide(requirements("gridfed_probe"), Rules())
+        packages.provide(requirements("gridfed_probe"), EnvironmentRules())
 
 
 def test_what_was_not_used_for_a_day_goes_when_there_are_too_many(tmp_path):
@@ -136,13 +138,15 @@ def test_what_was_not_used_for_a_day_goes_when_there_are_too_many(tmp_path):
 
 def test_commands_say_where_from_and_build_nothing(tmp_path):
     folder, target = tmp_path, tmp_path / "venv"
-    rules = Rules(packages=True, links="/srv/wheels")
+    rules = EnvironmentRules(packages=True, links="/srv/wheels")
     for uv in ("", "/bin/uv"):
         _, fill = packages.commands(rules, folder / "requirements.txt", target, uv)
         assert "--no-index" in fill
         assert fill[fill.index("--find-links") + 1] == "/srv/wheels"
         assert ("--no-build" in fill) if uv else (":all:" in fill)
-    _, fill = packages.commands(Rules(index="https://a/simple"), folder, target, "/bin/uv")
+    _, fill = packages.commands(
+        EnvironmentRules(index="https://a/simple"), folder, target, "/bin/uv"
+    )
     assert fill[-2:] == ["--default-index", "https://a/simple"]
 
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from support.programs.containers import need, shut_uid
 
-from gateway.config.environments import Rules
+from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation import sandbox
 from gateway.worker.isolation.seccomp import no_user_namespaces
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 pytestmark = pytest.mark.real
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-BUBBLEWRAP = ["--environments", Rules(sandbox="bubblewrap").to_json()]
+BUBBLEWRAP = ["--environments", EnvironmentRules(sandbox="bubblewrap").to_json()]
 
 
 def look(secret):
@@ -259,7 +259,7 @@ def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
 
 def test_it_may_start_so_many_processes_and_no_more(gateway, start_agent):
     need("bwrap")
-    rules = Rules(sandbox="bubblewrap", pids_max=24)
+    rules = EnvironmentRules(sandbox="bubblewrap", pids_max=24)
     agent = start_agent(gateway, 1, "--environments", rules.to_json())
     guest = gateway.guest()
     if "runs without control groups" in agent.text():

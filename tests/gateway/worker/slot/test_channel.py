@@ -12,7 +12,7 @@ from gateway.worker.slot.channel import (
     ChannelClosedError,
     Decoder,
     NonsenseError,
-    Outgoing,
+    SendQueue,
     encode,
     encode_parts,
     is_part,
@@ -107,7 +107,7 @@ def test_a_message_in_parts_is_the_same_message(message):
 
 
 def test_large_byte_strings_are_sent_from_where_they_are():
-    outgoing, connection = Outgoing(), Narrow(200_000)
+    outgoing, connection = SendQueue(), Narrow(200_000)
     outgoing.add(encode_parts(["chunk", 0, b"d", [LARGE] * 60, False, "job", 9, None]))
     outgoing.add(encode_parts(["forget", b"d"]))
     turns = 0

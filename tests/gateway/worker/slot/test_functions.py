@@ -1,10 +1,10 @@
 """Which function bodies an agent and a slot keep, and which they let go."""
 
-from gateway.worker.slot.functions import Functions, Lent
+from gateway.worker.slot.functions import FunctionCache, Lent
 
 
 def test_what_was_used_longest_ago_goes_first():
-    functions = Functions(bytes_max=30)
+    functions = FunctionCache(bytes_max=30)
     for digest in (b"a", b"b", b"c"):
         assert functions.put(digest, b"x" * 10, ()) == []
     assert functions.get(b"a") == b"x" * 10
@@ -14,14 +14,14 @@ def test_what_was_used_longest_ago_goes_first():
 
 
 def test_what_is_in_use_stays_even_without_room():
-    functions = Functions(bytes_max=10)
+    functions = FunctionCache(bytes_max=10)
     functions.put(b"a", b"x" * 10, ())
     assert functions.put(b"b", b"x" * 10, {b"a"}) == []
     assert functions.put(b"c", b"x" * 5, {b"c"}) == [b"a", b"b"]
 
 
 def test_a_function_that_comes_twice_counts_once():
-    functions = Functions(bytes_max=10)
+    functions = FunctionCache(bytes_max=10)
     functions.put(b"a", b"x" * 10, ())
     assert functions.put(b"a", b"x" * 10, ()) == []
 

@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import pytest
 
-from gateway.worker.slot.lone import Calls, LoneSlot
+from gateway.worker.slot.lone import LoneCalls, LoneSlot
 
 pytestmark = pytest.mark.real
 
@@ -52,7 +52,7 @@ def slot():
 
 
 def calls(*given, digest=b"d", prints=True, timeout_s=None, bytes_max=1 << 20):
-    return Calls(
+    return LoneCalls(
         digest, "job", [cloudpickle.dumps(each) for each in given], prints, timeout_s, bytes_max
     )
 

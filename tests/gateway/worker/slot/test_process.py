@@ -7,7 +7,7 @@ import cloudpickle
 import pytest
 import trio
 
-from gateway.worker.isolation.launch import Launch, bare
+from gateway.worker.isolation.launch import SlotLaunch, bare
 from gateway.worker.slot.process import SlotProcess
 
 pytestmark = pytest.mark.real
@@ -21,7 +21,9 @@ def chunk(number, arguments):
 
 
 async def test_a_slot_is_served_while_another_is_slow_to_take_sixty_megabytes():
-    slow = SlotProcess(Launch((sys.executable, "-c", "import time; time.sleep(600)"), os.environ))
+    slow = SlotProcess(
+        SlotLaunch((sys.executable, "-c", "import time; time.sleep(600)"), os.environ)
+    )
     quick = SlotProcess(bare(os.environ, 0))
     said, hears = trio.open_memory_channel(1000)
     try:
