@@ -1,7 +1,7 @@
-"""The running site: the nursery tree that joins port, lobby, broker, store and local grids.
+"""The running site: the nursery tree that joins port, listener, broker, store and local grids.
 
     run
-    ├── _receive       frames from the port → lobby → events → broker → outbox
+    ├── _receive       frames from the port → listener → events → broker → outbox
     ├── _go_on         the rest of that, part by part, while other tasks have their turns
     ├── _watch_pipes   pipes that were closed
     ├── _keep_door     connections that never finish their handshake
@@ -51,7 +51,7 @@ from gateway.config.environments import OWN_USER, TAKES_NONE
 from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
 from gateway.grids.local import LocalGrid
-from gateway.grids.scaling.opening import open_engine_pools, open_keepers
+from gateway.grids.scaling.opening import open_controllers, open_engine_pools
 from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.database import READERS
 from gateway.ledger.db.errors import StoreError
@@ -107,14 +107,14 @@ class Site:
         self.config = config
         self._say = say
         self.surroundings = surroundings or RuntimeEnvironment()
-        self.keepers: list[PoolController] = []  # of the pools whose workers grids start
+        self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
-        self._dealings: MessageRouter | None = None
-        self.bookkeeper: Reconciler | None = None
+        self._router: MessageRouter | None = None
+        self.reconciler: Reconciler | None = None
         self.peers: Society | None = open_society(
             config, self._handles, self._hear_peers, self._hear_link, self._heard_all, say
         )
@@ -122,27 +122,27 @@ class Site:
     @property
     def broker(self) -> Broker:
         """The broker, which makes this site's decisions."""
-        return self.reception.broker
+        return self.server.broker
 
     @property
     def exchange(self) -> Exchange:
         """This site's dealings with other sites."""
-        return self.reception.exchange
+        return self.server.exchange
 
     @property
     def circle(self) -> GossipLoop | None:
         """The federation as this site sees it; None for a single site."""
-        return self._dealings.circle if self._dealings is not None else None
+        return self._router.circle if self._router is not None else None
 
     @property
-    def lobby(self) -> SessionListener:
+    def listener(self) -> SessionListener:
         """The present guests."""
-        return self.reception.lobby
+        return self.server.listener
 
     @property
     def pulses(self) -> dict[int, Maps]:
         """The latest reports of workers about their slots, by handle."""
-        return self.reception.pulses
+        return self.server.pulses
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
         """Open the store and the port, take up the state of the last run, and serve.
@@ -176,7 +176,7 @@ class Site:
             raise
         self._port, self._folder = port, folder
         self.desk = Desk(self)
-        self.census = CapacityRecorder(self)
+        self.recorder = CapacityRecorder(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -198,9 +198,9 @@ class Site:
                 self._start_pools(nursery, port)
                 task_status.started(self.addresses)
         finally:
-            if hasattr(self, "reception"):
-                self.reception.goodbye("the gateway is shutting down")
-                self.census.close()
+            if hasattr(self, "server"):
+                self.server.goodbye("the gateway is shutting down")
+                self.recorder.close()
             try:
                 self.store.close()
             finally:
@@ -214,9 +214,9 @@ class Site:
 
     def _start_looking_after(self, nursery: trio.Nursery) -> None:
         """Start the tasks that look after books and people."""
-        if self.bookkeeper is not None:
-            nursery.start_soon(self.bookkeeper.run)
-        nursery.start_soon(self.census.run)
+        if self.reconciler is not None:
+            nursery.start_soon(self.reconciler.run)
+        nursery.start_soon(self.recorder.run)
         if self.config.results_s:
             nursery.start_soon(self._forget_old)
         if self.config.alerts.watched:
@@ -233,21 +233,21 @@ class Site:
                 address = nearest(port.addresses)
                 if self.config.federation is not None and not pool.takes_others:
                     self._say(f"pool {pool.name}: {TAKES_NONE}")
-                credential = str(self.reception.task_passes.give(WORKER))
+                credential = str(self.server.task_passes.give(WORKER))
                 door = f"ipc://{self._folder}/{SOCKET}" if self._has_slot_users else ""
                 grid = LocalGrid(pool, address, credential, self._say, door)
                 nursery.start_soon(grid.run)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)
-        self.keepers = open_keepers(
+        self.controllers = open_controllers(
             *(self.config, self.addresses, self.broker),
             expect=self.expect,
             utc_s=self.surroundings.utc_s,
             say=self._say,
-            reprice=self.reception.reprice,
+            reprice=self.server.reprice,
         )
-        for keeper in self.keepers:
-            nursery.start_soon(keeper.run)
+        for controller in self.controllers:
+            nursery.start_soon(controller.run)
 
     def _folder_for_pools(self) -> str | None:
         """Return a folder for a socket for local pools; private, unless slots have own users.
@@ -278,7 +278,7 @@ class Site:
         """Put the deciding parts together, and take up the state of the last run."""
         under, peers = self.surroundings, self.peers
         seat = peers.seat if peers is not None else Seat(handles=self._handles)
-        self.reception = GatewayServer(
+        self.server = GatewayServer(
             self.config,
             port,
             self.store,
@@ -291,16 +291,16 @@ class Site:
             on_results=self._note_results,
             on_unfinished=self._note_unfinished,
         )
-        self.lobby.set_others(list(self.config.others))
+        self.listener.set_others(list(self.config.others))
         if peers is not None:
-            self._dealings = MessageRouter(peers, self.reception, under, self._say)
-            self.bookkeeper = self._dealings.books = Reconciler(
+            self._router = MessageRouter(peers, self.server, under, self._say)
+            self.reconciler = self._router.books = Reconciler(
                 SettlementContext(
                     self.config.books,
                     self.store,
                     self.read,
                     self.harden,
-                    self._dealings,
+                    self._router,
                     is_live=self.exchange.purchases.purchases.__contains__,
                     is_partner=lambda name: name in peers.registry.approved,
                     note_settled=self.exchange.note_settled,
@@ -320,23 +320,23 @@ class Site:
             say=self._say,
             utc_s=under.utc_s,
         )
-        self.reception.recover()
+        self.server.recover()
 
     def _hear_peers(self, news: list[News]) -> None:
         """Take news of the sessions that other sites have dialled."""
-        assert self._dealings is not None
-        self._dealings.hear_peers(news)
+        assert self._router is not None
+        self._router.hear_peers(news)
         self._note_progress()
 
     def _hear_link(self, news: LinkNews) -> None:
         """Take news of the sessions that this site dials."""
-        assert self._dealings is not None
-        self._dealings.hear_link(news)
+        assert self._router is not None
+        self._router.hear_link(news)
 
     def _heard_all(self) -> None:
         """Note that all news of one batch on the dialled sessions has been taken."""
-        assert self._dealings is not None
-        self._dealings.heard_all()
+        assert self._router is not None
+        self._router.heard_all()
         self._note_progress()
 
     def _listen_addresses(self) -> tuple[str, ...]:
@@ -368,8 +368,8 @@ class Site:
 
     def nudge(self) -> None:
         """Send posted or newly stored messages, and wake the tasks that wait for them."""
-        self.reception.catch_up()
-        self.reception.flush()
+        self.server.catch_up()
+        self.server.flush()
         self._note_progress()
 
     def _on_trouble(self, reason: str | None) -> None:
@@ -394,10 +394,10 @@ class Site:
     def take_in(self, config: SiteConfig, used_ns: Mapping[Owner, int]) -> None:
         """Adopt the windows, prices and shares of another configuration: see GatewayServer."""
         self.config = config
-        self.reception.take_in(config, used_ns)
+        self.server.take_in(config, used_ns)
         pools = {pool.name: pool for pool in config.pools}
-        for keeper in self.keepers:
-            keeper.take_in(pools[keeper.pool.name])
+        for controller in self.controllers:
+            controller.take_in(pools[controller.pool.name])
         self._say("the configuration was reloaded")
 
     def _note_progress(self) -> None:
@@ -517,11 +517,11 @@ class Site:
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)
         # Now, so that local workers don't wait for the gateway to hear their own goodbye.
-        self.lobby.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
+        self.listener.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
 
     def _is_busy(self) -> bool:
         """Whether work is in flight, or connected guests have not received all messages."""
-        guests = self.lobby.guests.values()
+        guests = self.listener.guests.values()
         return (
             self.store.backlog > 0
             or any(job.in_flight for job in self.broker.jobs.values())
@@ -535,7 +535,7 @@ class Site:
             # Always through the poll: asking nng once more whether it is empty costs as much, and
             # this lets every other task run between two batches.
             await trio.lowlevel.wait_readable(self._port.fileno())
-            self.reception.take_frames(self._port.receive())
+            self.server.take_frames(self._port.receive())
             self._note_progress()  # a small commit is done by now, without the store's thread
 
     async def _go_on(self) -> None:
@@ -544,24 +544,24 @@ class Site:
             # A checkpoint lets all other tasks run: `_receive`, `_tick`, the desk's answers.
             await trio.lowlevel.checkpoint()
             self._unfinished = trio.Event()
-            self.reception.go_on()
+            self.server.go_on()
             self._note_progress()
 
     async def _watch_pipes(self) -> None:
         while True:
             await self._pipe_watch.wait()
-            self.reception.pipes_came(self._port.came())
-            self.reception.pipes_gone(self._port.gone())
+            self.server.pipes_came(self._port.came())
+            self.server.pipes_gone(self._port.gone())
 
     async def _keep_door(self) -> None:
         rules = self.config.rules
-        keeper = keep_door(
+        doorkeeper = keep_door(
             [self._port], most=rules.strangers_max, most_of_host=rules.host_strangers_max
         )
         lines, shut = TokenBucket(1 / DOOR_LINE_S, mono_now()), 0
-        while keeper is not None:
+        while doorkeeper is not None:
             await trio.sleep(DOOR_LOOK_S)
-            shut += await keeper.look()
+            shut += await doorkeeper.look()
             mono_s = mono_now()
             if shut and lines.allows(mono_s):
                 lines.note(mono_s)
@@ -571,14 +571,14 @@ class Site:
     async def _tick(self) -> None:
         for ticks in itertools.count():
             await trio.sleep(TICK_S)
-            if self.reception.tick():
+            if self.server.tick():
                 self._note_progress()
             if ticks % SLOW_TICKS == 0:
-                self.census.look()
-            if self._dealings is not None:
-                self._dealings.tick()
+                self.recorder.look()
+            if self._router is not None:
+                self._router.tick()
                 if ticks % SLOW_TICKS == 0:
-                    self._set_others(self._dealings.circle.doors)
+                    self._set_others(self._router.circle.doors)
 
     async def _forget_old(self) -> None:
         looked_s = UtcS(0.0)  # jobs that ended before this have been forgotten
@@ -611,7 +611,7 @@ class Site:
 
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
-        self.reception.expect(event)
+        self.server.expect(event)
         self._note_progress()
 
     def _set_others(self, doors: Iterable[str]) -> None:
@@ -620,8 +620,8 @@ class Site:
         At most OTHERS_MAX; the rest is left out.
         """
         both = dict.fromkeys((*self.config.others, *doors))
-        self.lobby.set_others(list(both)[:OTHERS_MAX])
-        self.lobby.flush(mono_now())
+        self.listener.set_others(list(both)[:OTHERS_MAX])
+        self.listener.flush(mono_now())
 
     def tell_store_trouble(self, error: Exception) -> str:
         """Log that the store can't be read, and return the sentence."""

@@ -274,10 +274,10 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
     Without a start, compare what is not closed. With `accept`, compare nothing: go on although our
     books lack entries that the site has.
     """
-    name, keeper = _text(details, "site"), _keeper(site)
+    name, reconciler = _text(details, "site"), _reconciler(site)
     await site.read(_check_known, site.store, name)
     if details.get("accept"):
-        await keeper.in_turn(lambda: keeper.accept(name))
+        await reconciler.in_turn(lambda: reconciler.accept(name))
         return {"site": name, "state": "accepted", "details": "", "payments": []}
     states, said, payments = [], [], []
     for side, dealt in (("buy", "bought"), ("sell", "sold")):
@@ -285,11 +285,11 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
             continue
         first_ms, stop_ms = await _compared_span(site, details, side, name)
         if side == "buy":
-            found = await keeper.compare(name, first_ms, stop_ms)
+            found = await reconciler.compare(name, first_ms, stop_ms)
             state, text = found.state, found.details
             payments = [told_of(each) for each in found.unmatched]
         else:
-            state, text = await keeper.compare_sold(name, first_ms, stop_ms)
+            state, text = await reconciler.compare_sold(name, first_ms, stop_ms)
         if not state:
             raise BadBooksQuestion(
                 f"{name[:60]!r} has not answered about the deliveries that we {dealt}: check "
@@ -313,7 +313,7 @@ async def _compared_span(
 ) -> tuple[int, int]:
     """The time to compare, in milliseconds: [first, stop)."""
     if "start_s" not in details:
-        closed_ms = await _keeper(site).closed_until_ms(side, name)
+        closed_ms = await _reconciler(site).closed_until_ms(side, name)
         details = {**details, "start_s": closed_ms / 1000}
     now_s = site.surroundings.utc_s()
     start_s, end_s = _span(details, now_s)
@@ -324,21 +324,21 @@ async def _compared_span(
 
 async def dispute(site: SiteContext, details: Details) -> Any:
     """Dispute deliveries that we paid under a contract."""
-    contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
-    found = await keeper.in_turn(
-        lambda: keeper.disputes.dispute(contract, _chosen(details), reason)
+    contract, reason, reconciler = _text(details, "contract"), _reason(details), _reconciler(site)
+    found = await reconciler.in_turn(
+        lambda: reconciler.disputes.dispute(contract, _chosen(details), reason)
     )
     return [_dispute_view(each) for each in found]
 
 
 async def answer_dispute(site: SiteContext, details: Details) -> Any:
     """Accept or reject a buyer's dispute."""
-    contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
+    contract, reason, reconciler = _text(details, "contract"), _reason(details), _reconciler(site)
     accept = details.get("accept")
     if not isinstance(accept, bool):
         raise BadBooksQuestion("accept must be true or false")
-    found = await keeper.in_turn(
-        lambda: keeper.disputes.answer(contract, _chosen(details), accept=accept, reason=reason)
+    found = await reconciler.in_turn(
+        lambda: reconciler.disputes.answer(contract, _chosen(details), accept=accept, reason=reason)
     )
     return [_dispute_view(each) for each in found]
 
@@ -359,16 +359,16 @@ async def _book(
     make: Callable[[list[PaymentRow], Details, UtcS], list[Record]],
 ) -> Any:
     """Book payments, or their reversal, and tell the other site; return the new statement."""
-    keeper, name = _keeper(site), _text(details, "site")
+    reconciler, name = _reconciler(site), _text(details, "site")
     await site.read(_check_known, site.store, name)
 
     async def book() -> None:
         paid = await site.read(site.store.settlement.payments, name)
         await site.harden(*make(paid, details, site.surroundings.utc_s()))
-        await keeper.payments.tell(name)
+        await reconciler.payments.tell(name)
 
     # One at a time, so that no reference counts twice.
-    await keeper.in_turn(book)
+    await reconciler.in_turn(book)
     return await statement(site, {"sites": [name]})
 
 
@@ -428,10 +428,10 @@ def _check_named(name: str, names: list[str]) -> None:
 # --- parsing of questions ------------------------------------------------------------------------
 
 
-def _keeper(site: SiteContext) -> Reconciler:
-    if site.bookkeeper is None:
+def _reconciler(site: SiteContext) -> Reconciler:
+    if site.reconciler is None:
         raise BadBooksQuestion("this site is in no federation: create one with `gridfed init`")
-    return site.bookkeeper
+    return site.reconciler
 
 
 def _span(details: Details, utc_s: UtcS) -> tuple[UtcS, UtcS]:

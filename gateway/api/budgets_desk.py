@@ -51,7 +51,7 @@ async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
         raise BadBudgetQuestion("`name` must be the name of a budget, and `site` that of a site")
     purse = site.broker.purses.own.get(name)
     freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
-    site.reception.act([])
+    site.server.act([])
     await site.harden()
     assert purse is not None
     return {"name": name, "site": other, "freed": purse.budget.show(freed)}

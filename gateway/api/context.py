@@ -27,10 +27,10 @@ from policies.parties import Owner
 class SiteContext(Protocol):
     """A running site, as its handlers see it; gateway.site.Site is the real one."""
 
-    reception: GatewayServer
+    server: GatewayServer
     store: Store
     watch: Watch
-    census: CapacityRecorder
+    recorder: CapacityRecorder
 
     @property
     def config(self) -> SiteConfig:
@@ -53,7 +53,7 @@ class SiteContext(Protocol):
         """What this site buys and sells."""
 
     @property
-    def lobby(self) -> SessionListener:
+    def listener(self) -> SessionListener:
         """The sessions of clients and workers."""
 
     @property
@@ -69,12 +69,12 @@ class SiteContext(Protocol):
         """The sessions with other gateways; None for a single site."""
 
     @property
-    def bookkeeper(self) -> Reconciler | None:
+    def reconciler(self) -> Reconciler | None:
         """Compares the books with other sites'; None for a single site."""
 
     @property
-    def keepers(self) -> list[PoolController]:
-        """The keepers of pools whose workers grids start."""
+    def controllers(self) -> list[PoolController]:
+        """The pool controllers of pools whose workers grids start."""
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
         """Read from the store, in turn."""

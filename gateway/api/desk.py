@@ -149,7 +149,7 @@ class Desk:
         reason = f"{limit} of your questions are unanswered already"
         if unread_bytes > unread_max:
             reason = f"{unread_bytes:,} bytes for you are unread already"
-        self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
+        self._site.listener.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
         return False
 
     async def answer(self, guest: PeerSession, ask: Ask) -> None:
@@ -160,12 +160,12 @@ class Desk:
             self._under_way[guest.handle] -= 1
             if not self._under_way[guest.handle]:
                 del self._under_way[guest.handle]
-        if guest.handle in self._site.lobby.guests:
+        if guest.handle in self._site.listener.guests:
             try:
-                self._site.lobby.post(guest, reply)
+                self._site.listener.post(guest, reply)
             except Exception as error:  # noqa: BLE001 - see _answer
-                self._site.lobby.post(guest, self._fault(ask, error))
-            self._site.lobby.flush(self._site.surroundings.mono_s())
+                self._site.listener.post(guest, self._fault(ask, error))
+            self._site.listener.flush(self._site.surroundings.mono_s())
 
     async def _answer(self, guest: PeerSession, ask: Ask) -> Answer:
         try:
@@ -187,7 +187,7 @@ class Desk:
     async def _find(self, guest: PeerSession, ask: Ask) -> Any:
         right = right_to(ask.verb)
         _check_known(ask)
-        held = self._site.reception.pass_of(guest)
+        held = self._site.server.pass_of(guest)
         asker = asker_of(guest, held.token if held is not None else None, right, ask.details)
         if right.at_home:
             _check_home(guest, ask.verb)
@@ -221,7 +221,7 @@ class Desk:
 
     async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
-        clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
+        clients = sum(guest.role == "client" for guest in site.listener.guests.values())
         found = views.status(site.broker, site.config.name, site.addresses, clients)
         older = site.peers.older_books if site.peers is not None else OlderBooks()
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
@@ -299,7 +299,7 @@ class Desk:
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
-            if is_next or ended or left_s <= 0 or asker.handle not in self._site.lobby.guests:
+            if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.guests:
                 return {
                     "outcomes": _bounded(kept) if is_next else [],
                     "ended": ended,
@@ -324,11 +324,11 @@ class Desk:
         return [
             views.worker_view(
                 worker,
-                site.uptime_s(site.lobby.guests[handle]),
+                site.uptime_s(site.listener.guests[handle]),
                 [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
             )
             for handle, worker in site.broker.workers.items()
-            if handle in site.lobby.guests
+            if handle in site.listener.guests
         ]
 
     def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:
@@ -387,7 +387,7 @@ class Desk:
         if not any(config.entitlements.users):
             return frozenset()
         ran = await self._site.read(self._site.store.usage.totals, (Dimension.USER,))
-        here = (guest.user for guest in self._site.lobby.guests.values())
+        here = (guest.user for guest in self._site.listener.guests.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
     async def _drain(self, _asker: Asker, details: dict[str, Any]) -> Any:
@@ -433,7 +433,7 @@ class Desk:
 
     async def _scale(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         """The state of the pools whose workers are started by grids."""
-        return {"pools": [keeper.view() for keeper in self._site.keepers]}
+        return {"pools": [controller.view() for controller in self._site.controllers]}
 
     async def _probe_pool(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """Check a pool's grid, and start a pilot that carries a tag of its own."""
@@ -441,9 +441,11 @@ class Desk:
         for pool in self._site.config.pools:
             if pool.name == name and pool.is_delegated:
                 return await probe_engine(self._site.config, pool)
-        found = [keeper for keeper in self._site.keepers if keeper.pool.name == name]
+        found = [
+            controller for controller in self._site.controllers if controller.pool.name == name
+        ]
         if not found:
-            known = ", ".join(sorted(each.pool.name for each in self._site.keepers)) or "none"
+            known = ", ".join(sorted(each.pool.name for each in self._site.controllers)) or "none"
             raise BadQuestion(
                 f"pool {name!r:.60} has no workers that a grid starts; pools that have: {known}"
             )

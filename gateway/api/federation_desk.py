@@ -89,7 +89,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
                 job, shares, utc_s, lambda party: asker.concerns(party, group)
             )
         places = job.places or {}
-        found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
+        found["growing"] = [each.view() for each in site.controllers if places.get(each.pool.name)]
         return found
     return _dry_run(site, details, asker.user, utc_s)
 

@@ -101,7 +101,7 @@ def present(site: SiteContext, static_price: tuple[int, str] | None = None) -> P
         dict(site.broker.tariffs),
         tuple(claims(site.broker.jobs.values(), utc_s)),
         static_price,
-        site.census.unwritten(),
+        site.recorder.unwritten(),
     )
 
 

@@ -63,11 +63,11 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
             )
         span = from_s, from_s + lasts_s
         return await _at_several(site, sites, slots, span, pool, who, by)
-    bookings = site.reception.bookings
+    bookings = site.server.bookings
     found = bookings.ask(slots, from_s, from_s + lasts_s, str(who), by, utc_s, pool)
     if not is_dry:
         found = replace(found, state=ReservationState.BOOKED)
-        site.reception.perform([bookings.keep(found)])
+        site.server.perform([bookings.keep(found)])
         await site.harden()
     return [view(kept_as(found, "sell", 0), site.config.name, utc_s)]
 
@@ -84,11 +84,11 @@ async def _at_several(
     """Book at each of these sites, or at none."""
     utc_s, mono_s = site.surroundings.utc_s(), site.surroundings.mono_s()
     check_span(ReservationRules(longest_s=LASTS_MAX_S), slots, *span, utc_s)
-    buying, name = site.reception.buying, site.surroundings.random_bytes(ID_BYTES).hex()
+    buying, name = site.server.buying, site.surroundings.random_bytes(ID_BYTES).hex()
     from_s, until_s = span
     wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
     whole, effects = buying.begin(sites, wanted, mono_s, utc_s)
-    site.reception.perform(effects)
+    site.server.perform(effects)
     while not whole.is_settled:
         await site.wait_for_progress(TICK_S)
     if whole.machine.phase is not BookingPhase.BOOKED:
@@ -109,13 +109,13 @@ def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
 async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
     utc_s = site.surroundings.utc_s()
-    name, bookings = _text(details, "reservation"), site.reception.bookings
-    whole = site.reception.buying.find(name)
+    name, bookings = _text(details, "reservation"), site.server.bookings
+    whole = site.server.buying.find(name)
     if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not BookingPhase.BOOKED:
             raise CantReserve(f"reservation {name} is being cancelled already")
         mono_s = site.surroundings.mono_s()
-        site.reception.perform(site.reception.buying.cancel(whole, mono_s, utc_s))
+        site.server.perform(site.server.buying.cancel(whole, mono_s, utc_s))
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
@@ -123,7 +123,7 @@ async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
         raise CantReserve(f"no open reservation {name[:60]!r} of yours found here")
     if found.left_at_s is not None:
         raise CantReserve(f"reservation {name} is cancelled already")
-    site.reception.perform([bookings.cancel(found, utc_s)])
+    site.server.perform([bookings.cancel(found, utc_s)])
     await site.harden()
     gone = bookings.open.get(name, found)
     return [view(kept_as(gone, "sell", 0), site.config.name, utc_s)]

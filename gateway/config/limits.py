@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """The lobby's parameters and limits for its guests.
+    """The listener's parameters and limits for its guests.
 
     `grace_s` is how long a session outlives its pipe. For a worker it is the lease, after which it
     has stopped its tasks itself; these are placed elsewhere a little later, by the formula of

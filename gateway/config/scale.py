@@ -59,7 +59,7 @@ class ScaleConfig:
     """How a pool grows and shrinks.
 
     Attributes:
-        rules: for the butler.
+        rules: for the autoscaler.
         start_s: how long a start takes, until it was measured.
         walltime_s: that a pilot is started for; None: as long as the grid lets it.
         dial, dial_for_s: the gateway's address for pilots, and how long they try it; empty: an

@@ -89,7 +89,7 @@ class Exchange:
         rules, house: the knobs of contracts, and the preferences in placing work.
         permits: the sites that we deal with.
         facts: our pools.
-        notary: gives and reads grants.
+        signer: gives and reads grants.
         handles: the source of numbers for the site's sessions and contracts.
     """
 
@@ -102,7 +102,7 @@ class Exchange:
         house: Preferences,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
-        notary: GrantSigner,
+        signer: GrantSigner,
         handles: Iterator[int],
     ) -> None:
         self.site = site
@@ -113,7 +113,7 @@ class Exchange:
         self._outcome = Consequences()
         self.market = Market(site)
         self.purchases = Purchases(
-            site, boot, broker, rules, permits, notary, self._outcome, handles
+            site, boot, broker, rules, permits, signer, self._outcome, handles
         )
         self.reach = SiteEligibility(
             *(site, broker, house, permits, facts, self.market),
@@ -121,7 +121,7 @@ class Exchange:
         )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
-            site, broker, rules, permits, notary, sales, self.decide, self.reach.suits
+            site, broker, rules, permits, signer, sales, self.decide, self.reach.suits
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome, handles)
         self._places = PlacementPlan(site, broker, house, self.market, self.purchases, self.reach)

@@ -78,7 +78,7 @@ class FakeGateway:
             rules = ListenerLimits(
                 site="checks", secret=self._secret, heartbeat_s=0.5, grace_s=30.0
             )
-            self._lobby = SessionListener(port, rules)
+            self._listener = SessionListener(port, rules)
             task_status.started()
             while True:
                 with trio.move_on_after(TURN_S):
@@ -97,7 +97,7 @@ class FakeGateway:
         digest, number = sha256(GETENV).digest(), next(self._numbers)
         self._functions[digest] = GETENV
         call = b"(V" + variable.encode("ascii") + b"\nt."  # a tuple of one text, pickled
-        self._lobby.post(guest, Assign(number, "checks", digest, 0, [call], None, False))
+        self._listener.post(guest, Assign(number, "checks", digest, 0, [call], None, False))
         while number not in self._reports:  # noqa: ASYNC110 - not for long
             await trio.sleep(TURN_S)
         report = self._reports.pop(number)
@@ -106,13 +106,13 @@ class FakeGateway:
 
     def _turn(self, port: NngPort, mono_s: MonoS) -> None:
         """Receive and answer messages."""
-        lobby = self._lobby
-        self._hear(lobby.pipes_came(port.came(), mono_s))
+        listener = self._listener
+        self._hear(listener.pipes_came(port.came(), mono_s))
         for pipe, frame in port.receive():
-            self._hear(lobby.receive(pipe, frame, mono_s))
-        lobby.pipes_gone(port.gone(), mono_s)
-        self._hear(lobby.tick(mono_s))
-        lobby.flush(mono_s)
+            self._hear(listener.receive(pipe, frame, mono_s))
+        listener.pipes_gone(port.gone(), mono_s)
+        self._hear(listener.tick(mono_s))
+        listener.flush(mono_s)
 
     def _hear(self, happened: Any) -> None:
         news: News
@@ -126,7 +126,7 @@ class FakeGateway:
                 case PeerTurnedAway():
                     self.refusals.append(news)
                 case PeerSaid(guest, NeedFunction(digest)):
-                    self._lobby.post(guest, PutFunction(digest, self._functions[digest]))
+                    self._listener.post(guest, PutFunction(digest, self._functions[digest]))
                 case PeerSaid(_, Report() as report):
                     self._reports[report.assignment] = report
 

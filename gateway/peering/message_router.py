@@ -42,35 +42,35 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     Args:
         peers: the network side; open by now.
-        reception: decides on messages, and carries out effects.
+        server: decides on messages, and carries out effects.
         say: logs a line for people.
     """
 
     def __init__(
         self,
         peers: Neighbours,
-        reception: GatewayServer,
+        server: GatewayServer,
         surroundings: RuntimeEnvironment,
         say: Callable[[str], None],
     ) -> None:
         self._peers = peers
         self._say = say
-        self._reception = reception
+        self._server = server
         self._clock = surroundings
         self._guests: dict[str, PeerSession] = {}  # our buyers, by site
         self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
-        reception.outbox.carrier = self
-        federation = reception.config.federation or FederationConfig()
+        server.outbox.carrier = self
+        federation = server.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
         self.circle = GossipLoop(
             peers,
-            reception.exchange,
+            server.exchange,
             surroundings,
             carry=self.reach,
             say=say,
-            shows=reception.config.shows,
+            shows=server.config.shows,
             doors=federation.doors,
         )
 
@@ -111,7 +111,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """
         for guest in list(self._guests.values()):
             unread = guest.session.backlog_bytes
-            results = self._reception.exchange.sales.unsettled_bytes(guest.name)
+            results = self._server.exchange.sales.unsettled_bytes(guest.name)
             if unread > self._queue_bytes + results:
                 limit = f"{self._queue_bytes:,}" + (f" and {results:,} of results" * bool(results))
                 self._peers.expel(
@@ -123,7 +123,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
         Sellers send their results over our links.
         """
-        exchange = self._reception.exchange
+        exchange = self._server.exchange
         partners = {*exchange.purchases.sellers, *exchange.borrowing.owners}
         wanted = tuple(sorted({*self.circle.neighbours, *partners}))
         if wanted != self._kept:
@@ -148,7 +148,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             match item:
                 case PeerCameIn(guest):
                     self._guests[guest.name] = guest
-                    self._reception.exchange.buyer_came(guest.name)
+                    self._server.exchange.buyer_came(guest.name)
                     self._met(guest.name)
                     self.circle.met(guest.name)
                 case PeerSaid(guest, message) if guest.name in self._guests:
@@ -158,7 +158,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     if guest.name not in self._peers.links.up:
                         self.circle.unreachable(guest.name)
         arrived, self._arrived = self._arrived, []
-        self._reception.act(arrived)  # once for all of them, as acting means planning
+        self._server.act(arrived)  # once for all of them, as acting means planning
 
     def _hear_guest(self, guest: PeerSession, message: Any) -> None:
         try:
@@ -173,8 +173,8 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         match news:
             case LinkUp(site, resumed):
                 if not resumed:
-                    self._reception.outbox.forget_site(site)
-                    self._reception.exchange.reached(site)
+                    self._server.outbox.forget_site(site)
+                    self._server.exchange.reached(site)
                     self._met(site)
                     self.circle.met(site)
             case LinkSaid(site, message):
@@ -188,7 +188,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 if site not in self._guests:
                     self.circle.parted(site)
             case LinkDown(site, reason):
-                self._reception.exchange.unreachable(site, self._clock.utc_s(), reason)
+                self._server.exchange.unreachable(site, self._clock.utc_s(), reason)
                 if site not in self._guests:
                     self.circle.unreachable(site)
 
@@ -206,7 +206,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     def heard_all(self) -> None:
         """Act, after all news that arrived together on our links has been handled."""
-        self._reception.act([])
+        self._server.act([])
 
     def _hear(self, site: str, side: PeerSide, message: Any, sender: int) -> None:
         """Handle a message of a site, which is our buyer or our seller on this session."""
@@ -226,11 +226,11 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self.hear(site, message, sender)
             case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:
                 mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
-                self._reception.kernel.hear(site, side, message, mono_s, utc_s)
+                self._server.kernel.hear(site, side, message, mono_s, utc_s)
             case Receiver.RESERVED_HERE:
-                self._reception.hear_reserve(site, message)
+                self._server.hear_reserve(site, message)
             case Receiver.RESERVED_THERE:
-                self._reception.hear_reserved(site, message)
+                self._server.hear_reserved(site, message)
             case Receiver.BOOKS if self.books is not None:
                 self.books.hear(site, message, envelope)
             case Receiver.BOOKS | Receiver.TRUST:  # peers take the latter
@@ -240,7 +240,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     @handles(PutFunction)
     def _put_function(self, _: str, message: PutFunction, sender: int) -> None:
-        self._arrived.append(self._reception.put_function(message, sender))
+        self._arrived.append(self._server.put_function(message, sender))
 
     def _open(self, site: str, sealed: Sealed) -> GatewayMessage:
         opened = self._peers.registry.verifier.open(sealed.envelope, self._clock.utc_s())

@@ -73,7 +73,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     Args:
         config: the site's configuration; it has a [federation].
-        handles: the source of guest numbers, shared with the clients' lobby.
+        handles: the source of guest numbers, shared with the clients' listener.
         heard: receives news of sessions that others dialled, guests of role "gateway".
         link_news: receives news of our links.
         heard_all: called after all news that arrived together on our sessions.
@@ -130,10 +130,10 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             self.registry.write_tls()
             self._watch = PipeWatch()
             port = self._port = NngPort(self._listen, self._watch.note, self._tls)
-            entrance: JoinServer | None = None
+            join_server: JoinServer | None = None
             try:
-                entrance = self._open_entrance() if knobs.join_listen else None
-                self._entrance = entrance
+                join_server = self._open_join_server() if knobs.join_listen else None
+                self._join_server = join_server
                 self._doorkeeper = self._make_doorkeeper()
                 self._begin_life()
                 await self._serve(task_status)
@@ -142,8 +142,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 write = self.registry.take_noted()
                 if write is not None:
                     write()
-                if entrance is not None:
-                    entrance.port.close()
+                if join_server is not None:
+                    join_server.port.close()
 
     @property
     def _listen(self) -> list[str]:
@@ -154,8 +154,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         folder = self.registry.folder
         return TlsSettings(str(folder / "leaf.pem"), str(folder / "pins.pem"))
 
-    def _open_entrance(self) -> JoinServer:
-        entrance = JoinServer(
+    def _open_join_server(self) -> JoinServer:
+        join_server = JoinServer(
             self._knobs.join_listen,
             self.registry,
             strangers_max=self._knobs.strangers,
@@ -166,8 +166,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             say=self._say_often,
         )
         named = (self._knobs.join_advertise,) if self._knobs.join_advertise else ()
-        (self.registry.join_address,) = shown(named, entrance.port.addresses)
-        return entrance
+        (self.registry.join_address,) = shown(named, join_server.port.addresses)
+        return join_server
 
     def _begin_life(self) -> None:
         registry, knobs = self.registry, self._knobs
@@ -185,7 +185,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             handshakes_per_s=knobs.handshakes_per_s,
             frames_per_s=knobs.frames_per_s,
         )
-        lobby = SessionListener(
+        listener = SessionListener(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
         self.directory = SiteDirectory(registry)
@@ -196,7 +196,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._sessions = Sessions(
             self._port,
             self._watch,
-            lobby,
+            listener,
             dialled,
             heard=self._heard,
             came_in=self._meet,
@@ -205,7 +205,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         )
 
     def _make_doorkeeper(self) -> Doorkeeper | None:
-        ports = [self._port, *([self._entrance.port] if self._entrance else [])]
+        ports = [self._port, *([self._join_server.port] if self._join_server else [])]
         knobs = self._knobs
         return keep_door(ports, most=knobs.strangers, most_of_host=knobs.host_strangers)
 
@@ -216,8 +216,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             nursery.start_soon(self._tick)
             nursery.start_soon(self._read)
             nursery.start_soon(self._write)
-            if self._entrance is not None:
-                nursery.start_soon(self._entrance.run)
+            if self._join_server is not None:
+                nursery.start_soon(self._join_server.run)
             self.trust_changed()
             task_status.started()
 
@@ -239,9 +239,9 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         return found
 
     @property
-    def lobby(self) -> SessionListener:
+    def listener(self) -> SessionListener:
         """The sites that have dialled us."""
-        return self._sessions.lobby
+        return self._sessions.listener
 
     @property
     def links(self) -> PeerLinks:
@@ -297,7 +297,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         """End the sessions with sites that are no longer approved."""
         registry = self.registry
         approved = set(registry.approved)
-        for guest in list(self.lobby.guests.values()):
+        for guest in list(self.listener.guests.values()):
             if guest.name not in approved:
                 reason = f"site {guest.name!r} is {registry.level(guest.name)} here"
                 if registry.has_left:
@@ -312,8 +312,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     def tell_all(self, words: Iterable[Word]) -> None:
         """Pass statements on to every site with a session."""
         message = pack_words(words)
-        for guest in self.lobby.guests.values():
-            self.lobby.post(guest, message)
+        for guest in self.listener.guests.values():
+            self.listener.post(guest, message)
         for site in self.links.up:
             self.links.post(site, message)
 
@@ -364,7 +364,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             self.links.hurry(site)
 
     def _meet(self, guest: PeerSession) -> None:
-        self.lobby.post(guest, pack_words(self.registry.words()))
+        self.listener.post(guest, pack_words(self.registry.words()))
         self._say_often(f"site {guest.name} connected")
 
     @handles(SignedStatements)
@@ -458,8 +458,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         try:
             if self._listen:
                 self._port.reopen(self._tls)
-            if self._entrance is not None:
-                self._entrance.renew()
+            if self._join_server is not None:
+                self._join_server.renew()
         except GridError as error:
             self._say_often(f"reopening the port failed and is retried: {error}")
             return

@@ -21,7 +21,7 @@ RETRY_S: Final = 10.0
 
 
 class RecordedSite(Protocol):
-    """What the census uses of its site."""
+    """What the capacity recorder uses of its site."""
 
     store: Store
 
@@ -44,7 +44,9 @@ class RecordedSite(Protocol):
 
 
 class CapacityRecorder:
-    """The census of one site: `look` is called regularly, `run` is a task, `close` ends it."""
+    """The capacity recorder of one site: `look` is called regularly, `run` is a task, `close` ends
+    it.
+    """
 
     def __init__(self, site: RecordedSite) -> None:
         self._site = site

@@ -70,7 +70,7 @@ class EffectOutbox:
 
     def __init__(
         self,
-        lobby: SessionListener,
+        listener: SessionListener,
         store: Store,
         functions: FunctionStore,
         on_stored: Callable[[Callable[[], None]], None],
@@ -78,7 +78,7 @@ class EffectOutbox:
         recall: StoreLookup = recall_now,
         remark: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._lobby = lobby
+        self._listener = listener
         self._store = store
         self._functions = functions
         self._on_stored = on_stored
@@ -163,9 +163,9 @@ class EffectOutbox:
             if isinstance(tell, AnswerBill):
                 self._answer_bill(tell)
                 continue
-            guest = self._lobby.guests.get(tell.client)
+            guest = self._listener.guests.get(tell.client)
             if guest is not None:
-                self._lobby.post(guest, tell.message)
+                self._listener.post(guest, tell.message)
 
     def _say(self, say: SendToSite) -> None:
         if self.carrier is not None:
@@ -191,17 +191,17 @@ class EffectOutbox:
         self._functions.forget(site)
 
     def _order(self, order: SendToWorker) -> None:
-        guest = self._lobby.guests.get(order.worker)
+        guest = self._listener.guests.get(order.worker)
         if guest is None:
             return
         message = order.message
         if isinstance(message, Assign):
             body = self._functions.to_send(order.worker, message.function)
             if body is not None:
-                self._lobby.post(guest, PutFunction(message.function, body))
+                self._listener.post(guest, PutFunction(message.function, body))
             key = self.pass_key(guest.about, message.job)
             message = replace(message, pass_key=key) if key else message
-        self._lobby.post(guest, message)
+        self._listener.post(guest, message)
 
     def hand_function(self, digest: bytes, waiting: Iterable[Recipient]) -> None:
         """Give a function that has just arrived to the workers and sites that waited for it."""
@@ -209,11 +209,11 @@ class EffectOutbox:
             if isinstance(worker, str):
                 self._send_function(SendFunction(worker, digest, again=True))
                 continue
-            guest = self._lobby.guests.get(worker)
+            guest = self._listener.guests.get(worker)
             body = self._functions.want(worker, digest)
             if guest is not None and body is not None:
-                self._lobby.post(guest, PutFunction(digest, body))
+                self._listener.post(guest, PutFunction(digest, body))
 
     def need_function(self, guest: PeerSession, digest: bytes) -> None:
         """Ask a client for a function that one of its jobs names."""
-        self._lobby.post(guest, NeedFunction(digest))
+        self._listener.post(guest, NeedFunction(digest))

@@ -112,7 +112,7 @@ class Seat:
 
     `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
     deals with. `handles` yields the numbers of sessions and contracts, for all of a site. `passes`
-    reads the tokens of clients and workers, and is None in no federation. `notary` issues and reads
+    reads the tokens of clients and workers, and is None in no federation. `signer` issues and reads
     grants.
     """
 
@@ -120,11 +120,11 @@ class Seat:
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     passes: Passes | None = None
-    notary: GrantSigner = field(default_factory=Nobody)
+    signer: GrantSigner = field(default_factory=Nobody)
 
 
 class GatewayServer:
-    """Joins lobby, broker, outbox and functions behind one port.
+    """Joins listener, broker, outbox and functions behind one port.
 
     Args:
         surroundings: the clock and randomness.
@@ -184,7 +184,7 @@ class GatewayServer:
             surroundings.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
-        self.lobby = SessionListener(
+        self.listener = SessionListener(
             port,
             config.rules,
             surroundings.random_bytes,
@@ -194,9 +194,9 @@ class GatewayServer:
             nearby=self._credentials(self._nearby),
             in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
-        self._inbox = Inbox(self.lobby, self._weight)
+        self._inbox = Inbox(self.listener, self._weight)
         self.outbox = EffectOutbox(
-            self.lobby, store, self.functions, on_stored, on_results, recall, say
+            self.listener, store, self.functions, on_stored, on_results, recall, say
         )
         self.outbox.pass_key = self.task_passes.sealed_for
         if self.broker.purses.has_credit:
@@ -349,7 +349,7 @@ class GatewayServer:
     def pipes_came(self, pipes: list[int]) -> None:
         """Take newly connected pipes."""
         happened: list[Event] = []
-        self._take(self.lobby.pipes_came(pipes, self._clock.mono_s()), happened)
+        self._take(self.listener.pipes_came(pipes, self._clock.mono_s()), happened)
         self.act(happened)
 
     def pipes_gone(self, pipes: list[int]) -> None:
@@ -364,7 +364,7 @@ class GatewayServer:
         self._ticks += 1
         self.catch_up()
         happened: list[Event] = []
-        ended = list(self.lobby.tick(self._clock.mono_s()))
+        ended = list(self.listener.tick(self._clock.mono_s()))
         if ended:
             self._inbox.add_news(ended)
         self._take_turn(happened)
@@ -374,7 +374,7 @@ class GatewayServer:
             happened.append(events.Ticked(is_behind))
             self._comings.tick(self._clock.mono_s())
             self._watch_tokens(happened)
-            self.functions.sweep(set(self.lobby.guests))
+            self.functions.sweep(set(self.listener.guests))
             for line in self.broker.spending.news():
                 self._say(f"budget: {line}")
         utc_s = self._clock.utc_s()
@@ -442,7 +442,7 @@ class GatewayServer:
         Frames are read all the while, so heartbeats go on in both directions. The messages of a
         guest whose session has ended are processed when it ends (see `_part`).
         """
-        here = self.lobby.guests
+        here = self.listener.guests
         held = (each for each in self._held if each not in self._looked_up and each in here)
         for handle in [*islice(held, HELD_TURN_MAX)]:
             self._look_behind()
@@ -459,18 +459,18 @@ class GatewayServer:
 
     def flush(self) -> None:
         """Send all posted messages."""
-        self.lobby.flush(self._clock.mono_s())
+        self.listener.flush(self._clock.mono_s())
         if self.outbox.carrier is not None:
             self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
         """Tell all guests that the gateway stops."""
-        self.lobby.goodbye(reason, self._clock.mono_s())
+        self.listener.goodbye(reason, self._clock.mono_s())
 
     def _watch_readers(self, happened: list[Event]) -> None:
         """Hold back the work of clients that leave their results unread."""
         for handle in self.broker.clients:
-            guest = self.lobby.guests.get(handle)
+            guest = self.listener.guests.get(handle)
             if guest is None:
                 continue  # this client is another site
             unread = guest.session.backlog_bytes > self.config.unread_bytes
@@ -481,7 +481,7 @@ class GatewayServer:
     def _watch_tokens(self, happened: list[Event]) -> None:
         """End the sessions of guests whose token has expired or was revoked."""
         for handle, held in list(self._tokens.items()):
-            guest = self.lobby.guests.get(handle)
+            guest = self.listener.guests.get(handle)
             if guest is None:
                 continue  # the news that its session is over is still queued
             if isinstance(held, JobPass):
@@ -492,10 +492,10 @@ class GatewayServer:
                 self._turn_out(guest, end, happened)
 
     def _turn_out(self, guest: PeerSession, end: SessionRefused, happened: list[Event]) -> None:
-        self._take(self.lobby.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
+        self._take(self.listener.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
 
     def _expel(self, guest: PeerSession, reason: str, happened: list[Event]) -> None:
-        self._take(self.lobby.expel(guest, reason, self._clock.mono_s()), happened)
+        self._take(self.listener.expel(guest, reason, self._clock.mono_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
         """Let the kernel decide about events, and carry out its effects."""
@@ -504,7 +504,7 @@ class GatewayServer:
         if expels:
             gone: list[Event] = []
             for expel in expels:
-                guest = self.lobby.guests.get(expel.guest)
+                guest = self.listener.guests.get(expel.guest)
                 if guest is not None:
                     self._expel(guest, expel.reason, gone)
             self.act(gone)
@@ -560,14 +560,14 @@ class GatewayServer:
     def _note_pilot(self, guest: PeerSession, pool: str, happened: list[Event]) -> None:
         """Record the worker of a pilot; refuse a second one of that name in the pool.
 
-        A second worker of one name would hide the first from the pool's keeper. A connected worker
-        stays, and the new one is told so (BadWorker). A worker whose pipe is lost gives way: it has
-        most likely restarted.
+        A second worker of one name would hide the first from the pool's pool controller. A
+        connected worker stays, and the new one is told so (BadWorker). A worker whose pipe is lost
+        gives way: it has most likely restarted.
         """
         if pool not in self._grown:
             return
         key = pool, guest.name
-        known = self.lobby.guests.get(self._pilots[key]) if key in self._pilots else None
+        known = self.listener.guests.get(self._pilots[key]) if key in self._pilots else None
         if known is not None and known.pipe is not None:
             raise BadWorker(
                 f"a worker named {guest.name} is in pool {pool} already: give each worker of "
@@ -635,9 +635,9 @@ class GatewayServer:
         """Tell a client what its token does not permit; drop a message that needs no answer."""
         match message:
             case OpenJob():
-                self.lobby.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
+                self.listener.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
             case Ask() | Cancel() if message.request:
-                self.lobby.post(guest, Answer(message.request, denial.code, str(denial), None))
+                self.listener.post(guest, Answer(message.request, denial.code, str(denial), None))
 
     def _event(self, guest: PeerSession, message: Any, happened: list[Event]) -> Event | None:
         match guest.role, message:
@@ -676,13 +676,13 @@ class GatewayServer:
                 event = replace(event, spec=replace(event.spec, warrant=held.warrant))
         except BadJob as error:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
-            self.lobby.post(guest, reject)
+            self.listener.post(guest, reject)
             return None
         self._looks = self.broker.looks(event.spec)
         if self.functions.body(message.function) is None:
             if message.detached:
                 reason = "the function of a detached job must be sent before the job"
-                self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+                self.listener.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
             event = replace(event, has_function=False)
@@ -716,10 +716,10 @@ class GatewayServer:
     ) -> None:
         """Open a job as the store remembers it, and process its client's messages since."""
         self._looked_up.discard(guest.handle)
-        if guest.handle not in self.lobby.guests:
+        if guest.handle not in self.listener.guests:
             return
         if isinstance(found, str):
-            self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+            self.listener.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
         elif self._may_open(guest, message, found):
             if found is not None and not self.broker.remembers(message.job):
                 # The client sends again the tasks that it misses; none of them is charged twice.
@@ -736,29 +736,29 @@ class GatewayServer:
         if (row.user, row.project) != (guest.user, message.project):
             reason = f"job {message.job} belongs to another user"
         elif row.detached and row.state != "open":
-            self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
+            self.listener.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
             return False
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"the job id {message.job} was used before: each job needs a new id"
         else:
             return True
-        self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+        self.listener.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
         return False
 
     def _hold(self, guest: PeerSession) -> None:
         """Queue a guest's messages from now on, and limit it to its send window."""
         self._held.setdefault(guest.handle, deque())
-        self.lobby.hold(guest)
+        self.listener.hold(guest)
 
     def _take_up(self, guest: PeerSession, happened: list[Event]) -> None:
         """Process the messages of a held guest: a worker's at once, a client's in its turn."""
-        self.lobby.release(guest)
+        self.listener.release(guest)
         messages = self._held.pop(guest.handle, deque())
         if guest.role == "client" and messages and guest.pipe is not None:
             self._inbox.add_said(guest, messages)
             return
         for message in messages:
-            if guest.handle in self.lobby.guests:
+            if guest.handle in self.listener.guests:
                 self._hear(guest, message, happened)
 
     def _is_fresh(self, message: OpenJob) -> bool:
@@ -775,10 +775,10 @@ class GatewayServer:
         """Send a function to a worker that lacks it, or request it from the job's client."""
         body = self.functions.want(worker.handle, digest)
         if body is not None:
-            self.lobby.post(worker, PutFunction(digest, body))
+            self.listener.post(worker, PutFunction(digest, body))
             return
         for job in self.broker.jobs.values():
-            client = self.lobby.guests.get(job.client)
+            client = self.listener.guests.get(job.client)
             if job.spec.function != digest:
                 continue
             if client is not None:
@@ -835,6 +835,6 @@ def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
         config.house,
         seat.permits,
         {pool.name: pool.facts for pool in config.pools},
-        seat.notary,
+        seat.signer,
         seat.handles,
     )

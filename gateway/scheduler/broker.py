@@ -101,42 +101,42 @@ class Broker:
         self.shares: FairShares | None = None  # the fair shares of slots, if configured
         self.purses = purses or BudgetAccounts()
         self.reserved = ReservedAmounts(self.purses)
-        self._handout = Dispatcher(
+        self._dispatcher = Dispatcher(
             *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
             self.reserved.purses_of,
         )
-        self.workers = self._handout.workers
-        self.durations = self._handout.durations
-        self.occupancy = self._handout.occupancy
+        self.workers = self._dispatcher.workers
+        self.durations = self._dispatcher.durations
+        self.occupancy = self._dispatcher.occupancy
         self.growth = self.occupancy.growth  # of our autoscaled pools
-        self.entitling = self._handout.entitling
+        self.entitling = self._dispatcher.entitling
         self.roster = WorkerRoster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
-        self._endings = TaskCompletion(
-            *(self._accounts, self._handout, self.roster, self.peers, self._effects),
+        self._completion = TaskCompletion(
+            *(self._accounts, self._dispatcher, self.roster, self.peers, self._effects),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
         self._preemption = Preemption(
             self.workers,
-            self._handout.waiting_groups,
+            self._dispatcher.waiting_groups,
             self.occupancy,
             self.entitling,
-            self._handout.may_want,
-            lambda each: self._handout.recall_all(each, kill=False),
+            self._dispatcher.may_want,
+            lambda each: self._dispatcher.recall_all(each, kill=False),
             self._effects,
         )
         self._withdrawals = Withdrawals(
-            *(self.clients, self._handout, self._tell, self._cancel),
+            *(self.clients, self._dispatcher, self._tell, self._cancel),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
         self._losses = Losses(
-            *(self.charging, self._endings, self._withdrawals),
-            release=self._handout.release,
+            *(self.charging, self._completion, self._withdrawals),
+            release=self._dispatcher.release,
             book=self._book,
             fail=self._taken,
             losses_max=self.limits.losses_max,
@@ -159,7 +159,7 @@ class Broker:
     def handle(self, event: Event, utc_s: UtcS) -> list[Effect]:  # noqa: C901 - one match
         """Take an event; return the effects to carry out, in order."""
         self._utc_s = utc_s
-        self._handout.changes += 1
+        self._dispatcher.changes += 1
         match event:
             case events.Reported():
                 self._reported(event, utc_s)
@@ -173,19 +173,19 @@ class Broker:
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
-                    self._endings.ask_again(self.jobs[event.job])
-                    self._handout.refile(self.jobs[event.job])
+                    self._completion.ask_again(self.jobs[event.job])
+                    self._dispatcher.refile(self.jobs[event.job])
             case events.PlacesLeft():
                 self._places_left(event, utc_s)
             case events.MoneySpent():
                 if event.job in self.jobs:
-                    self._endings.drop_waiting(self.jobs[event.job], "budget", event.reason)
+                    self._completion.drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], utc_s)
             case events.JobLimitsUnmet():
                 if event.job in self.jobs:
                     self._limits_unmet(self.jobs[event.job], event, utc_s)
             case events.JobHeld():
-                self._handout.hold_back(event, self.jobs.get(event.job))
+                self._dispatcher.hold_back(event, self.jobs.get(event.job))
             case events.Resumed():
                 self._resumed(event, utc_s)
             case events.JobOpened():
@@ -209,11 +209,11 @@ class Broker:
                 self.roster.joined(event)
                 if not event.job:
                     self._probation.joined(self.workers[event.worker], utc_s)
-                self._handout.crew.note(event.worker)
+                self._dispatcher.crew.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, utc_s)
-                self._handout.crew.note(event.worker)
+                self._dispatcher.crew.note(event.worker)
                 self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, utc_s)
@@ -271,48 +271,48 @@ class Broker:
         self._keep_deadlines(utc_s)
         woken = self._probation.wake(utc_s)
         for handle in woken:
-            self._handout.crew.note(handle)
+            self._dispatcher.crew.note(handle)
         if woken:
             self.occupancy.resize()
-        self._handout.settle(utc_s)
+        self._dispatcher.settle(utc_s)
         self._preemption.settle(utc_s)
         return self._take_effects()
 
     @property
     def is_settled(self) -> bool:
         """Whether `settle` has done all it could; if not, it is to be called again soon."""
-        return self._handout.is_settled and not self._left and not self._arrived
+        return self._dispatcher.is_settled and not self._left and not self._arrived
 
     @property
     def changes(self) -> int:
         """The number of events handled in this run of the site."""
-        return self._handout.changes
+        return self._dispatcher.changes
 
     @property
     def tasks_done(self) -> int:
         """The number of tasks that ended with a result in this run of the site."""
-        return self._endings.done
+        return self._completion.done
 
     @property
     def waiting_jobs(self) -> list[Job]:
         """The jobs with unassigned tasks."""
-        return list(self._handout.ready.values())
+        return list(self._dispatcher.ready.values())
 
     @property
     def ready(self) -> Mapping[str, Job]:
         """The jobs with unassigned tasks, by id: the live mapping."""
-        return self._handout.ready
+        return self._dispatcher.ready
 
     def take_fresh(self) -> list[Job]:
         """Return the jobs that got unassigned tasks since the last call."""
-        fresh = list(self._handout.fresh.values())
-        self._handout.fresh.clear()
+        fresh = list(self._dispatcher.fresh.values())
+        self._dispatcher.fresh.clear()
         return fresh
 
     @property
     def is_uneven(self) -> bool:
         """Whether `settle` may have work although no event arrives: see Dispatcher."""
-        return self._probation.is_waiting or self._handout.is_uneven
+        return self._probation.is_waiting or self._dispatcher.is_uneven
 
     @property
     def is_crowded(self) -> bool:
@@ -379,7 +379,7 @@ class Broker:
             self.shares.take_up(event.used_ns, utc_s)
             for job in self.jobs.values():
                 self.shares.opened(job)
-        self._handout.share_out(self.shares)
+        self._dispatcher.share_out(self.shares)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ class Broker:
         job.interrupted = 0
         job.orphan_since_s = None
         self._accounts.hand_over(job, event.client)
-        self._handout.refile(job)
+        self._dispatcher.refile(job)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = utc_s  # its client has been asked again
 
@@ -444,7 +444,7 @@ class Broker:
         for assignment in job.assignments.values():
             if assignment.worker.offer.pool in event.pools and not assignment.recalled:
                 assignment.recalled = True
-                self._handout.recall_all(assignment, kill=False)
+                self._dispatcher.recall_all(assignment, kill=False)
         where = ", ".join(sorted(event.pools))
         job.note(
             utc_s,
@@ -467,7 +467,7 @@ class Broker:
                 left -= 1
                 job = self.jobs[names.pop()]
                 job.lacks_function_since_s = None
-                self._handout.mark_ready(job)
+                self._dispatcher.mark_ready(job)
             if not names:
                 self._lacking.pop(function, None)
                 del self._arrived[function]
@@ -487,8 +487,8 @@ class Broker:
         job.note(utc_s, event.text or "all of it can be done within its limits again")
         if event.failure:
             job.given_up = event.failure
-            self._handout.recall_unstarted(job)
-        self._endings.end_given_up(job)
+            self._dispatcher.recall_unstarted(job)
+        self._completion.end_given_up(job)
         self._finish(job, utc_s)
 
     def _is_early(self, event: events.JobOpened, spec: JobSpec, utc_s: UtcS) -> bool:
@@ -588,10 +588,10 @@ class Broker:
             if job.spec.detached and client is not None:
                 body = pack(run.arguments)
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
-        self._endings.queued(job)
+        self._completion.queued(job)
         self.entitling.note_queue(job)
         if refused:
-            self._endings.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._completion.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
             self._finish(job, self._utc_s)
         if client is None:
             return
@@ -632,7 +632,7 @@ class Broker:
             self._write(records.JobClosedRecord(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))
             self._accounts.disown(job)
-            self._handout.refile(job)
+            self._dispatcher.refile(job)
         self._finish(job, utc_s)
 
     def _finish(self, job: Job, utc_s: UtcS) -> None:
@@ -642,7 +642,7 @@ class Broker:
             return
         self._losses.settle(job, utc_s)
         del self.jobs[job.id]
-        self._handout.forget(job)
+        self._dispatcher.forget(job)
         if self.shares is not None:
             self.shares.ended(job)
         if job.lacks_function_since_s is not None:
@@ -663,7 +663,7 @@ class Broker:
             self._finish(job, utc_s)
 
     def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
-        self._endings.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
+        self._completion.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
 
     # --- reports of workers --------------------------------------------------------------------
 
@@ -676,7 +676,7 @@ class Broker:
         if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
             self._expel(worker, "the worker reported tasks that it does not have")
             return
-        self._handout.release(assignment, first, stop)
+        self._dispatcher.release(assignment, first, stop)
         assignment.recalled = assignment.recalls > 0
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
@@ -706,10 +706,10 @@ class Broker:
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
         )
-        again = self._endings.deliver(assignment, event, charge)
+        again = self._completion.deliver(assignment, event, charge)
         for low, high in charged_for(used, [] if assignment.is_stopped else again):
             job.charged.add(low, high)
-        self._endings.check_cost(job)
+        self._completion.check_cost(job)
         self._finish(job, utc_s)
 
     def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
@@ -732,8 +732,8 @@ class Broker:
 
     def _keep_deadlines(self, utc_s: UtcS) -> None:
         """End queued tasks whose deadline has passed."""
-        for job in islice(self._handout.overdue(utc_s), LEFT_TURN_MAX):
-            self._endings.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+        for job in islice(self._dispatcher.overdue(utc_s), LEFT_TURN_MAX):
+            self._completion.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
             self._finish(job, utc_s)
 
     def _handed_back(self, event: events.HandedBack, utc_s: UtcS) -> None:
@@ -756,16 +756,16 @@ class Broker:
         assignment.recalled = not returned or assignment.recalls > 0
         job = assignment.job
         for first, stop in returned:
-            self._handout.release(assignment, first, stop)
+            self._dispatcher.release(assignment, first, stop)
         for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
-            self._endings.requeue(job, assignment.run.cut(first, stop))
+            self._completion.requeue(job, assignment.run.cut(first, stop))
         self._finish(job, utc_s)
 
     def _resumed(self, event: events.Resumed, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
         job = self.jobs.get(worker.job) if worker else None
         if worker is not None and job is not None:
-            self._handout.resume(event, worker, job, utc_s)
+            self._dispatcher.resume(event, worker, job, utc_s)
 
     # --- workers and clients that leave --------------------------------------------------------
 
@@ -783,12 +783,12 @@ class Broker:
         has_begun = any(each.begun for each in worker.assignments.values())
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
         for handle in self._probation.left(worker, utc_s, is_lost=is_lost):
-            self._handout.crew.note(handle)
+            self._dispatcher.crew.note(handle)
         for assignment, task in overdue:
             self._losses.time_out(assignment, task, utc_s)
         self._losses.take_back(worker, event, utc_s)
         for job in held.values():
-            self._endings.check_cost(job)
+            self._completion.check_cost(job)
             self._finish(job, utc_s)
 
     def _turn_out(self, fault: Fault, utc_s: UtcS) -> None:
@@ -798,7 +798,7 @@ class Broker:
         """
         handle = fault.worker.handle
         self._worker_gone(events.WorkerGone(handle, fault.reason), utc_s, fault.tasks)
-        self._handout.crew.note(handle)
+        self._dispatcher.crew.note(handle)
         self.occupancy.resize()
         self._expel(fault.worker, fault.reason)
 
@@ -822,7 +822,7 @@ class Broker:
                 job.client = 0
                 job.orphan_since_s = utc_s if job.total is None else None
                 self._orphans.add(job.id)
-                self._handout.refile(job)
+                self._dispatcher.refile(job)
             else:
                 self._abandon(job, utc_s)
 
@@ -837,8 +837,8 @@ class Broker:
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
             assignment.is_stopped = True
-            self._handout.recall_all(assignment, kill=True)
-        self._handout.mark_ready(job)
+            self._dispatcher.recall_all(assignment, kill=True)
+        self._dispatcher.mark_ready(job)
         self._finish(job, now_s)
 
     def _drain_asked(self, event: events.DrainAsked) -> None:
@@ -850,12 +850,12 @@ class Broker:
             return
         (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
         worker.draining = bool(worker.drained_by)
-        self._handout.crew.note(event.worker)
+        self._dispatcher.crew.note(event.worker)
         if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
         self._effects.append(SendToWorker(worker.handle, Drain(event.on), worker.port))
         for assignment in worker.assignments.values() if event.on else ():
-            self._handout.recall_all(assignment, kill=False)
+            self._dispatcher.recall_all(assignment, kill=False)
 
     def _end_for_money(self, ending: BudgetEnding, utc_s: UtcS) -> None:
         """End the tasks that a budget no longer pays for."""
@@ -863,10 +863,10 @@ class Broker:
         for assignment in ending.assignments:
             running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
             if running:  # otherwise they are being stopped already
-                self._endings.drop(job, running, "budget", ending.reason)
-                self._handout.recall_all(assignment, kill=True)
+                self._completion.drop(job, running, "budget", ending.reason)
+                self._dispatcher.recall_all(assignment, kill=True)
         if ending.is_waiting:
-            self._endings.drop_waiting(job, "budget", ending.reason)
+            self._completion.drop_waiting(job, "budget", ending.reason)
         self._finish(job, utc_s)
 
     def _ticked(self, event: events.Ticked, utc_s: UtcS) -> None:

@@ -1,7 +1,7 @@
 """The frames received on a port, queued and processed in turns, guest by guest. Pure.
 
-A lobby turns frames into news on request. Frames wait here until then, so that no call takes long,
-however much one guest sends at once.
+A listener turns frames into news on request. Frames wait here until then, so that no call takes
+long, however much one guest sends at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,15 +33,17 @@ def weight_of(message: Any) -> int:
 
 
 class Inbox:
-    """The news of a lobby, queued and taken a turn at a time.
+    """The news of a listener, queued and taken a turn at a time.
 
     Args:
-        lobby: decodes frames.
+        listener: decodes frames.
         weight: returns the weight of a piece of news, 1 or more; if None, by `weight_of`.
     """
 
-    def __init__(self, lobby: SessionListener, weight: Callable[[News], int] | None = None) -> None:
-        self._lobby = lobby
+    def __init__(
+        self, listener: SessionListener, weight: Callable[[News], int] | None = None
+    ) -> None:
+        self._listener = listener
         self._weight = weight or _weigh
         self._lanes: Lanes[News] = Lanes()
         self._waiting: dict[int, int] = {}  # bytes of frames, by pipe
@@ -57,19 +59,19 @@ class Inbox:
         detect that only at its turn, and until then the frames would fill our memory.
         """
         for pipe, frame in frames:
-            if self._lobby.is_leaving(pipe):
+            if self._listener.is_leaving(pipe):
                 continue
             waiting = self._waiting.get(pipe, 0) + len(frame) + FRAME_BYTES
             if waiting > WAITING_BYTES_MAX:
-                self.add_news(list(self._lobby.send_away(pipe, OVERRUN, mono_s)))
+                self.add_news(list(self._listener.send_away(pipe, OVERRUN, mono_s)))
                 continue
             self._waiting[pipe] = waiting
-            guest = self._lobby.note_heard(pipe, mono_s)
+            guest = self._listener.note_heard(pipe, mono_s)
             handle = guest.handle if guest is not None else None
             self._lanes.add(pipe, handle, self._receive(pipe, frame, mono_s))
 
     def _receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
-        yield from self._lobby.receive(pipe, frame, mono_s)
+        yield from self._listener.receive(pipe, frame, mono_s)
         self._waiting[pipe] -= len(frame) + FRAME_BYTES
         if not self._waiting[pipe]:
             del self._waiting[pipe]
@@ -85,23 +87,23 @@ class Inbox:
 
     def _said(self, guest: PeerSession, messages: Iterable[Any]) -> Iterator[News]:
         for message in messages:
-            if guest.handle not in self._lobby.guests:
+            if guest.handle not in self._listener.guests:
                 return
             yield PeerSaid(guest, message)
 
     def pipes_gone(self, pipes: Iterable[int], mono_s: MonoS) -> None:
         """Note that pipes were closed; the frames that arrived on them are processed first."""
         for pipe in pipes:
-            guest = self._lobby.guest_on(pipe)
+            guest = self._listener.guest_on(pipe)
             handle = guest.handle if guest is not None else None
             if self._lanes.has(pipe, handle):
                 self._lanes.add(pipe, handle, self._pipe_gone(pipe, mono_s))
             else:
-                self._lobby.pipes_gone([pipe], mono_s)
+                self._listener.pipes_gone([pipe], mono_s)
 
     def _pipe_gone(self, pipe: int, mono_s: MonoS) -> Iterator[News]:
         yield from ()  # all frames of this pipe have been processed by now
-        self._lobby.pipes_gone([pipe], mono_s)
+        self._listener.pipes_gone([pipe], mono_s)
 
     def take(self) -> Iterator[News]:
         """Take the news of the next turn."""

@@ -1,6 +1,6 @@
 """The sessions by which this site dials others: one per site, on demand, in each direction. Pure.
 
-    post ──► queue ──► session ──► the other site's lobby
+    post ──► queue ──► session ──► the other site's listener
              LinkUp · LinkSaid · LinkDown ◄── results, in order
 
 The guarantee: between two LinkDowns (or the beginning and the first), messages posted to a site

@@ -1,6 +1,6 @@
 """The sessions behind a port: pipes become guests, and guests outlive their pipes.
 
-The lobby greets each new pipe (federation.sessions.handshake), keeps a numbered session for each
+The listener greets each new pipe (federation.sessions.handshake), keeps a numbered session for each
 admitted guest, decodes the guests' frames into messages, and sends the messages posted to them,
 with one unacknowledged frame per pipe. It makes no decision about jobs.
 """
@@ -121,7 +121,7 @@ class SessionListener:
         rules: see ListenerLimits.
         random_bytes: the source of randomness.
         credentials: authenticate guests; by the secret of the rules, if None.
-        handles: the source of guest numbers, for lobbies that share one.
+        handles: the source of guest numbers, for listeners that share one.
         at_home: credentials for sockets of this host as our own user; `credentials`, if None.
         nearby: credentials for such sockets of other users or slots; `credentials`, if None.
         in_the_clear: credentials for plain tcp from other hosts; `credentials`, if None.

@@ -61,7 +61,7 @@ class Sessions:
     Args:
         port: the port that others dial.
         watch: is noted when pipes of the port come and go.
-        lobby: of that port; its guests are gateways.
+        listener: of that port; its guests are gateways.
         dialled: the sessions that this site dials.
         heard: takes news of the sessions that others dialled.
         came_in: takes a site that has begun a session here, before `heard` does.
@@ -73,7 +73,7 @@ class Sessions:
         self,
         port: Port,
         watch: PipeWatch,
-        lobby: SessionListener,
+        listener: SessionListener,
         dialled: TrioLinks,
         *,
         heard: Callable[[list[News]], None],
@@ -81,7 +81,7 @@ class Sessions:
         stated: Callable[[str, GatewayMessage], None],
         say: Callable[[str], None],
     ) -> None:
-        self.lobby: Final = lobby
+        self.listener: Final = listener
         self.links: Final = dialled.links
         self._dialled = dialled
         self._port = port
@@ -90,7 +90,7 @@ class Sessions:
         self._came_in = came_in
         self._stated = stated
         self._say = say
-        self._inbox = Inbox(lobby)
+        self._inbox = Inbox(listener)
         self._unfinished = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -105,7 +105,7 @@ class Sessions:
             try:
                 await trio.sleep_forever()
             finally:
-                self.lobby.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
+                self.listener.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
                 with trio.CancelScope(shield=True):  # it times out by itself
                     await self._dialled.goodbye("the gateway is shutting down")
 
@@ -113,16 +113,16 @@ class Sessions:
 
     def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled this one."""
-        if guest.handle in self.lobby.guests:
-            self.lobby.post(guest, message, urgent=urgent)
+        if guest.handle in self.listener.guests:
+            self.listener.post(guest, message, urgent=urgent)
 
     def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled."""
-        self._take(self.lobby.expel(guest, reason, mono_now()))
+        self._take(self.listener.expel(guest, reason, mono_now()))
 
     def flush(self, mono_s: MonoS) -> None:
         """Send all messages that may go now, both ways."""
-        self.lobby.flush(mono_s)
+        self.listener.flush(mono_s)
         self.links.flush(mono_s)
 
     # --- news ----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Sessions:
                     self._say(f"{who} was refused: {code}: {reason}")
                     continue
                 case PeerCameIn(guest):
-                    rest += self.lobby.expel_older(guest, mono_now())
+                    rest += self.listener.expel_older(guest, mono_now())
                     self._came_in(guest)
                 case PeerLeft(guest, reason):
                     self._say(f"site {guest.name} disconnected: {reason}")
@@ -173,12 +173,12 @@ class Sessions:
         while True:
             await self._watch.wait()
             mono_s = mono_now()
-            self._take(self.lobby.pipes_came(self._port.came(), mono_s))
+            self._take(self.listener.pipes_came(self._port.came(), mono_s))
             self._inbox.pipes_gone(self._port.gone(), mono_s)
             self._take_turn()
 
     async def _tick(self) -> None:
         while True:
             await trio.sleep(TICK_S)
-            self._inbox.add_news(list(self.lobby.tick(mono_now())))
+            self._inbox.add_news(list(self.listener.tick(mono_now())))
             self._take_turn()

@@ -37,28 +37,28 @@ class KeyGrantSigner:
         self._keeper = keeper
         self._shown: OrderedDict[bytes, UtcS] = OrderedDict()  # hash of a chain → its end, UTC
 
-    def issue(self, errand: Delegation) -> bytes:
+    def issue(self, delegation: Delegation) -> bytes:
         """See GrantSigner."""
         trust = self._keeper.book
         purpose = Purpose(
             trust.federation,
             trust.site,
-            errand.user,
-            errand.project,
-            errand.job,
-            errand.function,
-            errand.currency or NO_CURRENCY,
+            delegation.user,
+            delegation.project,
+            delegation.job,
+            delegation.function,
+            delegation.currency or NO_CURRENCY,
         )
         try:
-            return grants.issue(purpose, _bounds(errand), self._keeper.signing_key)
+            return grants.issue(purpose, _bounds(delegation), self._keeper.signing_key)
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: UtcS) -> bytes:
+    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: UtcS) -> bytes:
         """See GrantSigner."""
         try:
             found = grants.check(given.raw, given.path[-1], self._keeper.book, utc_s)
-            bounds = _bounds(errand, found.bounds)
+            bounds = _bounds(delegation, found.bounds)
             return grants.pass_on(found, bounds, self._keeper.signing_key)
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
@@ -83,23 +83,29 @@ class KeyGrantSigner:
             del self._shown[oldest]
 
 
-def _bounds(errand: Delegation, wide: GrantBounds | None = None) -> GrantBounds:
-    """Return an errand's bounds for a block; passed-on limits are no wider than `wide`."""
-    most = INTEGER_MAX if errand.max_cost_nanos is None else errand.max_cost_nanos
-    regions, sites, expires_s = errand.regions, errand.sites, errand.expires_s
+def _bounds(delegation: Delegation, wide: GrantBounds | None = None) -> GrantBounds:
+    """Return a delegation's bounds for a block; passed-on limits are no wider than `wide`."""
+    most = INTEGER_MAX if delegation.max_cost_nanos is None else delegation.max_cost_nanos
+    regions, sites, expires_s = delegation.regions, delegation.sites, delegation.expires_s
     if wide is not None:
         expires_s = min(expires_s, wide.expires_s)
         regions = wide.regions if regions is None else regions
         sites = wide.sites if sites is None else sites
     return GrantBounds(
-        errand.target, errand.contract, most, expires_s, errand.hops_left, regions, sites
+        delegation.target,
+        delegation.contract,
+        most,
+        expires_s,
+        delegation.hops_left,
+        regions,
+        sites,
     )
 
 
 def _allowance(grant: Grant) -> DelegationGrant:
     purpose, bounds = grant.purpose, grant.bounds
     is_limited = purpose.currency != NO_CURRENCY
-    errand = Delegation(
+    delegation = Delegation(
         target=bounds.target,
         contract=bounds.contract,
         job=purpose.job,
@@ -113,7 +119,7 @@ def _allowance(grant: Grant) -> DelegationGrant:
         regions=bounds.regions,
         sites=bounds.sites,
     )
-    return DelegationGrant(errand, grant.path, grant.raw)
+    return DelegationGrant(delegation, grant.path, grant.raw)
 
 
 def _not_granted(error: Exception) -> NotGranted:

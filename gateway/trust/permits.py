@@ -46,15 +46,15 @@ class CachedAnswers(Generic[K, V]):
 
 
 class Nobody:
-    """The permits of a single site, and its notary."""
+    """The permits of a single site, and its grant signer."""
 
-    def issue(self, _errand: Delegation) -> bytes:
+    def issue(self, _delegation: Delegation) -> bytes:
         """Refuse: there is no federation."""
         raise NotGranted(TrustRefusal.UNKNOWN_SITE, "this site is in no federation")
 
-    def narrow(self, _given: DelegationGrant, errand: Delegation, _utc_s: UtcS) -> bytes:
+    def narrow(self, _given: DelegationGrant, delegation: Delegation, _utc_s: UtcS) -> bytes:
         """Refuse: there is no federation."""
-        return self.issue(errand)
+        return self.issue(delegation)
 
     def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> DelegationGrant:
         """Refuse: there is no federation."""

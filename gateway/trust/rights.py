@@ -148,7 +148,7 @@ def asker_of(
     """Return the asker of a request, with the rows that they may see; Denied without the right.
 
     Args:
-        guest: of the lobby.
+        guest: of the listener.
         token: the client's; None for the operator, and for holders of the secret.
         right: the requirements of the request.
         details: of the request.

@@ -182,7 +182,7 @@ def _warrant_of(spec: JobSpec) -> Warrant:
     """Return a job's warrant: of another site's job, that of its grant, and to stay here."""
     if not spec.path:
         return spec.warrant
-    expires_s = UtcS(inf) if spec.given is None else spec.given.errand.expires_s
+    expires_s = UtcS(inf) if spec.given is None else spec.given.delegation.expires_s
     return Warrant(expires_s=expires_s, stays=True)
 
 

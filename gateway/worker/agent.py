@@ -463,11 +463,11 @@ class Agent:
             self._end(f"gives up, as its slots can't start: {process.describe_end()}", 1)
         now_ns = time.monotonic_ns()
         moment = self._attention.at(now_ns)
-        started, since_ns, doom = process.started, process.since_ns, process.doom
+        started, since_ns, kill_reason = process.started, process.since_ns, process.kill_reason
         silent_ns = slot.meter.silent_ns(moment) - (now_ns - (process.mute_since_ns or now_ns))
         wall_ns = max(0, now_ns - since_ns) if since_ns else 0
         wall_ns = slot.meter.charge(wall_ns, 1, moment) if slot.unsettled is not None else 0
-        doomed = None if doom is None or doom.number == NOBODY else doom.number
+        doomed = None if kill_reason is None or kill_reason.number == NOBODY else kill_reason.number
         end = End(started, since_ns > 0, doomed, process.is_breached, silent_ns, wall_ns)
         number, is_at_fault = judge(slot, end)
         running = self._roster.running(slot, number)

@@ -60,7 +60,7 @@ def figures_of_climb(climb: Climb) -> Figures:
     figures["ratio"] = found.working_s / found.needed_s
     for name in ("spent", "at_work"):
         spent = getattr(found, name)
-        figures[name]["round_ms"] = 1e3 * spent.keeper_s / max(1, spent.rounds)
+        figures[name]["round_ms"] = 1e3 * spent.controller_s / max(1, spent.rounds)
         figures[name]["batch_ms"] = 1e3 * spent.broker_s / max(1, spent.batches)
     return figures
 

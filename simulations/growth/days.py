@@ -20,7 +20,7 @@ from simulations.year.scenario import Manners
 from simulations.year.work import YearJob, replay
 
 ZONES: Final = {"nasa": "America/Los_Angeles", "hpc2n": "Europe/Stockholm"}
-ROUND_S: Final = 5.0  # of the keeper: a day has 17,000 rounds, and not 350,000
+ROUND_S: Final = 5.0  # of the pool controller: a day has 17,000 rounds, and not 350,000
 BALANCED: Final = Objective(money=1.0, time=1.0)
 
 
@@ -126,7 +126,7 @@ def run_day(day: Day) -> DayFigures:
             )
         )
         site = sites[0]
-        nursery.start_soon(site.keeper.run)
+        nursery.start_soon(site.controller.run)
         for each in works:
             job = f"job-{each.key}"
             clock.at(each.at_s, partial(site.submit, each, each.tasks, job))

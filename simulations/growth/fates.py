@@ -1,4 +1,4 @@
-"""Random clouds and faults: invariants of a keeper and its broker.
+"""Random clouds and faults: invariants of a pool controller and its broker.
 
 A seed determines a cloud (slow, full, forgetful, taking back instances, showing them late or
 twice), rules, jobs, restarts of the gateway, steps of its clock and workers that dial twice. Once a
@@ -146,7 +146,7 @@ class FateRun:
 
     async def _keep(self, site: GrowthSite, scope: trio.CancelScope) -> None:
         with scope:
-            await site.keeper.run()
+            await site.controller.run()
 
     def die(self) -> None:
         """Kill the gateway; it restarts after a while."""
@@ -209,7 +209,7 @@ class FateRun:
         assert asked <= most, f"{asked} starts a minute, at {now_s:.0f} s"
         if self.site is None:
             return
-        fleet = self.site.keeper.fleet
+        fleet = self.site.controller.fleet
         stops = _within(map(float, fleet.stops), float(self.site.utc_s()))
         assert stops <= rules.stops_max, f"{stops} stops a minute, at {now_s:.0f} s"
         if fleet.failures and fleet.starts and max(fleet.starts) > fleet.failed_at_s:
@@ -224,7 +224,7 @@ class FateRun:
             if each.stand is Stand.RUNNING and each.came_s is None:
                 alone[each] = self._alone.get(each, now_s)
         self._alone = alone
-        start_s = self.site.keeper.fleet.start_s if self.site is not None else 0.0
+        start_s = self.site.controller.fleet.start_s if self.site is not None else 0.0
         patience_s = max(DIAL_S, DIAL_STARTS * start_s) + 2 * STOP_AGAIN_S + LATE_S
         patience_s += 4 * STOP_AGAIN_S * (self.fate.habits.lost > 0)  # its stop may be lost too
         patience_s += (max(DIAL_S, DIAL_STARTS * start_s)) * (self._life - 1)

@@ -64,7 +64,10 @@ def _costs(found: Figures) -> str:
     big, small = found["climb"], found["small"]
     rows = []
     for name, what in (("spent", "of the whole run"), ("at_work", "while all slots work")):
-        for part, words in (("round_ms", "a round of the keeper"), ("batch_ms", "the broker's")):
+        for part, words in (
+            ("round_ms", "a round of the pool controller"),
+            ("batch_ms", "the broker's"),
+        ):
             one, other = big[name][part], small[name][part]
             ratio = f"{one / other:.1f}" if other else ""
             rows.append((f"{words}, {what}", f"{one:.1f} ms", f"{other:.1f} ms", ratio))

@@ -22,8 +22,9 @@ from simulations.year.work import YearJob
 
 PRICE: Final = "0.097 USD"
 DAY_S: Final = 86_400.0
-# A round of a real keeper with 5,000 pilots takes some 50 ms, followed by a pause nineteen times as
-# long: a second, which virtual time does not see. With few pilots the pause is the minimum.
+# A round of a real pool controller with 5,000 pilots takes some 50 ms, followed by a pause nineteen
+# times as long: a second, which virtual time does not see. With few pilots the pause is the
+# minimum.
 PILOT_ROUND_S: Final = 1.0 / 5_000
 
 
@@ -82,7 +83,7 @@ class Climb:
 
     @property
     def round_s(self) -> float:
-        """The interval of the keeper's rounds then."""
+        """The interval of the pool controller's rounds then."""
         return max(ROUND_S, self.pilots * PILOT_ROUND_S)
 
 
@@ -160,7 +161,7 @@ def run_climb(climb: Climb) -> Climbed:
             )
         )
         site = sites[0]
-        nursery.start_soon(site.keeper.run)
+        nursery.start_soon(site.controller.run)
         await clock.pass_until(10.0, lambda: False)
         for each in works:
             site.submit(each, each.tasks, f"job-{each.key}", each.task_s)
@@ -179,7 +180,7 @@ def run_climb(climb: Climb) -> Climbed:
             if found.worked_s == math.inf and all(each.end_s is not None for each in works):
                 found.worked_s = max(each.end_s or 0.0 for each in works) - begun_s
                 found.at_work = _since(site.spent, found.at_work)
-                found.let_go_s = ends_need_s(climb, site.keeper.fleet.start_s)
+                found.let_go_s = ends_need_s(climb, site.controller.fleet.start_s)
             return found.worked_s < math.inf and not cloud.living()
 
         await clock.pass_until(2 * DAY_S, look)
@@ -198,7 +199,7 @@ def run_climb(climb: Climb) -> Climbed:
 
 def _since(now: CpuSpent, then: CpuSpent) -> CpuSpent:
     return CpuSpent(
-        now.keeper_s - then.keeper_s,
+        now.controller_s - then.controller_s,
         now.rounds - then.rounds,
         now.broker_s - then.broker_s,
         now.batches - then.batches,

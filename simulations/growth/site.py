@@ -1,8 +1,8 @@
-"""A gateway whose pool is on the simulated cloud: the real exchange, broker and keeper.
+"""A gateway whose pool is on the simulated cloud: the real exchange, broker and pool controller.
 
 As in simulations.year there are no sessions, frames and store around them: events are passed
-directly. The keeper is unchanged and runs under trio's MockClock; its grid's calls take virtual
-time.
+directly. The pool controller is unchanged and runs under trio's MockClock; its grid's calls take
+virtual time.
 """
 
 import itertools
@@ -65,7 +65,7 @@ class PilotSlots(YearSlots):
 class CpuSpent:
     """CPU time of this process, by purpose."""
 
-    keeper_s: float = 0.0
+    controller_s: float = 0.0
     rounds: int = 0
     broker_s: float = 0.0
     batches: int = 0
@@ -84,7 +84,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One run of a gateway. `mark` is the same in each; `is_spied`: measure the keeper's CPU."""
+    """One run of a gateway. `mark` is the same in each; `is_spied`: measure the pool controller's
+    CPU.
+    """
 
     number: int = 1
     mark: str = "site-cloud"
@@ -138,14 +140,14 @@ class GrowthSite(InstanceObserver):
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self.broker.prices.update(self._prices.now)
         self.grid = CloudGrid(cloud, life.mark, life.seed * 1_000 + life.number, self.utc_s)
-        self.keeper = PoolController(
+        self.controller = PoolController(
             *(pool, self.grid, self.broker),
             expect=self.expect,
             utc_s=self.utc_s,
             say=seen.said.append,
             house=self.config.house,
         )
-        self.keeper.round_s = life.round_s
+        self.controller.round_s = life.round_s
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
         self._is_looking = False
         self.slots: dict[int, PilotSlots] = {}
@@ -301,19 +303,19 @@ class GrowthSite(InstanceObserver):
                 return
 
     def _spy(self) -> None:
-        """Measure the CPU time of the keeper's rounds, without their waits."""
-        keeper, spent = self.keeper, self.spent
-        carry_on = keeper._round
+        """Measure the CPU time of the pool controller's rounds, without their waits."""
+        controller, spent = self.controller, self.spent
+        carry_on = controller._round
 
         async def round_() -> float:
             meter = _Metered(carry_on())
             took_s: float = await meter
-            spent.keeper_s += meter.cpu_s
+            spent.controller_s += meter.cpu_s
             spent.rounds += 1
             spent.worst_round_s = max(spent.worst_round_s, meter.cpu_s)
             return took_s
 
-        keeper._round = round_  # type: ignore[method-assign]
+        controller._round = round_  # type: ignore[method-assign]
 
 
 class _Metered:

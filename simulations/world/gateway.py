@@ -1,4 +1,5 @@
-"""A gateway in virtual time: the real reception, lobby, broker, outbox and desk on the heap.
+"""A gateway in virtual time: the real gateway server, listener, broker, outbox and desk on the
+heap.
 
 Callbacks replace the loops of gateway.site; `_go_on` resumes the desk's coroutines after their
 waits.
@@ -96,7 +97,7 @@ class SimMember(SimHost):
         )  # fmt: skip
 
     @property
-    def reception(self) -> GatewayServer | None:
+    def server(self) -> GatewayServer | None:
         """The running gateway, or None."""
         raise NotImplementedError
 
@@ -135,11 +136,11 @@ class SimMember(SimHost):
         self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
         return self.disk.boot
 
-    def watch(self, reception: GatewayServer) -> None:
+    def watch(self, server: GatewayServer) -> None:
         """Trace a gateway's events, decisions and messages, unknown to it."""
-        self._watch_broker(reception.broker)
+        self._watch_broker(server.broker)
         if self.ears:
-            self._listen(reception)
+            self._listen(server)
 
     def _watch_broker(self, broker: Broker) -> None:
         handle, settle = broker.handle, broker.settle
@@ -157,10 +158,10 @@ class SimMember(SimHost):
 
         vars(broker).update(handle=handled, settle=settled)
 
-    def _listen(self, reception: GatewayServer) -> None:
-        outbox, lobby = reception.outbox, reception.lobby
+    def _listen(self, server: GatewayServer) -> None:
+        outbox, listener = server.outbox, server.listener
         carrier: Any = outbox.carrier
-        perform, post = outbox.perform, lobby.post
+        perform, post = outbox.perform, listener.post
 
         def performed(effects: Iterable[Effect]) -> list[Expel]:
             found = list(effects)
@@ -173,7 +174,7 @@ class SimMember(SimHost):
             post(guest, message, urgent=urgent)
 
         vars(outbox).update(perform=performed)
-        vars(lobby).update(post=posted)
+        vars(listener).update(post=posted)
         if carrier is not None:
             carry = carrier.carry
 
@@ -218,20 +219,20 @@ class SimMember(SimHost):
     def _note_lapse(self, worker: int, reason: str) -> None:
         """Trace the end of a contract: its outstanding tasks will be placed again."""
         self.note(f"contract {worker} has ended", reason)
-        reception = self.reception
-        bought = reception.broker.workers.get(worker) if reception else None
+        server = self.server
+        bought = server.broker.workers.get(worker) if server else None
         for assignment in bought.assignments.values() if bought else ():
             seller = assignment.worker.name.partition("/")[0]
             for span in assignment.left:
                 self.trace.add(self.name, "gives up", assignment.job.id, span, reason, seller)
 
     def _is_contract(self, worker: int) -> bool:
-        known = self.reception.broker.workers.get(worker) if self.reception else None
+        known = self.server.broker.workers.get(worker) if self.server else None
         return known is not None and known.port is PortKind.PEER
 
     def _assignment(self, worker: int, number: int) -> Any:
-        reception = self.reception
-        known = reception.broker.workers.get(worker) if reception else None
+        server = self.server
+        known = server.broker.workers.get(worker) if server else None
         return known.assignments.get(number) if known else None
 
     def _note_effects(self, effects: list[Effect]) -> None:
@@ -264,28 +265,28 @@ class Gateway(SimMember):
 
     def __init__(self, ground: Ground, plan: SitePlan) -> None:
         super().__init__(ground, plan)
-        self._reception: GatewayServer | None = None
+        self._server: GatewayServer | None = None
         self.peers: SimPeers | None = None
-        self._dealings: MessageRouter | None = None
-        self.bookkeeper: SimBookkeeper | None = None
+        self._router: MessageRouter | None = None
+        self.reconciler: SimBookkeeper | None = None
         self.surroundings = RuntimeEnvironment(
             mono_s=self.mono_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
 
     @property
-    def reception(self) -> GatewayServer | None:
+    def server(self) -> GatewayServer | None:
         """The running gateway."""
-        return self._reception
+        return self._server
 
     @property
     def older_books(self) -> list[str]:
         """See SimMember."""
-        return self.bookkeeper.older_books if self.bookkeeper is not None else []
+        return self.reconciler.older_books if self.reconciler is not None else []
 
     @property
     def circle(self) -> GossipLoop | None:
         """The federation as it is seen here."""
-        return self._dealings.circle if self._dealings is not None else None
+        return self._router.circle if self._router is not None else None
 
     def boot(self) -> None:
         """Open port and store, recover, and tick."""
@@ -298,10 +299,10 @@ class Gateway(SimMember):
         seat = Seat(handles=handles)
         if self.plan.others:
             roll = roll_of(self.plan, self.next_boot())
-            seat = Seat(roll.boot, roll, handles, notary=KeyGrantSigner(roll))
+            seat = Seat(roll.boot, roll, handles, signer=KeyGrantSigner(roll))
             news = self._hear_peers, self._hear_link, self._heard_all
             self.peers = SimPeers(self, roll, self.config.rules, handles, *news)
-        self._reception = GatewayServer(
+        self._server = GatewayServer(
             self.config,
             self.port,
             self.store,
@@ -314,26 +315,24 @@ class Gateway(SimMember):
             on_unfinished=self._unfinished,
         )
         self.desk = Desk(cast("Any", self))
-        self.census = CapacityRecorder(cast("Any", self))  # which is never run
+        self.recorder = CapacityRecorder(cast("Any", self))  # which is never run
         if self.peers is not None:
-            self._dealings = MessageRouter(
-                self.peers, self._reception, self.surroundings, self.note
-            )
-            self._open_books(roll, self._dealings)
-        self.watch(self._reception)
-        self._reception.recover()
+            self._router = MessageRouter(self.peers, self._server, self.surroundings, self.note)
+            self._open_books(roll, self._router)
+        self.watch(self._server)
+        self._server.recover()
         self.after(TICK_S, self._tick)
 
-    def _open_books(self, roll: SimRoll, dealings: MessageRouter) -> None:
+    def _open_books(self, roll: SimRoll, router: MessageRouter) -> None:
         """Open the books as gateway.site does."""
-        assert self._reception is not None
-        exchange = self._reception.exchange
+        assert self._server is not None
+        exchange = self._server.exchange
         office = SettlementContext(
             self.config.books,
             self.store,
             self.read,
             self.harden,
-            dealings,
+            router,
             is_live=exchange.purchases.purchases.__contains__,
             is_partner=lambda name: name in roll.approved,
             note_settled=exchange.note_settled,
@@ -341,21 +340,21 @@ class Gateway(SimMember):
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),
         )
-        self.bookkeeper = dealings.books = SimBookkeeper(office, self)
+        self.reconciler = router.books = SimBookkeeper(office, self)
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
         """See SimMember."""
-        if self.bookkeeper is not None:
-            self.bookkeeper.order(lambda: self.obey(self, verb, details))
+        if self.reconciler is not None:
+            self.reconciler.order(lambda: self.obey(self, verb, details))
 
     def die(self, *, power: bool) -> None:
         """Lose records queued for the store, and with the power the unsynced ones."""
         self.store.kill()
         if power:
             self.disk.cut_power()
-        if self.bookkeeper is not None:
-            self.bookkeeper.die()
-        self._reception = self._dealings = self.bookkeeper = None
+        if self.reconciler is not None:
+            self.reconciler.die()
+        self._server = self._router = self.reconciler = None
         if self.peers is not None:
             self.peers.die()
             self.peers = None
@@ -363,17 +362,17 @@ class Gateway(SimMember):
             coroutine.close()
 
     def _hear_peers(self, news: list[News]) -> None:
-        if self._dealings is not None:
-            self._dealings.hear_peers(news)
+        if self._router is not None:
+            self._router.hear_peers(news)
             self._progress()
 
     def _hear_link(self, news: LinkNews) -> None:
-        if self._dealings is not None:
-            self._dealings.hear_link(news)
+        if self._router is not None:
+            self._router.hear_link(news)
 
     def _heard_all(self) -> None:
-        if self._dealings is not None:
-            self._dealings.heard_all()
+        if self._router is not None:
+            self._router.heard_all()
             self._progress()
 
     # --- the loops -----------------------------------------------------------------------------
@@ -385,18 +384,18 @@ class Gateway(SimMember):
 
     def _look(self) -> None:
         self._is_looking = False
-        reception = self._reception
-        if reception is None:
+        server = self._server
+        if server is None:
             return
         came = self.port.came()
         if came:
-            reception.pipes_came(came)
+            server.pipes_came(came)
         gone = self.port.gone()
         if gone:
-            reception.pipes_gone(gone)
+            server.pipes_gone(gone)
         frames = self.port.receive()
         if frames:
-            reception.take_frames(frames)
+            server.take_frames(frames)
             self._progress()
 
     def _unfinished(self) -> None:
@@ -406,43 +405,43 @@ class Gateway(SimMember):
 
     def _go_on_turn(self) -> None:
         self._is_going_on = False
-        if self._reception is not None:
-            self._reception.go_on()
+        if self._server is not None:
+            self._server.go_on()
             self._progress()
 
     def _tick(self) -> None:
         self.after(TICK_S, self._tick)
-        if self._reception is not None and self._reception.tick():
+        if self._server is not None and self._server.tick():
             self._progress()
-        if self._dealings is not None:
-            self._dealings.tick()
+        if self._router is not None:
+            self._router.tick()
 
     def _stored(self) -> None:
-        if self._reception is not None:
-            self._reception.catch_up()
-            self._reception.flush()
+        if self._server is not None:
+            self._server.catch_up()
+            self._server.flush()
             self._progress()
-        if self.bookkeeper is not None:
-            self.after(0.0, self.bookkeeper.go_on)
+        if self.reconciler is not None:
+            self.after(0.0, self.reconciler.go_on)
 
     # --- the desk's view of a site -------------------------------------------------------------
 
     @property
     def broker(self) -> Broker:
         """The broker."""
-        assert self._reception is not None
-        return self._reception.broker
+        assert self._server is not None
+        return self._server.broker
 
     @property
-    def lobby(self) -> SessionListener:
-        """The lobby."""
-        assert self._reception is not None
-        return self._reception.lobby
+    def listener(self) -> SessionListener:
+        """The listener."""
+        assert self._server is not None
+        return self._server.listener
 
     def expect(self, event: Event) -> None:
         """Take an operator's order."""
-        if self._reception is not None:
-            self._reception.expect(event)
+        if self._server is not None:
+            self._server.expect(event)
 
     def tell_store_trouble(self, error: Exception) -> str:
         """Log that the store can't be read; return the sentence."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SimBookkeeper(Reconciler):
-    """The bookkeeper of one run of a site: call `go_on` after each commit."""
+    """The reconciler of one run of a site: call `go_on` after each commit."""
 
     def __init__(self, office: SettlementContext, host: SimHost) -> None:
         super().__init__(office)

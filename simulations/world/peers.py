@@ -1,7 +1,7 @@
 """A simulated site among others: a replacement of gateway.peering.peers, over the simulated
 network.
 
-The lobby, the proofs of identity and the signatures are the real ones. Keys are derived from the
+The listener, the proofs of identity and the signatures are the real ones. Keys are derived from the
 sites' names; the trust of a site is in its plan, and does not change.
 """
 
@@ -112,7 +112,7 @@ class SimRoll:
 
     @property
     def book(self) -> "SimRoll":
-        """The book of identities for a notary: this roll."""
+        """The book of identities for a grant signer: this roll."""
         return self
 
     def readable(self) -> frozenset[str]:
@@ -181,7 +181,7 @@ class SimPeers:
     Args:
         host: its host.
         registry: the identities of others.
-        rules: the lobby's rules.
+        rules: the listener's rules.
         handles: the source of handles for guests.
         heard, link_news, heard_all: take news, as from gateway.peering.peers.
     """
@@ -202,7 +202,7 @@ class SimPeers:
         self.registry = self.directory = registry
         self._is_looking = False
         self._port = host.ground.network.listen(host.name, self._changed, SERVICE)
-        self.lobby = SessionListener(
+        self.listener = SessionListener(
             self._port,
             replace(rules, site=registry.site, boot=registry.boot, secret=""),
             host.random_bytes,
@@ -217,13 +217,13 @@ class SimPeers:
 
     def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on a session that another site dialled."""
-        if guest.handle in self.lobby.guests:
-            self.lobby.post(guest, message, urgent=urgent)
+        if guest.handle in self.listener.guests:
+            self.listener.post(guest, message, urgent=urgent)
 
     def expel(self, guest: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
         self._host.note("expels", f"{guest.name}: {reason}")
-        self._take(self.lobby.expel(guest, reason, self._host.mono_s()))
+        self._take(self.listener.expel(guest, reason, self._host.mono_s()))
 
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these."""
@@ -231,7 +231,7 @@ class SimPeers:
 
     def flush(self, mono_s: MonoS) -> None:
         """Send queued messages that may go now, both ways."""
-        self.lobby.flush(mono_s)
+        self.listener.flush(mono_s)
         self.links.flush(mono_s)
 
     def die(self) -> None:
@@ -260,7 +260,7 @@ class SimPeers:
                     continue
                 case PeerCameIn(guest):
                     self._host.note("is dialled", f"by {guest.name}")
-                    rest += self.lobby.expel_older(guest, self._host.mono_s())
+                    rest += self.listener.expel_older(guest, self._host.mono_s())
                 case PeerLeft(guest, reason):
                     what = "expels" if "protocol error" in reason else "is left"
                     self._host.note(what, f"by {guest.name}: {reason}")
@@ -280,16 +280,16 @@ class SimPeers:
         mono_s = self._host.mono_s()
         came = self._port.came()
         if came:
-            self._take(self.lobby.pipes_came(came, mono_s))
+            self._take(self.listener.pipes_came(came, mono_s))
         gone = self._port.gone()
         if gone:
-            self.lobby.pipes_gone(gone, mono_s)
+            self.listener.pipes_gone(gone, mono_s)
         for pipe, frame in self._port.receive():
-            self._take(self.lobby.receive(pipe, frame, mono_s))
+            self._take(self.listener.receive(pipe, frame, mono_s))
         self.flush(mono_s)
 
     def _tick(self) -> None:
         self._host.after(TICK_S, self._tick)
         mono_s = self._host.mono_s()
-        self._take(self.lobby.tick(mono_s))
+        self._take(self.listener.tick(mono_s))
         self.flush(mono_s)

@@ -96,15 +96,15 @@ class TrioGateway(SimMember):
         self._orders: set[trio.CancelScope] = set()
 
     @property
-    def reception(self) -> GatewayServer | None:
+    def server(self) -> GatewayServer | None:
         """The running gateway, once it has started."""
-        return getattr(self._site, "reception", None)
+        return getattr(self._site, "server", None)
 
     @property
     def older_books(self) -> list[str]:
         """See SimMember."""
-        keeper = getattr(self._site, "bookkeeper", None)
-        return keeper.older_books if keeper is not None else []
+        reconciler = getattr(self._site, "reconciler", None)
+        return reconciler.older_books if reconciler is not None else []
 
     @property
     def circle(self) -> GossipLoop | None:
@@ -128,7 +128,7 @@ class TrioGateway(SimMember):
     async def _serve(self, site: Site, scope: trio.CancelScope, life: int) -> None:
         with scope:
             try:
-                await site.run(task_status=_Started(lambda: self.watch(site.reception)))
+                await site.run(task_status=_Started(lambda: self.watch(site.server)))
             except* StoreClosed:
                 if self.life == life:
                     raise
@@ -161,7 +161,7 @@ class TrioGateway(SimMember):
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
         """See SimMember."""
         site = self._site
-        if site is not None and site.bookkeeper is not None:
+        if site is not None and site.reconciler is not None:
             self._nursery.start_soon(self._obey, site, verb, details)
 
     async def _obey(self, site: Site, verb: str, details: Mapping[str, Any]) -> None:

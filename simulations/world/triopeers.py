@@ -30,7 +30,7 @@ class TrioPeers:
     Args:
         host: its host.
         registry: the identities of others, in this run of the site.
-        rules: the lobby's rules.
+        rules: the listener's rules.
         handles, heard, link_news, heard_all: as in gateway.peering.peers.Peers.
     """
 
@@ -58,8 +58,8 @@ class TrioPeers:
     @property
     def seat(self) -> Seat:
         """Its place among others."""
-        notary = KeyGrantSigner(self.registry)
-        return Seat(self.registry.boot, self.registry, self._handles, notary=notary)
+        signer = KeyGrantSigner(self.registry)
+        return Seat(self.registry.boot, self.registry, self._handles, signer=signer)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Talk to others until cancelled."""
@@ -67,11 +67,11 @@ class TrioPeers:
         host = self._host
         port = host.ground.network.listen(host.name, watch.note, SERVICE)
         credentials = SiteCredentials(self.registry)
-        lobby = SessionListener(port, self._rules, host.random_bytes, credentials, self._handles)
+        listener = SessionListener(port, self._rules, host.random_bytes, credentials, self._handles)
         self._sessions = Sessions(
             port,
             watch,
-            lobby,
+            listener,
             self._dialled,
             heard=self._heard,
             came_in=lambda guest: host.note("is dialled", f"by {guest.name}"),

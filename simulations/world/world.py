@@ -182,7 +182,7 @@ class World:
 
     def is_quiet(self) -> bool:
         """Whether nothing is left to do anywhere."""
-        receptions = [site.reception for site in self.sites.values() if site.reception is not None]
+        receptions = [site.server for site in self.sites.values() if site.server is not None]
         brokers = [each.broker for each in receptions]
         workers = (each for broker in brokers for each in broker.workers.values())
         present = sum(each.port is PortKind.WORKER for each in workers)
@@ -269,10 +269,10 @@ class World:
         self.sites[site].commit_s = None
 
     def _drain(self, site: str, *, on: bool) -> None:
-        reception = self.sites[site].reception
-        if reception is not None and not self.sites[site].is_paused:
-            for handle in list(reception.broker.workers):
-                reception.expect(events.DrainAsked(handle, on))
+        server = self.sites[site].server
+        if server is not None and not self.sites[site].is_paused:
+            for handle in list(server.broker.workers):
+                server.expect(events.DrainAsked(handle, on))
 
     def _calm_down(self) -> None:
         """End all faults: restart and resume all hosts."""

@@ -20,7 +20,7 @@ from simulations.year.member import ELASTIC, OWNED, YearMember
 from simulations.year.scenario import YearScenario, YearSitePlan
 from simulations.year.work import YearJob, replay
 
-PEOPLE = 1  # the handle of a site's people in its lobby
+PEOPLE = 1  # the handle of a site's people in its listener
 NANOS = 1e9
 
 

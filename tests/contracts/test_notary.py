@@ -1,4 +1,6 @@
-"""What every notary keeps: grants are whole, for us, in time, only ever narrowed, shown once."""
+"""What every grant signer keeps: grants are whole, for us, in time, only ever narrowed, shown
+once.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from gateway.scheduler.model.delegation import Delegation, NotGranted, check_ask
 from gateway.trust.grant_signer import KeyGrantSigner
 
 SITES = ("london", "paris", "lyon", "nice")
-ERRAND = Delegation(
+DELEGATION = Delegation(
     target="paris",
     contract="london-1-1",
     job="job-1",
@@ -28,7 +30,7 @@ ERRAND = Delegation(
 
 
 class Keeper:
-    """What a registry is to a notary."""
+    """What a registry is to a grant signer."""
 
     def __init__(self, site):
         self.book = Circle(site, *SITES)
@@ -44,7 +46,7 @@ def notaries(request):
 
 
 def to(target, **changes):
-    return replace(ERRAND, target=target, contract=f"to-{target}", hops_left=1, **changes)
+    return replace(DELEGATION, target=target, contract=f"to-{target}", hops_left=1, **changes)
 
 
 def code(call, *args):
@@ -54,24 +56,24 @@ def code(call, *args):
 
 
 def test_a_grant_says_what_was_granted_and_by_whom(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
-    assert (given.errand, given.path) == (ERRAND, ("london",))
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+    assert (given.delegation, given.path) == (DELEGATION, ("london",))
 
 
 def test_a_grant_without_a_limit_has_none(notaries):
-    free = replace(ERRAND, max_cost_nanos=None, currency="", regions=None, sites=None)
+    free = replace(DELEGATION, max_cost_nanos=None, currency="", regions=None, sites=None)
     given = notaries["paris"].check("london", notaries["london"].issue(free), NOW_S)
-    assert given.errand == free
+    assert given.delegation == free
 
 
 def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
     narrower = to("lyon", max_cost_nanos=10, expires_s=NOW_S + 9e9, regions=frozenset({"EU"}))
     posing = replace(narrower, user="mallory", project="other", job="other")
     raw = notaries["paris"].narrow(given, posing, NOW_S)
     found = notaries["lyon"].check("paris", raw, NOW_S)
     assert found.path == ("london", "paris")
-    assert found.errand == replace(narrower, expires_s=ERRAND.expires_s, job="job-1")
+    assert found.delegation == replace(narrower, expires_s=DELEGATION.expires_s, job="job-1")
 
 
 @pytest.mark.parametrize(
@@ -87,39 +89,39 @@ def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
     ids=["dearer", "without limit", "no hop less", "more regions", "more sites", "not the next"],
 )
 def test_nobody_on_the_way_widens(notaries, changes):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
     wider = replace(to("lyon"), **changes)
     assert code(notaries["paris"].narrow, given, wider, NOW_S) == "widened"
 
 
 def test_a_grant_goes_nowhere_twice(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
     assert code(notaries["paris"].narrow, given, to("london"), NOW_S) == "loop"
 
 
 def test_a_grant_for_another_site_is_refused(notaries):
-    raw = notaries["london"].issue(ERRAND)
+    raw = notaries["london"].issue(DELEGATION)
     assert code(notaries["lyon"].check, "london", raw, NOW_S) == "wrong-destination"
 
 
 def test_a_grant_of_another_than_who_shows_it_is_refused(notaries):
-    raw = notaries["london"].issue(ERRAND)
+    raw = notaries["london"].issue(DELEGATION)
     assert code(notaries["paris"].check, "lyon", raw, NOW_S) == "wrong-site"
 
 
 def test_a_grant_has_its_time(notaries):
-    raw = notaries["london"].issue(ERRAND)
-    assert code(notaries["paris"].check, "london", raw, ERRAND.expires_s) == "expired"
+    raw = notaries["london"].issue(DELEGATION)
+    assert code(notaries["paris"].check, "london", raw, DELEGATION.expires_s) == "expired"
 
 
 def test_a_grant_that_has_expired_is_not_passed_on(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
-    late_s = ERRAND.expires_s + 1
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+    late_s = DELEGATION.expires_s + 1
     assert code(notaries["paris"].narrow, given, to("lyon"), late_s) == "expired"
 
 
 def test_a_grant_is_shown_once(notaries):
-    raw = notaries["london"].issue(ERRAND)
+    raw = notaries["london"].issue(DELEGATION)
     notaries["paris"].check("london", raw, NOW_S)
     assert code(notaries["paris"].check, "london", raw, NOW_S) == "replayed"
 
@@ -130,14 +132,14 @@ def test_what_is_no_grant_is_refused(notaries, raw):
 
 
 def test_a_grant_that_was_changed_is_refused(notaries):
-    raw = bytearray(notaries["london"].issue(ERRAND))
+    raw = bytearray(notaries["london"].issue(DELEGATION))
     at = raw.index(b"risk")
     raw[at : at + 4] = b"fxxx"
     assert code(notaries["paris"].check, "london", bytes(raw), NOW_S) == "bad-signature"
 
 
 def test_a_hop_that_is_cut_out_is_missed(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
     notaries["paris"].narrow(given, to("lyon"), NOW_S)
     assert code(notaries["lyon"].check, "london", given.raw, NOW_S) == "wrong-destination"
 
@@ -145,15 +147,15 @@ def test_a_hop_that_is_cut_out_is_missed(notaries):
 def test_the_real_one_refuses_what_another_key_has_signed():
     thief = Keeper("london")
     thief.signing_key = key("a thief's")
-    raw = KeyGrantSigner(thief).issue(ERRAND)
+    raw = KeyGrantSigner(thief).issue(DELEGATION)
     paris = KeyGrantSigner(Keeper("paris"))
     assert code(paris.check, "london", raw, NOW_S) == "bad-signature"
 
 
 def test_the_real_one_forgets_what_has_expired():
     london, paris = KeyGrantSigner(Keeper("london")), KeyGrantSigner(Keeper("paris"))
-    paris.check("london", london.issue(ERRAND), NOW_S)
-    later = replace(ERRAND, contract="london-1-2", expires_s=NOW_S + 9000)
+    paris.check("london", london.issue(DELEGATION), NOW_S)
+    later = replace(DELEGATION, contract="london-1-2", expires_s=NOW_S + 9000)
     paris.check("london", london.issue(later), NOW_S + 4000)
     assert len(paris._shown) == 1
 
@@ -184,7 +186,7 @@ ASK = AskQuote(
 
 @pytest.fixture
 def given(notaries):
-    return notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    return notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
 
 
 def test_a_question_within_its_grant_is_fine(given):

@@ -107,7 +107,7 @@ def talk(address, tls, seeds, messages, report):
 
 def serve(port, sessions, messages, process):
     """Echo every message, and demand that each is the next of its sender."""
-    lobby = SessionListener(port, RULES)
+    listener = SessionListener(port, RULES)
     expected = {}
     tick_s = 0.0
     while process.is_alive():
@@ -115,11 +115,11 @@ def serve(port, sessions, messages, process):
         now_s = time.monotonic()
         news = []
         for pipe, frame in port.receive():
-            news += lobby.receive(pipe, frame, now_s)
-        lobby.pipes_gone(port.gone(), now_s)
+            news += listener.receive(pipe, frame, now_s)
+        listener.pipes_gone(port.gone(), now_s)
         if now_s - tick_s > 0.05:
             tick_s = now_s
-            news += lobby.tick(now_s)
+            news += listener.tick(now_s)
         for item in news:
             match item:
                 case PeerCameIn(guest):
@@ -127,10 +127,10 @@ def serve(port, sessions, messages, process):
                 case PeerSaid(guest, message):
                     assert message.request == expected[guest.handle]
                     expected[guest.handle] += 1
-                    lobby.post(guest, Answer(message.request, "", "", None))
+                    listener.post(guest, Answer(message.request, "", "", None))
                 case PeerLeft(guest, reason):  # one that nobody has used lapses
                     assert not expected[guest.handle], f"a session was lost: {reason}"
-        lobby.flush(now_s)
+        listener.flush(now_s)
     # A pipe that broke before its welcome arrived leaves a session that nobody has ever used.
     used = [count for count in expected.values() if count]
     assert used == [messages] * sessions

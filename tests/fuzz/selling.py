@@ -40,7 +40,7 @@ class Stall:
 
     def __init__(self, registry: Registry, site: str, port: NngPort, tally: Tally) -> None:
         rules = ListenerLimits(site=registry.site, boot=registry.boot)
-        self._lobby = SessionListener(port, rules, credentials=SiteCredentials(registry))
+        self._listener = SessionListener(port, rules, credentials=SiteCredentials(registry))
         self._role = SellerRole(registry, site)
         self._port, self._tally = port, tally
         self._guest: PeerSession | None = None
@@ -50,15 +50,15 @@ class Stall:
     def go_on(self, chance: random.Random) -> None:
         """Hear what has come, answer it, and say something."""
         select.select([self._port.fileno()], [], [], WAIT_S)
-        lobby, now_s = self._lobby, time.monotonic()
-        self._take(lobby.pipes_came(self._port.came(), now_s), chance)
+        listener, now_s = self._listener, time.monotonic()
+        self._take(listener.pipes_came(self._port.came(), now_s), chance)
         for pipe, frame in self._port.receive():
-            self._take(lobby.receive(pipe, frame, now_s), chance)
-        lobby.pipes_gone(self._port.gone(), now_s)
-        self._take(lobby.tick(now_s), chance)
+            self._take(listener.receive(pipe, frame, now_s), chance)
+        listener.pipes_gone(self._port.gone(), now_s)
+        self._take(listener.tick(now_s), chance)
         if self._guest is not None:
             self._say(self._guest, chance, now_s)
-        lobby.flush(now_s)
+        listener.flush(now_s)
 
     def _say(self, guest: PeerSession, chance: random.Random, now_s: float) -> None:
         while self._under_way and self._under_way[0][0] <= guest.session.acknowledged:
@@ -91,5 +91,5 @@ class Stall:
             for each in messages:
                 guest.session.post(each)
             self._tally.sent += len(messages)
-            self._lobby.release(guest)
+            self._listener.release(guest)
             self._under_way.append((guest.session.sent + 1, len(messages)))

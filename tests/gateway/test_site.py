@@ -82,7 +82,7 @@ class Held:
 
 def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):
     inner = make_inner(1)
-    held = inner.site.reception.store = Held(inner.site.store)
+    held = inner.site.server.store = Held(inner.site.store)
     closing.callback(held.go_on.set)
     one, other = visit(inner, "one"), visit(inner, "other")
     one.open_job(square, "from-before", [3])
@@ -100,14 +100,14 @@ def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
     inner = make_inner(1, rules=ListenerLimits(store_wait_s=0.0))
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
     whole, failing = inner.site.store, Held(inner.site.store, broken)
-    inner.site.reception.store = failing
+    inner.site.server.store = failing
     failing.go_on.set()
     one = visit(inner)
     one.open_job(square, "from-before", [3])
     reject = one.wait_for(messages.RejectJob)
     assert reject.code == "store-trouble"
     assert "disk I/O error" in reject.reason
-    inner.site.reception.store = whole
+    inner.site.server.store = whole
     one.open_job(square, "another", [3])
     assert one.wait_for(messages.Results).job == "another"
 
@@ -120,7 +120,7 @@ def test_when_jobs_are_refused_for_the_store_does_not_depend_on_the_calendar(
     site, steps = inner.site, [0.0]
     utc_s = site.surroundings.utc_s
     site.surroundings = replace(site.surroundings, utc_s=lambda: utc_s() + steps[-1])
-    site.reception._clock = site.surroundings
+    site.server._clock = site.surroundings
     one = visit(inner)
     site._on_trouble("the disk is full")
     wait_until(lambda: site.broker.trouble, "the trouble")
@@ -136,25 +136,25 @@ def test_a_job_waits_for_a_store_that_cannot_be_read_for_a_while(make_inner, vis
     inner = make_inner(1)
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
     whole = inner.site.store
-    failing = inner.site.reception.store = Held(whole, broken)
+    failing = inner.site.server.store = Held(whole, broken)
     failing.go_on.set()
     one = visit(inner)
     one.open_job(square, "from-before", [3])
     assert failing.asked.wait(DEADLINE_S)
-    inner.site.reception.store = whole
+    inner.site.server.store = whole
     assert one.wait_for(messages.Results).job == "from-before"
 
 
 def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closing):
     inner = make_inner()
-    held = inner.site.reception.store = Held(inner.site.store)
+    held = inner.site.server.store = Held(inner.site.store)
     closing.callback(held.go_on.set)
     one = visit(inner)
     one.open_job(square, "from-before", [3])
     assert held.asked.wait(DEADLINE_S)
     for _ in range(50):
         one.say(messages.Cancel(0, "nonesuch", [], False))
-    (guest,) = inner.site.lobby.guests.values()
+    (guest,) = inner.site.listener.guests.values()
     wait_until(lambda: one.hear() and guest.session.received == 8, "a full window")
     assert not one.dialogue.session.has_room
     held.go_on.set()
@@ -222,9 +222,9 @@ class Behind:
 def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
     inner = make_inner(rules=ListenerLimits(heartbeat_s=0.3, grace_s=30.0))
     store = inner.site.store
-    inner.site.reception.store = Behind(store, **{much: 1 << 40})
+    inner.site.server.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
-    (guest,) = inner.site.lobby.guests.values()
+    (guest,) = inner.site.listener.guests.values()
     job = new_id()
     one.open_job(square, job, [3])
     one.say(messages.Ask(1, "status", {}))
@@ -234,8 +234,8 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
         lambda: one.hear() and one.dialogue.session.received > 2 * SILENT_BEATS, "heartbeats"
     )
     assert not one.link.is_lost
-    assert inner.site.lobby.guests == {guest.handle: guest}
-    inner.site.reception.store = store
+    assert inner.site.listener.guests == {guest.handle: guest}
+    inner.site.server.store = store
     wait_until(lambda: one.hear() and job in inner.site.broker.jobs, "the job")
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
 
@@ -243,26 +243,26 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
 def test_the_end_of_a_session_may_wait_for_its_turn(make_inner, visit):
     """As in a tick while others have much to say: of a guest that is held, and has a token."""
     inner = make_inner(rules=ListenerLimits())
-    reception = inner.site.reception
-    store, reception.store = inner.site.store, Behind(inner.site.store, backlog=1 << 40)
+    server = inner.site.server
+    store, server.store = inner.site.store, Behind(inner.site.store, backlog=1 << 40)
     one = visit(inner)
-    (guest,) = inner.site.lobby.guests.values()
+    (guest,) = inner.site.listener.guests.values()
     one.open_job(square, new_id(), [3])
-    wait_until(lambda: one.hear() is not None and guest.handle in reception._held)
+    wait_until(lambda: one.hear() is not None and guest.handle in server._held)
 
     def end():
-        reception._tokens[guest.handle] = None  # not asked for what it is worth any more
-        ended = list(reception.lobby.expel(guest, "because", 0.0))
-        reception.store = store
-        reception.catch_up()
-        reception._watch_tokens([])
+        server._tokens[guest.handle] = None  # not asked for what it is worth any more
+        ended = list(server.listener.expel(guest, "because", 0.0))
+        server.store = store
+        server.catch_up()
+        server._watch_tokens([])
         happened = []
-        reception._take(ended, happened)
-        reception.act(happened)
+        server._take(ended, happened)
+        server.act(happened)
 
     inner.call(end)
-    assert not reception._held
-    assert not inner.site.lobby.guests
+    assert not server._held
+    assert not inner.site.listener.guests
 
 
 def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_inner, visit):

@@ -63,11 +63,11 @@ class DeskClient:
         """The answer to one question, asked by a guest of its own."""
         guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home)
         if token is not None:
-            self.site.reception._tokens[77] = SimpleNamespace(token=token)
+            self.site.server._tokens[77] = SimpleNamespace(token=token)
         try:
             return await self.site.desk._answer(guest, Ask(1, verb, details))
         finally:
-            self.site.reception._tokens.pop(77, None)
+            self.site.server._tokens.pop(77, None)
 
     async def refusal(self, verb: str, **asked: Any) -> tuple[str, str]:
         """The code and the text of an answer that is none."""

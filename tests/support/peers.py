@@ -118,7 +118,7 @@ class PeerSite:
 
     def guest(self, other):
         """The session that another dialled."""
-        return next(g for g in self.peers.lobby.guests.values() if g.name == other.site)
+        return next(g for g in self.peers.listener.guests.values() if g.name == other.site)
 
     def meets(self, other):
         """Whether there is a session each way."""

@@ -226,7 +226,7 @@ class InnerSite:
     def stop(self) -> None:
         def end() -> None:
             if self.site.addresses:  # as Site.wind_up does: else local workers wait to be heard
-                self.site.lobby.goodbye("the gateway is shutting down", trio.current_time())
+                self.site.listener.goodbye("the gateway is shutting down", trio.current_time())
             self._scope.cancel()
 
         if self._thread.is_alive():

@@ -19,7 +19,12 @@ from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
-from gateway.scheduler.model.delegation import ERRAND_SITES_MAX, Delegation, GrantSigner, NotGranted
+from gateway.scheduler.model.delegation import (
+    DELEGATION_SITES_MAX,
+    Delegation,
+    GrantSigner,
+    NotGranted,
+)
 from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import wishes_plain
@@ -57,7 +62,7 @@ class Enquiries:
         boot: the number of this run of the site, which makes contract names unique.
         rules: the knobs.
         permits: the sites whose results are accepted.
-        notary: gives grants.
+        signer: gives grants.
         book: all our purchases; new ones are added, rejected ones removed.
         resting: the back-off from sites that gave no quote, or no useful one.
         outcome: takes questions and holds.
@@ -70,7 +75,7 @@ class Enquiries:
         boot: int,
         rules: DealRules,
         permits: Permits,
-        notary: GrantSigner,
+        signer: GrantSigner,
         book: Purchased,
         resting: SiteBackoff,
         outcome: Consequences,
@@ -80,7 +85,7 @@ class Enquiries:
         self._boot = boot
         self._rules = rules
         self._permits = permits
-        self._notary = notary
+        self._signer = signer
         self._book = book
         self._resting = resting
         self._outcome = outcome
@@ -146,7 +151,7 @@ class Enquiries:
         None without any.
         """
         limits = [job.spec.max_cost_nanos]
-        limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
+        limits += [job.spec.given.delegation.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
         # Work that we resell is paid at our own price, which is held when it is handed out.
         room = None if job.spec.price is not None else money_room(job.purses)
@@ -165,7 +170,7 @@ class Enquiries:
     def _grant(self, job: Job, purchase: Purchase, made_s: UtcS) -> bytes:
         """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
-        errand = Delegation(
+        delegation = Delegation(
             target=purchase.site,
             contract=purchase.contract,
             job=job.id,
@@ -177,11 +182,11 @@ class Enquiries:
             expires_s=made_s + self._rules.grant_s,
             hops_left=max(0, spec.hops_left - 1),
             regions=spec.wishes.jurisdictions,
-            sites=given.errand.sites if given else self._may_have(purchase.site, spec),
+            sites=given.delegation.sites if given else self._may_have(purchase.site, spec),
         )
         if given is not None:
-            return self._notary.narrow(given, errand, made_s)
-        return self._notary.issue(errand)
+            return self._signer.narrow(given, delegation, made_s)
+        return self._signer.issue(delegation)
 
     def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
         """The sites that may run or relay it, as our rules and its user allow."""
@@ -189,7 +194,7 @@ class Enquiries:
         found = self._permits.reach(target, spec.project) - wishes.forbidden_sites
         if wishes.allowed_sites is not None:
             found &= wishes.allowed_sites
-        others = sorted(found - {target})[: ERRAND_SITES_MAX - 1]
+        others = sorted(found - {target})[: DELEGATION_SITES_MAX - 1]
         return frozenset({target, *others})
 
     def _open_with(self, site: str) -> int:

@@ -82,7 +82,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         broker: read, and changed through `outcome`.
         rules: the knobs.
         permits: decides whose results are accepted.
-        notary: makes grants, for `enquiries`.
+        signer: makes grants, for `enquiries`.
         outcome: receives the resulting events and effects.
         handles: the source of numbers for contracts, as the broker's workers.
     """
@@ -94,7 +94,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         broker: Broker,
         rules: DealRules,
         permits: Permits,
-        notary: GrantSigner,
+        signer: GrantSigner,
         outcome: Consequences,
         handles: Iterator[int],
     ) -> None:
@@ -106,7 +106,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self.resting = SiteBackoff(rules)
         self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
         self.enquiries = Enquiries(
-            *(site, boot, rules, permits, notary, self._book, self.resting, outcome),
+            *(site, boot, rules, permits, signer, self._book, self.resting, outcome),
             broker.reserved.booked,
         )
         self._handles = handles

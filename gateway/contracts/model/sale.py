@@ -92,15 +92,15 @@ class Sale:
     # --- the limits of its grant ---------------------------------------------------------------
 
     @property
-    def errand(self) -> Delegation | None:
-        """The errand that its buyer has granted; None where nothing of it runs."""
+    def delegation(self) -> Delegation | None:
+        """The delegation that its buyer has granted; None where nothing of it runs."""
         given = self.spec.given if self.spec else None
-        return given.errand if given is not None else None
+        return given.delegation if given is not None else None
 
     @property
     def max_cost_nanos(self) -> int | None:
         """The cost limit of its grant; None: no limit."""
-        return self.errand.max_cost_nanos if self.errand is not None else None
+        return self.delegation.max_cost_nanos if self.delegation is not None else None
 
     @property
     def is_spent(self) -> bool:
@@ -114,8 +114,8 @@ class Sale:
 
     def is_over(self, utc_s: UtcS) -> bool:
         """Whether its grant has expired."""
-        errand = self.errand
-        return errand is not None and utc_s >= errand.expires_s
+        delegation = self.delegation
+        return delegation is not None and utc_s >= delegation.expires_s
 
     def bill_again(self) -> None:
         """Put all unsettled deliveries on the next bill: earlier messages may be lost."""

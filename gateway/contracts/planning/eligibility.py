@@ -165,4 +165,4 @@ class SiteEligibility:
 
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:
     """Return the sites that another site's job may go on to: its origin takes their results."""
-    return spec.given.errand.sites if spec.given is not None else frozenset()
+    return spec.given.delegation.sites if spec.given is not None else frozenset()

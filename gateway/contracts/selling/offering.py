@@ -5,7 +5,7 @@ allow it, which of our pools would finish first, and could another site do a job
 can't. The answer promises nothing and holds nothing; gateway.contracts.selling.sales records it,
 and checks again here before slots are held.
 
-Only the notary keeps state: it accepts each grant once.
+Only the grant signer keeps state: it accepts each grant once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +60,7 @@ class Offering:
         broker: the broker; only read.
         rules: the knobs.
         permits: the sites and rules that we sell by.
-        notary: checks grants.
+        signer: checks grants.
         sales: the contracts sold, by buyer and name; only read.
         decide: places a job as our own: Exchange.decide.
         suits: whether one of our pools is at a location where the job's user lets it run.
@@ -72,7 +72,7 @@ class Offering:
         broker: Broker,
         rules: DealRules,
         permits: Permits,
-        notary: GrantSigner,
+        signer: GrantSigner,
         sales: Mapping[tuple[str, str], Sale],
         decide: Callable[..., Decision],
         suits: Callable[[JobSpec, str], bool],
@@ -81,7 +81,7 @@ class Offering:
         self._broker = broker
         self._rules = rules
         self._permits = permits
-        self._notary = notary
+        self._signer = signer
         self._sales = sales
         self._decide = decide
         self._suits = suits
@@ -98,11 +98,11 @@ class Offering:
         if declined is not None:
             return declined
         try:
-            given = self._notary.check(buyer, ask.grant, utc_s)
+            given = self._signer.check(buyer, ask.grant, utc_s)
             check_ask(ask, given)
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"invalid grant: {error}")
-        spec = replace(spec, currency=given.errand.currency or None, given=given)
+        spec = replace(spec, currency=given.delegation.currency or None, given=given)
         broke = self._check_money(ask, spec, utc_s) or self._check_grant(ask, spec, utc_s)
         if broke is not None:
             return broke
@@ -199,7 +199,7 @@ class Offering:
         unless small grants of this buyer have left too much unpaid.
         """
         tasks = max(1, ask.tasks)
-        most = spec.given.errand.max_cost_nanos if spec.given is not None else None
+        most = spec.given.delegation.max_cost_nanos if spec.given is not None else None
         measured_s = self._broker.durations.of(spec.function)
         task_s = max(ask.task_s or 0.0, UNMEASURED_S) if measured_s is None else measured_s
         one = price.expected_nanos(1, task_s)

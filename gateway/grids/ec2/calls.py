@@ -1,7 +1,7 @@
 """EC2's interface by boto3: blocking, for threads. Errors become GridFaults.
 
-This is the only module that knows the SDK. Its own retries are bounded: the keeper asks again
-anyway.
+This is the only module that knows the SDK. Its own retries are bounded: the pool controller asks
+again anyway.
 """
 
 import threading

@@ -311,7 +311,9 @@ class Fleet:
         ]
 
     def view(self, workers: Mapping[str, AtWork]) -> list[Pilot]:
-        """Return the pilots for the butler. One whose worker is absent does not count as idle."""
+        """Return the pilots for the autoscaler. One whose worker is absent does not count as
+        idle.
+        """
         found = []
         for name, each in self.pilots.items():
             since_s, busy, lost_s = each.since_s, 0, 0.0

@@ -1,4 +1,4 @@
-"""Opens the keepers of pools from their configuration."""
+"""Opens the pool controllers of pools from their configuration."""
 
 import hashlib
 import secrets
@@ -29,7 +29,7 @@ MARK_CHARS: Final = 12  # of a site's and a pool's name, each
 INSTALL: Final = "install"  # in the state folder: a number that identifies this installation
 
 
-def open_keepers(
+def open_controllers(
     config: SiteConfig,
     addresses: Sequence[str],
     broker: Broker,
@@ -39,7 +39,7 @@ def open_keepers(
     say: Callable[[str], None],
     reprice: Callable[[PoolConfig], None],
 ) -> list[PoolController]:
-    """Open a keeper for each pool whose workers a grid starts.
+    """Open a pool controller for each pool whose workers a grid starts.
 
     Args:
         addresses: where this gateway listens.
@@ -47,7 +47,7 @@ def open_keepers(
     Raises:
         GridError: a grid, or a need of its pilots, is unusable.
     """
-    keepers = []
+    controllers = []
     for pool in config.pools:
         if pool.scale is None:
             continue
@@ -65,7 +65,7 @@ def open_keepers(
                 f'for example "tls+tcp://{socket.getfqdn()}:7461", or set dial in '
                 "[pool.scale] (docs/grids.md)"
             )
-        keepers.append(
+        controllers.append(
             PoolController(
                 *(pool, grid, broker),
                 expect=expect,
@@ -75,13 +75,15 @@ def open_keepers(
                 reprice=reprice,
             )
         )
-    return keepers
+    return controllers
 
 
 def open_engine_pools(
     config: SiteConfig, address: str, say: Callable[[str], None]
 ) -> list[EnginePool]:
-    """Return the keepers of the processes of delegating pools, which dial us at `address`."""
+    """Return the pool controllers of the processes of delegating pools, which dial us at
+    `address`.
+    """
     pools = []
     for pool in config.pools:
         if pool.is_delegated:

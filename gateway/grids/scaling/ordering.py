@@ -1,4 +1,4 @@
-"""A keeper's calls to its grid: lists and limits, orders for pilots, and stops.
+"""A pool controller's calls to its grid: lists and limits, orders for pilots, and stops.
 
 A grid may be a third party's, slow, or wrong. Each call has a time limit, an invalid answer is the
 grid's fault like any other, and a fault is reported once, as is its end.

@@ -1,9 +1,10 @@
-"""The keeper of a pool whose workers a grid starts: it looks, asks the butler, and acts.
+"""The pool controller of a pool whose workers a grid starts: it looks, asks the autoscaler, and
+acts.
 
     run ── every ROUND_S, or less often if a round takes long:
     ├── grid.pilots()      every `look`, and each second while pilots start or end
     ├── Fleet.see          the grid's list, and the workers that have come
-    ├── butler.attend      how many slots there should be
+    ├── autoscaler.attend      how many slots there should be
     └── grid.start / stop  each in a task of its own: a grid may be slow
 
 policies.placement.autoscaling and gateway.grids.scaling.fleet decide; gateway.grids.scaling.demand

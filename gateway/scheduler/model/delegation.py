@@ -1,7 +1,7 @@
 """The rights that a site gives another for one of its users' jobs: grants, for the exchange. Pure.
 
-The chain of signatures (federation.signed.grants) is the notary's: gateway.trust.grant_signer has
-the real one. This module has the contents of a grant, and checks whether a question exceeds it.
+The chain of signatures (federation.signed.grants) is the grant signer's: gateway.trust.grant_signer
+has the real one. This module has the contents of a grant, and checks whether a question exceeds it.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from federation.clocks import UtcS
 from federation.messages.deals import AskQuote
 
-ERRAND_SITES_MAX: Final = 64  # the most sites that a grant can name
+DELEGATION_SITES_MAX: Final = 64  # the most sites that a grant can name
 WIDENED: Final = "widened"
 WRONG_PATH: Final = "wrong-path"
 WRONG_PURPOSE: Final = "wrong-purpose"
@@ -56,12 +56,12 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True)
 class DelegationGrant:
-    """A verified grant for us: its errand, and the path by which it came.
+    """A verified grant for us: its delegation, and the path by which it came.
 
     `path` is its origin and every site that forwarded it; `raw` the chain, to be forwarded.
     """
 
-    errand: Delegation
+    delegation: Delegation
     path: tuple[str, ...]
     raw: bytes
 
@@ -69,10 +69,10 @@ class DelegationGrant:
 class GrantSigner(Protocol):
     """Gives grants in our site's name, and reads those of others."""
 
-    def issue(self, errand: Delegation) -> bytes:
+    def issue(self, delegation: Delegation) -> bytes:
         """Issue a grant for a job of our own users; raises NotGranted."""
 
-    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: UtcS) -> bytes:
+    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: UtcS) -> bytes:
         """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
 
     def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> DelegationGrant:
@@ -84,23 +84,29 @@ class GrantSigner(Protocol):
 
 def check_ask(ask: AskQuote, given: DelegationGrant) -> None:
     """Raise NotGranted if a question differs from its grant or exceeds it."""
-    errand = given.errand
+    delegation = given.delegation
     if tuple(ask.path) != given.path:
         came, told = " > ".join(given.path), " > ".join(ask.path)
         raise NotGranted(WRONG_PATH, f"the path of the grant is {came}, the path of the job {told}")
     # Each site that forwards a job appends the name of the site that it came from.
-    user = "@".join((errand.user, *given.path[:-1]))
+    user = "@".join((delegation.user, *given.path[:-1]))
     asked = ask.contract, ask.user, ask.project, ask.function, ask.currency
-    granted = errand.contract, user, errand.project, errand.function, errand.currency
+    granted = (
+        delegation.contract,
+        user,
+        delegation.project,
+        delegation.function,
+        delegation.currency,
+    )
     names = ("contract", "user", "project", "function", "currency")
     for name, one, other in zip(names, asked, granted, strict=True):
         if one != other:
             raise NotGranted(WRONG_PURPOSE, f"the grant is for another {name}")
-    if ask.hops_left > errand.hops_left:
-        reason = f"{ask.hops_left} hops exceed the {errand.hops_left} of the grant"
+    if ask.hops_left > delegation.hops_left:
+        reason = f"{ask.hops_left} hops exceed the {delegation.hops_left} of the grant"
         raise NotGranted(WIDENED, reason)
     wanted = ask.wishes.get("jurisdictions")
-    if errand.regions is not None and not (
-        isinstance(wanted, list) and errand.regions.issuperset(wanted)
+    if delegation.regions is not None and not (
+        isinstance(wanted, list) and delegation.regions.issuperset(wanted)
     ):
         raise NotGranted(WIDENED, "the jurisdictions exceed those of the grant")

@@ -25,7 +25,8 @@ class TaskCompletion:
 
     Args:
         accounts: counts the unfinished tasks of clients; ended tasks are credited there.
-        handout: told which jobs have queued tasks, and asked to recall tasks that must not go on.
+        dispatcher: told which jobs have queued tasks, and asked to recall tasks that must not go
+            on.
         roster: knows which workers may still make an environment.
         peers: knows the same of other sites.
         effects: the list for the resulting effects, in order with all others.
@@ -35,7 +36,7 @@ class TaskCompletion:
     def __init__(
         self,
         accounts: Accounts,
-        handout: Dispatcher,
+        dispatcher: Dispatcher,
         roster: WorkerRoster,
         peers: PeerQueries,
         effects: list[Effect],
@@ -43,7 +44,7 @@ class TaskCompletion:
     ) -> None:
         self._accounts = accounts
         self._clients: Mapping[int, BrokerClient] = accounts.clients
-        self._handout = handout
+        self._dispatcher = dispatcher
         self._roster = roster
         self._peers = peers
         self._effects = effects
@@ -87,7 +88,7 @@ class TaskCompletion:
         ):
             return False  # for another site's job the buyer decides
         job.unfit.add(worker.place)
-        self._handout.refile(job)
+        self._dispatcher.refile(job)
         return self._has_fit(job)
 
     def _has_fit(self, job: Job) -> bool:
@@ -98,7 +99,7 @@ class TaskCompletion:
         """Allow workers that failed again if no other is left, so that the failure is reported."""
         if job.unfit and not job.in_flight and not self._has_fit(job):
             job.unfit.clear()
-            self._handout.refile(job)
+            self._dispatcher.refile(job)
 
     def requeue(self, job: Job, run: QueuedBundle) -> None:
         """Queue unfinished tasks again, except for those cancelled meanwhile."""
@@ -116,7 +117,7 @@ class TaskCompletion:
 
     def queued(self, job: Job) -> None:
         """Note that more tasks of a job are queued; end them if they must not begin any more."""
-        self._handout.mark_ready(job)
+        self._dispatcher.mark_ready(job)
         self.check_cost(job)
         self.end_given_up(job)
 
@@ -124,14 +125,14 @@ class TaskCompletion:
         """End the tasks that have not begun of a job that has reached its cost limit."""
         if job.spec.max_cost_nanos is None:
             return
-        self._handout.refile(job)
+        self._dispatcher.refile(job)
         if job.has_money:
             return
         if job.waiting:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
         if not job.is_spent:  # unstarted tasks at workers come back, and end
             job.is_spent = True
-            self._handout.recall_unstarted(job)
+            self._dispatcher.recall_unstarted(job)
 
     def end_given_up(self, job: Job) -> None:
         """End the queued tasks of a job that is useful only as a whole, and can't be completed."""
@@ -145,7 +146,7 @@ class TaskCompletion:
             run = job.take(len(job.queue[0].arguments), ALL_TASKS)
             dropped.add(run.first, run.stop)
         self.drop(job, list(dropped), failure, reason)
-        self._handout.mark_ready(job)
+        self._dispatcher.mark_ready(job)
 
     def drop(
         self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True

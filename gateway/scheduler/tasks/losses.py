@@ -69,7 +69,7 @@ class Losses:
     """Takes back the tasks of lost workers.
 
     Args:
-        charging, endings, withdrawals: see there.
+        charging, completion, withdrawals: see there.
         release: (assignment, first, stop): takes these tasks off the worker.
         book: writes usage records, and counts them for the payer.
         fail: takes a report of released tasks, in place of their worker.
@@ -79,7 +79,7 @@ class Losses:
     def __init__(
         self,
         charging: Charging,
-        endings: TaskCompletion,
+        completion: TaskCompletion,
         withdrawals: Withdrawals,
         *,
         release: Callable[[Assignment, int, int], None],
@@ -88,7 +88,7 @@ class Losses:
         losses_max: int,
     ) -> None:
         self._charging = charging
-        self._endings = endings
+        self._completion = completion
         self._withdrawals = withdrawals
         self._release = release
         self._book = book
@@ -135,7 +135,7 @@ class Losses:
             return
         job, run, worker = assignment.job, assignment.run.cut(first, stop), gone.worker
         if gone.event.is_orderly:
-            self._endings.requeue(job, run)
+            self._completion.requeue(job, run)
             return
         run.attempt += 1
         if worker.tells_begun:
@@ -146,9 +146,9 @@ class Losses:
             if run.losses >= self._losses_max:
                 text = f"its worker was lost {run.losses} times, the last one was {worker.title}"
                 ranges = job.ended.missing(first, stop)
-                self._endings.drop(job, ranges, "lost", text)
+                self._completion.drop(job, ranges, "lost", text)
                 return
-        self._endings.requeue(job, run)
+        self._completion.requeue(job, run)
 
     def _survive(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> None:
         """Queue a task again that had begun, unless it was lost too often."""
@@ -170,7 +170,7 @@ class Losses:
         run.shuns = frozenset(each.place for each in strikes.losses)
         run.shuns_until_s = gone.utc_s + SHUN_S * len(strikes.losses)
         job.is_shunning = True
-        self._endings.requeue(job, run)
+        self._completion.requeue(job, run)
 
     def _note(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> Strikes:
         """Count a loss, and book the run that it ended."""

@@ -44,7 +44,7 @@ class Withdrawals:
 
     Args:
         clients: the present clients, which may ask.
-        handout: recalls tasks from workers.
+        dispatcher: recalls tasks from workers.
         tell: sends a client a message.
         drop: ends tasks as cancelled; tells their owner if the last argument says so.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
@@ -54,13 +54,13 @@ class Withdrawals:
     def __init__(
         self,
         clients: Mapping[int, BrokerClient],
-        handout: Dispatcher,
+        dispatcher: Dispatcher,
         tell: Callable[[int, Any], None],
         drop: Callable[[Job, list[Range], bool], None],
         end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
         self._clients = clients
-        self._handout = handout
+        self._dispatcher = dispatcher
         self._tell = tell
         self._drop = drop
         self._end_owing = end_owing
@@ -87,11 +87,11 @@ class Withdrawals:
         taken = RangeSet(back)
         killed = job.stopping if is_sold else taken
         for assignment, parts in job.assigned(ranges):
-            self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
+            self._dispatcher.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
             awaited.add(assignment.id)
             for low, high in parts if event.kill else ():
                 killed.add(low, high)
-        self._handout.mark_ready(job)
+        self._dispatcher.mark_ready(job)
         taken = self._cancel(job, taken, event.client)
         if not event.ranges:
             self._close_to_calls(job, event.client)

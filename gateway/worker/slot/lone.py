@@ -197,7 +197,7 @@ class LoneSlot:
         self._give(process, calls, arguments, bodies)
         if process.has_begun:
             process.meter.hand(_moment())
-        doom: tuple[str, str] | None = None
+        kill_reason: tuple[str, str] | None = None
         while True:
             parts = self._exchange(process)
             for message in parts or ():
@@ -213,12 +213,12 @@ class LoneSlot:
                     parts = None
             if parts is None:
                 break
-            doom = self._look_at(process, calls.timeout_s)
-            if doom is not None:
+            kill_reason = self._look_at(process, calls.timeout_s)
+            if kill_reason is not None:
                 break
         started, since_ns = process.cells.view[STARTED], process.cells.view[SINCE_NS]
         process.kill()
-        text = doom[1] if doom else process.describe_end()
+        text = kill_reason[1] if kill_reason else process.describe_end()
         self.close()
         if not process.has_begun:
             self._bad_starts += 1
@@ -232,7 +232,7 @@ class LoneSlot:
         low = len(ran.values) - before
         is_one = since_ns > 0 and low <= started - first < len(arguments)
         number = started - first if is_one else low
-        return number, (doom[0] if doom else "crash", text, wall_ns)
+        return number, (kill_reason[0] if kill_reason else "crash", text, wall_ns)
 
     def _give(
         self,

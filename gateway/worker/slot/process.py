@@ -111,7 +111,7 @@ class SlotProcess:
         self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
         self.task_pass = ""  # the last one sent to it
-        self.doom: KillReason | None = None
+        self.kill_reason: KillReason | None = None
         self.is_breached = False
         self._is_over_memory = False  # killed by the kernel, or by its container, for that
         self.is_unfit = False  # its environment is useless, and will stay so
@@ -201,10 +201,10 @@ class SlotProcess:
         except OSError:
             self._outgoing.clear()  # it is ending, and will not read it
 
-    def kill(self, doom: KillReason | None = None) -> None:
+    def kill(self, kill_reason: KillReason | None = None) -> None:
         """Kill it and all processes that it has started, at once."""
-        if self.doom is None:
-            self.doom = doom
+        if self.kill_reason is None:
+            self.kill_reason = kill_reason
         if self._process.returncode is not None:
             return
         if self._handover is not None and self._handover.is_through:
@@ -347,8 +347,8 @@ class SlotProcess:
     @property
     def failure(self) -> str:
         """The kind of failure of its current task."""
-        if self.doom is not None:
-            return self.doom.kind
+        if self.kill_reason is not None:
+            return self.kill_reason.kind
         return "memory" if self._is_over_memory else "crash"
 
     @property
@@ -360,13 +360,13 @@ class SlotProcess:
         """Describe how it ended, with its last output."""
         code = self._process.returncode
         words = f"the process ended with exit code {code}"
-        if self.doom is None and self._is_over_memory:
+        if self.kill_reason is None and self._is_over_memory:
             return (
                 "the process exceeded the memory limit of its slot, "
                 f"{self._launch.memory_bytes:,} bytes"
             )
-        if self.doom is not None:
-            words = self.doom.text
+        if self.kill_reason is not None:
+            words = self.kill_reason.text
         elif self.is_breached:
             words = BREACHED
         elif code is not None and code < 0:

@@ -79,7 +79,7 @@ class BudgetsHold(Invariant):
         for key in self._amounts:
             self._compare("spent or possibly spent are", key, self._at_stake)
         for site in self.world.sites.values():
-            if site.reception is not None:
+            if site.server is not None:
                 self._recount(site)
 
     def _compare(self, what: str, key: Key, count: Callable[[SimMember, Budget], int]) -> None:
@@ -99,25 +99,25 @@ class BudgetsHold(Invariant):
 
     def _at_stake(self, site: SimMember, budget: Budget) -> int:
         """Return the amount spent at a site, plus all that it may spend without a request."""
-        if site.reception is None:
+        if site.server is None:
             return self._in_books(site, budget)
-        purse = site.reception.broker.purses.own[budget.name]
+        purse = site.server.broker.purses.own[budget.name]
         return max(purse.total_nanos + purse.held_nanos, purse.allotted_nanos)
 
     def _recount(self, site: SimMember) -> None:
-        assert site.reception is not None
+        assert site.server is not None
         held: Counter[BudgetAccount] = Counter()
-        for job in site.reception.broker.jobs.values():
+        for job in site.server.broker.jobs.values():
             for assignment in job.assignments.values():
                 self._check_holds(site, assignment)
                 for purse, nanos in assignment.holds:
                     held[purse] += nanos * len(assignment.left)
-        bought = site.reception.exchange.purchases.purchases.values()
+        bought = site.server.exchange.purchases.purchases.values()
         earmarks = [each.earmark for each in bought if each.earmark is not None]
-        for earmark in (*earmarks, *site.reception.broker.reserved):
+        for earmark in (*earmarks, *site.server.broker.reserved):
             for purse in earmark.purses:
                 held[purse] += earmark.left_nanos
-        for purse in site.reception.broker.purses:
+        for purse in site.server.broker.purses:
             if purse.held_nanos != held[purse]:
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
                 self.fail(f"{text}, but {held[purse]} for running work")
@@ -147,16 +147,16 @@ class BudgetsHold(Invariant):
         Reservations to come are excepted: `_recount` has checked their holds.
         """
         for site in self.world.sites.values():
-            if site.reception is None:
+            if site.server is None:
                 continue  # Finishes reports that
             for budget in site.plan.budgets:
-                purse = site.reception.broker.purses.own[budget.name]
+                purse = site.server.broker.purses.own[budget.name]
                 spent = self._spent[site.name, budget.name]
                 to_come = _to_come(site, budget.name)
                 if (purse.held_nanos, purse.total_nanos) != (to_come, spent):
                     text = f"{site.name}: {budget.name!r} has {purse.total_nanos} spent"
                     self.fail(f"{text}, {purse.held_nanos} held; the books have {spent}")
-                for share in site.reception.exchange.lending.of(budget.name):
+                for share in site.server.exchange.lending.of(budget.name):
                     told, theirs = share.spent, self._spent[share.site, budget.name]
                     unheard = theirs - told
                     kept = _to_come(self.world.sites[share.site], budget.name)
@@ -172,17 +172,17 @@ def are_given_back(sites: Iterable[SimMember]) -> bool:
     return not any(
         share.unspent > _to_come(by_name[share.site], budget.name)
         for site in by_name.values()
-        if site.reception is not None
+        if site.server is not None
         for budget in site.plan.budgets
-        for share in site.reception.exchange.lending.of(budget.name)
+        for share in site.server.exchange.lending.of(budget.name)
     )
 
 
 def _to_come(site: SimMember, budget: str) -> int:
     """Return the amount that a site holds of a budget for reservations to come."""
-    if site.reception is None:
+    if site.server is None:
         return 0
-    broker = site.reception.broker
+    broker = site.server.broker
     purse = broker.purses.own.get(budget)
     return sum(each.left_nanos for each in broker.reserved if purse in each.purses)
 

@@ -302,13 +302,13 @@ class AddsUp(Invariant):
     def check(self) -> None:
         """Recount everything."""
         for site in self.world.sites.values():
-            if site.reception is not None:
+            if site.server is not None:
                 self._recount(site.name)
 
     def _recount(self, site: str) -> None:
-        reception = self.world.sites[site].reception
-        assert reception is not None
-        broker = reception.broker
+        server = self.world.sites[site].server
+        assert server is not None
+        broker = server.broker
         for worker in broker.workers.values():
             held = list(worker.assignments.values())
             if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
@@ -369,18 +369,18 @@ class WithinLimits(Invariant):
     def check(self) -> None:
         """Measure every queue."""
         for site in self.world.sites.values():
-            reception = site.reception
-            if reception is None:
+            server = site.server
+            if server is None:
                 continue
-            rules = reception.lobby.rules
-            if reception.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
-                self.fail(f"{site.name}: {reception.store.backlog} records wait for the store")
+            rules = server.listener.rules
+            if server.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
+                self.fail(f"{site.name}: {server.store.backlog} records wait for the store")
             for found in site.older_books:  # no copy is restored in these worlds
                 self.fail(f"{site.name}: {found}")
-            for client in reception.broker.clients.values():
+            for client in server.broker.clients.values():
                 if not 0 <= client.tasks <= 2 * rules.tasks_max:
                     self.fail(f"{site.name}: client {client.handle} has {client.tasks} tasks")
-            for guest in reception.lobby.guests.values():
+            for guest in server.listener.guests.values():
                 if guest.session.owes > DIALLER_WINDOW:
                     self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
                 silent_s = site.mono_s() - guest.hearing.heard_at_s
@@ -403,15 +403,15 @@ class WindowsKept(Invariant):
         """Check all tasks handed out to workers, and those that run in their slots."""
         for site in self.world.sites.values():
             for pool in site.plan.pools:
-                if pool.windows.windows and site.reception is not None:
+                if pool.windows.windows and site.server is not None:
                     self._check_given(site, pool.name, pool.windows)
         for worker in self.world.workers.values():
             if worker.is_up and not worker.is_paused:
                 self._check_running(worker)
 
     def _check_given(self, site: "SimMember", pool: str, windows: WindowPlan) -> None:
-        assert site.reception is not None
-        for worker in site.reception.broker.workers.values():
+        assert site.server is not None
+        for worker in site.server.broker.workers.values():
             if worker.offer.pool != pool or worker.job:
                 continue
             for each in worker.assignments.values():
@@ -453,8 +453,8 @@ class EntitlementsKept(Invariant):
         """Check all tasks handed out to workers."""
         for site in self.world.sites.values():
             rules = site.plan.entitlements.rules
-            if rules and site.reception is not None:
-                broker, plans = site.reception.broker, site.plan.pools
+            if rules and site.server is not None:
+                broker, plans = site.server.broker, site.plan.pools
                 for rule in rules:
                     self._check(site.name, rule, broker, {each.name: each for each in plans})
 
@@ -486,15 +486,15 @@ class Finishes(Invariant):
                 held = next(iter(worker.roster.held.values()), None)
                 self.fail(f"{worker.name} is still at work", held.terms.job if held else "")
         for site in self.world.sites.values():
-            reception = site.reception
-            if reception is None:
+            server = site.server
+            if server is None:
                 self.fail(f"{site.name} is down")
                 continue
-            for job in reception.broker.jobs.values():
+            for job in server.broker.jobs.values():
                 self.fail(f"{site.name} still has job {job.id}", job.id)
-            if reception.broker.clients:
+            if server.broker.clients:
                 self.fail(f"{site.name} still has clients")
-            present = {worker.name for worker in reception.broker.workers.values()}
+            present = {worker.name for worker in server.broker.workers.values()}
             missing = {w.name for w in self.world.workers.values() if w.gateway == site.name}
             missing -= present
             if missing:

@@ -16,8 +16,8 @@ HAS_NOT: Final = frozenset({"expired", "cancelled"})
 
 def reserve(site: SimMember, wish: ReservePlan) -> None:
     """Request slots as `gridfed reserve` does; do nothing where the gateway is down."""
-    reception = site.reception
-    if reception is None or not site.is_up or site.is_paused:
+    server = site.server
+    if server is None or not site.is_up or site.is_paused:
         return
     mono_s, utc_s = site.mono_s(), site.utc_s()
     from_s = utc_s + wish.in_s
@@ -34,11 +34,11 @@ def reserve(site: SimMember, wish: ReservePlan) -> None:
         made_at_s=utc_s,
     )
     try:
-        _, effects = reception.buying.begin(wish.sites, wanted, mono_s, utc_s)
+        _, effects = server.buying.begin(wish.sites, wanted, mono_s, utc_s)
     except CantReserve as error:
         site.note("can't reserve", str(error))
         return
-    reception.perform(effects)
+    server.perform(effects)
 
 
 class ReservationsKept(Invariant):
@@ -50,16 +50,16 @@ class ReservationsKept(Invariant):
     def check(self) -> None:
         """Check the present reservations, and the tasks that workers have under them."""
         for site in self.world.sites.values():
-            reception = site.reception
-            if reception is None or not reception.bookings.open:
+            server = site.server
+            if server is None or not server.bookings.open:
                 continue
             for pool in site.plan.pools:
                 self._check_pool(site, pool.name)
 
     def _check_pool(self, site: SimMember, pool: str) -> None:
-        assert site.reception is not None
+        assert site.server is not None
         utc_s = site.utc_s()
-        made = [each for each in site.reception.bookings.open.values() if each.pool == pool]
+        made = [each for each in site.server.bookings.open.values() if each.pool == pool]
         standing = [each for each in made if each.takes_slots(utc_s)]
         workers = [each for each in self.world.plan.workers if each.site == site.name]
         total = sum(each.slots for each in workers if each.pool == pool)
@@ -69,7 +69,7 @@ class ReservationsKept(Invariant):
                 self.fail(f"{site.name} has reserved {taken} of {total} slots of {pool}")
         slots = {each.id: each.slots for each in made}
         given = dict.fromkeys(slots, 0)
-        for worker in site.reception.broker.workers.values():
+        for worker in site.server.broker.workers.values():
             for each in worker.assignments.values():
                 if each.tariff.reservation in given and not worker.job:
                     given[each.tariff.reservation] += len(each.left)

@@ -70,13 +70,13 @@ class HoldsEnd(Invariant):
     def check(self) -> None:
         """Check all quotes and holds."""
         for site in self.world.sites.values():
-            reception = site.reception
-            if reception is None or site.is_paused or self._woke(site):
+            server = site.server
+            if server is None or site.is_paused or self._woke(site):
                 continue
-            rules = reception.exchange.rules
+            rules = server.exchange.rules
             most_s = {ContractPhase.QUOTED: rules.valid_s, ContractPhase.HELD: rules.hold_s}
             mono_s = site.mono_s()
-            for sale in reception.exchange.sales.sales.values():
+            for sale in server.exchange.sales.sales.values():
                 if sale.phase in most_s:
                     key = site.name, sale.contract, sale.phase
                     seen_s = mono_s - self._since.setdefault(key, mono_s)
@@ -89,11 +89,11 @@ class HoldsEnd(Invariant):
     def finish(self) -> None:
         """Check that no contract is left, in memory or in the books."""
         for site in self.world.sites.values():
-            reception = site.reception
-            if reception is not None:
-                for sale in reception.exchange.sales.sales.values():
+            server = site.server
+            if server is not None:
+                for sale in server.exchange.sales.sales.values():
                     self.fail(f"{site.name} still sells {sale.contract}, {sale.phase}")
-                for purchase in reception.exchange.purchases.purchases.values():
+                for purchase in server.exchange.purchases.purchases.values():
                     self.fail(f"{site.name} still buys {purchase.contract}, {purchase.phase}")
             tables = site.disk.tables
             for side, contract in tables.contracts.keys() - tables.ended:
@@ -124,10 +124,10 @@ class IdleContractsClose(Invariant):
         """Check every open contract."""
         for site in self.world.sites.values():
             is_awake = self.world.clock.now_s - site.resumed_s >= WAKING_S
-            if site.reception is not None and not site.is_paused and is_awake:
-                for purchase in site.reception.exchange.purchases.purchases.values():
+            if site.server is not None and not site.is_paused and is_awake:
+                for purchase in site.server.exchange.purchases.purchases.values():
                     if purchase.phase is ContractPhase.OPEN:
-                        self._look(site, site.reception.broker, purchase)
+                        self._look(site, site.server.broker, purchase)
 
     def _look(self, site: SimMember, broker: Broker, purchase: Purchase) -> None:
         key, mono_s = (site.name, site.life, purchase.handle), site.mono_s()

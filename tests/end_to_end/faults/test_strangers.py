@@ -103,7 +103,7 @@ def test_six_hundred_that_say_nothing_keep_no_newcomer_of_their_own_address_out(
     inner = make_inner(slots=1, listen=("tcp://127.0.0.1:0",))
     (address,) = inner.site.addresses
     hold(address, SP_HEADER)
-    wait_until(lambda: inner.call(lambda: len(inner.site.lobby._half_open)) > 200)
+    wait_until(lambda: inner.call(lambda: len(inner.site.listener._half_open)) > 200)
     for _ in range(3):
         with Client(address, connect_timeout_s=20.0) as client:
             assert client.submit(pow, 2, 5).result(timeout=60) == 32

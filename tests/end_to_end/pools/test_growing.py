@@ -44,21 +44,21 @@ def site(tmp_path):
 
 def end(site):
     """Stop a site and the pilots that it would leave to its next life."""
-    [keeper] = site.site.keepers
+    [controller] = site.site.controllers
     site.stop()
-    kill_pilots(keeper)
+    kill_pilots(controller)
 
 
-def kill_pilots(keeper):
+def kill_pilots(controller):
     """End the pilots of a pool; some may just have ended."""
-    for pid in pilots_of(keeper):
+    for pid in pilots_of(controller):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def pilots_of(keeper):
+def pilots_of(controller):
     """The processes of a pool's pilots."""
-    mark = f"GRIDFED_PILOT={keeper.grid._launch.mark}/".encode()
+    mark = f"GRIDFED_PILOT={controller.grid._launch.mark}/".encode()
     found = []
     for each in Path("/proc").iterdir():
         try:
@@ -86,14 +86,14 @@ def sleep_until(path):
 
 
 def test_a_pool_grows_for_work_and_is_gone_after_it(site):
-    [keeper] = site.site.keepers
+    [controller] = site.site.controllers
     with Client(site.address) as client:
         assert scale(client)["pilots"] == 0
-        assert pilots_of(keeper) == []
+        assert pilots_of(controller) == []
         fast = client.options(objective="fastest")
         assert list(fast.map(slow_square, range(30))) == [n * n for n in range(30)]
         wait_until(lambda: scale(client)["pilots"] == 0, "all pilots are let go")
-        wait_until(lambda: not pilots_of(keeper), "and their processes are gone")
+        wait_until(lambda: not pilots_of(controller), "and their processes are gone")
     [used] = site.site.store.usage.totals((Dimension.POOL,))
     assert (used.key, used.tasks) == (("burst",), 30)
 
@@ -103,13 +103,13 @@ def test_pilots_of_a_site_with_a_secret_do_their_work_without_it(tmp_path):
     file.write_text(secret)
     file.chmod(0o600)
     made = make_site(tmp_path, secret_file=str(file))
-    [keeper] = made.site.keepers
+    [controller] = made.site.controllers
     try:
         with Client(made.address, secret=secret) as client:
             job = client.options(objective="fastest").map(slow_square, range(3))
-            wait_until(lambda: pilots_of(keeper), "a pilot")
+            wait_until(lambda: pilots_of(controller), "a pilot")
             told = b"".join(
-                Path(f"/proc/{each}/environ").read_bytes() for each in pilots_of(keeper)
+                Path(f"/proc/{each}/environ").read_bytes() for each in pilots_of(controller)
             )
             assert list(job) == [0, 1, 4]
         assert b"GRIDFED_PILOT=" in told
@@ -121,20 +121,20 @@ def test_pilots_of_a_site_with_a_secret_do_their_work_without_it(tmp_path):
 def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
     kept = replace(SCALE, rules=replace(SCALE.rules, slots_min=2))
     first = make_site(tmp_path, kept)
-    [keeper] = first.site.keepers
+    [controller] = first.site.controllers
     with Client(first.address) as client:
         wait_until(lambda: scale(client)["slots"]["ready"] == 2, "two are kept")
     first.stop()
-    left = set(pilots_of(keeper))
+    left = set(pilots_of(controller))
     assert left
     second = make_site(tmp_path, kept)
     try:
         with Client(second.address) as client:
             wait_until(lambda: scale(client)["slots"]["ready"] == 2, "they are taken up")
-            assert left == set(pilots_of(keeper))
-            [keeper] = second.site.keepers
-            second.call(keeper.take_in, replace(keeper.pool, scale=SCALE))
-            wait_until(lambda: not pilots_of(keeper), "and let go, for there is no work")
+            assert left == set(pilots_of(controller))
+            [controller] = second.site.controllers
+            second.call(controller.take_in, replace(controller.pool, scale=SCALE))
+            wait_until(lambda: not pilots_of(controller), "and let go, for there is no work")
     finally:
         end(second)
 
@@ -184,7 +184,7 @@ def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
 
 @pytest.mark.thorough
 def test_a_pilot_that_is_killed_loses_no_task(site):
-    [keeper] = site.site.keepers
+    [controller] = site.site.controllers
     with Client(site.address) as client:
         results = client.options(objective="fastest").map(slow_square, range(40))
         wait_until(lambda: scale(client)["busy"], "pilots work")
@@ -196,8 +196,8 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
 
         wait_until(named, "they are known by the grid's names of them")
         assert " pid " in quick("workers", "--gateway", site.address)
-        assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
-        os.kill(pilots_of(keeper)[0], signal.SIGKILL)
+        assert named() <= {f"pid {pid}" for pid in pilots_of(controller)}
+        os.kill(pilots_of(controller)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
 
 
@@ -236,8 +236,8 @@ def test_a_probe_says_what_is_wrong_with_a_pool(tmp_path):
         by_tcp = said("dry", address=site.site.addresses[1])
         assert 'add one to listen in [site], as in "ipc:///run/' in by_tcp
     finally:
-        for keeper in site.site.keepers[:2]:
-            kill_pilots(keeper)
+        for controller in site.site.controllers[:2]:
+            kill_pilots(controller)
         site.stop()
 
 

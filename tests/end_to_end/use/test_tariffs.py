@@ -92,7 +92,7 @@ def test_what_was_bought_is_known_after_a_restart(site, tmp_path):
         tmp_path, RuntimeEnvironment(utc_s=site.clock), pools=(PoolConfig("local", tariff=TARIFF),)
     )
     try:
-        had = again.site.reception._prices.had_ns(again.site.store.usage, site.clock())
+        had = again.site.server._prices.had_ns(again.site.store.usage, site.clock())
         (buyer,) = had
         assert (buyer.pool, buyer.site, buyer.user) == ("local", "", user)
         assert 0 < had[buyer] < hour_ns

@@ -1,4 +1,4 @@
-"""The dialler's side of a session, pushed by hand against a lobby in memory."""
+"""The dialler's side of a session, pushed by hand against a listener in memory."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ WORD = MESSAGES.encode(Pulse([]))  # of the gateway's
 
 
 class Pair:
-    """A dialogue and a lobby, and frames that pass when they are let."""
+    """A dialogue and a listener, and frames that pass when they are let."""
 
     def __init__(self, name: str = "w", user: str = "ann") -> None:
         self.port = MemoryPort()
-        self.lobby = SessionListener(self.port, ListenerLimits())
+        self.listener = SessionListener(self.port, ListenerLimits())
         self.heard: list[Any] = []
         hello = Hello([], "worker", name, user, b"", "", 0, {})
         self.dialogue = Dialogue(hello=hello, credentials=SharedSecret(""), random_bytes=bytes)
@@ -30,7 +30,7 @@ class Pair:
     def up(self, now_s: float) -> None:
         self.dialogue.flush(self.link.send, now_s)
         for pipe, frame in self.port.receive():
-            self.heard += self.lobby.receive(pipe, frame, now_s)
+            self.heard += self.listener.receive(pipe, frame, now_s)
 
     def down(self, now_s: float) -> None:
         for frame in self.link.receive():
@@ -49,9 +49,9 @@ class Pair:
 
     def say(self, data: bytes, now_s: float) -> None:
         """The gateway says something, and it arrives."""
-        [guest] = self.lobby.guests.values()
+        [guest] = self.listener.guests.values()
         guest.session.post(data)
-        self.lobby.flush(now_s)
+        self.listener.flush(now_s)
         self.down(now_s)
 
     def close(self) -> None:
@@ -67,12 +67,12 @@ def test_what_arrives_grants_nothing_and_what_is_acknowledged_does_from_when_it_
         pair.down(102.0)
     assert pair.dialogue.is_open
     assert pair.dialogue.granted_at_s == 100.0
-    list(pair.lobby.tick(105.0))  # a heartbeat of the gateway's, which has heard nothing new
+    list(pair.listener.tick(105.0))  # a heartbeat of the gateway's, which has heard nothing new
     pair.down(105.1)
     assert pair.dialogue.granted_at_s == 100.0
     pair.dialogue.post(Pulse([]))
     pair.up(106.0)
-    list(pair.lobby.tick(108.5))
+    list(pair.listener.tick(108.5))
     pair.down(109.0)
     assert pair.dialogue.granted_at_s == 106.0
     pair.close()
@@ -125,7 +125,7 @@ def test_a_new_session_grants_by_its_own_frames() -> None:
     pair.open(200.0)
     pair.dialogue.post(Pulse([]))
     pair.up(201.0)
-    list(pair.lobby.tick(204.0))
+    list(pair.listener.tick(204.0))
     pair.down(204.0)
     assert pair.dialogue.granted_at_s == 201.0
     pair.close()

@@ -65,12 +65,12 @@ class Books:
     charged_otherwise = ()
 
 
-def site_with(store, bookkeeper=None):
+def site_with(store, reconciler=None):
     async def read(query, *arguments):
         return query(*arguments)
 
     surroundings = SimpleNamespace(utc_s=lambda: NOW_S)
-    return SimpleNamespace(store=store, read=read, surroundings=surroundings, bookkeeper=bookkeeper)
+    return SimpleNamespace(store=store, read=read, surroundings=surroundings, reconciler=reconciler)
 
 
 async def listed(books, **details):
@@ -202,8 +202,8 @@ def cashier(monkeypatch, booked=()):
     async def in_turn(work):
         return await work()
 
-    keeper = SimpleNamespace(in_turn=in_turn, payments=SimpleNamespace(tell=tell))
-    site = site_with(store, keeper)
+    reconciler = SimpleNamespace(in_turn=in_turn, payments=SimpleNamespace(tell=tell))
+    site = site_with(store, reconciler)
     site.harden = harden
     monkeypatch.setattr(books_desk, "_statement_rows", lambda *_: [])
     return site, recorded, told
@@ -297,7 +297,7 @@ async def test_only_what_stands_is_undone_and_not_before_it_was_booked(monkeypat
 )
 async def test_a_dispute_that_makes_no_sense_is_not_begun(monkeypatch, verb, details, text):
     site, recorded, _ = cashier(monkeypatch)
-    site.bookkeeper.disputes = SimpleNamespace(
+    site.reconciler.disputes = SimpleNamespace(
         dispute=lambda *_: recorded.append, answer=lambda *_, **__: recorded.append
     )
     with pytest.raises(BadBooksQuestion, match=text):

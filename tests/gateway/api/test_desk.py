@@ -325,7 +325,7 @@ def asking(backlog_bytes=0):
 async def test_a_guest_has_so_many_questions_and_reads_the_answers(tmp_path):
     async with counter_of(tmp_path, unread_bytes=100) as counter:
         told = []
-        counter.site.lobby.post = lambda guest, answer: told.append(answer)
+        counter.site.listener.post = lambda guest, answer: told.append(answer)
         desk, limit = counter.site.desk, counter.site.config.rules.questions_max
         assert all(desk.takes(asking(), Ask(1, "status", {})) for _ in range(limit))
         assert not desk.takes(asking(), Ask(2, "status", {}))

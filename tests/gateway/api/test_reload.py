@@ -210,7 +210,7 @@ def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(run
         config=running.config,
         surroundings=SimpleNamespace(utc_s=lambda: NOON_S, read=read),
         take_in=lambda config, _used: taken.append(config.pools[0].price),
-        reception=SimpleNamespace(pass_of=lambda _guest: None),
+        server=SimpleNamespace(pass_of=lambda _guest: None),
     )
     desk, guest = Desk(site), SimpleNamespace(is_local=True, user="ann", handle=1)
     ask = Ask(1, "reload", {})

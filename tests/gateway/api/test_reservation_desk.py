@@ -74,7 +74,7 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
         surroundings=SimpleNamespace(utc_s=lambda: NOON),
-        reception=SimpleNamespace(
+        server=SimpleNamespace(
             buying=SimpleNamespace(find=lambda _name: None),
             bookings=SimpleNamespace(open={"r-1": mine}),
         ),
@@ -92,7 +92,7 @@ async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
         surroundings=SimpleNamespace(utc_s=lambda: NOON),
-        reception=SimpleNamespace(
+        server=SimpleNamespace(
             buying=SimpleNamespace(find=lambda _name: None),
             bookings=SimpleNamespace(open={"r-1": bobs}),
         ),

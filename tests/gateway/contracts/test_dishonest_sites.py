@@ -219,10 +219,10 @@ def test_a_function_is_sent_only_to_who_has_a_contract_for_it(town):
 def question_again(town, question, number):
     """The same question, in a contract of another number, with a grant for it."""
     paris, contract = town.sites["paris"], f"london-1-{number}"
-    paris.notary._shown.clear()
-    errand = paris.notary.check("london", question.grant, UTC_S).errand
-    paris.notary._shown.clear()
-    grant = town.sites["london"].notary.issue(replace(errand, contract=contract))
+    paris.signer._shown.clear()
+    delegation = paris.signer.check("london", question.grant, UTC_S).delegation
+    paris.signer._shown.clear()
+    grant = town.sites["london"].signer.issue(replace(delegation, contract=contract))
     return replace(question, contract=contract, grant=grant)
 
 

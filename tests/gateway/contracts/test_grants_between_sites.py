@@ -74,8 +74,8 @@ def test_a_question_without_a_grant_is_refused(town):
 
 def test_a_forged_grant_is_refused(town):
     ask = question(town)
-    forged = town.sites["paris"].notary.issue(
-        replace(town.sites["paris"].notary.check("london", ask.grant, UTC_S).errand)
+    forged = town.sites["paris"].signer.issue(
+        replace(town.sites["paris"].signer.check("london", ask.grant, UTC_S).delegation)
     )
     assert refusal(town, replace(ask, grant=forged)) == "wrong-site"
 
@@ -88,7 +88,7 @@ def test_the_grant_of_another_job_is_refused(town):
     ask = question(town)
     for changes in ({"project": "fx"}, {"user": "bob"}, {"function": b"g" * 32}):
         other = replace(ask, **changes)
-        town.sites["paris"].notary._shown.clear()
+        town.sites["paris"].signer._shown.clear()
         assert refusal(town, other) == "wrong-purpose"
 
 
@@ -123,10 +123,10 @@ def test_where_a_job_may_go_goes_with_its_grant(town):
     town.show()
     wishes = Wishes(jurisdictions=frozenset({"EU"}), forbidden_sites=frozenset({"oslo"}))
     ask = question(town, wishes=wishes)
-    errand = paris.notary.check("london", ask.grant, UTC_S).errand
-    assert errand.regions == {"EU"}
-    assert errand.sites == {"london", "paris"}
-    paris.notary._shown.clear()
+    delegation = paris.signer.check("london", ask.grant, UTC_S).delegation
+    assert delegation.regions == {"EU"}
+    assert delegation.sites == {"london", "paris"}
+    paris.signer._shown.clear()
     assert refusal(town, replace(ask, wishes={})) == "widened"
 
 
@@ -157,9 +157,9 @@ def test_a_contract_never_costs_more_than_its_grant_and_the_job_no_more_than_its
             for paris_ask in said(town, deals.AskQuote)
             if paris_ask.contract == contract
         )
-        paris.notary._shown.clear()
-        errand = paris.notary.check("london", granted, UTC_S).errand
-        assert errand.max_cost_nanos is None or costs <= errand.max_cost_nanos <= 10**7
+        paris.signer._shown.clear()
+        delegation = paris.signer.check("london", granted, UTC_S).delegation
+        assert delegation.max_cost_nanos is None or costs <= delegation.max_cost_nanos <= 10**7
 
 
 def test_a_delivery_beyond_the_grant_is_refused(town):

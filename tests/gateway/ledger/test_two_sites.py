@@ -187,7 +187,7 @@ class TwoSites(RuleBasedStateMachine):
         contract, delivery = pick(paid, number)
         chosen = None if whole else [delivery]
         with site.alive(), contextlib.suppress(NoSuchEntry):
-            site.ask(lambda: site.keeper.disputes.dispute(contract, chosen, "too dear"))
+            site.ask(lambda: site.reconciler.disputes.dispute(contract, chosen, "too dear"))
 
     @rule(number=PICK, accept=st.booleans())
     def answer(self, number, accept):

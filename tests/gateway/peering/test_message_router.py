@@ -27,27 +27,27 @@ def test_what_was_heard_together_is_acted_on_once(office):
     guest = office.meet("paris")
     office.acted.clear()
     digests = [bytes([number]) * 32 for number in range(9)]
-    office.dealings.hear_peers([PeerSaid(guest, PutFunction(each, b"")) for each in digests])
+    office.router.hear_peers([PeerSaid(guest, PutFunction(each, b"")) for each in digests])
     assert office.acted == [[FunctionArrived(each) for each in digests]]
 
 
 def test_the_links_to_sellers_are_kept_as_long_as_there_is_a_contract(office):
-    office.dealings.tick()
+    office.router.tick()
     assert "paris" not in office.kept
     office.london.submit(8, wishes=ABROAD)
     office.town.deliver()
-    office.dealings.tick()
+    office.router.tick()
     assert "paris" in office.kept
     office.town.run(lambda: len(office.london.answers()) == 8)
     office.town.pass_time(30.0)
     assert office.london.exchange.purchases.sellers == set()
-    office.dealings.tick()
+    office.router.tick()
     assert "paris" not in office.kept
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(office, is_idle):
-    office.dealings.hear_link(LinkDown("paris", "it is over", is_idle))
+    office.router.hear_link(LinkDown("paris", "it is over", is_idle))
     office.london.submit(8, wishes=ABROAD)
     office.town.deliver()
     asked = [m for *_, m in office.town.said if isinstance(m, deals.AskQuote)]
@@ -58,11 +58,11 @@ def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
     rome, oslo = office.meet("rome"), office.meet("oslo")
     for guest in (rome, oslo):
         guest.session.post(bytes(10_000))
-    office.dealings.tick()
+    office.router.tick()
     assert office.expelled == []
     rome.session.post(b"x")
     for _ in range(2):
-        office.dealings.tick()
+        office.router.tick()
     assert office.expelled == [
         "rome: 10,001 unread bytes are queued for it, over the limit of 10,000"
     ]
@@ -73,51 +73,51 @@ def test_results_that_are_not_settled_may_wait_besides(office):
     for _ in range(100):
         office.london.exchange.sales._unsettled.owe("rome")
     rome.session.post(bytes(40_000))
-    office.dealings.tick()
+    office.router.tick()
     assert office.expelled == []
     rome.session.post(b"x")
-    office.dealings.tick()
+    office.router.tick()
     [line] = office.expelled
     assert line.endswith("over the limit of 10,000 and 30,000 of results")
 
 
 def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monkeypatch):
     monkeypatch.setattr(Borrowing, "owners", {"rome"})
-    office.dealings.tick()
+    office.router.tick()
     assert "rome" in office.kept
 
 
 def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
-    office.dealings.carry("paris", PeerSide.SELLER, asked)
+    office.router.carry("paris", PeerSide.SELLER, asked)
     office.meet("rome")
-    office.dealings.carry("rome", PeerSide.SELLER, asked)
+    office.router.carry("rome", PeerSide.SELLER, asked)
     sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
     assert sealed == ["paris", "rome"]
     guest = office.meet("paris")
-    office.dealings.hear_peers([PeerSaid(guest, asked)])
+    office.router.hear_peers([PeerSaid(guest, asked)])
     assert office.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
 
 
 def test_gossip_is_told_with_whom_a_session_is_open(office):
-    membership, told = office.dealings.circle.membership, []
+    membership, told = office.router.circle.membership, []
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
     guest = office.meet("paris")
     assert told.pop() == Connected("paris")
     office._expel(guest, "enough")
     assert told.pop() == Unreachable("paris")
-    office.dealings.hear_link(LinkUp("paris", resumed=False))
+    office.router.hear_link(LinkUp("paris", resumed=False))
     assert told.pop() == Connected("paris")
-    office.dealings.hear_link(LinkDown("paris", "it is over", is_idle=True))
+    office.router.hear_link(LinkDown("paris", "it is over", is_idle=True))
     assert told.pop() == Disconnected("paris")
 
 
 def test_gossip_is_told_of_no_end_while_the_other_session_is_open(office):
-    membership, told = office.dealings.circle.membership, []
+    membership, told = office.router.circle.membership, []
     office.meet("paris")
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
     for is_idle in (True, False):
-        office.dealings.hear_link(LinkDown("paris", "it is over", is_idle))
+        office.router.hear_link(LinkDown("paris", "it is over", is_idle))
     assert told == []

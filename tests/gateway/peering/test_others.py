@@ -16,12 +16,12 @@ A, B = "tls+tcp://a.example:7461", "tls+tcp://b.example:7461"
 
 
 class Door:
-    """A lobby, and somebody at it."""
+    """A listener, and somebody at it."""
 
     def __init__(self, others=()):
         self.port = MemoryPort()
-        self.lobby = SessionListener(self.port, ListenerLimits())
-        self.lobby.set_others(list(others))
+        self.listener = SessionListener(self.port, ListenerLimits())
+        self.listener.set_others(list(others))
 
     def come_in(self, role="client"):
         hello = Hello([], role, "n", "ann", b"", "", 0, {})
@@ -37,8 +37,8 @@ class Door:
         """One exchange both ways; what the dialler heard."""
         dialogue.flush(link.send, 0.0)
         for pipe, frame in self.port.receive():
-            list(self.lobby.receive(pipe, frame, 0.0))
-        self.lobby.flush(0.0)
+            list(self.listener.receive(pipe, frame, 0.0))
+        self.listener.flush(0.0)
         return [m for frame in link.receive() for m in dialogue.receive(frame, 0.0)]
 
 
@@ -63,16 +63,16 @@ def test_who_comes_in_is_told_in_the_welcome(make_door):
 def test_a_client_that_is_in_is_told_of_a_change_and_only_of_that(make_door):
     door = make_door(A)
     guest = door.come_in()
-    door.lobby.set_others([A])
+    door.listener.set_others([A])
     assert door.converse(*guest) == []
-    door.lobby.set_others([B, A, B])
+    door.listener.set_others([B, A, B])
     assert door.converse(*guest) == [Gateways([B, A])]
 
 
 def test_a_worker_is_told_of_no_change(make_door):
     door = make_door(A)
     guest = door.come_in("worker")
-    door.lobby.set_others([B])
+    door.listener.set_others([B])
     assert door.converse(*guest) == []
 
 
@@ -85,13 +85,13 @@ def test_a_worker_is_told_of_no_change(make_door):
         ["tcp://a\nb:1"],
     ],
 )
-def test_what_no_client_would_take_is_refused_by_the_lobby_and_by_the_configuration(
+def test_what_no_client_would_take_is_refused_by_the_listener_and_by_the_configuration(
     make_door, wrong
 ):
-    lobby = make_door(A).lobby
+    listener = make_door(A).listener
     with pytest.raises(AddressError):
-        lobby.set_others(wrong)
-    assert lobby.others == [A]
+        listener.set_others(wrong)
+    assert listener.others == [A]
     with pytest.raises(site.ConfigError, match="others"):
         site.check(site.SiteConfig(others=tuple(wrong)), 0.0)
 

@@ -84,11 +84,11 @@ async def test_who_is_coming_in_is_not_cut_off_by_new_pins_but_by_a_new_leaf(tmp
             await london.order("rotate")
             await until(lambda: london.registry.active.leaf.certificate != before, "a new leaf")
             new = london.registry.active.leaf.certificate
-            await until(lambda: _shown_by(london) == new, "the entrance shows it")
+            await until(lambda: _shown_by(london) == new, "the join server shows it")
 
 
 def _shown_by(member):
-    """The leaf that its entrance shows; None while it is being opened anew."""
+    """The leaf that its join server shows; None while it is being opened anew."""
     port = int(member.registry.join_address.rpartition(":")[2])
     with contextlib.suppress(OSError):
         return fetch_leaf("127.0.0.1", port, 5.0)
@@ -151,7 +151,7 @@ async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
         await until(lambda: paris.level(lyon) is TrustLevel.EXPELLED, "the word at paris")
         for site in (london, paris):
             await until(lambda: "lyon" not in site.peers.links.up, "the end of the link")  # noqa: B023
-            assert "lyon" not in [each.name for each in site.peers.lobby.guests.values()]
+            assert "lyon" not in [each.name for each in site.peers.listener.guests.values()]
         await until(lambda: lyon.told("is expelled here"), "a line at lyon")
         await until(lambda: paris.told("london expels lyon: too loud"), "a line at paris")
         assert london.told('operator command: expel {"reason": "too loud", "site": "lyon"}')
@@ -166,7 +166,7 @@ async def test_who_leaves_is_gone_everywhere_and_may_come_back_with_an_invitatio
         await until(lambda: london.level(lyon) is TrustLevel.LEFT, "the farewell at london")
         await until(lambda: paris.level(lyon) is TrustLevel.LEFT, "the farewell at paris")
         await until(lambda: not lyon.peers.links.sites, "the end of lyon's links")
-        await until(lambda: not lyon.peers.lobby.guests, "the end of lyon's sessions")
+        await until(lambda: not lyon.peers.listener.guests, "the end of lyon's sessions")
         assert london.meets(paris)
         await lyon.join(paris)
         await paris.approve(lyon)
@@ -448,7 +448,7 @@ async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
         first = london.guest(paris)
         assert isinstance(await try_to_come_in(london, paris), Opened)
         await until(lambda: any(each.guest is first for each in london.of(PeerLeft)), "its end")
-        names = [each.name for each in london.peers.lobby.guests.values()]
+        names = [each.name for each in london.peers.listener.guests.values()]
         assert names.count("paris") == 1
 
 

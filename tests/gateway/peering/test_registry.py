@@ -43,13 +43,13 @@ def office():
         raise Taken
 
     office.punished, office.sealer = [], SimRoll("paris", ["london"], 1).sealer
-    office.dealings._peers.links.punish = lambda site, reason: office.punished.append(reason)
-    office.dealings._say = lambda line: None
+    office.router._peers.links.punish = lambda site, reason: office.punished.append(reason)
+    office.router._say = lambda line: None
     books = type("Books", (), {"hear": take, "met": lambda *_: None})
-    office.dealings.books = books
-    office.dealings.hear = office.dealings.circle.hear = take
-    reception = office.dealings._reception
-    reception.hear_reserve = reception.hear_reserved = take
+    office.router.books = books
+    office.router.hear = office.router.circle.hear = take
+    server = office.router._server
+    server.hear_reserve = server.hear_reserved = take
     for part in office.london.exchange._parts.values():
         part.hear = take
     return office
@@ -58,9 +58,9 @@ def office():
 def answer(office, side, message):
     """Why a session ends when another site says this."""
     if side is PeerSide.SELLER:
-        office.dealings.hear_link(LinkSaid("paris", message))
+        office.router.hear_link(LinkSaid("paris", message))
         return office.punished.pop()
-    office.dealings.hear_peers([PeerSaid(office.meet("paris"), message)])
+    office.router.hear_peers([PeerSaid(office.meet("paris"), message)])
     return office.expelled.pop()
 
 
@@ -79,8 +79,8 @@ def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls
 @pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
 def test_a_message_is_sent_as_its_row_says(office, cls):
     posted = []
-    office.dealings._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
-    office.dealings.carry("rome", PeerSide.SELLER, example(cls))
+    office.router._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
+    office.router.carry("rome", PeerSide.SELLER, example(cls))
     [(site, message, urgent)] = posted
     assert site == "rome"
     assert isinstance(message, Sealed) == cls.row.sealed

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 from support.pure.broker import spec
-from support.pure.reception import make_reception
+from support.pure.reception import make_server
 
 from federation.messages.wire import pack
 from gateway.config.pools import PoolConfig
@@ -66,7 +66,7 @@ def test_after_a_restart_nothing_is_held_beside_the_price_of_its_own_sellers_slo
     disk.commit([*job(), part(seller), CONTRACT], durable=True)
     budget = Budget("desk", read_party("user:ann"), "USD", 100 * USD, span=None)
     config = SiteConfig(name="london", pools=(PoolConfig("local", "local", 1),), budgets=(budget,))
-    reception = make_reception(config, disk, NOON)
-    reception.recover()
-    assert list(reception.exchange.purchases.purchases) == ["london-1-2"]
-    assert reception.broker.purses.own["desk"].held_nanos == held_usd * USD
+    server = make_server(config, disk, NOON)
+    server.recover()
+    assert list(server.exchange.purchases.purchases) == ["london-1-2"]
+    assert server.broker.purses.own["desk"].held_nanos == held_usd * USD

@@ -25,12 +25,12 @@ def live(make_inner):
         inner = make_inner(2, surroundings=RuntimeEnvironment(utc_s=lambda: clock[0]))
         site = inner.site
         wait_until(lambda: site.broker.workers, "the worker")
-        inner.call(site.census.look)
+        inner.call(site.recorder.look)
         for at in range(30, seconds + 1, 30):
             clock[0] = start_s + at
-            inner.call(site.census.look)
-        wait_until(lambda: not site.census._waiting, "the store")
-        seen = sum(each.slot_ns for each in site.census.unwritten())
+            inner.call(site.recorder.look)
+        wait_until(lambda: not site.recorder._waiting, "the store")
+        seen = sum(each.slot_ns for each in site.recorder.unwritten())
         inner.stop()
         return seen
 

@@ -49,7 +49,7 @@ class Desk:
             each: SimpleNamespace(handle=each, about={"n": each})
             for each in (CLIENT, WORKER, OTHER)
         }
-        lobby = SimpleNamespace(
+        listener = SimpleNamespace(
             guests=guests, post=lambda guest, message: self.out.append((guest.handle, message))
         )
         store = SimpleNamespace(write=lambda *details: self.written.append(details), contracts=None)
@@ -57,7 +57,7 @@ class Desk:
         self.functions.put(DIGEST, BODY, CLIENT)
         self.results, self.said, self.threads = [], [], []
         self.box = EffectOutbox(
-            lobby, store, self.functions, self.threads.append, self.results.append,
+            listener, store, self.functions, self.threads.append, self.results.append,
             remark=self.said.append,
         )  # fmt: skip
         self.box.carrier = SimpleNamespace(

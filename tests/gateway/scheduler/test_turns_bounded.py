@@ -45,7 +45,7 @@ class Counter:
 
 
 class Gateway:
-    """Broker and exchange, driven turn by turn as the reception does it."""
+    """Broker and exchange, driven turn by turn as the gateway server does it."""
 
     def __init__(self, jobs):
         self.now_s, self.most = 1000.0, 0

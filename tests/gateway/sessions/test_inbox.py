@@ -32,12 +32,12 @@ def port():
 
 
 class House:
-    """A lobby and its inbox."""
+    """A listener and its inbox."""
 
     def __init__(self, port):
         self.port = port
-        self.lobby = SessionListener(port, ListenerLimits())
-        self.inbox = Inbox(self.lobby)
+        self.listener = SessionListener(port, ListenerLimits())
+        self.inbox = Inbox(self.listener)
         self.news = []
 
     def take_in(self):
@@ -46,7 +46,7 @@ class House:
     def turn(self):
         before = len(self.news)
         self.news += self.inbox.take()
-        self.lobby.flush(0.0)
+        self.listener.flush(0.0)
         return len(self.news) - before
 
     def of(self, kind):
@@ -95,7 +95,7 @@ def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
         frame = pack([number, 0, FULL])
         link.send(frame)
         house.take_in()
-        if house.of(PeerLeft) or not house.lobby.guests:
+        if house.of(PeerLeft) or not house.listener.guests:
             break
         sent_bytes += len(frame)
         assert sent_bytes <= WAITING_BYTES_MAX

@@ -33,7 +33,9 @@ class Far:
 
     def restart(self):
         """A new life: it knows nothing of the last."""
-        self.lobby = SessionListener(self.port, self.rules, credentials=SharedSecret(self.secret))
+        self.listener = SessionListener(
+            self.port, self.rules, credentials=SharedSecret(self.secret)
+        )
 
     async def run(self):
         while True:
@@ -41,15 +43,15 @@ class Far:
             now_s = trio.current_time()
             if self.is_deaf:
                 continue
-            self.news += self.lobby.pipes_came(self.port.came(), now_s)
+            self.news += self.listener.pipes_came(self.port.came(), now_s)
             for pipe, frame in self.port.receive():
-                self.news += self.lobby.receive(pipe, frame, now_s)
-            self.news += self.lobby.tick(now_s)
-            self.lobby.flush(now_s)
-            self.lobby.pipes_gone(self.port.gone(), now_s)
+                self.news += self.listener.receive(pipe, frame, now_s)
+            self.news += self.listener.tick(now_s)
+            self.listener.flush(now_s)
+            self.listener.pipes_gone(self.port.gone(), now_s)
 
     def break_pipes(self):
-        for guest in self.lobby.guests.values():
+        for guest in self.listener.guests.values():
             if guest.pipe is not None:
                 self.port.drop(guest.pipe)
 
@@ -129,8 +131,8 @@ async def test_what_the_other_says_on_it_is_news():
     async with world() as (near, far):
         near.ask("far", 1)
         await until(lambda: far.heard)
-        (guest,) = far.lobby.guests.values()
-        far.lobby.post(guest, Answer(1, "", "", "yes"))
+        (guest,) = far.listener.guests.values()
+        far.listener.post(guest, Answer(1, "", "", "yes"))
         await until(lambda: near.of(LinkSaid))
         assert near.of(LinkSaid) == [LinkSaid("far", Answer(1, "", "", "yes"))]
 
@@ -281,7 +283,7 @@ async def test_a_site_that_breaks_the_protocol_is_dialled_ever_more_seldom(autoj
 
 async def test_a_gateway_that_makes_no_sense_is_dialled_ever_more_seldom(autojump_clock):
     async with world() as (near, far):
-        far.lobby.receive = lambda pipe, frame, now_s: far.port.send(pipe, b"\xc1") and []
+        far.listener.receive = lambda pipe, frame, now_s: far.port.send(pipe, b"\xc1") and []
         near.links.keep(["far"])
         begun_s = trio.current_time()
         await until(lambda: trio.current_time() > begun_s + 20.0)
@@ -310,8 +312,8 @@ async def test_what_is_posted_in_a_down_is_sent_with_the_next_up():
                 near.links.post("far", Ask(77, "status", {}))
 
         near.links.tell = again
-        (guest,) = far.lobby.guests.values()
-        far.news += far.lobby.expel(guest, "go away", trio.current_time())
+        (guest,) = far.listener.guests.values()
+        far.news += far.listener.expel(guest, "go away", trio.current_time())
         await until(lambda: 77 in far.heard)
 
 
@@ -331,7 +333,7 @@ async def test_a_goodbye_of_the_other_is_a_down():
     async with world() as (near, far):
         near.links.keep(["far"])
         await until(lambda: any(isinstance(each, PeerCameIn) for each in far.news) and near.news)
-        far.lobby.goodbye("it stops", trio.current_time())
+        far.listener.goodbye("it stops", trio.current_time())
         await until(lambda: near.of(LinkDown))
         assert near.of(LinkDown) == [LinkDown("far", "it says goodbye: it stops")]
 

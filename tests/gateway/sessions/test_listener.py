@@ -46,23 +46,23 @@ class Caller:
 
 
 class House:
-    """A lobby over a port in memory."""
+    """A listener over a port in memory."""
 
     def __init__(self, handles=None, **rules):
         self.port = MemoryPort()
-        self.lobby = SessionListener(self.port, ListenerLimits(**rules), handles=handles)
+        self.listener = SessionListener(self.port, ListenerLimits(**rules), handles=handles)
         self.news = []
 
     def step(self, now_s=0.0):
-        self.news += self.lobby.pipes_came(self.port.came(), now_s)
+        self.news += self.listener.pipes_came(self.port.came(), now_s)
         for pipe, frame in self.port.receive():
-            self.news += self.lobby.receive(pipe, frame, now_s)
-        self.lobby.flush(now_s)
-        self.lobby.pipes_gone(self.port.gone(), now_s)
+            self.news += self.listener.receive(pipe, frame, now_s)
+        self.listener.flush(now_s)
+        self.listener.pipes_gone(self.port.gone(), now_s)
 
     def tick(self, now_s):
-        self.news += self.lobby.tick(now_s)
-        self.lobby.pipes_gone(self.port.gone(), now_s)
+        self.news += self.listener.tick(now_s)
+        self.listener.pipes_gone(self.port.gone(), now_s)
 
     def of(self, kind):
         return [each for each in self.news if isinstance(each, kind)]
@@ -130,9 +130,9 @@ def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_hous
     caller = Caller(house.port, origin=HONEST)
     caller.step()
     ((pipe, frame),) = house.port.receive()
-    news = house.lobby.receive(pipe, frame, 0.0)
+    news = house.listener.receive(pipe, frame, 0.0)
     assert next(news).code == "busy"  # the other; the rest waits for its turn
-    house.lobby.pipes_gone([pipe], 0.0)
+    house.listener.pipes_gone([pipe], 0.0)
     assert not list(news)
     meet(house, Caller(house.port, origin=HONEST))
     assert len(house.of(PeerCameIn)) == 1
@@ -192,8 +192,8 @@ def test_an_urgent_message_overtakes_what_waits(make_house):
     meet(house, caller)
     (guest,) = [each.guest for each in house.of(PeerCameIn)]
     for number in range(3):
-        house.lobby.post(guest, Answer(number, "", "", None))
-    house.lobby.post(guest, Answer(99, "", "", None), urgent=True)
+        house.listener.post(guest, Answer(number, "", "", None))
+    house.listener.post(guest, Answer(99, "", "", None), urgent=True)
     meet(house, caller)
     said = [each.request for each in caller.heard if not isinstance(each, Opened)]
     assert said == [99, 0, 1, 2]
@@ -211,7 +211,7 @@ def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
     assert house.of(PeerLeft) == []
 
 
-def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house):
+def test_guests_of_two_listeners_that_share_numbers_have_different_ones(make_house):
     numbers = itertools.count(1)
     one, other = make_house(handles=numbers), make_house(handles=numbers)
     callers = Caller(one.port), Caller(other.port)
@@ -240,7 +240,7 @@ def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
     for _ in range(3):
         house.step()
         caller.step()
-    (guest,) = house.lobby.guests.values()
+    (guest,) = house.listener.guests.values()
     house.tick(0.0)
     house.tick(60.0)
     assert guest.pipe is not None
@@ -255,7 +255,7 @@ TICK_S = 0.05
 def come_in(house):
     caller = Caller(house.port)
     meet(house, caller)
-    (guest,) = house.lobby.guests.values()
+    (guest,) = house.listener.guests.values()
     for at in range(1, 101):
         house.tick(at * TICK_S)
     caller.dialogue.post(Ask(1, "jobs", {}))

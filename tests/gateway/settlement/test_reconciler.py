@@ -127,7 +127,7 @@ async def test_what_waits_for_the_disk_is_in_the_digest_of_its_contract(world):
 
 def books_at(books, kind, *deliveries):
     """Let a site book something just when it hears a message of a kind; return what it heard."""
-    found, hear = [], books.keeper.hear
+    found, hear = [], books.reconciler.hear
 
     def hearing(sender, message, envelope):
         if isinstance(message, kind):
@@ -137,7 +137,7 @@ def books_at(books, kind, *deliveries):
             ]
         hear(sender, message, envelope)
 
-    books.keeper.hear = hearing
+    books.reconciler.hear = hearing
     return found
 
 
@@ -147,14 +147,14 @@ async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
     world.utc_s = DAY_4_MS / 1000 - 0.001
     for _ in range(2):
         for _ in range(10):
-            world.paris.keeper.hear("london", reconcile, b"")
+            world.paris.reconciler.hear("london", reconcile, b"")
         await world.work()
         await world.look(world.paris)
     assert not world.mail
     assert len(world.paris.told) == 2  # one for each time that it looked
     assert "which has not ended here" in world.paris.told[-1]
     world.utc_s = DAY_4_MS / 1000
-    world.paris.keeper.hear("london", reconcile, b"")
+    world.paris.reconciler.hear("london", reconcile, b"")
     await world.work()
     assert len(world.mail) == 1
 
@@ -230,11 +230,11 @@ async def test_more_entries_than_a_message_holds_are_asked_for_in_parts(world, m
 
 async def test_a_dispute_is_told_until_it_is_answered(world):
     both(world, delivery(0), delivery(10), delivery(20))
-    [first, second, third] = await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    [first, second, third] = await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     assert {each.state for each in (first, second, third)} == {"open"}
     world.mail.clear()  # lost
     await world.look()
-    answer = world.paris.keeper.disputes.answer
+    answer = world.paris.reconciler.disputes.answer
     await answer(CONTRACT, [(1, 0)], accept=True, reason="so it is")
     world.mail.clear()  # lost as well
     await world.look()
@@ -258,9 +258,9 @@ async def test_a_dispute_is_told_until_it_is_answered(world):
 
 async def test_a_rejection_is_heard_also_when_its_day_was_agreed_on_meanwhile(world):
     both(world, delivery(0))
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     await world.deliver()
-    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=False, reason="no")
+    await world.paris.reconciler.disputes.answer(CONTRACT, None, accept=False, reason="no")
     world.mail.clear()  # lost
     world.utc_s += DAY_S
     for _ in range(2):
@@ -272,13 +272,13 @@ async def test_a_rejection_is_heard_also_when_its_day_was_agreed_on_meanwhile(wo
 async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
     world.london.posted(delivery(0), Verdict.POST)
     world.paris.posted(delivery(0))
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     await world.deliver()
     assert {row.state for row in world.london.store.settlement.disputes()} == {"open"}
     assert world.paris.store.settlement.disputes() == []
     world.paris.settle(delivery(0), Verdict.POST)
     await world.look()
-    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
+    await world.paris.reconciler.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
     await world.deliver()
     for each in (world.london, world.paris):
         assert [row.state for row in each.store.settlement.disputes()] == ["accepted"]
@@ -287,7 +287,7 @@ async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
 
 async def test_what_is_disputed_is_not_disputed_again_for_another_reason(world):
     both(world, delivery(0), delivery(10))
-    disputes = world.london.keeper.disputes
+    disputes = world.london.reconciler.disputes
     await disputes.dispute(CONTRACT, [(1, 0)], "wrong")
     with pytest.raises(NoSuchEntry, match="disputed already"):
         await disputes.dispute(CONTRACT, [(1, 0)], "again")
@@ -300,14 +300,14 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     both(world, delivery(0))
     world.london.posted(delivery(10), Verdict.VOID)
     with pytest.raises(NoSuchEntry, match="contract 'london-9-9' not found"):
-        await world.london.keeper.disputes.dispute("london-9-9", None, "wrong")
+        await world.london.reconciler.disputes.dispute("london-9-9", None, "wrong")
     with pytest.raises(NoSuchEntry, match="none of these deliveries of contract"):
-        await world.london.keeper.disputes.dispute(CONTRACT, [(1, 10)], "wrong")
+        await world.london.reconciler.disputes.dispute(CONTRACT, [(1, 10)], "wrong")
     message = Dispute(CONTRACT, [[1, 0], [1, 10], [2, 0]], "wrong")
     world.utc_s += 31 * DAY_S
     with pytest.raises(NoSuchEntry, match="30 days"):
-        await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
-    await world.paris.keeper.disputes.disputed("london", message)
+        await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
+    await world.paris.reconciler.disputes.disputed("london", message)
     answers = {}
     for _, sealed in world.mail:
         told = MESSAGES.decode(body_of(sealed.envelope), 1 << 20)
@@ -322,20 +322,20 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
 
 async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
     both(world, delivery(0))
-    await world.paris.keeper.disputes.disputed("rome", Dispute(CONTRACT, [[1, 0]], "mine"))
+    await world.paris.reconciler.disputes.disputed("rome", Dispute(CONTRACT, [[1, 0]], "mine"))
     assert world.paris.store.settlement.disputes() == []
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     answer = DisputeAnswer(CONTRACT, [[1, 0, int(world.utc_s * 1000), 1]], "fine")
-    await world.london.keeper.disputes.answered("rome", answer)
+    await world.london.reconciler.disputes.answered("rome", answer)
     early = DisputeAnswer(CONTRACT, [[1, 0, int(NOVEMBER_S * 1000), 1]], "long ago")
-    await world.london.keeper.disputes.answered("paris", early)
+    await world.london.reconciler.disputes.answered("paris", early)
     [row] = world.london.store.settlement.disputes()
     assert row.state == "open"
 
 
 async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_time(world):
     both(world, *(delivery(first) for first in range(0, 50, 10)))
-    disputes = world.london.keeper.disputes
+    disputes = world.london.reconciler.disputes
     await disputes.dispute(CONTRACT, None, "wrong")
     early = DisputeAnswer(CONTRACT, [[1, first, 0, 1] for first in range(0, 50, 10)], "no")
     world.london.told.clear()
@@ -345,7 +345,7 @@ async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_t
         for _ in range(20):
             await disputes.answered("paris", early)
         assert world.london.told == [line] * looks
-        await world.london.keeper.look()
+        await world.london.reconciler.look()
     assert {each.state for each in world.london.store.settlement.disputes()} == {"open"}
 
 
@@ -374,7 +374,7 @@ def reconcile(first_ms, stop_ms, *, is_final=False):
 )  # fmt: skip
 async def test_what_can_not_be_said_about_the_books_ends_the_session(world, message):
     with pytest.raises(ProtocolError):
-        world.paris.keeper.hear("london", message, b"")
+        world.paris.reconciler.hear("london", message, b"")
 
 
 async def test_nobody_fills_our_disk_with_comparisons_of_nothing(world):
@@ -383,77 +383,77 @@ async def test_nobody_fills_our_disk_with_comparisons_of_nothing(world):
     for first in range(20):
         for days in (1, 2, 3):
             window = (first * DAY_MS, (first + days) * DAY_MS)
-            world.paris.keeper.hear("london", reconcile(*window), b"")
+            world.paris.reconciler.hear("london", reconcile(*window), b"")
             await world.work()
-    world.paris.keeper.hear("london", reconcile(DAY_3_MS - DAY_MS, DAY_4_MS), b"")
+    world.paris.reconciler.hear("london", reconcile(DAY_3_MS - DAY_MS, DAY_4_MS), b"")
     await world.work()
     assert world.paris.statements() == []
-    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"")
+    world.paris.reconciler.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"")
     await world.work()
     assert world.paris.statements() == [(DAY_3_MS, "differs", False)]
 
 
 async def test_a_site_that_asks_on_and_on_waits_for_its_turn(world):
-    keeper = world.paris.keeper
+    reconciler = world.paris.reconciler
     for stop_ms in range(1, 1001):
-        keeper.hear("london", reconcile(0, stop_ms), b"")
-    assert len(keeper.turns) == WAITING_MAX
-    keeper.hear("rome", reconcile(0, 1), b"")
-    keeper._later(OURS, keeper.look)
-    assert [keeper.turns.take()[0] for _ in range(4)] == [OURS, "london", "rome", "london"]
+        reconciler.hear("london", reconcile(0, stop_ms), b"")
+    assert len(reconciler.turns) == WAITING_MAX
+    reconciler.hear("rome", reconcile(0, 1), b"")
+    reconciler._later(OURS, reconciler.look)
+    assert [reconciler.turns.take()[0] for _ in range(4)] == [OURS, "london", "rome", "london"]
 
 
 @pytest.mark.parametrize("is_news", [False, True])
 async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(world, is_news):
     both(world, delivery(0))
     world.paris.pay("wire-1", 100, "received")
-    ours, heard = await world.paris.keeper.payments._ours("london", None), b""
+    ours, heard = await world.paris.reconciler.payments._ours("london", None), b""
     for n in range(100):
         lines = [[f"wire-{n}", "USD", "paid", 1, 5]] if is_news else []
-        world.paris.keeper.hear("london", Payments(lines, 0, heard), b"envelope")
+        world.paris.reconciler.hear("london", Payments(lines, 0, heard), b"envelope")
         await world.work()
         heard = ours.digest if is_news else b""
     assert len(world.mail) == ANSWERS_MAX
     world.mail.clear()
     for _ in range(2):
-        await world.paris.keeper.in_turn(world.paris.keeper.look)
+        await world.paris.reconciler.in_turn(world.paris.reconciler.look)
     if is_news:  # it has heard ours, but not that we have its own; that is said once
         assert len(world.mail) == 1
     world.mail.clear()
-    world.paris.keeper.hear("london", Payments([], 0, b""), b"envelope")
+    world.paris.reconciler.hear("london", Payments([], 0, b""), b"envelope")
     await world.work()
     assert len(world.mail) == 1
 
 
 async def test_a_seller_that_never_has_all_entries_is_not_asked_for_ever(world):
     both(world, delivery(0))
-    keeper = world.london.keeper
-    keeper._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    reconciler = world.london.reconciler
+    reconciler._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
     asked = 1
     while world.mail:
         _, question = world.mail.popleft()
         answer = Entries(CONTRACT, question.first_ms, question.stop_ms, [], is_all=False)
-        keeper.hear("paris", answer, b"")
+        reconciler.hear("paris", answer, b"")
         await world.work()
         asked += 1
         assert asked < 2 * QUESTIONS_MAX
     assert asked > QUESTIONS_MAX
-    await world.london.keeper.in_turn(world.london.keeper.look)
+    await world.london.reconciler.in_turn(world.london.reconciler.look)
     world.mail.clear()
-    keeper._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    reconciler._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
     assert world.mail  # after a look it may be asked again
 
 
 async def test_of_one_question_only_the_newest_waits(world):
     both(world, delivery(0))
-    keeper = world.paris.keeper
+    reconciler = world.paris.reconciler
     for digest in (b"old", b"new"):
-        keeper.hear("london", Reconcile(0, DAY_MS, False, {}, digest), b"")
-        keeper.hear("london", Reconcile(0, DAY_MS, True, {}, digest), b"")
-        keeper.hear("london", AskEntries(CONTRACT, 0, 10), b"")
-        keeper.hear("london", AskEntries("another", 0, 10), b"")
-        keeper.hear("london", Payments([], 0, b""), b"")
-    assert len(keeper.turns) == 5
+        reconciler.hear("london", Reconcile(0, DAY_MS, False, {}, digest), b"")
+        reconciler.hear("london", Reconcile(0, DAY_MS, True, {}, digest), b"")
+        reconciler.hear("london", AskEntries(CONTRACT, 0, 10), b"")
+        reconciler.hear("london", AskEntries("another", 0, 10), b"")
+        reconciler.hear("london", Payments([], 0, b""), b"")
+    assert len(reconciler.turns) == 5
 
 
 @pytest.mark.parametrize(
@@ -515,9 +515,9 @@ async def test_what_was_agreed_on_is_not_taken_back_by_asking_otherwise(world):
     world.utc_s += DAY_S
     await world.look()
     before = world.paris.store.settlement.statements()
-    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"junk")
+    world.paris.reconciler.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"junk")
     await world.work()
-    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS, is_final=True), b"junk")
+    world.paris.reconciler.hear("london", reconcile(DAY_3_MS, DAY_4_MS, is_final=True), b"junk")
     await world.work()
     assert world.paris.store.settlement.statements() == before
 
@@ -543,7 +543,7 @@ async def test_a_day_with_deliveries_that_are_not_settled_is_not_agreed_on(world
 async def test_what_is_booked_between_the_question_and_the_answer_is_compared_too(world):
     both(world, delivery(0))
     world.utc_s += DAY_S
-    await world.london.keeper.in_turn(world.london.keeper.look)
+    await world.london.reconciler.in_turn(world.london.reconciler.look)
     world.london.posted(delivery(10), Verdict.POST)
     await world.deliver()
     assert "agreed" not in {state for _, state, _ in world.london.statements()}
@@ -570,16 +570,16 @@ async def test_sums_that_are_not_of_the_digest_are_not_agreed_on(world, liar):
 
 async def test_no_reversal_goes_into_what_was_agreed_on(world):
     both(world, delivery(0), delivery(10))
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     await world.deliver()
     world.utc_s += DAY_S
     await world.look()
     assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
     early = DisputeAnswer(CONTRACT, [[1, 0, DAY_4_MS - 1, 1]], "yesterday")
-    await world.london.keeper.disputes.answered("paris", early)
+    await world.london.reconciler.disputes.answered("paris", early)
     assert {each.state for each in world.london.store.settlement.disputes()} == {"open"}
     world.utc_s = MORNING_S + 3600  # the seller's clock is set back
-    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
+    await world.paris.reconciler.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
     world.utc_s = MORNING_S + DAY_S
     await world.deliver()
     for each in (world.london, world.paris):
@@ -603,11 +603,11 @@ async def test_answers_that_nobody_asked_for_are_left_at_that(world):
     both(world, delivery(0))
     rows = [[1, n, 10, 5, 7, 1000, 1] for n in range(5000)]
     for _ in range(300):
-        world.london.keeper.hear("paris", Entries(CONTRACT, 0, 2**63 - 1, rows, False), b"")
-        world.london.keeper.hear(
+        world.london.reconciler.hear("paris", Entries(CONTRACT, 0, 2**63 - 1, rows, False), b"")
+        world.london.reconciler.hear(
             "paris", Reconciled(0, DAY_MS, False, "differs", {}, b"x", {}), b""
         )
-    assert len(world.london.keeper.turns) == 0
+    assert len(world.london.reconciler.turns) == 0
     assert world.london.told == []
 
 
@@ -618,7 +618,7 @@ async def test_what_has_not_been_yet_is_not_compared(world):
 
         async def compare():
             end_ms = int((NOVEMBER_S + 3 * DAY_S) * 1000)
-            found.append(await world.london.keeper.compare("paris", 0, end_ms))
+            found.append(await world.london.reconciler.compare("paris", 0, end_ms))
 
         nursery.start_soon(compare)
         while not found:
@@ -631,18 +631,18 @@ async def test_an_order_that_the_store_can_not_keep_fails_and_a_job_is_tried_aga
     async def fail():
         raise StoreError("the disk is gone")
 
-    keeper = world.london.keeper
+    reconciler = world.london.reconciler
     with pytest.raises(StoreError):
-        await keeper.in_turn(fail)
+        await reconciler.in_turn(fail)
     done = trio.Event()
 
     async def work():
         done.set()
 
-    keeper._later("paris", fail)
-    keeper._later("paris", work)
+    reconciler._later("paris", fail)
+    reconciler._later("paris", work)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
+        nursery.start_soon(reconciler.run)
         await done.wait()
         nursery.cancel_scope.cancel()
     assert any("the disk is gone" in each for each in world.london.told)
@@ -651,26 +651,26 @@ async def test_an_order_that_the_store_can_not_keep_fails_and_a_job_is_tried_aga
 async def test_an_answer_that_agrees_at_length_is_no_proof(world):
     both(world, delivery(0))
     world.utc_s += DAY_S
-    await world.london.keeper.in_turn(world.london.keeper.look)
+    await world.london.reconciler.in_turn(world.london.reconciler.look)
     answer = Reconciled(DAY_3_MS, DAY_4_MS, False, "agreed", {}, bytes(32), {})
     with pytest.raises(ProtocolError, match="too long"):
-        world.london.keeper.hear("paris", answer, bytes(1 << 20))
+        world.london.reconciler.hear("paris", answer, bytes(1 << 20))
 
 
 async def test_a_site_that_we_do_not_talk_to_any_more_hears_of_no_dispute(world):
     both(world, delivery(0))
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.london.reconciler.disputes.dispute(CONTRACT, None, "wrong")
     assert world.mail
     world.mail.clear()
     world.london.strangers.add("paris")
-    await world.london.keeper.disputes.say_again()
+    await world.london.reconciler.disputes.say_again()
     assert not world.mail
 
 
 async def test_what_one_site_has_paid_the_other_is_told_and_books_nothing(world):
     world.london.pay("wire-1", 100, "paid")
     world.london.pay("lost", 5, "paid", through="loss")  # our own judgement
-    await world.london.keeper.payments.tell("paris")
+    await world.london.reconciler.payments.tell("paris")
     await world.deliver()
     assert await world.london.paid() == {"wire-1": "here alone"}
     assert await world.paris.paid() == {"wire-1": "to be confirmed"}
@@ -678,7 +678,7 @@ async def test_what_one_site_has_paid_the_other_is_told_and_books_nothing(world)
     [told] = world.paris.told
     assert "london reports that it paid 0.0000001 USD under 'wire-1', which is not booked" in told
     world.paris.pay("wire-1", 100, "received")
-    await world.paris.keeper.payments.tell("london")
+    await world.paris.reconciler.payments.tell("london")
     await world.deliver()
     for each in (world.london, world.paris):
         assert await each.paid() == {"wire-1": "confirmed"}
@@ -692,7 +692,7 @@ async def test_who_has_not_heard_of_a_payment_is_told_again_by_buyer_and_seller_
     world.london.pay("wire-1", 100, "paid")
     world.paris.pay("wire-2", 7, "received")
     for each in (world.london, world.paris):
-        await each.keeper.in_turn(each.keeper.look)
+        await each.reconciler.in_turn(each.reconciler.look)
         assert world.mail
         world.mail.clear()  # lost
     await world.look(world.paris)
@@ -700,8 +700,8 @@ async def test_who_has_not_heard_of_a_payment_is_told_again_by_buyer_and_seller_
     assert await world.paris.paid() == {"wire-2": "here alone", "wire-1": "to be confirmed"}
     world.london.strangers.add("paris")
     world.london.pay("wire-3", 100, "paid")
-    await world.london.keeper.payments.tell("paris")
-    await world.london.keeper.payments.say_again()
+    await world.london.reconciler.payments.tell("paris")
+    await world.london.reconciler.payments.say_again()
     assert not world.mail
 
 
@@ -710,14 +710,14 @@ async def test_who_was_heard_but_not_told_so_asks_and_is_silent_then(world):
     world.paris.pay("wire-1", 100, "received")
     await world.look(world.london, world.paris)
     world.paris.pay("wire-2", 7, "received")
-    await world.paris.keeper.payments.tell("london")
+    await world.paris.reconciler.payments.tell("london")
     await world.deliver(1)
     assert world.mail
     world.mail.clear()  # what London said to that is lost
     assert await world.london.paid() == {"wire-1": "confirmed", "wire-2": "to be confirmed"}
     await world.look(world.paris)  # told, and answered this time
     for each in (world.london, world.paris):
-        await each.keeper.in_turn(each.keeper.look)
+        await each.reconciler.in_turn(each.reconciler.look)
         assert not world.mail
 
 
@@ -725,10 +725,10 @@ async def test_asking_what_a_site_has_booked_makes_nobody_talk_for_ever(world):
     world.london.pay("wire-1", 100, "paid")
     world.paris.pay("wire-1", 100, "received")
     await world.look(world.london, world.paris)
-    await world.london.keeper.payments.ask("paris")
+    await world.london.reconciler.payments.ask("paris")
     await world.deliver()
     for each in (world.london, world.paris):
-        await each.keeper.in_turn(each.keeper.look)
+        await each.reconciler.in_turn(each.reconciler.look)
         assert not world.mail
 
 
@@ -753,7 +753,7 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     before = world.paris.store.journal.balances()
     for n in range(30):
         lines = [[f"wire-{n}-{m}", "USD", "paid", 1, 5] for m in range(1_000)]
-        world.paris.keeper.hear("london", Payments(lines, 0, b""), b"envelope")
+        world.paris.reconciler.hear("london", Payments(lines, 0, b""), b"envelope")
         await world.work()
     [kept] = world.paris.store.settlement.payments_told()
     assert kept.lines == pack(lines)
@@ -766,11 +766,11 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     await world.look(world.paris)
     assert len(world.paris.told) == 10
     with pytest.raises(ProtocolError, match="too long"):
-        world.paris.keeper.hear("london", Payments([], 0, b""), bytes(1 << 20))
+        world.paris.reconciler.hear("london", Payments([], 0, b""), bytes(1 << 20))
     lines += [["one more", "USD", "paid", 1, 5]]
     with pytest.raises(ProtocolError, match="too many payments"):
-        world.paris.keeper.hear("london", Payments(lines, 0, b""), b"")
-    world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
+        world.paris.reconciler.hear("london", Payments(lines, 0, b""), b"")
+    world.paris.reconciler.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
     assert len(world.paris.store.settlement.payments_told()) == 1
 
@@ -779,9 +779,9 @@ async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
     both(world, delivery(0))
     for at_ms in range(5):
         told = Payments([["wire-1", "USD", "paid", 1, at_ms]], 0, b"")
-        world.paris.keeper.hear("london", told, b"")
+        world.paris.reconciler.hear("london", told, b"")
         await world.work()
-        await world.paris.keeper.in_turn(world.paris.keeper.look)
+        await world.paris.reconciler.in_turn(world.paris.reconciler.look)
     assert len(world.paris.told) == 1
     [kept] = world.paris.store.settlement.payments_told()
     assert kept.lines == pack(told.lines)
@@ -799,10 +799,10 @@ async def test_of_one_site_only_its_own_payments_are_read(world):
 
         setattr(world.paris.store.settlement, name, noting)
     world.paris.pay("wire-1", 100, "received")
-    await world.paris.keeper.payments.tell("london")
+    await world.paris.reconciler.payments.tell("london")
     await world.deliver()
     told = Payments([["wire-2", "USD", "paid", 1, 5]], 0, b"")
-    world.paris.keeper.hear("london", told, b"")
+    world.paris.reconciler.hear("london", told, b"")
     await world.work()
     assert len(await world.paris.paid()) == 2
     assert set(read) == {"london"}
@@ -829,18 +829,18 @@ async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked
     async with trio.open_nursery() as nursery:
 
         async def compare():
-            found.append(await world.london.keeper.compare("paris", DAY_3_MS, DAY_4_MS))
+            found.append(await world.london.reconciler.compare("paris", DAY_3_MS, DAY_4_MS))
 
         nursery.start_soon(compare)
         await trio.testing.wait_all_tasks_blocked()
-        await world.london.keeper.in_turn(world.london.keeper.look)  # it is due anyway
+        await world.london.reconciler.in_turn(world.london.reconciler.look)  # it is due anyway
         while not found:
             await world.deliver()
             await trio.testing.wait_all_tasks_blocked()
     [comparison] = found
     assert comparison.state == "agreed"
     assert [each.line.reference for each in comparison.unmatched] == ["wire-1"]
-    assert not world.london.keeper._asked
+    assert not world.london.reconciler._asked
 
 
 async def test_a_buyer_that_voids_too_much_is_named_once(world):

@@ -41,7 +41,7 @@ BY_TLS = Origin("203.0.113.9", 4711, is_private=True)
 
 
 class Door:
-    """A lobby of site london that takes tokens, and a clock."""
+    """A listener of site london that takes tokens, and a clock."""
 
     def __init__(self, secret="", *, required=False, at_home=None):
         self.now_s = NOW_S
@@ -59,7 +59,7 @@ class Door:
                 origin,
             )
 
-        self.lobby = SessionListener(
+        self.listener = SessionListener(
             self.port,
             ListenerLimits(),
             credentials=credentials,
@@ -82,10 +82,10 @@ class Door:
         heard = []
         for _ in range(4):
             dialogue.flush(link.send, 0.0)
-            self.news += self.lobby.pipes_came(self.port.came(), 0.0)
+            self.news += self.listener.pipes_came(self.port.came(), 0.0)
             for pipe, frame in self.port.receive():
-                self.news += self.lobby.receive(pipe, frame, 0.0)
-            self.lobby.flush(0.0)
+                self.news += self.listener.receive(pipe, frame, 0.0)
+            self.listener.flush(0.0)
             for frame in link.receive():
                 heard += dialogue.receive(frame, 0.0)
         assert any(isinstance(each, Opened) for each in heard)
@@ -127,7 +127,7 @@ def test_a_token_lets_in_without_the_secret_and_says_who_it_is(door):
 def test_the_shared_secret_still_lets_in(door):
     door.call(secret="a secret")
     assert [each.user for each in door.guests()] == ["mallory"]
-    assert not door.lobby.guests[door.guests()[0].handle].about
+    assert not door.listener.guests[door.guests()[0].handle].about
 
 
 def test_who_has_neither_stays_outside(door):

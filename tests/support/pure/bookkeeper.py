@@ -49,7 +49,7 @@ class SiteBooks:
             utc_s=lambda: world.utc_s,
             say=self.told.append,
         )
-        self.keeper = Reconciler(office)
+        self.reconciler = Reconciler(office)
 
     async def _read(self, query, *arguments):
         await trio.lowlevel.checkpoint()
@@ -91,7 +91,7 @@ class SiteBooks:
         self.write(row.undone("a slip", self.world.utc_s))
 
     async def paid(self):
-        found = await self.keeper.payments.matches(self.other)
+        found = await self.reconciler.payments.matches(self.other)
         return {each.line.reference: str(each.standing) for each in found}
 
     def posted(self, delivery, verdict=None):
@@ -146,13 +146,13 @@ class BooksWorld:
             if isinstance(message, Settle):
                 self._settle(message)
                 continue
-            receiver.keeper.hear(sender, message, raw)
+            receiver.reconciler.hear(sender, message, raw)
             await self.work()
 
     async def work(self):
         for each in (self.london, self.paris):
-            while (found := each.keeper.turns.take()) is not None:
-                await each.keeper.in_turn(found[1])
+            while (found := each.reconciler.turns.take()) is not None:
+                await each.reconciler.in_turn(found[1])
 
     def _settle(self, message):
         """As Sales does: what is pending gets its verdict, and nothing else."""
@@ -164,7 +164,7 @@ class BooksWorld:
 
     async def look(self, *sites):
         for each in sites or [self.london]:
-            await each.keeper.in_turn(each.keeper.look)
+            await each.reconciler.in_turn(each.reconciler.look)
             await self.deliver()
 
     def told(self):

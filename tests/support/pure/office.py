@@ -33,7 +33,7 @@ class Office:
             answer=lambda guest, message, *, urgent=False: self._post(guest.name, message),
             expel=self._expel,
         )
-        reception = SimpleNamespace(
+        server = SimpleNamespace(
             exchange=self.london.exchange,
             outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
             config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
@@ -41,7 +41,7 @@ class Office:
             put_function=lambda message, sender: FunctionArrived(message.digest),
         )
         clock = RuntimeEnvironment(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
-        self.dealings = MessageRouter(peers, reception, clock, print)  # type: ignore[arg-type]
+        self.router = MessageRouter(peers, server, clock, print)  # type: ignore[arg-type]
 
     def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
         self.said.append((site, message))
@@ -52,9 +52,9 @@ class Office:
         guest = PeerSession(
             1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, TokenBucket(0, 0.0)
         )
-        self.dealings.hear_peers([PeerCameIn(guest)])
+        self.router.hear_peers([PeerCameIn(guest)])
         return guest
 
     def _expel(self, guest: PeerSession, reason: str) -> None:
         self.expelled.append(f"{guest.name}: {reason}")
-        self.dealings.hear_peers([PeerLeft(guest, reason)])
+        self.router.hear_peers([PeerLeft(guest, reason)])

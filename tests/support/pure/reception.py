@@ -10,8 +10,8 @@ from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
 
-def make_reception(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> GatewayServer:
-    """A reception on a disk, at a moment; `seat`: what of its Seat is not as usual."""
+def make_server(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> GatewayServer:
+    """A gateway server on a disk, at a moment; `seat`: what of its Seat is not as usual."""
     return GatewayServer(
         check(config, 0.0),
         SimpleNamespace(),

@@ -88,62 +88,62 @@ class PlainNotary:
         self._site = site
         self._shown: set[bytes] = set()
 
-    def issue(self, errand: Delegation) -> bytes:
-        return pack([self._block(errand, b"")])
+    def issue(self, delegation: Delegation) -> bytes:
+        return pack([self._block(delegation, b"")])
 
-    def narrow(self, given: DelegationGrant, errand: Delegation, utc_s: float) -> bytes:
-        wide = given.errand
+    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: float) -> bytes:
+        wide = given.delegation
         if utc_s >= wide.expires_s:
             raise NotGranted("expired", "it has expired")
-        errand = replace(
-            errand,
+        delegation = replace(
+            delegation,
             user=wide.user,
             job=wide.job,
             project=wide.project,
             function=wide.function,
-            expires_s=min(errand.expires_s, wide.expires_s),
-            regions=wide.regions if errand.regions is None else errand.regions,
-            sites=wide.sites if errand.sites is None else errand.sites,
+            expires_s=min(delegation.expires_s, wide.expires_s),
+            regions=wide.regions if delegation.regions is None else delegation.regions,
+            sites=wide.sites if delegation.sites is None else delegation.sites,
         )
-        _check_narrowing(wide, errand, given.path)
+        _check_narrowing(wide, delegation, given.path)
         blocks = unpack(given.raw, 1 << 20)
-        return pack([*blocks, self._block(errand, pack(blocks))])
+        return pack([*blocks, self._block(delegation, pack(blocks))])
 
     def check(self, buyer: str, raw: bytes, utc_s: float) -> DelegationGrant:
         try:
             blocks = unpack(raw, 1 << 20)
-            errands = [_read_errand(block[1]) for block in blocks]
-            errand = errands[-1]
+            delegations = [_read_delegation(block[1]) for block in blocks]
+            delegation = delegations[-1]
         except (ProtocolError, TypeError, ValueError, KeyError, IndexError) as error:
             raise NotGranted("altered", "it is no grant") from error
         path: list[str] = []
-        for at, ((signer, body, mark), each) in enumerate(zip(blocks, errands, strict=True)):
+        for at, ((signer, body, mark), each) in enumerate(zip(blocks, delegations, strict=True)):
             before = pack(blocks[:at]) if at else b""
-            if mark != _mark(signer, body, before) or (at and signer != errands[at - 1].target):
+            if mark != _mark(signer, body, before) or (at and signer != delegations[at - 1].target):
                 raise NotGranted("bad-signature", "a block that another has made")
             path.append(signer)
             if at:
-                _check_narrowing(errands[at - 1], each, tuple(path[:-1]))
-        if errand.target != self._site:
-            raise NotGranted("wrong-destination", f"it is for {errand.target}")
+                _check_narrowing(delegations[at - 1], each, tuple(path[:-1]))
+        if delegation.target != self._site:
+            raise NotGranted("wrong-destination", f"it is for {delegation.target}")
         if path[-1] != buyer:
             raise NotGranted("wrong-site", f"it is of {path[-1]}")
-        if errand.expires_s <= utc_s:
+        if delegation.expires_s <= utc_s:
             raise NotGranted("expired", "it has expired")
         if raw in self._shown:
             raise NotGranted("replayed", "it was shown before")
         self._shown.add(raw)
-        return DelegationGrant(errand, tuple(path), raw)
+        return DelegationGrant(delegation, tuple(path), raw)
 
-    def _block(self, errand: Delegation, before: bytes) -> list[Any]:
+    def _block(self, delegation: Delegation, before: bytes) -> list[Any]:
         body = {
             key: sorted(value) if isinstance(value, frozenset) else value
-            for key, value in asdict(errand).items()
+            for key, value in asdict(delegation).items()
         }
         return [self._site, body, _mark(self._site, body, before)]
 
 
-def _read_errand(body: dict[str, Any]) -> Delegation:
+def _read_delegation(body: dict[str, Any]) -> Delegation:
     sets = {
         key: None if body[key] is None else frozenset(body[key]) for key in ("regions", "sites")
     }
@@ -196,7 +196,7 @@ class TownSite:
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
         self.permits = Everybody(town, name)
-        self.notary = PlainNotary(name)
+        self.signer = PlainNotary(name)
         self.start(boot)
 
     def start(self, boot: int) -> None:
@@ -213,7 +213,7 @@ class TownSite:
                 self.town.house,
                 self.permits,
                 {"local": PoolFacts()},
-                self.notary,
+                self.signer,
                 count(1_000),  # workers and clients have lower ones
             ),
         )
@@ -221,7 +221,7 @@ class TownSite:
         self.know_spending()
 
     def know_spending(self) -> None:
-        """As the reception does, of what is in the books."""
+        """As the gateway server does, of what is in the books."""
         utc_s, purses = UTC_S + self.town.now_s, self.broker.purses
         lent = [each for each in self.books if isinstance(each, records.SliceLent)]
         held = [each for each in self.books if isinstance(each, records.SliceHeld)]
@@ -370,7 +370,7 @@ class TownSite:
         self.at_work.clear()
         self.start(boot)
         utc_s = UTC_S + self.town.now_s
-        for event in happened:  # as the reception does: nothing is planned before all is known
+        for event in happened:  # as the gateway server does: nothing is planned before all is known
             self._perform(self.broker.handle(event, utc_s))
         ended = {
             (each.side, each.contract)

@@ -114,7 +114,7 @@ class BookedSite:
         arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles
         self.purchases = Purchases(self.name, 1, self.broker, *arguments)
         self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome, handles)
-        self.keeper = Reconciler(
+        self.reconciler = Reconciler(
             SettlementContext(
                 RULES,
                 self.store,
@@ -138,12 +138,12 @@ class BookedSite:
         # What an operator's order sees of a gateway.
         self.desk = SimpleNamespace(
             store=self.store,
-            bookkeeper=self.keeper,
+            reconciler=self.reconciler,
             read=self._read,
             harden=self._write,
             surroundings=SimpleNamespace(utc_s=lambda: self.world.utc_s),
         )
-        self.ask(self.keeper._recall)
+        self.ask(self.reconciler._recall)
         self.perform()
 
     def crash(self, *, power=False):
@@ -249,11 +249,11 @@ class BookedSite:
         )))  # fmt: skip
 
     def ask(self, work):
-        """Let the bookkeeper do something in its turn."""
-        return trio.run(self.keeper.in_turn, work)
+        """Let the reconciler do something in its turn."""
+        return trio.run(self.reconciler.in_turn, work)
 
     def order(self, verb, **details):
-        """Let the bookkeeper do what an operator wants."""
+        """Let the reconciler do what an operator wants."""
         trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
 
     def hear(self, message):
@@ -266,8 +266,8 @@ class BookedSite:
             (self.sales if self.side == "sell" else self.purchases).hear(self.other, message, *now)
             self.perform()
             return
-        self.keeper.hear(self.other, message, raw)
-        while (found := self.keeper.turns.take()) is not None:
+        self.reconciler.hear(self.other, message, raw)
+        while (found := self.reconciler.turns.take()) is not None:
             self.ask(found[1])
 
     # --- what its books say --------------------------------------------------------------------
@@ -461,7 +461,7 @@ class TwoSitesWorld:
     def look(self):
         for site in self.sites:
             with site.alive():
-                site.ask(site.keeper.look)
+                site.ask(site.reconciler.look)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -498,7 +498,7 @@ class TwoSitesWorld:
 
     def answer(self, contract, *, accept):
         with self.paris.alive():
-            disputes = self.paris.keeper.disputes
+            disputes = self.paris.reconciler.disputes
             self.paris.ask(lambda: disputes.answer(contract, None, accept=accept, reason="so"))
 
 

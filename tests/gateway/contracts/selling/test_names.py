@@ -98,7 +98,7 @@ class Seller:
         self.store.write(news, True, lambda: None)
 
     def restart(self):
-        """Another life, from the books alone, as the reception begins it."""
+        """Another life, from the books alone, as the gateway server begins it."""
         self.store_all()
         self.site.start(self.site.boot + 1)
         self.site.join(8)
@@ -134,11 +134,11 @@ class Seller:
         return [*(each for _, _, each in self.town.said[before:]), *self.said]
 
     def ask(self, contract, **changes):
-        notary = self.town.sites["london"].notary
-        given = self.site.notary.check("london", self.question.grant, UTC_S).errand
-        self.site.notary._shown.clear()
-        errand = replace(given, contract=contract, expires_s=self.utc_s + 600.0)
-        return replace(self.question, contract=contract, grant=notary.issue(errand), **changes)
+        signer = self.town.sites["london"].signer
+        given = self.site.signer.check("london", self.question.grant, UTC_S).delegation
+        self.site.signer._shown.clear()
+        delegation = replace(given, contract=contract, expires_s=self.utc_s + 600.0)
+        return replace(self.question, contract=contract, grant=signer.issue(delegation), **changes)
 
     def reserve(self, name, step="hold", from_h=1):
         from_ms = round((self.utc_s + 3600 * from_h) * 1000)
@@ -318,15 +318,15 @@ async def test_a_gateway_that_starts_reads_the_names_of_reservations(tmp_path):
     pools = (PoolConfig("workers"),)
     async with counter_of(tmp_path, reservations=RULES, pools=pools) as counter:
         counter.tell(events.WorkerJoined(100, "w", "workers", 8, {}, "3.11"))
-        reception = counter.site.reception
-        reception.selling._permits = Permits()
-        reception.hear_reserve("oslo", hold)
+        server = counter.site.server
+        server.selling._permits = Permits()
+        server.hear_reserve("oslo", hold)
         with trio.fail_after(30):
-            while not reception.bookings.open:
+            while not server.bookings.open:
                 await counter.site.wait_for_progress(0.1)
         await counter.site.harden()
     async with counter_of(tmp_path, reservations=RULES, pools=pools) as counter:
-        names = counter.site.reception.exchange.sales.names
+        names = counter.site.server.exchange.sales.names
         assert names.is_reserved("oslo", "oslo-1-5")
         assert not names.is_reserved("oslo", "oslo-1-6")
 

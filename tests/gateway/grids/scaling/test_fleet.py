@@ -246,7 +246,7 @@ def test_a_worker_that_goes_away_has_its_time_to_come_back():
     assert fleet.failures == 0
 
 
-def test_who_is_away_is_not_idle_in_the_butler_s_eyes():
+def test_who_is_away_is_not_idle_in_the_autoscaler_s_eyes():
     fleet = ordered(order(pilots=1))
     fleet.see([shown("a.0")], {"a.0": IDLE}, 5.0)
     [there] = fleet.view({"a.0": IDLE})
@@ -264,7 +264,7 @@ def test_an_order_of_one_pilot_each_is_as_quick_as_one_of_many():
 
 
 class RandomGrid(RuleBasedStateMachine):
-    """A grid of random delays and losses, with a keeper that does what it is told."""
+    """A grid of random delays and losses, with a pool controller that does what it is told."""
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed):
@@ -373,7 +373,7 @@ class RandomGrid(RuleBasedStateMachine):
 
     @rule()
     def stop(self):
-        """What the keeper tells the grid to stop."""
+        """What the pool controller tells the grid to stop."""
         doomed = {*self.fleet.done(self.workers), *self.fleet.silent(self.now_s)}
         for name in doomed:
             self.there.pop(name, None)

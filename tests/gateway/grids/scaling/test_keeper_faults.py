@@ -1,4 +1,6 @@
-"""The keeper of a pool whose grid answers nonsense, or whose clock is set; probes and strangers."""
+"""The pool controller of a pool whose grid answers nonsense, or whose clock is set; probes and
+strangers.
+"""
 
 from math import nan
 
@@ -57,7 +59,7 @@ class DumbGrid:
 
 
 class Scene:
-    """A keeper on a dumb grid, in virtual time, by a clock that can be set."""
+    """A pool controller on a dumb grid, in virtual time, by a clock that can be set."""
 
     def __init__(self, rules, **scale):
         self.grid, self.said, self.set_by_s = DumbGrid(), [], 0.0
@@ -70,7 +72,7 @@ class Scene:
     def utc_s(self):
         return EPOCH_S + trio.current_time() + self.set_by_s
 
-    def keeper(self):
+    def controller(self):
         return PoolController(
             *(self.pool, self.grid, self.broker),
             expect=self.expected.append,
@@ -81,13 +83,13 @@ class Scene:
 
 
 def play(scene, act):
-    """Let the keeper work while `act(scene, keeper)` does what it does."""
+    """Let the pool controller work while `act(scene, controller)` does what it does."""
 
     async def run():
-        keeper = scene.keeper()
+        controller = scene.controller()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(keeper.run)
-            await act(scene, keeper)
+            nursery.start_soon(controller.run)
+            await act(scene, controller)
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
@@ -130,7 +132,7 @@ def pilot(**changes):
     ],
 )
 def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
-    async def act(scene, keeper):
+    async def act(scene, controller):
         scene.grid.answers[what] = answer
         await trio.sleep(10.0)
         assert any(
@@ -138,13 +140,13 @@ def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
             for s in scene.said
         )
         assert bool(scene.grid.started) == (what != "pilots"), "nothing is known of what is there"
-        assert keeper.view()["max"] == 2
+        assert controller.view()["max"] == 2
 
     play(Scene(ScalingRules(slots_max=2, slots_min=2)), act)
 
 
 def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
-    async def act(scene, keeper):
+    async def act(scene, controller):
         scene.grid.stop_fault = GridFault(Blame.NEVER, "no permission")
         scene.grid.shown = [pilot()]
         await trio.sleep(SETTLE_S + 61.0)  # what a former life had queued is kept so long
@@ -155,15 +157,15 @@ def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
 
 @pytest.mark.parametrize("by_s", [-7_200.0, 7_200.0])
 def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
-    async def act(scene, keeper):
+    async def act(scene, controller):
         scene.grid.start = refuse
         await trio.sleep(5.0)
-        assert keeper.fleet.failures == 1
+        assert controller.fleet.failures == 1
         scene.set_by_s = by_s
         await trio.sleep(1.0)
-        assert keeper.fleet.failures == 1, "the pause after a failure goes on"
+        assert controller.fleet.failures == 1, "the pause after a failure goes on"
         await trio.sleep(30.0)
-        assert keeper.fleet.failures > 1, "and ends"
+        assert controller.fleet.failures > 1, "and ends"
 
     async def refuse(_order):
         raise GridFault(Blame.AGAIN, "not now")
@@ -174,7 +176,7 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
 def test_a_worker_that_the_grid_does_not_show_is_let_go():
     """A pilot that was started while our state lay elsewhere: nobody else would ever end it."""
 
-    async def act(scene, keeper):
+    async def act(scene, controller):
         scene.grid.shown = [pilot(stand=Stand.RUNNING)]
         for handle, name in ((5, "a.0"), (6, "old.0")):
             joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
@@ -189,25 +191,25 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
 
 
 def test_what_begins_only_later_by_the_grids_word_is_a_later_start_for_who_plans():
-    async def act(scene, keeper):
+    async def act(scene, controller):
         def planned_s():
             [*_, told] = [each for each in scene.expected if isinstance(each, events.PoolGrows)]
             return told.growth.start_s
 
         scene.grid.answers["capacity"] = Capacity(0, 5, scene.utc_s() + 600.0)
         await trio.sleep(10.0)
-        assert 588.0 <= planned_s() - keeper.fleet.start_s <= 592.0
+        assert 588.0 <= planned_s() - controller.fleet.start_s <= 592.0
         scene.grid.answers["capacity"] = Capacity(1, 5, scene.utc_s() + 600.0)
         await trio.sleep(FACTS_S + 1.0)
-        assert planned_s() == keeper.fleet.start_s, "one would begin at once"
+        assert planned_s() == controller.fleet.start_s, "one would begin at once"
 
     play(Scene(ScalingRules(slots_max=5)), act)
 
 
 def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
-    async def act(scene, keeper):
+    async def act(scene, controller):
         await trio.sleep(1.0)
-        found = await keeper.probe({"probe-1": True}, 30.0)
+        found = await controller.probe({"probe-1": True}, 30.0)
         assert found["failed"] is None
         await trio.sleep(60.0)
         assert scene.grid.stopped == []
@@ -216,13 +218,13 @@ def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
 
 
 def test_a_probe_keeps_its_owners_limits():
-    async def full(scene, keeper):
+    async def full(scene, controller):
         await trio.sleep(1.0)
-        assert (await keeper.probe({}, 30.0))["failed"] is None
-        assert "1 of at most 1 slots exist" in (await keeper.probe({}, 30.0))["failed"][1]
+        assert (await controller.probe({}, 30.0))["failed"] is None
+        assert "1 of at most 1 slots exist" in (await controller.probe({}, 30.0))["failed"][1]
 
-    async def dry(scene, keeper):
-        assert "dry_run" in (await keeper.probe({}, 30.0))["failed"][1]
+    async def dry(scene, controller):
+        assert "dry_run" in (await controller.probe({}, 30.0))["failed"][1]
         assert scene.grid.started == []
 
     play(Scene(ScalingRules(slots_max=1)), full)

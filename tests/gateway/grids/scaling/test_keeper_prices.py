@@ -36,12 +36,12 @@ class Dear:
 
 
 class Kept:
-    """A keeper, with a clock of its own and the prices that it has asked for."""
+    """A pool controller, with a clock of its own and the prices that it has asked for."""
 
     def __init__(self, scale=SCALE, **pool):
         self.now_s, self.prices, self.said, self.grid = 0.0, [], [], Dear()
         made = PoolConfig("cloud", "ec2", price="0.12 USD", scale=scale, **pool)
-        self.keeper = PoolController(
+        self.controller = PoolController(
             *(made, self.grid, Broker({"cloud": made.prices.at(0.0).tariff})),
             expect=lambda _: None,
             utc_s=lambda: self.now_s,
@@ -51,8 +51,8 @@ class Kept:
         )
 
     async def look(self):
-        self.keeper._looked_s = self.keeper._asked_s = float("-inf")  # it is due again
-        await self.keeper._look()
+        self.controller._looked_s = self.controller._asked_s = float("-inf")  # it is due again
+        await self.controller._look()
         return [each.price for each in self.prices]
 
 
@@ -64,7 +64,7 @@ async def test_the_price_follows_the_grids_with_its_markup():
     assert await kept.look() == ["0.15 USD"]  # by less than two hundredths
     kept.grid.charges = 8 * CENT, "USD"
     assert await kept.look() == ["0.15 USD", "0.12 USD"]
-    kept.keeper.take_in(kept.keeper.pool)  # after a reload the list is as it was written
+    kept.controller.take_in(kept.controller.pool)  # after a reload the list is as it was written
     assert await kept.look() == ["0.15 USD", "0.12 USD", "0.12 USD"]
 
 
@@ -94,11 +94,11 @@ async def test_a_version_that_was_written_is_not_that_of_another_price():
 async def test_what_may_be_spent_in_an_hour_is_by_what_the_grid_charges():
     kept = Kept(replace(SCALE, rules=ScalingRules(100, hourly_nanos=200 * CENT), currency="USD"))
     await kept.look()
-    assert kept.keeper._past(kept.now_s).price_nanos == 10 * CENT
+    assert kept.controller._past(kept.now_s).price_nanos == 10 * CENT
 
 
 async def test_a_grid_that_charges_in_another_currency_is_no_way_past_that():
     kept = Kept(replace(SCALE, rules=ScalingRules(100, hourly_nanos=120 * CENT), currency="USD"))
     kept.grid.charges = 10 * CENT, "EUR"
     await kept.look()
-    assert kept.keeper._past(kept.now_s).price_nanos == 12 * CENT, "the pool's own price counts"
+    assert kept.controller._past(kept.now_s).price_nanos == 12 * CENT, "the pool's own price counts"

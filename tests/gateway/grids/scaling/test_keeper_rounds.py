@@ -1,4 +1,6 @@
-"""A keeper's rounds, one by one: a grid that is a list, and a site of the town as its broker."""
+"""A pool controller's rounds, one by one: a grid that is a list, and a site of the town as its
+broker.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -54,7 +56,7 @@ class ListedGrid(Provisioning):
 
 
 class World:
-    """A keeper, its grid and its site; time passes when it is told to."""
+    """A pool controller, its grid and its site; time passes when it is told to."""
 
     def __init__(self, nursery: trio.Nursery, scale: ScaleConfig = SCALE) -> None:
         self.town = Town()
@@ -65,30 +67,30 @@ class World:
         self.inbox: list[events.Event] = []
         self.said: list[str] = []
         self.nursery = nursery
-        self.keeper = self.begin()
+        self.controller = self.begin()
 
     def begin(self) -> PoolController:
-        """A new life of the keeper."""
-        keeper = PoolController(
+        """A new life of the pool controller."""
+        controller = PoolController(
             *(self.pool, self.grid, self.broker),
             expect=self.inbox.append,
             utc_s=lambda: UTC_S + self.town.now_s,
             say=self.said.append,
             house=Preferences(),
         )
-        keeper._nursery = self.nursery
-        return keeper
+        controller._nursery = self.nursery
+        return controller
 
     def hear(self) -> None:
-        """The broker takes what the keeper has told it."""
+        """The broker takes what the pool controller has told it."""
         waiting, self.inbox[:] = list(self.inbox), []
         self.site.do(*waiting)
 
     async def round(self, more_s: float = 1.0) -> None:
         self.town.now_s += more_s
-        if self.keeper._ahead_s is not None:
-            self.keeper._ahead_s += more_s  # both clocks go on: none was set
-        await self.keeper._round()
+        if self.controller._ahead_s is not None:
+            self.controller._ahead_s += more_s  # both clocks go on: none was set
+        await self.controller._round()
         await trio.testing.wait_all_tasks_blocked()
 
     def come(self, name: str, slots: int = 1, **tags: bool) -> int:
@@ -101,7 +103,7 @@ class World:
 
     @property
     def stages(self) -> list[PilotStage]:
-        return [each.stage for each in self.keeper.fleet.pilots.values()]
+        return [each.stage for each in self.controller.fleet.pilots.values()]
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ async def world(nursery):
 
 async def test_a_pilot_that_is_tried_is_there_until_it_has_done_a_task(world):
     await world.round()
-    found = await world.keeper.probe({"probe": True}, 300.0)
+    found = await world.controller.probe({"probe": True}, 300.0)
     assert found["failed"] is None
     for _ in range(3):  # in the grid's queue, with nothing to do
         await world.round(50.0)
@@ -127,7 +129,7 @@ async def test_a_pilot_that_is_tried_is_there_until_it_has_done_a_task(world):
 
 async def test_a_pilot_that_is_tried_and_never_comes_is_let_go(world):
     await world.round()
-    found = await world.keeper.probe({}, 30.0)
+    found = await world.controller.probe({}, 30.0)
     await world.round(91.0)
     assert world.grid.stopped == [found["pilot"]]
 
@@ -147,21 +149,21 @@ async def test_nothing_is_tried_beyond_what_the_owner_allows(nursery, scale, why
     world = World(nursery, scale)
     await world.round()
     there = dict(world.grid.shown)
-    what, text = (await world.keeper.probe({}, 30.0))["failed"]
+    what, text = (await world.controller.probe({}, 30.0))["failed"]
     assert (what, why in text) == ("start", True), text
     assert world.grid.shown == there
 
 
 async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
     """In the moment in which it is decided, an idle worker may be given something."""
-    world.keeper.take_in(
+    world.controller.take_in(
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=1)))
     )
     await world.round()
     [name] = world.grid.shown
     handle = world.come(name)
     await world.round()
-    world.keeper.take_in(world.pool)
+    world.controller.take_in(world.pool)
     await world.round(11.0)
     await world.round(11.0)
     assert world.stages == [PilotStage.DRAINING]
@@ -174,7 +176,7 @@ async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
 
 @pytest.mark.parametrize("how", ["it dials again", "the grid takes it"])
 async def test_who_ends_gets_nothing_more(world, how):
-    world.keeper.take_in(
+    world.controller.take_in(
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=1)))
     )
     await world.round()
@@ -182,7 +184,7 @@ async def test_who_ends_gets_nothing_more(world, how):
     handle = world.come(name)
     await world.round()
     if how == "it dials again":
-        world.keeper.fleet.stopped([name], UTC_S + world.town.now_s)
+        world.controller.fleet.stopped([name], UTC_S + world.town.now_s)
         world.site.do(events.WorkerGone(handle, "its line broke"))
         handle = world.come(name)
     else:
@@ -193,8 +195,8 @@ async def test_who_ends_gets_nothing_more(world, how):
 
 
 async def test_what_a_former_life_had_queued_waits_until_work_is_back(world):
-    await world.grid.start(Order("old", 2, world.keeper._ordering.shape))
-    world.keeper = world.begin()
+    await world.grid.start(Order("old", 2, world.controller._ordering.shape))
+    world.controller = world.begin()
     await world.round()
     await world.round(SETTLE_S - 1)
     assert world.grid.stopped == []
@@ -204,7 +206,7 @@ async def test_what_a_former_life_had_queued_waits_until_work_is_back(world):
 
 async def test_a_stop_is_told_again_where_it_did_not_help(world):
     await world.round()
-    found = await world.keeper.probe({}, 0.0)
+    found = await world.controller.probe({}, 0.0)
     await world.round(61.0)
     world.grid.shown[found["pilot"]] = Sighting(found["pilot"], Stand.RUNNING, "x", 1)
     await world.round(STOP_AGAIN_S - 1)
@@ -214,11 +216,11 @@ async def test_a_stop_is_told_again_where_it_did_not_help(world):
 
 async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
     """The grid has less to give by what it gives: a plan must not turn elsewhere for that."""
-    world.keeper.take_in(
+    world.controller.take_in(
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=3)))
     )
     await world.round()
-    world.keeper._asked_s = float("-inf")
+    world.controller._asked_s = float("-inf")
     await world.round()
     world.hear()
     assert world.broker.growth[POOL].slots == 4
@@ -226,15 +228,15 @@ async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
 
 async def test_a_gpu_that_is_named_is_none_that_is_counted(nursery):
     world = World(nursery)
-    world.keeper.take_in(replace(world.pool, tags={"gpu": "a100"}))
-    assert world.keeper._ordering.shape.gpus == 0
-    world.keeper.take_in(replace(world.pool, tags={"gpu": 2}))
-    assert world.keeper._ordering.shape.gpus == 2
+    world.controller.take_in(replace(world.pool, tags={"gpu": "a100"}))
+    assert world.controller._ordering.shape.gpus == 0
+    world.controller.take_in(replace(world.pool, tags={"gpu": 2}))
+    assert world.controller._ordering.shape.gpus == 2
 
 
 def ask_for_slots(world, slots_min):
     """The pool's owner wants so many at least."""
-    world.keeper.take_in(
+    world.controller.take_in(
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min)))
     )
 
@@ -249,9 +251,9 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     world.broker.workers[handle].in_flight = 1  # it is at something long
     if whose == "the worker's own":
         world.site.do(events.DrainAsked(handle, on=True, by=events.Drainer.ITSELF))
-    world.keeper.fleet.stopped([name], UTC_S + world.town.now_s)
+    world.controller.fleet.stopped([name], UTC_S + world.town.now_s)
     ask_for_slots(world, 0)
-    world.keeper._drain(world.keeper._workers(), [])
+    world.controller._drain(world.controller._workers(), [])
     world.hear()
     assert world.broker.workers[handle].draining
     if whose == "an operator's too":
@@ -266,7 +268,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     is_back = whose == "ours"
     assert world.broker.workers[handle].draining is not is_back
     assert len(world.grid.shown) == (1 if is_back else 2)
-    assert world.keeper.fleet.pilots[name].stage is (
+    assert world.controller.fleet.pilots[name].stage is (
         PilotStage.READY if is_back else PilotStage.DRAINING
     )
 
@@ -276,7 +278,7 @@ async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     world.broker.offers[f"pool {POOL}"] = CapacityOffer(
         f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR"
     )
-    world.keeper = world.begin()
+    world.controller = world.begin()
     world.site.do(
         events.ClientJoined(1, "ann"),
         events.JobOpened(1, "j", town.spec(tags={"fast": True}, pool=POOL)),
@@ -286,7 +288,7 @@ async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     [name] = world.grid.shown
     handle = world.come(name)
     await world.round()
-    assert world.keeper.work.stranded == 1
+    assert world.controller.work.stranded == 1
     [note] = [each for each in world.inbox if isinstance(each, events.JobNoted)]
     assert (note.job, "has no tag fast" in note.text) == ("j", True)
     assert [each for each in world.said if "has no tag fast" in each] == world.said[-1:]
@@ -296,8 +298,8 @@ async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     assert world.grid.stopped == [name]
     world.site.do(events.WorkerGone(handle, "stopped", is_orderly=True))
     await world.round(100.0)
-    assert (world.keeper.fleet.pilots, world.grid.shown) == ({}, {}), "nor when it is gone"
-    world.keeper.take_in(world.pool)
+    assert (world.controller.fleet.pilots, world.grid.shown) == ({}, {}), "nor when it is gone"
+    world.controller.take_in(world.pool)
     await world.round()
     assert len(world.grid.shown) == 1, "somebody may have put it right"
 

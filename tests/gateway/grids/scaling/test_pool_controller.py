@@ -1,4 +1,4 @@
-"""The keeper with a grid that does as it is told by the test, on trio's own mock clock."""
+"""The pool controller with a grid that does as it is told by the test, on trio's own mock clock."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -81,7 +81,7 @@ class Scene:
 
     def live(self):
         self.scope = trio.CancelScope()
-        self.keeper = PoolController(
+        self.controller = PoolController(
             *(self.pool, self.grid, self.broker),
             expect=lambda event: self.broker.handle(event, trio.current_time()),
             utc_s=lambda: UTC_S + trio.current_time(),
@@ -92,7 +92,7 @@ class Scene:
 
     async def _run(self):
         with self.scope:
-            await self.keeper.run()
+            await self.controller.run()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
     told = "pool burst: `pilots` of the grid failed: the controller restarts"
     assert scene.said.count(told) == 1
     assert scene.grid.asked("start") == []
-    assert scene.keeper.trouble == "the controller restarts"
+    assert scene.controller.trouble == "the controller restarts"
     del scene.grid.faults["pilots"]
     await trio.sleep(10)
     assert scene.said[-2:] == [
@@ -163,7 +163,7 @@ async def test_what_a_former_life_had_started_is_taken_up(make, autojump_clock):
 async def test_a_stop_that_does_nothing_is_repeated_once_a_minute(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
-    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
+    scene.controller.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(3 * STOP_AGAIN_S)
     told_s = scene.grid.asked_s("stop")
     assert len(told_s) == 3
@@ -175,7 +175,7 @@ async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
     scene.grid.faults["stop"] = GridFault(Blame.AGAIN, "not now")
-    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
+    scene.controller.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
     assert scene.said.count("pool burst: `stop` of the grid failed: not now") == 1
@@ -195,7 +195,7 @@ async def test_who_is_not_wanted_any_more_is_stopped_once_its_order_was_made(mak
     scene = make()
     scene.grid.slow_s["start"] = 10.0
     await trio.sleep(2)
-    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
+    scene.controller.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(7)
     assert scene.grid.asked("stop") == []
     await trio.sleep(3)
@@ -209,7 +209,7 @@ async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clo
     started_s = scene.grid.asked_s("start")
     rests = [b - a for a, b in pairwise(started_s)]
     assert rests == pytest.approx([10, 20], abs=1.5)
-    assert scene.keeper.view()["failed"] == "full"
+    assert scene.controller.view()["failed"] == "full"
 
 
 async def test_a_grid_that_is_full_is_asked_again_and_nothing_has_failed(make, autojump_clock):
@@ -218,7 +218,7 @@ async def test_a_grid_that_is_full_is_asked_again_and_nothing_has_failed(make, a
     await trio.sleep(5 * FACTS_S)
     started_s = scene.grid.asked_s("start")
     assert [b - a for a, b in pairwise(started_s)] == pytest.approx([FACTS_S] * 4, abs=1.5)
-    view = scene.keeper.view()
+    view = scene.controller.view()
     assert (view["failures"], view["failed"]) == (0, "a limit is reached")
     assert "the grid accepts 0 more pilots now" in view["why"]
     assert len([each for each in scene.said if "a limit is reached" in each]) == 1, "said once"
@@ -250,7 +250,7 @@ async def test_other_rules_are_taken_in(make, autojump_clock):
     scene = make(slots_min=0)
     await trio.sleep(10)
     assert scene.grid.asked("start") == []
-    scene.keeper.take_in(
+    scene.controller.take_in(
         replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10, slots_min=2)))
     )
     await trio.sleep(2)
@@ -264,12 +264,12 @@ async def test_what_can_not_work_is_tried_again_when_somebody_has_acted(make, au
     assert len(scene.grid.asked("start")) == 1
     [said] = [each for each in scene.said if "no pilot was started" in each]
     assert "no partition named fast; no pilots are started until `gridfed reload`" in said
-    assert scene.keeper.view()["barred"] == "no partition named fast"
-    scene.keeper.take_in(scene.pool)
+    assert scene.controller.view()["barred"] == "no partition named fast"
+    scene.controller.take_in(scene.pool)
     await trio.sleep(100)
     assert len(scene.grid.asked("start")) == 2
     del scene.grid.faults["start"]
-    assert (await scene.keeper.probe({}, 30.0))["failed"] is None
+    assert (await scene.controller.probe({}, 30.0))["failed"] is None
     await trio.sleep(10)
     assert sum(each.pilots for each in scene.grid.asked("start")[2:]) == 3, (
         "the probe is one of them"
@@ -281,7 +281,7 @@ async def test_no_more_is_ordered_than_the_grid_says_it_has(make, autojump_clock
     scene.grid.room = 5
     await trio.sleep(3 * FACTS_S)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 5
-    assert "the grid can provide 0 slots more now" in scene.keeper.view()["why"][-1]
+    assert "the grid can provide 0 slots more now" in scene.controller.view()["why"][-1]
     scene.grid.room = 7
     await trio.sleep(FACTS_S + 1)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 7
@@ -296,20 +296,23 @@ async def test_no_more_is_ordered_than_the_grid_says_it_has(make, autojump_clock
 async def test_what_may_be_spent_in_an_hour_bounds_what_is_ordered(make, autojump_clock):
     scene = make(slots_min=8, hourly_nanos=350)
     scene.broker.tariffs["burst"] = Tariff(100, "USD", "t")
-    scene.keeper.take_in(replace(scene.pool, scale=replace(scene.pool.scale, currency="USD")))
+    scene.controller.take_in(replace(scene.pool, scale=replace(scene.pool.scale, currency="USD")))
     await trio.sleep(20)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 3
-    assert "the limit is 3 slots, as more would exceed hourly_cost" in scene.keeper.view()["why"][0]
+    assert (
+        "the limit is 3 slots, as more would exceed hourly_cost"
+        in scene.controller.view()["why"][0]
+    )
 
 
 async def test_what_is_ordered_let_go_and_found_again_is_said_and_not_often(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
-    scene.keeper.take_in(
+    scene.controller.take_in(
         replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10, slots_min=1)))
     )
     await trio.sleep(1)
-    scene.keeper.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
+    scene.controller.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(20)
     scene.scope.cancel()
     scene.live()

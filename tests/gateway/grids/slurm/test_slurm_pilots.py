@@ -28,7 +28,7 @@ def cluster():
 
 
 class Pool:
-    """What a keeper has of a pool: a grid, and the gateway that its pilots dial."""
+    """What a pool controller has of a pool: a grid, and the gateway that its pilots dial."""
 
     def __init__(
         self, cluster, folder, address, *, mark="test-pool", rest=False, dial_s=30.0, **table

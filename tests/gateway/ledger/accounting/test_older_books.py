@@ -32,13 +32,13 @@ def lose(world, books, *deliveries, verdict=Verdict.POST):
 async def meet(world, *sites):
     """A new session opens, as these see it; all is said that follows."""
     for each in sites:
-        each.keeper.met(each.other)
+        each.reconciler.met(each.other)
     await world.work()
     await world.deliver()
 
 
 def older(books):
-    return books.keeper._office.older
+    return books.reconciler._office.older
 
 
 @pytest.mark.parametrize("side", ["buyer", "seller"])
@@ -70,13 +70,13 @@ async def test_books_that_agree_or_whose_rest_is_under_way_are_no_old_copy(world
 
 async def test_what_is_delivered_and_paid_while_books_are_compared_is_no_sign(world):
     both(world, delivery(0))
-    world.london.keeper.met("paris")
+    world.london.reconciler.met("paris")
     await world.work()  # london has looked at its books; this comes after that
     both(world, delivery(10))
     await world.deliver()
     assert not older(world.london).behind
     lose(world, world.paris, delivery(20))
-    world.paris.keeper.met("london")
+    world.paris.reconciler.met("london")
     await world.work()
     await world.deliver(messages_max=2)
     world.paris.posted(delivery(20), Verdict.POST)
@@ -91,7 +91,7 @@ async def test_it_is_looked_for_once_in_a_life_and_only_in_the_last_week(world):
     await meet(world, world.london)
     assert not older(world.london).behind
     world.utc_s += 2 * WEEK_S
-    world.london.keeper._caught_up.clear()
+    world.london.reconciler._caught_up.clear()
     await meet(world, world.london)
     assert not older(world.london).behind
 
@@ -101,10 +101,10 @@ async def test_an_operator_goes_on_and_is_not_asked_again(world):
     lose(world, world.london, delivery(10))
     await meet(world, world.london)
     assert older(world.london).behind
-    await world.london.keeper.in_turn(lambda: world.london.keeper.accept("paris"))
+    await world.london.reconciler.in_turn(lambda: world.london.reconciler.accept("paris"))
     assert not older(world.london).behind
     world.utc_s += 3600.0
-    world.london.keeper._caught_up.clear()  # another life
+    world.london.reconciler._caught_up.clear()  # another life
     await meet(world, world.london)
     assert not older(world.london).behind
     assert world.london.clean()
@@ -117,7 +117,7 @@ async def test_a_seller_compares_when_its_operator_asks(world):
     async with trio.open_nursery() as nursery:
 
         async def compare():
-            found.append(await world.paris.keeper.compare_sold("london", 0, 10**15))
+            found.append(await world.paris.reconciler.compare_sold("london", 0, 10**15))
 
         nursery.start_soon(compare)
         while not found:
@@ -130,17 +130,17 @@ async def test_a_seller_compares_when_its_operator_asks(world):
 
 
 async def test_a_buyer_that_does_not_answer_is_not_waited_for_for_ever(world, autojump_clock):
-    assert await world.paris.keeper.compare_sold("london", 0, 10**15) == ("", "")
+    assert await world.paris.reconciler.compare_sold("london", 0, 10**15) == ("", "")
 
 
 async def test_a_seller_can_not_have_a_buyer_compare_without_end(world):
     both(world, delivery(0))
     for first_ms in range(100):
-        world.london.keeper.hear("paris", AskReconcile(first_ms, 10**12), b"")
+        world.london.reconciler.hear("paris", AskReconcile(first_ms, 10**12), b"")
         await world.work()
     assert len(world.mail) == 20
     with pytest.raises(ProtocolError):
-        world.london.keeper.hear("paris", AskReconcile(10, 10), b"")
+        world.london.reconciler.hear("paris", AskReconcile(10, 10), b"")
 
 
 def test_nothing_new_is_bought_of_or_sold_to_a_site_with_newer_books():

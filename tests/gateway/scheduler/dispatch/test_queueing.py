@@ -112,7 +112,7 @@ def test_a_queue_keeps_nothing_of_what_has_gone():
     assert [len(each) for each in (*kept, terms._terms, terms._needs)] == [0] * 6
 
 
-def choice_of_all(handout, worker, now_s):
+def choice_of_all(dispatcher, worker, now_s):
     """The rule, written as a look at every job: what a worker is given next.
 
     Returns ("give", job, at most so many tasks); ("make way", job) where what it has is taken back
@@ -121,39 +121,39 @@ def choice_of_all(handout, worker, now_s):
     is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
     if dispatch.is_full(worker) and not is_late:
         return None
-    jobs = list(handout.ready.values())
+    jobs = list(dispatcher.ready.values())
     if worker.job:
         jobs = [job for job in jobs if job.id == worker.job]
     best, waiting = None, []
     for job in jobs:
-        rank = rank_of(handout, job)
-        task_s = handout.durations.pace(job.spec.function)
+        rank = rank_of(dispatcher, job)
+        task_s = dispatcher.durations.pace(job.spec.function)
         tasks = dispatch.room(job, worker, task_s)
         if tasks <= 0:
             if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
                 waiting.append((rank, job, task_s))
             continue
-        tasks = handout._takes(job, worker, task_s, tasks, now_s)
+        tasks = dispatcher._takes(job, worker, task_s, tasks, now_s)
         if tasks > 0 and (best is None or rank < best[0]):
             best = rank, job, tasks
     for rank, job, task_s in sorted(waiting, key=lambda each: each[0]):
         if best is not None and best[0] < rank:
             break
-        if handout._takes(job, worker, task_s, 1, now_s) > 0:
+        if dispatcher._takes(job, worker, task_s, 1, now_s) > 0:
             return ("make way", job.id) if is_late else None
     return None if best is None else ("give", best[1].id, best[2])
 
 
-def rank_of(handout, job):
-    queue = handout._queues[handout._leaf_of(job)]
-    if handout._shares is None:
+def rank_of(dispatcher, job):
+    queue = dispatcher._queues[dispatcher._leaf_of(job)]
+    if dispatcher._shares is None:
         return queue.rank(job)
-    next(iter(handout._shares.turns()))  # which finds the places as of now
-    return handout._shares.tree.place(job.leaf), *queue.rank(job)
+    next(iter(dispatcher._shares.turns()))  # which finds the places as of now
+    return dispatcher._shares.tree.place(job.leaf), *queue.rank(job)
 
 
 class CheckedHandout(Dispatcher):
-    """A handout whose every choice is compared with the rule."""
+    """A dispatcher whose every choice is compared with the rule."""
 
     choices: Counter[str] = Counter()
 
@@ -232,14 +232,14 @@ class World:
 
     def check_files(self):
         """Each job is filed by what it is now."""
-        handout = self.broker._handout
-        for job in handout.ready.values():
-            queue = handout._queues[handout._leaf_of(job)]
+        dispatcher = self.broker._dispatcher
+        for job in dispatcher.ready.values():
+            queue = dispatcher._queues[dispatcher._leaf_of(job)]
             filed = queue._filed[job.id]
             assert filed.group.key == queue._keys(job)[1]
             assert filed.entry == (job.in_flight, job.served, job.number)
             assert filed.tasks == job.waiting
-        assert sum(map(len, handout._queues.values())) == len(handout.ready)
+        assert sum(map(len, dispatcher._queues.values())) == len(dispatcher.ready)
 
     def hand_back(self, worker, recall):
         left = self.held.get((worker, recall.assignment))

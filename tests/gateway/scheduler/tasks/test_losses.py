@@ -242,7 +242,7 @@ def queued_behind_short_ones():
 
 def test_a_task_that_was_lost_is_not_queued_ahead_though_others_of_its_job_are():
     grid, job, busy = queued_behind_short_ones()
-    grid.broker._handout.mark_ready(job)
+    grid.broker._dispatcher.mark_ready(job)
     grid.pass_time(0)
     assert [each.job.id for each in grid.held(busy)] == ["k"]
     grid.finish(busy, 0.01)
@@ -253,7 +253,7 @@ def test_a_job_is_filed_by_the_task_that_was_brought_forward():
     """Else it is not noticed, when others are late, that it waits for an idle slot."""
     grid, job, _ = queued_behind_short_ones()
     assert not grid.broker.is_uneven
-    grid.broker._handout.mark_ready(job)
+    grid.broker._dispatcher.mark_ready(job)
     grid.pass_time(0)
     assert job.queue[0].alone
     assert grid.broker.is_uneven

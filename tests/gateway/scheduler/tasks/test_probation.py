@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from support.pure.reception import make_reception
+from support.pure.reception import make_server
 
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
@@ -194,12 +194,12 @@ def test_a_worker_is_known_by_the_token_that_it_came_by():
         read=lambda _text: held, welcomes=lambda _site: False, is_revoked=lambda *_: False
     )
     config = SiteConfig(name="london", pools=(PoolConfig("local", "local", 1),))
-    reception = make_reception(config, Disk(), 1_000.0, passes=passes)
+    server = make_server(config, Disk(), 1_000.0, passes=passes)
     about = {"slots": 1, "pool": "local", "python": "3.11"}
     events = []
     for number, shown in enumerate([{"token": "text"}, {}]):
         guest = SimpleNamespace(handle=number, role="worker", name="w", about=about | shown)
-        reception._meet(guest, events)
+        server._meet(guest, events)
     assert [each.token for each in events] == ["abc", ""]
 
 
