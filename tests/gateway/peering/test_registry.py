@@ -110,13 +110,13 @@ from support.pure.town import UTC_S, dear_and_cheap
 from federation.errors import ProtocolError
 from federation.messages.deals import Nudge
 from federation.messages.messages import MESSAGES
-from gateway.scheduler.model.effects import Side
+from gateway.scheduler.model.effects import PeerSide
 exchange = dear_and_cheap().sites["london"].exchange
 nudge = MESSAGES.decode(MESSAGES.encode(Nudge("paris-1-1")), 1000)
-exchange.hear("paris", Side.BUYER, nudge, 0.0, UTC_S)
+exchange.hear("paris", PeerSide.BUYER, nudge, 0.0, UTC_S)
 print(exchange.act([], 0.0, UTC_S)[-1].message.reason)
 try:
-    exchange.hear("paris", Side.SELLER, nudge, 0.0, UTC_S)
+    exchange.hear("paris", PeerSide.SELLER, nudge, 0.0, UTC_S)
 except ProtocolError as error:
     print(error)
 """

@@ -64,7 +64,7 @@ def test_a_report_is_written_with_its_figures_and_pictures(tmp_path):
     assert code == (0 if kept else 1)
     assert "`python -m simulations year --days 1 --seed 1 --from-day 50`" in text
     assert f"{found['better']['spend']['alone']:,.0f} USD" in text
-    assert f"{found['federated']['total']['lost_slot_h']:,.0f} slot-hours" in text
+    assert f"{found['federated']['total']['lost_slot_h']:,.0f} of their slot-hours" in text
     for name in ("year_use.svg", "year_waits.svg", "year_spend_carbon.svg"):
         assert f"({name})" in text
         assert (tmp_path / name).stat().st_size > 1_000

@@ -34,6 +34,7 @@ class Office:
             expel=self._expel,
         )
         server = SimpleNamespace(
+            kernel=self.london.kernel,
             exchange=self.london.exchange,
             outbox=SimpleNamespace(carrier=None, forget_site=lambda site: None),
             config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
