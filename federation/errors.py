@@ -9,8 +9,8 @@
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.sessions.nng)
     ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)
-    ├── NameCollision           another distribution owns a package of ours
-    (federation.package_conflicts) ├── TaskError               a task ended without a result
+    ├── NameCollision           another package of our name (federation.package_conflicts)
+    ├── TaskError               a task ended without a result
     │   ├── RemoteError         it raised, and its exception could not be rebuilt here
     │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped
     │   ├── MemoryLimitExceeded it outgrew its slot's memory

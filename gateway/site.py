@@ -8,12 +8,12 @@
     ├── _tick          heartbeats, expired sessions, jobs without an owner
     ├── watch          alerts, where some are configured
     ├── watch_credit   debts of other sites, where they have a limit
-    ├── CapacityRecorder.run     the slots that there were, for the books
+    ├── CapacityRecorder.run  the slots that there were, for the books
     ├── Meters.run     the carbon intensity of the pools' electricity, where that changes
     ├── desk           one task for each question that has to wait for the store
     ├── LocalGrid.run  one for each local pool
     ├── EnginePool.run one for each pool of a delegating grid
-    └── PoolController.run     one for each pool whose workers a grid starts
+    └── PoolController.run  one for each pool whose workers a grid starts
 
 All decisions are made elsewhere. This module runs in one thread, and state is consistent between
 any two awaits. The store's writer thread calls back in through `_from_thread`.

@@ -4,10 +4,10 @@ A *provisioning* grid starts and stops our own workers, called pilots. A pilot i
 with some slots that dials the gateway once the grid runs it; tasks are bound to it late, as to any
 worker. The unit of a request is an *order*: a number of pilots of one shape.
 
-    controller ── start(order) ──► grid        a job array, a fleet of instances
-    pool controller ◄── pilots() ────── grid        all of ours, also those of former runs
+    controller ── start(order) ──► grid    a job array, a fleet of instances
+    controller ◄── pilots() ────── grid    all of ours, also those of former runs
     controller ── stop(names) ───► grid
-    worker ── hello ─────────► gateway     by the pilot's name
+    worker     ── hello ─────────► gateway by the pilot's name
 
 *The grid's own list is the truth.* Each pilot carries its owner's mark (`Launch.mark`) and its name
 in a field of the grid (a job's name, an instance's tags), so our books keep no pilots: a gateway

@@ -2,9 +2,9 @@
 
     Peers.run
     ├── Sessions.run     sessions dialled by others and by us       (gateway.sessions.peer_sessions)
-    ├── JoinServer.run     invited sites
-    (gateway.peering.join_server) ├── _read, _write    statements that others pass on: read in
-    slices, written in batches └── _tick            key rotation, reopening of ports
+    ├── JoinServer.run   invited sites                                 (gateway.peering.join_server)
+    ├── _read, _write    statements that others pass on: read in slices, written in batches
+    └── _tick            key rotation, reopening of ports
 
 Lasting signed statements of sites (cards, expulsions, farewells, revocations) are exchanged when a
 session opens, and passed on when they are news. All other messages are for the site: `heard` for

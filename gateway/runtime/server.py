@@ -560,9 +560,9 @@ class GatewayServer:
     def _note_pilot(self, guest: PeerSession, pool: str, happened: list[Event]) -> None:
         """Record the worker of a pilot; refuse a second one of that name in the pool.
 
-        A second worker of one name would hide the first from the pool's pool controller. A
-        connected worker stays, and the new one is told so (BadWorker). A worker whose pipe is lost
-        gives way: it has most likely restarted.
+        A second worker of one name would hide the first from the pool's controller. A connected
+        worker stays, and the new one is told so (BadWorker). A worker whose pipe is lost gives way:
+        it has most likely restarted.
         """
         if pool not in self._grown:
             return

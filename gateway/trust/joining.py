@@ -5,9 +5,8 @@ then sends over TLS:
 
     joiner  ── JoinApplication {invitation, card, nonce} ──►  inviter
             ◄─ JoinPresentation {card, nonce} ──────────────
-            ── JoinProof {mac} ────────────────────────────►   over both cards and both nonces
-            ◄─ JoinAcceptance {mac, level} ─────────────────   or JoinRejection {code, reason}, at
-            any time
+            ── JoinProof {mac} ────────────────────────►   over both cards and both nonces
+            ◄─ JoinAcceptance {mac, level} ─────────────────   or JoinRejection {code, reason}
 
 Each side then holds the other's card, proved to be whole and to come from the holder of the secret.
 Each is pending with the other until an operator approves its fingerprint, unless the invitation

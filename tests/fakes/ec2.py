@@ -2,7 +2,7 @@
 
     boto3 ──► Proxy ──► moto_server      what is launched, tagged, terminated
                 │
-                ├── FakeInstance             its user data runs as a process of this host
+                ├── FakeInstance         its user data runs as a process of this host
                 └── metadata             IMDSv2: token, ids, tags, notices
 
 Nothing of boto3 is replaced: the proxy is an `endpoint_url`. What moto lacks is the proxy's own:

@@ -168,8 +168,8 @@ def test_equal_seeds_tell_the_same_story_to_the_byte() -> None:
 def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
     def story(hash_seed):
         code = (
-            "from simulations.gossip import Network, World\n"
-            "world = World(12, 3, network=Network(loss=0.1, cut=0.05))\n"
+            "from simulations.gossip import GossipNetwork, GossipWorld\n"
+            "world = GossipWorld(12, 3, network=GossipNetwork(loss=0.1, cut=0.05))\n"
             "world.crash(4)\n"
             "world.run(40.0)\n"
             "print(world.events, [core.claims() for core in world.cores])"

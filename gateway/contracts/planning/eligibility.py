@@ -23,7 +23,7 @@ from policies.tariffs import Tariff
 
 class SiteEligibility:
     """Decides which other sites may run this site's jobs; most of it answers
-    `gateway.scheduler.model.elsewhere`.
+    `gateway.scheduler.model.peer_queries`.
 
     Args:
         site: the name of this site.

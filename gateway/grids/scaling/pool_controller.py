@@ -4,7 +4,7 @@ acts.
     run ── every ROUND_S, or less often if a round takes long:
     ├── grid.pilots()      every `look`, and each second while pilots start or end
     ├── Fleet.see          the grid's list, and the workers that have come
-    ├── autoscaler.attend      how many slots there should be
+    ├── autoscaling.attend how many slots there should be
     └── grid.start / stop  each in a task of its own: a grid may be slow
 
 policies.placement.autoscaling and gateway.grids.scaling.fleet decide; gateway.grids.scaling.demand

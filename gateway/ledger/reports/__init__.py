@@ -1,7 +1,7 @@
 """Reports: usage, cost, carbon, savings, utilisation and showback as tables of exact numbers.
 
     question ─► store ─► totals ─► one of tallies, savings, idle ─► ReportTable ─► rendering
-                                                       standing ─┘
+                                                            standing ─┘
 
 A report has one row for each combination of its keys and, for money, each currency: amounts of
 different currencies are never added. Each usage record is in exactly one row, so that the rows sum
