@@ -97,5 +97,7 @@ def _names(key: str, values: Iterable[str]) -> list[str]:
         raise TypeError(f"{key} must be a list of names, not a single string")
     found = sorted(set(values))
     if len(found) > NAMES_MAX or not all(0 < len(each) <= NAME_CHARS_MAX for each in found):
-        raise ValueError(f"{key} must have at most {NAMES_MAX} names")
+        raise ValueError(
+            f"{key} must be at most {NAMES_MAX} names of 1 to {NAME_CHARS_MAX} characters"
+        )
     return found

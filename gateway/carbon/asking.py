@@ -142,7 +142,7 @@ class Asking(Generic[T]):
         if why != self._trouble:
             self._trouble = why
             instead = self._question.instead(self._failed_s)
-            self._say(f"carbon: {self._config.host}: {why}; using {instead} instead")
+            self._say(f"carbon: {self._config.host}: {why}; using {instead}")
 
     async def _keep(self, found: T) -> None:
         try:

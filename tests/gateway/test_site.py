@@ -68,8 +68,9 @@ class Held:
         self._error = error
         self.asked = threading.Event()
         self.go_on = threading.Event()
+        self.jobs = self
 
-    def job(self, job):
+    def get(self, job):
         self.asked.set()
         assert self.go_on.wait(DEADLINE_S)
         if self._error is not None:
@@ -77,7 +78,8 @@ class Held:
         return self._store.jobs.get(job)
 
     def __getattr__(self, name):
-        return getattr(self._store, name)
+        whole = self._store.jobs if hasattr(self._store.jobs, name) else self._store
+        return getattr(whole, name)
 
 
 def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):

@@ -93,7 +93,7 @@ class PeerSide(StrEnum):
         """Raise ProtocolError for a message that a site at this end may not send."""
         own = FromBuyer if self is PeerSide.BUYER else FromSeller
         if not isinstance(message, (own, FromEither)):
-            raise ProtocolError(f"a {self} may not say {message.kind!r}")
+            raise ProtocolError(f"a {self} may not send {message.kind!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def nested():
 def test_a_pool_that_shuts_nothing_in_takes_no_work_of_others(sites):
     """Unless its owner has accepted that in words: then status and log say so."""
     london, paris = sites('user = "none"\n[pool.environments]\nsandbox = "none"\n', hidden=1)
-    assert "it accepts no work of other sites" in london.gateway.text()
+    assert "it takes no work of other sites" in london.gateway.text()
     assert pool_of(london)["others_work"] == ["refused"]
     with london.client() as client:
         assert client.submit(pow, 2, 3).result() == 8  # its own it runs

@@ -403,7 +403,7 @@ def test_a_second_gateway_on_the_same_state_is_refused(make_site):
         timeout=60,
     )
     assert other.returncode == 1
-    assert f"process id {site.gateway.pid} has" in other.stderr
+    assert f"the gateway with process id {site.gateway.pid}:" in other.stderr
 
 
 def stops_the_clock():

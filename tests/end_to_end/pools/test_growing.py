@@ -148,7 +148,7 @@ def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
             lines = {each: each.stderr.readline() for each in (first, second)}
             [inside] = [each for each, line in lines.items() if "works for site" in line]
             [outside] = {first, second} - {inside}
-            assert "a worker same is in pool burst already" in lines[outside]
+            assert "a worker named same is in pool burst already" in lines[outside]
             with Client(site.address) as client:
                 assert [each["name"] for each in client.ask("workers")] == ["same"]
             inside.kill()
@@ -232,7 +232,7 @@ def test_a_probe_says_what_is_wrong_with_a_pool(tmp_path):
         assert "its worker did not connect within 1 s: " in said("lost", "--wait", "1")
         assert "start: dry_run is set in [pool.scale]" in said("dry")
         assert "Error: check: " in said("hpc")
-        assert "pool 'other'; of these: dry, hpc, lost" in said("other")
+        assert "pools that have: dry, hpc, lost" in said("other")
         by_tcp = said("dry", address=site.site.addresses[1])
         assert 'add one to listen in [site], as in "ipc:///run/' in by_tcp
     finally:

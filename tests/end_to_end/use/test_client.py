@@ -438,9 +438,7 @@ def test_somebody_there_who_does_not_answer(tmp_path):
         with pytest.raises(GatewayUnreachable, match="does not answer as a gateway") as caught:
             Client(f"ipc://{tmp_path}/deaf.sock", connect_timeout_s=0.5)
     assert "gridfed up" not in str(caught.value)
-    assert "Specify another with Client(address), --gateway or $GRIDFED_GATEWAY." in str(
-        caught.value
-    )
+    assert "Name another with Client(address), --gateway or $GRIDFED_GATEWAY." in str(caught.value)
 
 
 def test_detached_jobs_survive_their_client(shared_site):

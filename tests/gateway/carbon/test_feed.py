@@ -191,8 +191,8 @@ async def test_what_has_not_changed_is_not_sent_again(make, clock, source):
         ((200, {}, b"<html>"), "it is not JSON"),
         ((200, {}, b'{"g": -1}'), "invalid intensity"),
         ((200, {}, b'{"g": NaN}'), "it is not JSON"),
-        ((200, {}, b" " * (1 << 24)), "its answer has more than 262,144 bytes"),
-        ((200, {}, b" " * (BODY_BYTES_MAX + 1)), "its answer has more than 262,144 bytes"),
+        ((200, {}, b" " * (1 << 24)), "its response has more than 262,144 bytes"),
+        ((200, {}, b" " * (BODY_BYTES_MAX + 1)), "its response has more than 262,144 bytes"),
         ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "its response is compressed"),
         ((200, {"Content-Length": "100"}, b'{"g": 1}'), "RemoteProtocolError"),
         ((200, {"Content-Length": "x"}, b'{"g": 1}'), "RemoteProtocolError"),
@@ -208,10 +208,10 @@ async def test_what_goes_wrong_is_told_once_and_the_last_is_kept(
     assert known(feed, clock) is None
     assert len(said) == 1
     assert said[0].startswith(f"carbon: 127.0.0.1: {why}")
-    assert said[0].endswith("using the static value instead")
+    assert said[0].endswith("using the static value")
     source.answer = good
     await ask(feed)
-    assert said[1:] == ["carbon: 127.0.0.1 answers again"]
+    assert said[1:] == ["carbon: 127.0.0.1 is available again"]
     source.answer = answer
     clock.utc_s += 10_800
     await ask(feed)
@@ -228,7 +228,7 @@ async def test_one_who_takes_his_time_is_not_waited_for(make, clock, source, sai
     feed = make(timeout_s=1.0)
     with trio.fail_after(200):
         await ask(feed)
-    assert said == ["carbon: 127.0.0.1: no answer within 1 s; using the static value instead"]
+    assert said == ["carbon: 127.0.0.1: timed out after 1 s; using the static value"]
     assert source.asked
     setattr(source, how, False)
     source.answer = (200, {}, b'{"g": 1}')
@@ -304,9 +304,7 @@ async def test_the_one_is_known_though_the_other_fails(foreseeing, source, said,
     await ask(feed)
     assert known(feed, clock) == (91_440, "2026-11-22T10:00Z")
     assert feed.ahead(NOW_S) is None
-    assert said == [
-        "carbon: 127.0.0.1: HTTP status 500; going on with what it foresaw before, if anything"
-    ]
+    assert said == ["carbon: 127.0.0.1: HTTP status 500; using its last forecast, if any"]
 
 
 async def test_nobody_there(make, clock, said):

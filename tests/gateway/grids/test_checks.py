@@ -166,7 +166,7 @@ QUICK = [
     (Generous, checks.check_names_itself, "more slots now than at most"),
     (Babbling, checks.check_names_itself, "the secret appears in what check"),
     (Trusting, checks.check_hostile_names, "no GridFault"),
-    (Blaming, checks.check_too_large, "blamed again, not never"),
+    (Blaming, checks.check_too_large, "the blame is again, not never"),
 ]
 THOROUGH = [
     (Lazy, checks.check_stop_at_once, "left behind, and charged"),

@@ -111,12 +111,12 @@ from federation.errors import ProtocolError
 from federation.messages.deals import Nudge
 from federation.messages.messages import MESSAGES
 from gateway.scheduler.model.effects import PeerSide
-exchange = dear_and_cheap().sites["london"].exchange
+kernel = dear_and_cheap().sites["london"].kernel
 nudge = MESSAGES.decode(MESSAGES.encode(Nudge("paris-1-1")), 1000)
-exchange.hear("paris", PeerSide.BUYER, nudge, 0.0, UTC_S)
-print(exchange.act([], 0.0, UTC_S)[-1].message.reason)
+kernel.hear("paris", PeerSide.BUYER, nudge, 0.0, UTC_S)
+print(kernel.act([], 0.0, UTC_S)[-1].message.reason)
 try:
-    exchange.hear("paris", PeerSide.SELLER, nudge, 0.0, UTC_S)
+    kernel.hear("paris", PeerSide.SELLER, nudge, 0.0, UTC_S)
 except ProtocolError as error:
     print(error)
 """
@@ -148,7 +148,7 @@ def test_a_new_message_is_two_files_and_its_row_in_the_protocol(tmp_path):
     deals.write_text(deals.read_text() + CLASS)
     assert "TypeError: Sales: no handler" in run("-c", TRIED)
     edit("gateway/contracts/selling/sales.py", "\n    def _ask_back(", HANDLER)
-    assert run("-c", TRIED) == "nudged\na seller may not say 'nudge'\n"
+    assert run("-c", TRIED) == "nudged\na seller may not send 'nudge'\n"
     edit("docs/protocol.md", "| `closed` |", ROW)
     edit("docs/protocol.md", "`bill`, `settle`,", "`bill`, `settle`, `nudge`,")
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_docs.py")

@@ -118,7 +118,7 @@ def test_a_token_that_is_not_good_any_more_is_renewed(service):
     service.tokens += 1  # as after its restart
     assert metadata.get("instance-id") == "i-1"
     assert metadata.get("spot/instance-action") is None
-    with pytest.raises(MetadataError, match="has no placement"):
+    with pytest.raises(MetadataError, match="placement: not found"):
         metadata.need("placement")
 
 

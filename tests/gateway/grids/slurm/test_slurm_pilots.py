@@ -173,13 +173,13 @@ def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool
 
 
 CHECKS = [
-    ({"partition": "nowhere"}, Blame.NEVER, "there are closed, low, main, theirs"),
+    ({"partition": "nowhere"}, Blame.NEVER, "the partitions are closed, low, main, theirs"),
     ({"partition": "closed"}, Blame.ELSEWHERE, "not UP"),
     ({"partition": "theirs", "account": "ours"}, Blame.NEVER, "does not allow account"),
     ({"constraint": "a100"}, Blame.NEVER, "constraint"),
     ({"reservation": "night"}, Blame.NEVER, "reservation"),
     ({"conf": "/nowhere/slurm.conf"}, Blame.NEVER, "conf"),
-    ({"prefix": ["sh", "-c", "exec sleep 9"], "timeout": "1s"}, Blame.AGAIN, "within 1 s"),
+    ({"prefix": ["sh", "-c", "exec sleep 9"], "timeout": "1s"}, Blame.AGAIN, "timed out after 1 s"),
     ({"prefix": ["/nowhere/chroot"]}, Blame.NEVER, "/nowhere/chroot is not installed here"),
     ({"prefix": ["echo", "hello"]}, Blame.NEVER, "does not belong to Slurm"),
 ]

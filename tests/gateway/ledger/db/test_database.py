@@ -85,7 +85,7 @@ def test_a_second_store_of_one_process_is_refused_too(tmp_path: Path) -> None:
         ("sqlite:///:memory:", "names no file"),
         ("sqlite:///x.db?mode=ro", "names no file"),
         ("oracle://host/db", "SQLite and PostgreSQL"),
-        ("postgres://host/db", r"write postgresql\+psycopg"),
+        ("postgres://host/db", r"use postgresql\+psycopg"),
         ("postgresql://host/db", r"only the driver postgresql\+psycopg"),
         ("sqlite:////no/such/directory/x.db", "directory of the database must exist"),
     ],

@@ -93,7 +93,7 @@ def test_they_are_installed_once_and_found_by_their_content(rules, tool):
 
 def test_what_can_t_be_installed_says_why_and_leaves_nothing(rules, tool):
     with pytest.raises(
-        packages.PackagesUnavailable, match=r"(?s)can't be installed.*gridfed.probe"
+        packages.PackagesUnavailable, match=r"(?s)installation failed.*gridfed.probe"
     ):
         packages.provide(requirements("gridfed_probe==9.9"), rules)
     assert not list(Path(rules.cache, "packages").iterdir())
@@ -168,7 +168,7 @@ def test_what_takes_too_long_ends_with_all_that_it_has_started(rules, tmp_path, 
     pids = tmp_path / "pids"
     hangs = f"sleep 600 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
     monkeypatch.setattr(packages, "commands", lambda *_: [["/bin/sh", "-c", hangs]])
-    with pytest.raises(packages.PackagesUnavailable, match=r"timed out after 3 s (build_s)"):
+    with pytest.raises(packages.PackagesUnavailable, match=r"timed out after 3 s \(build_s\)"):
         packages.provide(requirements("gridfed_probe==1.0"), replace(rules, build_s=3.0))
     pid = int(pids.read_text())
     wait_until(lambda: not psutil.pid_exists(pid) or is_zombie(pid), "what it had started ends")
@@ -259,5 +259,5 @@ def test_a_lock_of_uv_is_installed_as_it_is(rules, tmp_path):
     lock = re.sub(rb"wheels = \[.*?^\]\n", elsewhere, files[1][1], flags=re.DOTALL | re.MULTILINE)
     assert b"127.0.0.1" in lock
     forged = Environment("", "uv", (files[0], ("uv.lock", lock)), PYTHON)
-    with pytest.raises(packages.PackagesUnavailable, match=r"(?s)can't be installed.*[Hh]ash"):
+    with pytest.raises(packages.PackagesUnavailable, match=r"(?s)installation failed.*[Hh]ash"):
         packages.provide(forged, rules)
