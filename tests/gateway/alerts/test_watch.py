@@ -150,7 +150,7 @@ def test_what_a_rule_does_not_count_is_said_once_and_shown(make_inner, ask):
     looks(inner)
     (line,) = said(inner, "alerts: desk: all users")
     assert line.endswith("was spent in other currencies, and does not count for a budget in USD")
-    assert len(said(inner, "alerts: far: no pool */nowhere is known here")) == 1
+    assert len(said(inner, "alerts: far: no pool */nowhere is known")) == 1
     desk, dear = ask(inner.address, "alerts").value
     assert desk["others_nanos"] == {"EUR": 400}
     assert [len(each["overlooked"]) for each in (desk, dear)] == [1, 1]

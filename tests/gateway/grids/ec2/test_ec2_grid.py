@@ -280,7 +280,7 @@ def test_prices_from_a_file(ec2, make_grid, tmp_path):
     for ceiling in ("max_spend_per_hour", "max_price"):
         found = fault(make_grid(**{ceiling: "1 USD"}, **table), order("o-2"))
         assert found.blame is Blame.NEVER
-        assert f"{ceiling} is in USD, prices in CHF: write both in one currency" in str(found)
+        assert f"{ceiling} is in USD, prices in CHF: use one currency for both" in str(found)
 
 
 def test_the_price_is_that_of_what_runs(ec2, make_grid):
