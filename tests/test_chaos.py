@@ -277,6 +277,14 @@ def test_a_run_that_repeats_a_charged_one_may_be_stopped_and_must_have_begun(fac
     assert "charges_are_evident" not in violated(facts)
 
 
+@pytest.mark.parametrize("wall_ns", [0, 1])
+def test_a_delivery_without_usage_is_one_of_tasks_that_took_no_time(facts, wall_ns):
+    nothing = replace(DELIVERY, epoch=6, tasks=1, wall_ns=wall_ns, cost_nanos=0)
+    facts.books["london"].deliveries.append(nothing)
+    facts.books["paris"].deliveries.append(replace(nothing, side="sell", site="london"))
+    assert violated(facts) == ({"reports_equal_statements"} if wall_ns else set())
+
+
 def test_what_the_buyer_never_took_is_void_at_the_seller(facts):
     facts.books["paris"].deliveries.append(
         Delivery("sell", "london", "c1", 6, 0, 1, 90, COST_NANOS, "void", "")

@@ -361,6 +361,8 @@ def _unmatched(site: str, books: ChaosBooks) -> Iterator[str]:
     for each in books.deliveries:
         if each.side != "buy" or each.state != "post":
             continue
+        if not each.wall_ns and not each.cost_nanos:
+            continue  # tasks that were stopped before they took any time have no usage record
         rows = used[each.site, each.job, each.first, each.tasks, each.wall_ns]
         what = f"{site}: tasks {each.first} to {each.first + each.tasks} of {each.job}"
         if not rows:
