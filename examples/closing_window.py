@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import cloudpickle
-from local_federation import LocalSite, Plan, local_federation
+from local_federation import LocalSite, LocalSitePlan, local_federation
 
 from federation import Client, deadline
 
@@ -104,7 +104,9 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
 def main() -> None:
     """Make two sites, and close a window on one's work at the other."""
     print("creating two sites and connecting them …")
-    with local_federation((Plan("zurich", 1, "0.80 USD"), Plan("london", 1, "0.20 USD"))) as sites:
+    with local_federation(
+        (LocalSitePlan("zurich", 1, "0.80 USD"), LocalSitePlan("london", 1, "0.20 USD"))
+    ) as sites:
         close_window(*sites)
 
 

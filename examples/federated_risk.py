@@ -23,16 +23,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from closing_window import close_window
-from local_federation import LEASE_S, LocalSite, Plan, local_federation
+from local_federation import LEASE_S, LocalSite, LocalSitePlan, local_federation
 from market_risk import OPTIONS, Figures, Map, Move, Revaluation, run, show
 
 from federation import Client
 from federation.money import format_money
 
 PLANS = (
-    Plan("london", 1, "0.20 USD"),
-    Plan("dublin", 2, "0.04 USD"),
-    Plan("zurich", 1, "0.80 USD"),
+    LocalSitePlan("london", 1, "0.20 USD"),
+    LocalSitePlan("dublin", 2, "0.04 USD"),
+    LocalSitePlan("zurich", 1, "0.80 USD"),
 )
 SETTLE_S = 20.0
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from federated_risk import show_books, show_pools
-from local_federation import LocalSite, Plan, local_federation
+from local_federation import LocalSite, LocalSitePlan, local_federation
 
 from federation import Client
 from federation.money import format_money
@@ -179,9 +179,9 @@ def main() -> None:
         grids(Path(folder) / "ec2") as (slurm, ec2),
     ):
         plans = (
-            Plan("london", 1, "0.20 USD"),
-            Plan("rhine", 0, "", pools=slurm),
-            Plan("cloud", 0, "", pools=ec2),
+            LocalSitePlan("london", 1, "0.20 USD"),
+            LocalSitePlan("rhine", 0, "", pools=slurm),
+            LocalSitePlan("cloud", 0, "", pools=ec2),
         )
         with local_federation(plans) as sites:
             run_on(sites[0])

@@ -109,7 +109,7 @@ def test_two_machines_become_a_federation_by_the_real_command(tmp_path):
         run("approve", "london", prints["london"].lower(), *where["paris"])
         for gateway, other in zip(gateways, ("paris", "london"), strict=True):
             wait_until(lambda: f"link to {other} is up" in gateway.text(), "a link")  # noqa: B023
-            wait_until(lambda: f"{other} has come in" in gateway.text(), "a session")  # noqa: B023
+            wait_until(lambda: f"site {other} connected" in gateway.text(), "a session")  # noqa: B023
     finally:
         codes = [gateway.stop() for gateway in gateways]
     assert codes == [0, 0]

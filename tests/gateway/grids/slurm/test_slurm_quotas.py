@@ -94,7 +94,7 @@ def test_a_refusal_is_known(open_grid, table, blame, is_full, word):
 @pytest.mark.parametrize(("table", "blame", "is_full", "word"), REFUSALS)
 def test_slurmrestd_does_not_say_which_limit(open_grid, table, blame, is_full, word):
     is_limit = is_full or word in ("MaxWall", "a single pilot")
-    with pytest.raises(GridFault, match="a limit of the account" if is_limit else word) as caught:
+    with pytest.raises(GridFault, match="the limit of the account" if is_limit else word) as caught:
         start(open_grid(rest=True, **table), "refused")
     assert caught.value.is_full == is_limit
     assert caught.value.blame is (Blame.ELSEWHERE if is_limit else blame)
@@ -104,7 +104,7 @@ CHECKS = [
     ({"account": "nowhere"}, "account"),
     (
         {"account": "risk", "qos": "short", "walltime": "5m"},
-        "over the limit .* 1 min",
+        "exceeds the limit .* 1 min",
     ),
     ({"account": "nothing"}, "account nothing MaxSubmitJobs 0"),
 ]
