@@ -145,7 +145,7 @@ class Stopping:
         elif sale.stuck_since_s is None:
             sale.stuck_since_s = mono_s
         elif mono_s - sale.stuck_since_s >= self._rules.hold_s:
-            reason = f"no known buyer or user of {self._site} needs it any more"
+            reason = f"no seller known to {self._site} takes this work any more"
             if sale.pool != RELAY:
                 reason = f"pool {sale.pool} of {self._site} can't start slots now"
             return Reason.NO_SLOTS, reason
