@@ -32,7 +32,7 @@ import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.address import OTHERS_MAX, is_home
-from federation.clocks import MonoS, UtcS
+from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.messages import Ask
 from federation.messages.wire import Maps
@@ -517,7 +517,7 @@ class Site:
             while self._is_busy():
                 await self.wait_for_progress(TICK_S)
         # Now, so that local workers don't wait for the gateway to hear their own goodbye.
-        self.listener.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
+        self.listener.goodbye("the gateway is shutting down", mono_now())
 
     def _is_busy(self) -> bool:
         """Whether work is in flight, or connected guests have not received all messages."""

@@ -315,9 +315,9 @@ async def _compared_span(
     if "start_s" not in details:
         closed_ms = await _reconciler(site).closed_until_ms(side, name)
         details = {**details, "start_s": closed_ms / 1000}
-    now_s = site.surroundings.utc_s()
-    start_s, end_s = _span(details, now_s)
-    if start_s >= now_s:
+    utc_s = site.surroundings.utc_s()
+    start_s, end_s = _span(details, utc_s)
+    if start_s >= utc_s:
         raise BadBooksQuestion("the period is in the future: there is nothing to compare")
     return round(start_s * 1000), round(end_s * 1000)
 

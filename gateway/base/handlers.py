@@ -2,7 +2,7 @@
 
     class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         @handles(deals.Hold)
-        def _hold(self, buyer: str, message: deals.Hold, now_s: MonoS, utc_s: UtcS) -> None:
+        def _hold(self, buyer: str, message: deals.Hold, mono_s: MonoS, utc_s: UtcS) -> None:
 
 Each handler takes the sender and the message; all handlers of a part take the same after these.
 """

@@ -450,7 +450,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 shut = await self._doorkeeper.look() if self._doorkeeper else 0
                 if shut:
                     self._say_often(f"{shut} unauthenticated connections were closed")
-            if self._reopening.is_due(MonoS(trio.current_time())):
+            if self._reopening.is_due(mono_now()):
                 self._reopen()
 
     def _reopen(self) -> None:

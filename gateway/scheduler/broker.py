@@ -826,7 +826,7 @@ class Broker:
             else:
                 self._abandon(job, utc_s)
 
-    def _abandon(self, job: Job, now_s: UtcS, reason: str = "the client disconnected") -> None:
+    def _abandon(self, job: Job, utc_s: UtcS, reason: str = "the client disconnected") -> None:
         """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
@@ -839,7 +839,7 @@ class Broker:
             assignment.is_stopped = True
             self._dispatcher.recall_all(assignment, kill=True)
         self._dispatcher.mark_ready(job)
-        self._finish(job, now_s)
+        self._finish(job, utc_s)
 
     def _drain_asked(self, event: events.DrainAsked) -> None:
         if event.worker == 0:

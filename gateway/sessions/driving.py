@@ -38,7 +38,7 @@ async def drive(conversation: Conversation) -> None:
     conversation.wake = wake  # links call it in threads of nng's, too
     try:
         while True:
-            due_s = conversation.step(MonoS(trio.current_time()))
+            due_s = conversation.step(mono_now())
             if conversation.is_over:
                 return
             link = conversation.link
@@ -55,7 +55,7 @@ async def settle(conversation: Conversation, at_most_s: float = SETTLE_MAX_S) ->
     """Wait, for a limited time, until the gateway has acknowledged everything."""
     with trio.move_on_after(at_most_s):
         while not conversation.is_settled:
-            conversation.flush(MonoS(trio.current_time()))
+            conversation.flush(mono_now())
             await trio.sleep(_SETTLE_CHECK_S)
 
 
@@ -100,7 +100,7 @@ class TrioLinks:
             task_status.started()
             while True:
                 await trio.sleep(TICK_S)
-                self.links.tick(MonoS(trio.current_time()))
+                self.links.tick(mono_now())
 
     async def goodbye(self, reason: str) -> None:
         """Announce to all open sessions that they end, and wait briefly for delivery."""

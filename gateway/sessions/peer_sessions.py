@@ -105,7 +105,7 @@ class Sessions:
             try:
                 await trio.sleep_forever()
             finally:
-                self.listener.goodbye("the gateway is shutting down", MonoS(trio.current_time()))
+                self.listener.goodbye("the gateway is shutting down", mono_now())
                 with trio.CancelScope(shield=True):  # it times out by itself
                     await self._dialled.goodbye("the gateway is shutting down")
 

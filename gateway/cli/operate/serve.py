@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,11 +20,11 @@ from federation.address import (
     check_bearer,
     resolve,
 )
-from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.package_conflicts import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.base.child import collect_seldom
+from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
 from gateway.base.secret_files import exposure, take_secret
 from gateway.base.values import ConfigError, KnobError
@@ -123,7 +122,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     except NameCollision as error:
         raise click.ClickException(str(error)) from None
     try:
-        config = check(config, UtcS(time.time()))
+        config = check(config, utc_now())
         for pool in config.pools:
             _ = pool.prices
     except (ConfigError, KnobError) as error:
