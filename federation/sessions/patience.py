@@ -17,13 +17,14 @@ WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.006
 MARGIN: Final = 1.5
 CLOCK_S: Final = 1e-6  # a thread that wakes after a wait may find that a little less has passed
+_NEVER_S: Final = MonoS(-math.inf)
 
 
 class Patience:
     """When the owed acknowledgement goes alone. `mono_s` is any monotonic clock."""
 
     def __init__(self) -> None:
-        self._owed_s = MonoS(-math.inf)  # since when the last one was owed
+        self._owed_s = _NEVER_S  # since when the last one was owed
         self._wait_s = WAIT_MIN_S
 
     @property
@@ -48,6 +49,4 @@ class Patience:
             # Even if the acknowledgement had gone alone by then: the next one should wait.
             is_soon = MARGIN * took_s <= WAIT_MAX_S
             self._wait_s = max(WAIT_MIN_S, MARGIN * took_s) if is_soon else WAIT_MIN_S
-            self._owed_s = MonoS(
-                -math.inf
-            )  # only the first frame that follows shows how long it takes
+            self._owed_s = _NEVER_S  # only the first frame that follows shows how long it takes
