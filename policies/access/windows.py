@@ -13,8 +13,8 @@ from typing import Final
 
 from federation.clocks import NEVER_S, UtcS
 from policies.access.claims import Claims
-from policies.calendar.crons import Cron
-from policies.calendar.hours import Hours, open_spans
+from policies.calendar.hours import open_spans
+from policies.calendar.validity import Schedule, valid_span
 from policies.calendar.weeks import DAY_S, WEEK_S
 from policies.parties import Owner
 from policies.tariffs import MILLION
@@ -44,7 +44,7 @@ class Window:
     """
 
     name: str
-    when: Hours | Cron
+    when: Schedule
     claims: Claims = EVERYBODY
     priority: int = 0
     price_factor: int = MILLION
@@ -88,19 +88,23 @@ class WindowSpan:
 class WindowPlan:
     """The windows of a pool; `base` are the claims while none of them is open.
 
+    A window that changes at a known time is in it twice: as it is until then, and as it is after.
+
     Raises:
-        ValueError: two have the same name.
+        ValueError: two have the same name, and are valid at the same time.
     """
 
     windows: tuple[Window, ...] = ()
     base: Claims = EVERYBODY
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.windows]
-        for name in names:
-            if names.count(name) > 1:
+        spans: dict[str, list[tuple[UtcS, UtcS]]] = {}
+        for each in self.windows:
+            spans.setdefault(each.name, []).append(valid_span(each.when))
+        for name, found in spans.items():
+            if any(one[1] > other[0] for one, other in pairwise(sorted(found))):
                 raise ValueError(f"two windows are named {name!r}")
-        if len(names) > WINDOWS_MAX:
+        if len(self.windows) > WINDOWS_MAX:
             raise ValueError(f"more than {WINDOWS_MAX} windows are defined")
 
     @property
