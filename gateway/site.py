@@ -6,6 +6,7 @@
     ├── _watch_pipes   pipes that were closed
     ├── _keep_door     connections that never finish their handshake
     ├── _tick          heartbeats, expired sessions, jobs without an owner
+    ├── RuleKeeper.run planned changes of the rules
     ├── watch          alerts, where some are configured
     ├── watch_credit   debts of other sites, where they have a limit
     ├── CapacityRecorder.run  the slots that there were, for the books
@@ -43,13 +44,16 @@ from gateway.alerts.watch import Watch
 from gateway.api import federation_desk
 from gateway.api.budgets_desk import watch_credit
 from gateway.api.desk import Desk
+from gateway.api.rule_keeper import RuleKeeper
 from gateway.base.clocks import mono_now
 from gateway.base.faults import describe_fault
 from gateway.base.store_lookup import T
+from gateway.base.values import ConfigError
 from gateway.carbon.meters import Meters
 from gateway.config.environments import OWN_USER, TAKES_NONE
 from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
+from gateway.grids.kinds import Installed
 from gateway.grids.local import LocalGrid
 from gateway.grids.scaling.opening import open_controllers, open_engine_pools
 from gateway.grids.scaling.pool_controller import PoolController
@@ -97,6 +101,9 @@ class Site:
     `open_society` returns its side in a federation, or None for a single site.
     """
 
+    server: GatewayServer  # from `_open` on
+    store: Store  # from `run` on
+
     def __init__(
         self,
         config: SiteConfig,
@@ -107,6 +114,7 @@ class Site:
         self.config = config
         self._say = say
         self.surroundings = surroundings or RuntimeEnvironment()
+        self.keeper = RuleKeeper(self, Installed(), say)
         self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
         self._scope: trio.CancelScope | None = None  # of all that serves
@@ -162,9 +170,12 @@ class Site:
         # Before anything is opened: a series may be broken.
         folder_of_carbon = self.config.state_path / "carbon"
         meters = Meters(self.config.pools, folder_of_carbon, under.utc_s, self._say)
-        self.store: Store = await open_patiently(
-            self._open_store, self.config.database_wait_s, self._say
-        )
+        self.store = await open_patiently(self._open_store, self.config.database_wait_s, self._say)
+        try:
+            await self._take_up_rules()
+        except (GridError, trio.Cancelled):
+            self.store.close()
+            raise
         folder = self._folder_for_pools()
         try:
             listen = self._listen_addresses() + ((f"ipc://{folder}/{SOCKET}",) if folder else ())
@@ -175,7 +186,7 @@ class Site:
             _remove(folder)
             raise
         self._port, self._folder = port, folder
-        self.desk = Desk(self)
+        self.desk = Desk(self, self.keeper)
         self.recorder = CapacityRecorder(self)
         try:
             async with trio.open_nursery() as nursery:
@@ -212,11 +223,24 @@ class Site:
             self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
 
+    async def _take_up_rules(self) -> None:
+        """Go on by the rules in the database, with what has changed in the file. GridError."""
+        try:
+            found = await self.surroundings.read(self.keeper.open, self.store.rules)
+        except ConfigError as error:
+            raise GridError(str(error)) from None
+        self.config, records = found
+        if records:
+            kept = trio.Event()
+            self.store.write(records, True, lambda: self._token.run_sync_soon(kept.set))
+            await kept.wait()
+
     def _start_looking_after(self, nursery: trio.Nursery) -> None:
         """Start the tasks that look after books and people."""
         if self.reconciler is not None:
             nursery.start_soon(self.reconciler.run)
         nursery.start_soon(self.recorder.run)
+        nursery.start_soon(self.keeper.run)
         if self.config.results_s:
             nursery.start_soon(self._forget_old)
         if self.config.alerts.watched:

@@ -40,6 +40,7 @@ class Tariff:
         minimum_nanos: the minimum charge of each task.
         step_ns: the step, in nanoseconds, to which time is rounded up; 0: none.
         reservation: the id of the reservation that it is the price of; empty: none.
+        rules: the version of this site's rules that were in force; 0: none is named.
     """
 
     price_nanos: int
@@ -51,6 +52,7 @@ class Tariff:
     minimum_nanos: int = 0
     step_ns: int = 0
     reservation: str = ""
+    rules: int = 0
 
     def __post_init__(self) -> None:
         for nanos in (self.price_nanos, self.list_nanos or 0, self.minimum_nanos):

@@ -81,7 +81,7 @@ def test_the_messages_that_are_sealed_or_urgent_are_listed_in_the_protocol(colum
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has a right; one without takes an administrator at the own socket."""
     assert set(RIGHTS) == {
-        *Desk(None)._verbs,
+        *Desk(None, None)._verbs,
         *(*books_desk.QUESTIONS, *books_desk.ORDERS, *orders.VERBS),
     }
     text = (ROOT / "docs" / "trust.md").read_text()
@@ -124,7 +124,7 @@ def test_every_knob_is_documented():
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"entitlements", "reservations"}
-    known -= {"source", "given"}  # of the command line
+    known -= {"source", "given", "rules_version"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
     for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
@@ -243,7 +243,7 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
     text = (ROOT / "docs" / "protocol.md").read_text()
     questions = text[text.index("Questions (`ask`):") :].split("\n\n")[0]
     found = set(re.findall(r"`(\w+)`", questions)) - {"ask"}
-    assert found == {*Desk(None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}
+    assert found == {*Desk(None, None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}
 
 
 def test_every_knob_of_environments_is_documented():

@@ -5,10 +5,10 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from heapq import nlargest
 from typing import Any, Final
 
-import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
@@ -24,12 +24,14 @@ from gateway.api import (
     federation_desk,
     report_desk,
     reservation_desk,
+    rules_desk,
     views,
 )
 from gateway.api.context import SiteContext
-from gateway.api.reload import NothingToReload, read_again
+from gateway.api.rule_keeper import RuleKeeper
+from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.base.tags import check_tags
-from gateway.base.values import ConfigError, KnobError, number
+from gateway.base.values import KnobError, number
 from gateway.config.site import SiteConfig
 from gateway.grids.scaling.opening import probe_engine
 from gateway.ledger.accounting.older_books import OlderBooks
@@ -39,7 +41,6 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
-from gateway.runtime.recovery import used_before
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.sessions.listener import PeerSession
@@ -70,6 +71,10 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "test_alert": ("name",),
         "drain": ("worker", "on"),
         "reload": ("dry_run",),
+        "rules": ("at_s", "version", "kind", "pool"),
+        "rule_history": ("kind", "pool", "name", "limit"),
+        "change_rules": ("edits", "from_s", "until_s", "reason", "source", "dry_run"),
+        "cancel_change": ("change", "dry_run"),
         "can": ("user", "project", "group", "site", "pool", "at_s"),
         "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),
         "reservations": ("all", ALL_USERS),
@@ -102,10 +107,10 @@ class BadQuestion(Exception):
 class Desk:
     """Answers the questions of clients and the command line."""
 
-    def __init__(self, site: SiteContext) -> None:
+    def __init__(self, site: SiteContext, keeper: RuleKeeper) -> None:
         self._site = site
+        self._keeper = keeper
         self._under_way: Counter[int] = Counter()  # questions, by guest
-        self._reloading = trio.Lock()
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
@@ -115,6 +120,7 @@ class Desk:
             "workers": self._workers,
             "drain": self._drain,
             "reload": self._reload,
+            **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
             "can": self._can,
             "report": self._report,
             "page": self._page,
@@ -266,11 +272,16 @@ class Desk:
             view = views.live_job(job, utc_s) | {"notes": views.notes(job)}
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job, utc_s)
-            return view
+            return view | await self._rules_of(name)
         row = await self._site.read(self._site.store.jobs.get, name)
         if job is not None or row is None or not asker.may_see(row.user, row.project):
             raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
-        return views.stored_job(row)
+        return views.stored_job(row) | await self._rules_of(name)
+
+    async def _rules_of(self, job: str) -> dict[str, Any]:
+        """Return the versions of the rules that the runs of a job name, with their beginnings."""
+        versions = await self._site.read(self._site.store.usage.rules_of, job)
+        return {"rules": self._keeper.beginnings(versions)}
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
@@ -342,31 +353,24 @@ class Desk:
             return slot
         return slot | {"job": "", "task": None}
 
-    async def _reload(self, _asker: Asker, details: dict[str, Any]) -> Any:
+    async def _reload(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Read the configuration file again and apply it; with `dry_run` only list the changes."""
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
-        async with self._reloading:  # else an older reading might be applied last
-            return await self._read_again(is_dry=is_dry)
-
-    async def _read_again(self, *, is_dry: bool) -> Any:
-        site = self._site
-        utc_s = site.surroundings.utc_s()
         try:
-            change = await site.surroundings.read(read_again, site.config, utc_s)
-        except (ConfigError, KnobError, NothingToReload) as error:
+            found = await self._keeper.reload(asker.user, is_dry=is_dry)
+        except NOT_POSSIBLE as error:
             raise BadQuestion(f"{error}; nothing was changed") from None
-        if not is_dry:
-            rules, used_ns = change.config.fair_share, {}
-            if rules is not None and change.shares:
-                if not site.broker.trouble:
-                    await site.record()  # records being written count too
-                used_ns = await site.read(used_before, site.store.usage, rules, utc_s)
-            site.take_in(change.config, used_ns)
-        known = await self._known_users(change.config)
-        warnings = can.unknown_users(change.config.entitlements, known)
-        return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
+        known = await self._known_users(found.change.config)
+        warnings = can.unknown_users(found.change.config.entitlements, known)
+        return rules_desk.told(found, is_dry=is_dry) | {"warnings": warnings}
+
+    async def _ruled(self, verb: Any, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await verb(self._keeper, asker, details)
+        except NOT_POSSIBLE as error:
+            raise BadQuestion(f"{error}; nothing was changed") from None
 
     async def _can(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """Say what a user may do here, by which rule of which file, and the current usage."""

@@ -1,9 +1,8 @@
-"""Reload a changed configuration while a gateway runs: find the changes, and apply them.
+"""Compare the configuration of a running gateway with a changed one: what changes, and when.
 
 An owner changes these from day to day, and a reload applies them: windows, claims, calendars, price
 lists, shares, entitlements, terms of reservations, how pools grow and the amounts of budgets. Every
-other change is reported, and waits for the next start. The file is read and checked whole before
-anything changes; a mistake in it leaves all as it was.
+other change is reported, and waits for the next start.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,7 @@ from federation.clocks import UtcS
 from federation.money import format_money
 from gateway.api.budget_amendments import Told, amend, amend_credit
 from gateway.config.scale import ScaleConfig
-from gateway.config.site import PoolConfig, SiteConfig, check, load, with_local
-from gateway.grids.kinds import Installed
+from gateway.config.site import PoolConfig, SiteConfig
 from policies.access.entitlements import EntitlementRule
 from policies.access.windows import AHEAD_S, Difference, differences
 
@@ -25,7 +23,17 @@ TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool; and of it
 SCALE_TAKEN_IN: Final = ("rules", "walltime_s", "look_s", "dry_run", "currency", "markup")
 # Attributes of the site that are not compared; the command line may have set listen and state.
 NOT_COMPARED: Final = frozenset(
-    {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
+    {
+        "pools",
+        "given",
+        "source",
+        "rules_version",
+        "listen",
+        "state",
+        "fair_share",
+        "budgets",
+        "credit",
+    }
     | {"entitlements", "reservations"}
 )
 # The keys of [pool.scale] by attribute, where their names differ. Durations also drop their unit.
@@ -46,10 +54,6 @@ TABLES: Final = {
     "books": "[books]",
     "groups": "[groups]",
 }
-
-
-class NothingToReload(Exception):
-    """A configuration that can't be read again; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +115,6 @@ class Change:
         }
 
 
-def read_again(config: SiteConfig, utc_s: UtcS) -> Change:
-    """Read a configuration's file again, and compare.
-
-    Raises:
-        NothingToReload: the configuration came from no file.
-        ConfigError: the file has a mistake.
-    """
-    if not config.source:
-        raise NothingToReload(
-            "this gateway was started without a configuration file: there is nothing to reload"
-        )
-    read = load(config.source, Installed())
-    if config.given:
-        read = replace(read, pools=with_local(read.pools, config.given))
-    return compare(config, check(read, utc_s), utc_s)
-
-
 def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
     """Return the changes from one configuration to another, and those that a reload applies."""
     others = {pool.name: pool for pool in new.pools}
@@ -165,6 +152,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
         # Taken even where only line numbers differ: explanations name them.
         entitlements=new.entitlements,
         reservations=new.reservations,
+        rules_version=new.rules_version,
     )
     told = [*budgets.told, *credit.told]
     later = [*_later(now, new), *budgets.later, *credit.later]

@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "gateway.cli.inspect.federation": ("sites", "pools", "deals", "explain"),
     "gateway.cli.books.report": ("report",),
     "gateway.cli.inspect.reserve": ("reserve", "reservations"),
+    "gateway.cli.operate.rules": ("rules", "window"),
     "gateway.cli.operate.scale": ("scale", "pool"),
     "gateway.cli.operate.serve": ("up", "gateway", "worker"),
     "gateway.cli.inspect.shares": ("shares",),

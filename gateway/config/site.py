@@ -131,6 +131,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places
+from gateway.base.toml_lines import Path as Place
 from gateway.base.values import ConfigError, KnobError, count, flag, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
 from gateway.config.books import BookRules, read_books
@@ -187,6 +188,7 @@ class SiteConfig:
     fair_share: FairShare | None = None  # None: slots are not shared out
     entitlements: Entitlements = NO_ENTITLEMENTS
     reservations: ReservationRules | None = None  # None: nothing can be reserved
+    rules_version: int = 0  # of the rules in the database; 0: those of the file alone
     source: str = ""  # the path of its file; empty without one
     # The command line's settings of the local pool, which override the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -247,7 +249,16 @@ _OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are field
 # Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
     {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
-    | {"source", "given", "fair_share", "budgets", "credit", "entitlements", "reservations"}
+    | {
+        "rules_version",
+        "source",
+        "given",
+        "fair_share",
+        "budgets",
+        "credit",
+        "entitlements",
+        "reservations",
+    }
 )
 T = TypeVar("T")
 
@@ -255,6 +266,19 @@ T = TypeVar("T")
 _DEFAULTS: Final[dict[str, Any]] = {
     field.name: field.default for kind in (ListenerLimits, SiteConfig) for field in fields(kind)
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A configuration file as TOML, before its values are read.
+
+    Attributes:
+        places: the lines of everything.
+    """
+
+    path: str
+    table: dict[str, Any]
+    places: Mapping[Place, int]
 
 
 def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
@@ -265,8 +289,11 @@ def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
     Raises:
         ConfigError: the file can't be read or something in it is wrong.
     """
-    if path is None:
-        return SiteConfig()
+    return SiteConfig() if path is None else parse(read_file(path), kinds)
+
+
+def read_file(path: str) -> ConfigFile:
+    """Read a configuration file as TOML. Raises ConfigError."""
     try:
         with open(path, "rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
@@ -280,10 +307,15 @@ def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
         raise ConfigError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: arrays or tables are nested too deeply") from None
+    return ConfigFile(path, document, find_places(text))
+
+
+def parse(file: ConfigFile, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
+    """Read the values of a configuration file. Raises ConfigError."""
+    path = file.path
     try:
-        config = _read(
-            Passage(document, "the top level:", (), find_places(text)), Path(path).parent, kinds
-        )
+        whole = Passage(file.table, "the top level:", (), file.places)
+        config = _read(whole, Path(path).parent, kinds)
         entitlements = replace(config.entitlements, file=Path(path).name)
         return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
     except (ConfigError, KnobError) as error:

@@ -18,6 +18,8 @@ calendar = "london"
 follows_work = false                    # on half days it begins when work ends
 also = ["2026-12-31"]                   # dates on which it begins besides
 never = []                              # and on which it does not
+valid_from = "2026-12-01"               # it counts from then on; a date, or a time, in its zone
+valid_until = "2027-01-01"              # and no longer from then on
 priority = 0                            # of windows that are open at once the highest holds
 price_factor = 1.0
 preempt = true                          # stop work over its claim; "dry-run": only report it
@@ -44,8 +46,9 @@ from os.path import expanduser
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
-from federation.clocks import UtcS
+from federation.clocks import NEVER_S, UtcS
 from gateway.base.toml_lines import Passage, at_line
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, flag, guarded, number
@@ -60,10 +63,12 @@ from policies.access.claims import (
     read_amount,
 )
 from policies.access.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Window, WindowPlan
+from policies.calendar.calendars import DATES_MAX as HOLIDAYS_MAX
 from policies.calendar.calendars import SATURDAY_SUNDAY, Calendar, read_dates
 from policies.calendar.crons import LASTS_MAX_S, LASTS_MIN_S, Cron
 from policies.calendar.hours import Days, Hours, Weekdays, read_days
 from policies.calendar.periods import UTC_ZONE, read_zone
+from policies.calendar.validity import ALWAYS_S, During, Schedule
 from policies.calendar.weeks import DAY_S, EVERY_DAY, read_weekdays
 from policies.parties import read_party
 
@@ -77,13 +82,15 @@ DRY_RUN: Final = "dry-run"
 LEAD_MAX_S: Final = 7 * DAY_S
 GRACE_MAX_S: Final = DAY_S
 LOOK_AHEAD_S: Final = 400 * DAY_S
+_EVER: Final = (ALWAYS_S, NEVER_S)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 OF_CALENDARS: Final = frozenset({"weekend", "holidays", "dates"})
 _OF_HOURS: Final = frozenset({"days", "from", "to", "calendar", "follows_work", "also", "never"})
+_VALID: Final = ("valid_from", "valid_until")
 _OF_CRON: Final = frozenset({"cron", "lasts_s"})
 KEYS: Final = frozenset(
     {"name", "zone", "priority", "price_factor", "drain_lead_s", "grace_s", "spill_s"}
-    | {"claims", "preempt", "preempt_per_minute"}
+    | {"claims", "preempt", "preempt_per_minute", *_VALID}
     | _OF_HOURS
     | _OF_CRON
 )
@@ -163,7 +170,7 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
         path = folder / expanduser(_text("holidays", table["holidays"]))
         holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
     if "dates" in table:
-        lines = _list("dates", table["dates"])
+        lines = _list("dates", table["dates"], 2 * HOLIDAYS_MAX)
         more, half = guarded("dates", lambda: read_dates("\n".join(lines)))
         holidays, half_days = holidays | more, {**half_days, **half}
     # For a date that has both: a bank holiday's file may say less than the list beside it.
@@ -216,10 +223,30 @@ def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
     )
 
 
-def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Hours | Cron:
+def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Schedule:
     zone = UTC_ZONE
     if "zone" in row:
         zone = guarded("zone", lambda: read_zone(_text("zone", row["zone"])))
+    schedule = _schedule(row, zone, calendars)
+    if not any(key in row for key in _VALID):
+        return schedule
+    from_s, until_s = read_validity(row)
+    return guarded("valid_until", lambda: During(schedule, from_s, until_s))
+
+
+def read_validity(row: Mapping[str, Any]) -> tuple[UtcS, UtcS]:
+    """Return the span in which the table of a window counts; KnobError names the key."""
+    zone = read_zone(row["zone"]) if "zone" in row else UTC_ZONE
+    from_s, until_s = (
+        _moment(key, row[key], zone) if key in row else usual
+        for key, usual in zip(_VALID, _EVER, strict=True)
+    )
+    return from_s, until_s
+
+
+def _schedule(
+    row: dict[str, Any], zone: ZoneInfo, calendars: Mapping[str, Calendar]
+) -> Hours | Cron:
     if "cron" in row:
         if both := sorted(_OF_HOURS & row.keys()):
             raise KnobError(f"cron and {both[0]} exclude each other: remove one of them")
@@ -247,6 +274,17 @@ def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Hours | Cro
         _dates("also", row.get("also", [])),
         _dates("never", row.get("never", [])),
     )
+
+
+def _moment(key: str, value: Any, zone: ZoneInfo) -> UtcS:
+    """Read a date or a time, of the zone unless it has an offset, as seconds since 1970."""
+    text = _text(key, value)
+    try:
+        found = datetime.fromisoformat(text)
+        return UtcS((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp())
+    except (ValueError, OverflowError):
+        example = "write 2026-12-24 or 2026-12-24T17:00"
+        raise KnobError(f"{key}: {text!r:.40} is not a time: {example}") from None
 
 
 def _dates(key: str, value: Any) -> frozenset[date]:
@@ -293,8 +331,8 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
-def _list(key: str, value: Any) -> list[str]:
+def _list(key: str, value: Any, most: int = DATES_MAX) -> list[str]:
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if not is_list or len(value) > DATES_MAX:
-        raise KnobError(f"{key} must be a list of up to {DATES_MAX:,} strings")
+    if not is_list or len(value) > most:
+        raise KnobError(f"{key} must be a list of up to {most:,} strings")
     return list(value)

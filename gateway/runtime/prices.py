@@ -5,6 +5,7 @@ at every tick and rarely reports any: for a list without bands and without a spo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from federation.clocks import UtcS
@@ -33,14 +34,16 @@ class Prices:
     Args:
         pools: the pools with their configured prices.
         utc_s: now.
+        rules: the version of the site's rules that they are by.
     """
 
-    def __init__(self, pools: Iterable[PoolConfig], utc_s: UtcS) -> None:
+    def __init__(self, pools: Iterable[PoolConfig], utc_s: UtcS, rules: int = 0) -> None:
+        self._rules = rules
         self._lists: dict[str, PriceList] = {pool.name: pool.prices for pool in pools}
         self._spots: dict[str, SpotState] = {}
         self._looked_s: UtcS | None = None
         self.now: dict[str, PriceNow] = {
-            name: prices.at(utc_s) for name, prices in self._lists.items()
+            name: self._at(prices, utc_s, 0) for name, prices in self._lists.items()
         }
         self._asked_s = utc_s
         self._due_s = self._next_s(utc_s)
@@ -53,17 +56,22 @@ class Prices:
         if not levels and not is_due:
             return None
         changed = {
-            name: prices.at(utc_s, self._level(name))
+            name: self._at(prices, utc_s, self._level(name))
             for name, prices in self._lists.items()
             if is_due or name in levels
         }
         self._asked_s, self._due_s = utc_s, self._next_s(utc_s)
         changed = {name: each for name, each in changed.items() if each != self.now[name]}
         self.now |= changed
-        return PricesChanged(changed) if changed else None
+        return PricesChanged(changed, self._rules) if changed else None
 
-    def replace(self, pools: Iterable[PoolConfig]) -> None:
+    def _at(self, prices: PriceList, utc_s: UtcS, level: int) -> PriceNow:
+        found = prices.at(utc_s, level)
+        return replace(found, tariff=replace(found.tariff, rules=self._rules))
+
+    def replace(self, pools: Iterable[PoolConfig], rules: int = 0) -> None:
         """Use new price lists for the same pools; the next `renew` reports them."""
+        self._rules = rules
         self._lists = {pool.name: pool.prices for pool in pools}
         self._due_s = UtcS(0.0)
 

@@ -161,7 +161,7 @@ class GatewayServer:
         mono_s = surroundings.mono_s()
         self._comings = RateLimitedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
-        self._prices = Prices(config.pools, surroundings.utc_s())
+        self._prices = Prices(config.pools, surroundings.utc_s(), config.rules_version)
         self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
         purses = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
         self.kernel = Kernel(
@@ -405,7 +405,7 @@ class GatewayServer:
             self.expect(events.SharesKnown(config.fair_share, used_ns))
         self.config = config
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
-        self._prices.replace(config.pools)
+        self._prices.replace(config.pools, config.rules_version)
         self.bookings.take_in(config)
         self.broker.purses.take_in(config.budgets, config.credit)
         self.act([self._entitlements, *self._news_of_the_calendar()])
@@ -822,6 +822,7 @@ def _broker(
         peers,
     )
     broker.prices.update(prices.now)
+    broker.charging.rules = config.rules_version
     broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
     return broker
 

@@ -66,6 +66,8 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("deliveries", "disputes"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("payments", "alerts"), Right(RowScope.SITE, (Scope.AUDIT,))),
     "drain": Right(RowScope.SITE, _ADMIN),
+    **dict.fromkeys(("rules", "rule_history"), Right(RowScope.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("change_rules", "cancel_change"), _ORDER),
     **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute", "settle", "undo_payment"), _ORDER),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), _ORDER),

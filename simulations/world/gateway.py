@@ -15,7 +15,9 @@ from federation.messages import messages
 from federation.messages.messages import Ask
 from gateway.api import books_desk
 from gateway.api.desk import Desk
+from gateway.api.rule_keeper import RuleKeeper
 from gateway.base.store_lookup import T
+from gateway.config.pools import NO_GRIDS
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db import records
 from gateway.peering.gossip_loop import GossipLoop
@@ -314,7 +316,8 @@ class Gateway(SimMember):
             recall=self._recall,
             on_unfinished=self._unfinished,
         )
-        self.desk = Desk(cast("Any", self))
+        site = cast("Any", self)
+        self.desk = Desk(site, RuleKeeper(site, NO_GRIDS, lambda _: None))
         self.recorder = CapacityRecorder(cast("Any", self))  # which is never run
         if self.peers is not None:
             self._router = MessageRouter(self.peers, self._server, self.surroundings, self.note)

@@ -120,6 +120,9 @@ def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
     ]
     if found["estimated_cost"]:
         lines.append(("estimated", f"{found['estimated_cost']} more, for the tasks in progress"))
+    for each in found.get("rules", ()):
+        by = f", by {each['author']}" if each["author"] else ""
+        lines.append(("rules", f"version {each['version']}, of {show.when(each['from_s'])}{by}"))
     for name, value in lines:
         show.say(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):

@@ -1,8 +1,10 @@
 """The windows of pools over time, and the claims in them: gridfed windows."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Final
 
 import click
@@ -10,7 +12,7 @@ import click
 from federation.clocks import UtcS
 from federation.words import count
 from gateway.base.clocks import utc_now
-from gateway.base.values import KnobError
+from gateway.base.values import ConfigError, KnobError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -23,13 +25,20 @@ from gateway.cli.shared.common import (
 )
 from gateway.cli.shared.moments import LENGTH_MAX_S, length_s, moment
 from gateway.config.pools import USUAL_POOL
-from gateway.config.site import PoolConfig
+from gateway.config.site import PoolConfig, SiteConfig, parse, read_file
 from gateway.config.windows import check_plan
+from gateway.grids.kinds import Installed
+from gateway.ledger.db.database import check_there, snapshot
+from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.rules.store import SqlRules
+from gateway.rules.books import history_of
+from gateway.rules.document import rules_of, with_rules
 from gateway.scheduler.model.intake import TIME_LIMIT_S
 from policies.access.claims import Claims
 from policies.access.windows import PoolRules, Window, WindowPlan, WindowSpan, rules_at
 from policies.calendar.crons import Cron
 from policies.calendar.hours import show_days
+from policies.calendar.validity import During, valid_span
 from policies.parties import Owner, read_party
 from policies.reservations.reservations import (
     Reservation,
@@ -48,6 +57,9 @@ LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown ti
 @config_file_option
 @click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
+@click.option(
+    "--file-only", is_flag=True, help="As the file has them, whatever is in the database."
+)
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -56,13 +68,16 @@ def windows(
     path: str | None,
     when: str | None,
     ahead: str | None,
+    file_only: bool,
     reach: DialOptions,
     as_json: bool,
 ) -> None:
-    """Print the window in force over time for each pool, or one, by the configuration.
+    """Print the window in force over time for each pool, or one: past, present or planned.
 
-    Of windows that are open at once, the one of the highest priority is in force; the others are
-    named beside it. With --gateway its reservations are included.
+    They are read from the gateway's database, whether it runs or not; before its first start, from
+    the configuration file. `gridfed rules history` says who changed what, and why. Of windows that
+    are open at once, the one of the highest priority is in force; the others are named beside it.
+    With --gateway its reservations are included.
     """
     config = configured(path, (), None)
     if not config.source:
@@ -74,6 +89,10 @@ def windows(
     if not 0 <= float(at_s) <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
+    if not file_only:
+        config, version = _by_the_rules(config, at_s)
+        if version and not as_json:
+            show.say(f"by version {version} of the rules")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
         known = ", ".join(sorted(plans))
@@ -117,6 +136,25 @@ def windows(
             ],
             "no entries",
         )
+
+
+def _by_the_rules(config: SiteConfig, at_s: UtcS) -> tuple[SiteConfig, int]:
+    """Return the configuration by the rules in force at a time, and their version; 0: the file."""
+    try:
+        check_there(config.database_url)
+    except StoreError:
+        return config, 0  # no gateway has run yet
+    with snapshot(config.database_url) as connection:
+        history = history_of(SqlRules(lambda: nullcontext(connection)).changes())
+    version = history.version_at(at_s)
+    if not version:
+        return config, 0
+    file = read_file(config.source)
+    try:
+        read = parse(with_rules(file, rules_of(file), history, at_s), Installed())
+    except (ConfigError, KnobError) as error:
+        raise click.UsageError(str(error)) from None
+    return replace(read, state=config.state), version
 
 
 def _reserved(reach: DialOptions, site: str) -> list[Reservation]:
@@ -181,10 +219,16 @@ def _lines(plan: WindowPlan) -> Iterator[str]:
 
 
 def _when(window: Window) -> str:
-    when = window.when
+    when = window.when.when if isinstance(window.when, During) else window.when
+    valid = "".join(
+        f", {word} {datetime.fromtimestamp(float(at_s), when.zone):%Y-%m-%d %H:%M}"
+        for word, at_s in zip(("from", "until"), valid_span(window.when), strict=True)
+        if isfinite(at_s)
+    )
     if isinstance(when, Cron):
-        return f"cron {when.fields}, for {when.lasts_s / 3600:g} h, {when.zone.key}"
-    return f"{show_days(when.days)}, {_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
+        return f"cron {when.fields}, for {when.lasts_s / 3600:g} h, {when.zone.key}{valid}"
+    hours = f"{_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
+    return f"{show_days(when.days)}, {hours}{valid}"
 
 
 def _at_its_start(window: Window) -> str:

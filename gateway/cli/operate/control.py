@@ -11,6 +11,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
+from gateway.cli.shared.rule_changes import say_change
 
 
 @click.command()
@@ -88,38 +89,5 @@ def reload(is_dry: bool, reach: DialOptions, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
         return
-    rows = [
-        [
-            each["pool"],
-            show.when(each["from_s"]),
-            show.when(each["until_s"]),
-            each["before"] or "none",
-            (each["after"] or "none")
-            + (", with other rules" if each["before"] == each["after"] else ""),
-        ]
-        for each in found["windows"]
-    ]
-    columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
-    show.table(columns, rows, "no windows change in the next two weeks")
-    for each in found["prices"]:
-        show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
-    for each in found.get("budgets", ()):
-        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
-        show.say(text)
-    if found["shares"]:
-        show.say("the rules of fair share have changed")
-    for word in ("gone", "new"):
-        for each in found.get("entitlements", {}).get(word, ()):
-            show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
-    for each in found.get("warnings", ()):
-        show.say(f"warning: {each}")
-    if found["reservations"]:
-        show.say(
-            "the new [reservations] rules apply to new bookings; existing bookings keep their terms"
-        )
-    for each in found.get("scales", ()):
-        text = f"{each['pool']}: {each['key']} {each['before']} → {each['after']}"
-        show.say(text)
-    for each in found["later"]:
-        show.say(f"takes effect after a restart: {each}")
+    say_change(found)
     show.say("nothing was changed: a dry run" if is_dry else "the changes are applied")

@@ -219,6 +219,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         lease_s = purchase.lease_s = max(self._rules.lease_s, quote.lease_s)
         purchase.until_s = grantor_until_s(mono_s, lease_s)
         purchase.opened_at_s = utc_s
+        purchase.rules = self._broker.charging.rules
         self._outcome.write(
             records.ContractOpened(
                 purchase.contract,

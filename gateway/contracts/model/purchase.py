@@ -57,6 +57,7 @@ class Purchase:
     stopping: dict[tuple[int, int, int], MonoS] = field(default_factory=dict)
     lease_s: float = 0.0
     opened_at_s: UtcS = UtcS(0.0)  # UTC
+    rules: int = 0  # the version of this site's rules then
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
     is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
@@ -84,7 +85,7 @@ class Purchase:
     def tariff(self) -> Tariff:
         """The tariff of payment, once it is quoted."""
         assert self.quote is not None
-        return tariff_of(self.quote)
+        return replace(tariff_of(self.quote), rules=self.rules)
 
     @property
     def is_live(self) -> bool:
@@ -147,6 +148,7 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) 
     purchase.until_s = grantor_until_s(mono_s, row.lease_s)
     purchase.busy_at_s = mono_s
     purchase.opened_at_s = row.opened_at_s
+    purchase.rules = row.rules
     purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
         purchase.tab.deliver(each.delivery)

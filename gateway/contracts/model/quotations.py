@@ -50,6 +50,7 @@ def booked_tariff(row: ContractRow) -> Tariff:
         list_nanos=row.price_nanos if row.list_nanos is None else row.list_nanos,
         minimum_nanos=row.minimum_nanos,
         step_ns=row.step_ns,
+        rules=row.rules,
     )
 
 
@@ -57,7 +58,7 @@ def booked_terms(tariff: Tariff) -> dict[str, Any]:
     """Return a tariff as the fields of a contract in the books."""
     terms = quoted_terms(tariff)
     del terms["preemptible"]
-    return {**terms, "price_class": tariff.price_class}
+    return {**terms, "price_class": tariff.price_class, "rules": tariff.rules}
 
 
 def allowed_nanos(tariff: Tariff, message: deals.Deliver) -> int:

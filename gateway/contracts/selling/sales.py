@@ -211,6 +211,8 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._by_handle[sale.handle] = sale
         spec = sale.spec
         assert spec is not None
+        if not sale.price.rules:  # a price of other sites, passed on
+            sale.price = replace(sale.price, rules=self._broker.charging.rules)
         self._outcome.happened(
             events.ClientJoined(sale.handle, spec.user, buyer, port=PortKind.PEER)
         )

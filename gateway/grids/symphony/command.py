@@ -1,5 +1,6 @@
 """The command `gridfed symphony`: the package for Symphony's hosts, and its plans as windows."""
 
+import json
 import shlex
 import zoneinfo
 from pathlib import Path
@@ -106,7 +107,8 @@ def package(
     help="The party of a consumer, as in /Risk=project:risk; repeatable.",
 )
 @click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
-def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None:
+@click.option("--pool", help="The pool of the windows: its table is printed before them.")
+def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int, pool: str | None) -> None:
     """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
 
     FILE is a table, a line for each consumer and interval: consumer,from,to,owned,lends,borrows.
@@ -132,4 +134,6 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int) -> None
         shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
+    if pool is not None:
+        click.echo(f"[[pool]]\nname = {json.dumps(pool)}\n")  # a JSON text is a TOML text
     click.echo(shown, nl=False)

@@ -27,6 +27,7 @@ from gateway.ledger.db.jobs.records import (
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.rules.records import RuleChangeCancelled, RuleChangeKept, RuleEditKept
 from gateway.ledger.db.settlement.records import (
     Disputed,
     DisputeSettled,
@@ -60,6 +61,9 @@ __all__ = [
     "PostingSettled",
     "Record",
     "ReservationKept",
+    "RuleChangeCancelled",
+    "RuleChangeKept",
+    "RuleEditKept",
     "SliceHeld",
     "SliceLent",
     "StatementKept",
@@ -94,4 +98,7 @@ Record = (
     | ReservationKept
     | SliceLent
     | SliceHeld
+    | RuleChangeKept
+    | RuleEditKept
+    | RuleChangeCancelled
 )

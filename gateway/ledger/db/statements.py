@@ -11,12 +11,13 @@ from gateway.ledger.db.contracts import sql as contracts
 from gateway.ledger.db.jobs import sql as jobs
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.reservations import sql as reservations
+from gateway.ledger.db.rules import sql as rules
 from gateway.ledger.db.settlement import sql as settlement
 from gateway.ledger.db.sql import Statement, Writers, compiled
 from gateway.ledger.db.tables import hardenings
 from gateway.ledger.db.usage import sql as usage
 
-_SUBJECTS = (jobs, usage, contracts, settlement, reservations, budgets, alerts)
+_SUBJECTS = (jobs, usage, contracts, settlement, reservations, budgets, alerts, rules)
 
 
 class SqlStatements:

@@ -30,6 +30,7 @@ import gateway.ledger.db.budgets.tables
 import gateway.ledger.db.contracts.tables
 import gateway.ledger.db.jobs.tables
 import gateway.ledger.db.reservations.tables
+import gateway.ledger.db.rules.tables
 import gateway.ledger.db.settlement.tables
 import gateway.ledger.db.usage.tables  # noqa: F401 - registers them
 from gateway.ledger.db.schema import TEXT, metadata

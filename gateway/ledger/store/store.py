@@ -22,6 +22,7 @@ from gateway.ledger.db.jobs.records import AttachedLost
 from gateway.ledger.db.jobs.store import JobStore, SqlJobs
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.reservations.store import ReservationStore, SqlReservations
+from gateway.ledger.db.rules.store import RuleStore, SqlRules
 from gateway.ledger.db.settlement.store import SettlementStore, SqlSettlement
 from gateway.ledger.db.usage.store import SqlUsage, UsageStore
 from gateway.ledger.store.journal import JournalStore, SqlJournal
@@ -61,6 +62,10 @@ class Store(Protocol):
     @property
     def alerts(self) -> AlertStore:
         """See AlertStore."""
+
+    @property
+    def rules(self) -> RuleStore:
+        """See RuleStore."""
 
     @property
     def journal(self) -> JournalStore:
@@ -134,6 +139,7 @@ class SqlStore:
         self.reservations = SqlReservations(self._reading)
         self.budgets = SqlBudgets(self._reading)
         self.alerts = SqlAlerts(self._reading)
+        self.rules = SqlRules(self._reading)
         self.journal = SqlJournal(self._reading)
 
     @property

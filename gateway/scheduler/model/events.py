@@ -435,9 +435,14 @@ class EmissionsKnown:
 
 @dataclass(frozen=True, slots=True)
 class PricesChanged:
-    """New prices of these pools; tasks that are handed out already keep theirs."""
+    """New prices of these pools; tasks that are handed out already keep theirs.
+
+    Attributes:
+        rules: the version of the site's rules that is in force.
+    """
 
     prices: Mapping[str, PriceNow]
+    rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)

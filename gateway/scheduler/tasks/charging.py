@@ -32,9 +32,11 @@ class Charging:
         self.prices: dict[str, PriceNow] = {}  # of pools with a price list
         self.emissions: dict[str, Emissions] = {}  # the current emissions of our pools
         self.volumes = Volumes()
+        self.rules = 0  # the version of the site's rules that is in force
 
     def changed(self, event: PricesChanged) -> None:
         """Apply new prices of pools."""
+        self.rules = event.rules
         self.prices |= event.prices
         self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
 

@@ -269,6 +269,7 @@ def usage_records(
                 free_ns=part_ns - due_ns,
                 price_class=tariff.price_class,
                 window=tariff.window,
+                rules=tariff.rules,
                 tags=show_tags(job.spec.tags),
                 group="" if is_overhead else job.spec.group,
                 energy_uj=parts[index].energy_uj,

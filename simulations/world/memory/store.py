@@ -18,6 +18,7 @@ from simulations.world.memory.disk import Disk
 from simulations.world.memory.jobs import MemoryJobs
 from simulations.world.memory.journal import MemoryJournal
 from simulations.world.memory.reservations import MemoryReservations
+from simulations.world.memory.rules import MemoryRules
 from simulations.world.memory.settlement import MemorySettlement
 from simulations.world.memory.tables import Tables
 from simulations.world.memory.usage import MemoryUsage
@@ -62,6 +63,7 @@ class MemoryStore:
         self.reservations = MemoryReservations(self._tables)
         self.budgets = MemoryBudgets(self._tables)
         self.alerts = MemoryAlerts(self._tables)
+        self.rules = MemoryRules(self._tables)
         self.journal = MemoryJournal(self._tables)
 
     @property

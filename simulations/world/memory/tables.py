@@ -26,6 +26,12 @@ from gateway.ledger.db.jobs.records import (
 )
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.rules.records import (
+    RuleChangeCancelled,
+    RuleChangeKept,
+    RuleChangeRow,
+    RuleEditKept,
+)
 from gateway.ledger.db.settlement.records import (
     Disputed,
     DisputeSettled,
@@ -77,6 +83,7 @@ class Tables:
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
     reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
+    rule_changes: dict[int, RuleChangeRow] = field(default_factory=dict)
     slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
     slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
@@ -123,6 +130,8 @@ class Tables:
                 known = self.reservations.get((side, reservation))
                 if known is None or known.step < record.step:
                     self.reservations[side, reservation] = record
+            case RuleChangeKept() | RuleEditKept() | RuleChangeCancelled():
+                self._rule(record)
             case SliceLent(budget, unit, site, account):
                 self.slices_lent[budget, unit, site, account] = record
             case SliceHeld(owner, budget, account):
@@ -188,6 +197,21 @@ class Tables:
                 alerts[key] = AlertRow(*key, record.at_s, None)
         elif row is not None and row.ended_at_s is None:
             alerts[key] = replace(row, ended_at_s=record.ended_at_s)
+
+    def _rule(self, record: RuleChangeKept | RuleEditKept | RuleChangeCancelled) -> None:
+        changes, number = self.rule_changes, record.number
+        match record:
+            case RuleChangeKept():
+                changes.setdefault(number, RuleChangeRow(record, None, ()))
+            case RuleChangeCancelled() if number in changes:
+                if changes[number].cancelled_at_s is None:
+                    at_s = record.cancelled_at_s
+                    changes[number] = replace(changes[number], cancelled_at_s=at_s)
+            case RuleEditKept() if number in changes:
+                edits = changes[number].edits
+                key = (record.kind, record.pool, record.name)
+                if key not in [(each.kind, each.pool, each.name) for each in edits]:
+                    changes[number] = replace(changes[number], edits=(*edits, record))
 
     def _charge(self, record: UsageRecord) -> None:
         records = self.usage.setdefault(record.job, {})

@@ -43,6 +43,10 @@ class MemoryUsage:
             if since is not None and each.attempt >= since
         ]
 
+    def rules_of(self, job: str) -> list[int]:
+        """See UsageStore."""
+        return sorted({each.rules for each in self._tables().usage_of(job) if each.rules})
+
     def totals(
         self,
         by: Sequence[Dimension],

@@ -2,16 +2,11 @@
 
 import json
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
-import trio
-import trio.testing
 from click.testing import CliRunner
+from support.reloading import read_again
 
-from federation.messages.messages import Ask
-from gateway.api.desk import Desk
-from gateway.api.reload import NothingToReload, read_again
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
 from gateway.cli.operate import control
@@ -186,44 +181,8 @@ def test_people_see_where_the_same_window_has_other_rules(running, monkeypatch):
     assert "no windows change in the next two weeks" in answer(running())
 
 
-def test_a_gateway_without_a_file_has_none_to_read():
-    with pytest.raises(NothingToReload, match="started without a configuration file"):
-        read_again(check(load(None), NOON_S), NOON_S)
-
-
 def test_what_is_said_can_travel(running):
     assert json.loads(json.dumps(running("17:00", "18:00").to_plain()))["later"] == []
-
-
-def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(running):
-    """The first is held up on its way: what it has read must not take the place of the second's."""
-    taken, held = [], trio.Event()
-    versions = iter(("0.05 USD", "0.06 USD"))
-
-    async def read(_function, _config, _utc_s):
-        price = next(versions)
-        if price == "0.05 USD":
-            await held.wait()
-        return running('price = "0.04 USD"', f'price = "{price}"')
-
-    site = SimpleNamespace(
-        config=running.config,
-        surroundings=SimpleNamespace(utc_s=lambda: NOON_S, read=read),
-        take_in=lambda config, _used: taken.append(config.pools[0].price),
-        server=SimpleNamespace(pass_of=lambda _guest: None),
-    )
-    desk, guest = Desk(site), SimpleNamespace(is_local=True, user="ann", handle=1)
-    ask = Ask(1, "reload", {})
-
-    async def main():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk._find, guest, ask)
-            nursery.start_soon(desk._find, guest, ask)
-            await trio.testing.wait_all_tasks_blocked()
-            held.set()
-
-    trio.run(main)
-    assert taken == ["0.05 USD", "0.06 USD"]
 
 
 GROWS = """

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from support.reloading import read_again
 
 from gateway.api import can
-from gateway.api.reload import read_again
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
 from gateway.cli.shared.codes import WRONG

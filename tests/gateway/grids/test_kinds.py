@@ -3,8 +3,8 @@
 import sys
 
 import pytest
+from support.reloading import read_again
 
-from gateway.api.reload import read_again
 from gateway.base.values import ConfigError, KnobError
 from gateway.config.site import check, load
 from gateway.grids import kinds

@@ -26,16 +26,23 @@ from policies.parties import Owner, read_party
 ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "shares", "job"} | {
     *("results", "explain")
 }
-ADMIN = {"drain", "reload", "can", "probe_pool", "test_alert", "write_off"} | {
-    *(*books_desk.ORDERS, *orders.VERBS)
-}
+ADMIN = {
+    "drain",
+    "reload",
+    "change_rules",
+    "cancel_change",
+    "can",
+    "probe_pool",
+    "test_alert",
+    "write_off",
+} | {*(*books_desk.ORDERS, *orders.VERBS)}
 OF_SCOPE = {
     Scope.SUBMIT: ANY | {"forget", "unreserve", "reserve"},
     Scope.CANCEL: ANY | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY
     | {"report", "budgets", "page", "statement", "deals", "deliveries"}
-    | {"disputes", "payments", "alerts"},
+    | {"disputes", "payments", "alerts", "rules", "rule_history"},
     Scope.ADMIN: ANY | ADMIN,
 }
 # Whose rows: these verbs name users, their jobs, and what is theirs.
@@ -68,7 +75,7 @@ def is_denied(verb, held, who=None, **details):
 
 def test_every_verb_has_a_right_and_every_right_a_verb():
     assert set(RIGHTS) == {
-        *Desk(None)._verbs,
+        *Desk(None, None)._verbs,
         *(*books_desk.QUESTIONS, *books_desk.ORDERS, *orders.VERBS),
     }
 

@@ -27,6 +27,7 @@ class ContractOpened:
         tariff: the name of the price list; empty: the contract does not name one.
         window: the name of the tariff window that was in force; empty: the tariff has none.
         list_nanos: the list price of a slot-hour, without a contract; None: the same.
+        rules: the version of this site's rules when it was opened (gateway.rules); 0: not named.
     """
 
     contract: str
@@ -46,6 +47,7 @@ class ContractOpened:
     window: str = ""
     price_class: PriceClass = "guaranteed"
     list_nanos: int | None = None
+    rules: int = 0
 
     def __post_init__(self) -> None:
         check_texts(
@@ -62,7 +64,7 @@ class ContractOpened:
         if self.list_nanos is None:
             object.__setattr__(self, "list_nanos", self.price_nanos)
         check_numbers(self.slots, self.price_nanos, self.max_cost_nanos or 0)
-        check_numbers(self.minimum_nanos, self.step_ns, self.list_nanos or 0)
+        check_numbers(self.minimum_nanos, self.step_ns, self.list_nanos or 0, self.rules)
         check_times(self.opened_at_s)
 
 
@@ -243,6 +245,7 @@ class ContractRow:
     window: str = ""
     price_class: PriceClass = "guaranteed"
     list_nanos: int | None = None
+    rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ contracts = Table(
     Column("window", TEXT, nullable=False, server_default=""),
     Column("price_class", TEXT, nullable=False, server_default="guaranteed"),
     Column("list_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("rules", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
 

@@ -64,6 +64,7 @@ class UsageRecord:
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
         intensity_mg_per_kwh: the CO2e intensity from which `carbon_ng` was computed.
         carbon_source: the source of that figure; empty: unknown, and `carbon_ng` is meaningless.
+        rules: the version of this site's rules that it ran under (gateway.rules); 0: none is named.
         free_ns: the part of its slot time that its tasks had paid before. No column of the books:
             it follows from the records of the job (gateway.scheduler.model.credits).
     """
@@ -98,6 +99,7 @@ class UsageRecord:
     intensity_mg_per_kwh: int = 0
     carbon_source: str = ""
     list_price_nanos: int | None = None
+    rules: int = 0
     free_ns: int = 0
 
     def __post_init__(self) -> None:
@@ -121,7 +123,7 @@ class UsageRecord:
             object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
         if self.list_price_nanos is None:
             object.__setattr__(self, "list_price_nanos", self.price_nanos)
-        check_numbers(self.first, self.tasks, self.attempt)
+        check_numbers(self.first, self.tasks, self.attempt, self.rules)
         check_numbers(self.wall_ns, self.free_ns, self.cpu_ns, self.peak_memory_bytes)
         check_numbers(self.price_nanos, self.list_price_nanos or 0)
         check_numbers(self.cost_nanos, self.list_cost_nanos or 0)

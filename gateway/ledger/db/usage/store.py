@@ -32,6 +32,9 @@ class UsageStore(Protocol):
     def runs_since_wasted(self, job: str) -> list[UsedRun]:
         """Return a job's runs from its first wasted attempt on, by attempt; empty without one."""
 
+    def rules_of(self, job: str) -> list[int]:
+        """Return the versions of this site's rules that a job's runs name, in order."""
+
     def totals(
         self,
         by: Sequence[Dimension],
@@ -83,6 +86,12 @@ class SqlUsage:
         )
         with self._reading() as connection:
             return [UsedRun(*row) for row in connection.execute(query)]
+
+    def rules_of(self, job: str) -> list[int]:
+        """See UsageStore."""
+        query = select(usage.c.rules).where(usage.c.job == job, usage.c.rules > 0).distinct()
+        with self._reading() as connection:
+            return sorted(connection.execute(query).scalars())
 
     def totals(
         self,

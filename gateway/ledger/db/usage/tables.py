@@ -45,6 +45,7 @@ usage = Table(
     Column("carbon_source", TEXT, nullable=False),
     Column("footprint", TEXT, nullable=False, server_default=""),
     Column("list_price_nanos", BigInteger),  # null: written before this column existed
+    Column("rules", BigInteger, nullable=False, server_default="0"),
     # One tree instead of two: rows are small, and a job's rows lie together.
     sqlite_with_rowid=False,
 )

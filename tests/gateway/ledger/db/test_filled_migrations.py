@@ -140,8 +140,11 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
         store.write([paid], True, lambda: None)  # with its transfer
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("payments", "payments_told", "slices_lent", "slices_held", "reservations"):
+        newer = ("payments", "payments_told", "slices_lent", "slices_held", "reservations")
+        for table in (*newer, "rule_changes", "rule_edits"):
             connection.execute(text(f"DROP TABLE {table}"))
+        for table in ("usage", "contracts"):
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN rules"))
         connection.execute(text("DROP INDEX contracts_by_site"))
         connection.execute(text("ALTER TABLE usage DROP COLUMN list_price_nanos"))
         old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
@@ -172,7 +175,7 @@ def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
         usage(first=n, wall_ns=2**61 + n, energy_uj=uj, carbon_ng=ng, carbon_source=source)
         for n, (uj, ng, source) in enumerate(emitted * 3)
     ]
-    newer = {"footprint", "list_price_nanos"}
+    newer = {"footprint", "list_price_nanos", "rules"}
     names = [each.name for each in tables.usage.columns if each.name not in newer]
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -27,6 +27,12 @@ from gateway.ledger.db.jobs.records import (
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
+from gateway.ledger.db.rules.records import (
+    RuleChangeCancelled,
+    RuleChangeKept,
+    RuleChangeRow,
+    RuleEditKept,
+)
 from gateway.ledger.db.usage.records import (
     CapacityRecord,
     CapacityTotal,
@@ -633,6 +639,40 @@ def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) 
     assert store.alerts.all() == [AlertRow("a", "x", 0, 2.0, 3.0)]
     commit(store, AlertFired("a", "x", 0, 5.0))
     assert store.alerts.all() == [AlertRow("a", "x", 0, 5.0, None)]
+
+
+def test_a_change_of_rules_is_kept_with_its_edits_as_it_was_first_written(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    change = RuleChangeKept(2, 9.5, 20.0, 0, 8.0, "ada", "command", "year's end")
+    end = RuleChangeKept(3, 20.0, None, 2, 8.0, "ada", "command", "")
+    edits = (
+        RuleEditKept(2, 0, "window", "risk", "night", '[{"from": "22:00"}]'),
+        RuleEditKept(2, 1, "calendar", "", "london", None),
+    )
+    store = open_store()
+    commit(store, change, *edits, end)
+    commit(store, replace(change, reason="another"), replace(edits[0], content=None))
+    commit(store, RuleChangeCancelled(3, 9.0), RuleChangeCancelled(3, 10.0))
+    commit(store, RuleChangeCancelled(4, 9.0))
+    store.close()
+    assert open_store().rules.changes() == [
+        RuleChangeRow(change, None, edits),
+        RuleChangeRow(end, 9.0, ()),
+    ]
+
+
+def test_contracts_and_usage_name_the_version_of_the_rules(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    deal = ContractOpened("c", "buy", "rome", "job", "pool", 1, 5, "USD", 30.0, 1.0, rules=7)
+    runs = [usage(job="j", first=first, rules=rules) for first, rules in ((0, 9), (1, 8), (2, 9))]
+    commit(store, deal, *runs, usage(job="older"))
+    found = store.contracts.get("buy", "c")
+    assert found is not None
+    assert found.rules == 7
+    assert store.usage.rules_of("j") == [8, 9]
+    assert store.usage.rules_of("older") == store.usage.rules_of("none") == []
 
 
 def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:

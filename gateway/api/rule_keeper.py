@@ -1,0 +1,358 @@
+"""Keeps the rules of the running site: from the file, by commands, and at their planned times.
+
+    file ────► import ─┐
+    command ─► change ─┴─► checked ─► the books (durable) ─► the site's configuration
+    the clock ─────────────────────────────────────────────► at each planned time
+
+A change counts when it is in the books: a gateway that is killed before the last step finds it
+there at its next start. The configuration that a change leads to is read and checked first, as of
+now and of each planned time: a mistake leaves all as it was.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from federation.clocks import NEVER_S, UtcS
+from federation.words import count
+from gateway.api.context import SiteContext
+from gateway.api.reload import Change, compare
+from gateway.base.values import ConfigError, KnobError
+from gateway.config.pools import GridKinds
+from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file, with_local
+from gateway.ledger.db.records import Record
+from gateway.ledger.db.rules.records import RuleChangeCancelled
+from gateway.ledger.db.rules.store import RuleStore
+from gateway.rules.books import history_of, records_of
+from gateway.rules.document import rules_of, with_rules
+from gateway.rules.history import (
+    EDITS_MAX,
+    RuleChange,
+    RuleEdit,
+    RuleHistory,
+    Rules,
+    difference,
+    overridden,
+)
+from gateway.runtime.recovery import used_before
+
+LOOK_S: Final = 1.0  # how often planned changes are looked for
+NAMED_MAX: Final = 10  # rules in a line of the log
+PLANNED_MAX: Final = 500  # changes that are to take effect
+REASON_CHARS_MAX: Final = 1_000
+FILE: Final = "file"
+NO_FILE: Final = "this gateway was started without a configuration file: it has no rules to change"
+
+
+class NothingToReload(Exception):
+    """A site without a configuration file; the text says what is not possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledFile:
+    """The configuration file as it was imported last, and its own rules."""
+
+    file: ConfigFile
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A checked change of the rules.
+
+    Attributes:
+        records: what is written of it; none: the rules stay as they are.
+        history: with the change.
+        change: what it makes of the present configuration.
+        number: of the change; 0: there is none.
+        overridden: the rules that a command had set, and the file sets otherwise.
+    """
+
+    file: RuledFile
+    records: tuple[Record, ...]
+    history: RuleHistory
+    change: Change
+    number: int = 0
+    overridden: tuple[RuleEdit, ...] = ()
+
+
+class RuleKeeper:
+    """The rules of a site, from its start on.
+
+    Without a configuration file it has none.
+
+    Args:
+        site: its handlers' view of the site.
+        kinds: the kinds of grids that pools may name.
+        say: takes lines for the operator.
+    """
+
+    def __init__(self, site: SiteContext, kinds: GridKinds, say: Callable[[str], None]) -> None:
+        self._site = site
+        self._kinds = kinds
+        self._say = say
+        self._turn = trio.Lock()  # one change after the other
+        self._file: RuledFile | None = None
+        self._due_s: UtcS | None = None
+        self.history = RuleHistory()
+
+    # --- proposals -----------------------------------------------------------------------------
+
+    def clock_s(self) -> UtcS:
+        """Return the time by which rules count: the last change's, if a clock was set back."""
+        made_s = [each.made_at_s for each in self.history.changes]
+        return max([self._site.surroundings.utc_s(), *made_s])
+
+    @property
+    def version(self) -> int:
+        """The version in force."""
+        return self.history.version_at(self.clock_s())
+
+    def beginnings(self, versions: Iterable[int]) -> list[dict[str, Any]]:
+        """Return versions with the time when each began, and who made it, as plain data."""
+        known = {each.number: each for each in self.history.changes}
+        return [
+            {"version": each, "from_s": known[each].from_s, "author": known[each].author}
+            for each in versions
+            if each in known
+        ]
+
+    def propose_file(self, author: str, reason: str = "") -> Proposal:
+        """Read the configuration file again; the change is what differs from its last import.
+
+        Raises:
+            NothingToReload: there is no file.
+            ConfigError: it has a mistake, or does not fit the rules that commands have made.
+        """
+        if not self._site.config.source:
+            raise NothingToReload(NO_FILE)
+        read, utc_s = read_file(self._site.config.source), self.clock_s()
+        parse(read, self._kinds)  # its own mistakes first, with their lines
+        file = RuledFile(read, rules_of(read))
+        edits = difference(self.history.of_source(FILE), file.rules)
+        number = self.history.next_number
+        change = RuleChange(number, utc_s, utc_s, author, FILE, edits, reason=reason)
+        changes = [change] if edits else []
+        return replace(
+            self._proposal(file, changes, utc_s),
+            overridden=tuple(overridden(self.history, edits, utc_s)),
+        )
+
+    def propose(
+        self,
+        edits: Sequence[RuleEdit],
+        author: str,
+        source: str,
+        *,
+        from_s: UtcS | None = None,
+        until_s: UtcS = NEVER_S,
+        reason: str = "",
+    ) -> Proposal:
+        """Return a change by command.
+
+        Raises:
+            NothingToReload: there is no configuration file.
+            ConfigError, KnobError: the change is not possible.
+        """
+        file, utc_s = self._present_file(), self.clock_s()
+        from_s = utc_s if from_s is None else from_s
+        if from_s < utc_s:
+            raise KnobError("from: rules can't be changed in the past")
+        if not from_s < until_s:
+            raise KnobError("until: it must be after the time from which the change counts")
+        if not 0 < len(edits) <= EDITS_MAX:
+            raise KnobError(f"edits: 1 to {EDITS_MAX:,} are possible in one change")
+        if len(reason) > REASON_CHARS_MAX:
+            raise KnobError(f"reason: at most {REASON_CHARS_MAX:,} characters")
+        before = self.history.at(from_s)
+        for each in edits:
+            if each.content is None and each.key not in before:
+                raise KnobError(f"{each.key}: there is no such rule then")
+        number = self.history.next_number
+        change = RuleChange(number, from_s, utc_s, author, source, tuple(edits), until_s, reason)
+        changes = [change]
+        if until_s < NEVER_S:
+            changes.append(RuleChange(number + 1, until_s, utc_s, author, source, ends=number))
+        if len(self.history.planned(utc_s)) + len(changes) > PLANNED_MAX:
+            raise KnobError(f"at most {PLANNED_MAX:,} changes can be planned")
+        try:
+            return self._proposal(file, changes, utc_s)
+        except ConfigError as error:  # it is not in the file
+            raise KnobError(str(error).removeprefix(f"{file.file.path}: ")) from None
+
+    def propose_cancel(self, number: int) -> Proposal:
+        """Cancel a change that has not taken effect.
+
+        Raises:
+            NothingToReload: there is no configuration file.
+            ConfigError, KnobError: the change can't be cancelled.
+        """
+        file, utc_s = self._present_file(), self.clock_s()
+        known = {each.number: each for each in self.history.changes}
+        found = known.get(number)
+        if found is None:
+            raise KnobError(f"change {number} not found")
+        if found.ends:
+            raise KnobError(f"change {number} is the end of change {found.ends}: cancel that one")
+        if found.cancelled_at_s is not None:
+            raise KnobError(f"change {number} is cancelled already")
+        if found.from_s <= utc_s:
+            raise KnobError(
+                f"change {number} is in force already: make another change that sets the rules anew"
+            )
+        gone = [each for each in known.values() if number in (each.number, each.ends)]
+        history = self.history.with_change(*(replace(each, cancelled_at_s=utc_s) for each in gone))
+        records = tuple(RuleChangeCancelled(each.number, utc_s) for each in gone)
+        return Proposal(file, records, history, self._compare(file, history, utc_s), number)
+
+    def _present_file(self) -> RuledFile:
+        if self._file is None:
+            raise NothingToReload(NO_FILE)
+        return self._file
+
+    def _proposal(self, file: RuledFile, changes: Sequence[RuleChange], utc_s: UtcS) -> Proposal:
+        history = self.history.with_change(*changes)
+        try:
+            records: tuple[Record, ...] = tuple(
+                each for change in changes for each in records_of(change)
+            )
+        except ValueError as error:
+            raise KnobError(str(error)) from None
+        number = changes[0].number if changes else 0
+        return Proposal(file, records, history, self._compare(file, history, utc_s), number)
+
+    def _compare(self, file: RuledFile, history: RuleHistory, utc_s: UtcS) -> Change:
+        """Check the configuration as of now and of each planned time; compare that of now."""
+        now = self._configured(file, history, utc_s)
+        for each in history.planned(utc_s):
+            try:
+                self._configured(file, history, each.from_s)
+            except (ConfigError, KnobError) as error:
+                raise KnobError(f"when change {each.number} takes effect: {error}") from None
+        return compare(self._site.config, now, utc_s)
+
+    def _configured(self, file: RuledFile, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
+        """Return the whole configuration by the rules that are in force at a time."""
+        present = self._site.config
+        read = parse(with_rules(file.file, file.rules, history, utc_s), self._kinds)
+        if present.given:
+            read = replace(read, pools=with_local(read.pools, present.given), given=present.given)
+        read = replace(
+            read,
+            listen=present.listen,
+            state=present.state,
+            rules_version=history.version_at(utc_s),
+        )
+        return check(read, utc_s)
+
+    # --- carrying out --------------------------------------------------------------------------
+
+    def open(self, store: RuleStore) -> tuple[SiteConfig, tuple[Record, ...]]:
+        """Take up the rules at the start; return the configuration, and the records to be written.
+
+        What the file says otherwise than at its last import is imported.
+
+        Raises:
+            ConfigError: the file and the rules in the books are no configuration together.
+        """
+        self.history = history_of(store.changes())
+        if not self._site.config.source:
+            return self._site.config, ()
+        try:
+            found = self.propose_file("")
+            config = self._configured(found.file, found.history, self.clock_s())
+        except (ConfigError, KnobError) as error:
+            raise ConfigError(
+                f"{error} (with the rules in the database: see docs/rules.md)"
+            ) from None
+        self._take(found)
+        if found.number:
+            many = count(len(found.history.changes[-1].edits), "rule")
+            self._say(f"rules: {many} imported from {config.source} as change {found.number}")
+        self._say_overridden(found)
+        return config, found.records
+
+    async def reload(self, author: str, *, is_dry: bool) -> Proposal:
+        """Import the file, unless `is_dry`; see `propose_file` for the errors."""
+        return await self._decide(partial(self.propose_file, author), is_dry=is_dry)
+
+    async def change(self, propose: Callable[[], Proposal], *, is_dry: bool) -> Proposal:
+        """Carry out a proposal of `propose` or `propose_cancel`, unless `is_dry`; their errors."""
+        return await self._decide(propose, is_dry=is_dry)
+
+    async def _decide(self, propose: Callable[[], Proposal], *, is_dry: bool) -> Proposal:
+        async with self._turn:
+            proposal: Proposal = await self._site.surroundings.read(propose)
+            if not is_dry:
+                if proposal.records:
+                    if trouble := self._site.broker.trouble:
+                        raise KnobError(f"the database can't be written: {trouble}")
+                    await self._site.harden(*proposal.records)
+                self._take(proposal)
+                self._say_done(proposal)
+                self._say_overridden(proposal)
+                await self._adopt(proposal.change)
+            return proposal
+
+    async def _adopt(self, change: Change) -> None:
+        site = self._site
+        rules, used_ns = change.config.fair_share, {}
+        if rules is not None and change.shares:
+            if not site.broker.trouble:
+                await site.record()  # records being written count too
+            utc_s = site.surroundings.utc_s()
+            used_ns = await site.read(used_before, site.store.usage, rules, utc_s)
+        site.take_in(change.config, used_ns)
+
+    def _take(self, proposal: Proposal) -> None:
+        self._file, self.history = proposal.file, proposal.history
+        self._due_s = self.history.next_edge(self.clock_s())
+
+    def _say_done(self, proposal: Proposal) -> None:
+        for each in proposal.history.changes:
+            if each.number == proposal.number:
+                what = ", ".join(str(edit.key) for edit in each.edits[:NAMED_MAX])
+                more = "" if len(each.edits) <= NAMED_MAX else ", …"
+                done = "is cancelled" if each.cancelled_at_s is not None else "is made"
+                by = f" by {each.author}" if each.author else ""
+                why = f" ({each.reason})" if each.reason else ""
+                self._say(f"rules: change {each.number} of {what}{more} {done}{by}{why}")
+
+    def _say_overridden(self, proposal: Proposal) -> None:
+        for each in proposal.overridden:
+            self._say(f"rules: {each.key} was set by a command; the file's holds from now on")
+
+    async def run(self) -> None:
+        """Have planned changes take effect at their times."""
+        while True:
+            await trio.sleep(LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Have the planned changes take effect whose time has come."""
+        async with self._turn:
+            utc_s = self.clock_s()
+            if self._due_s is None or utc_s < self._due_s or self._file is None:
+                return
+            self._due_s = self.history.next_edge(utc_s)
+            try:
+                change = await self._site.surroundings.read(
+                    self._compare, self._file, self.history, utc_s
+                )
+            except (ConfigError, KnobError) as error:
+                self._say(f"rules: the planned change can't take effect: {error}")
+                return
+            number = self.history.version_at(utc_s)
+            self._say(f"rules: version {number} is in force{_by(self.history.changes, number)}")
+            await self._adopt(change)
+
+
+def _by(changes: Iterable[RuleChange], number: int) -> str:
+    for each in changes:
+        if each.number == number:
+            by = f", planned by {each.author}" if each.author else ""
+            return by + (f": {each.reason}" if each.reason else "")
+    return ""

@@ -1,0 +1,581 @@
+"""The rules of a site over time: gridfed window, gridfed rules."""
+
+import functools
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from federation.clocks import UtcS
+from federation.words import count
+from gateway.base.toml_lines import find_places
+from gateway.base.values import ConfigError, KnobError
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
+from gateway.cli.shared.moments import moment
+from gateway.cli.shared.rule_changes import say_change
+from gateway.config.site import ConfigFile, read_file
+from gateway.rules.document import KEYS, TABLES, rules_of, with_rules
+from gateway.rules.history import RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
+
+_Command = Callable[..., Any]
+_KINDS: Final = [each.value for each in RuleKind]
+_CONTENT_CHARS: Final = 60  # of a rule in a table
+
+
+def _change_options(command: _Command) -> _Command:
+    """Give a command the options of a change."""
+    for option in reversed(
+        (
+            click.option("--at", metavar="WHEN", help="It takes effect then, UTC. [default: now]"),
+            click.option("--until", metavar="WHEN", help="It ends by itself then, UTC."),
+            click.option("--reason", default="", help="Why; it is kept with the change."),
+            click.option("--dry-run", "is_dry", is_flag=True, help="Only show what it would do."),
+            reach_options,
+            json_option,
+            errors_to_exit_codes,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+# Option, key of [[pool.window]], type, help.
+_WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
+    ("--days", "days", str, "Its days: daily, mon-fri, business, month-end. [default: daily]"),
+    ("--from", "from", str, "When it begins on these days, as in 17:00. [default: 00:00]"),
+    ("--to", "to", str, "When it ends, as in 23:00 or on the next day 06:00. [default: 24:00]"),
+    ("--zone", "zone", str, "The time zone of its clock, as in Europe/London. [default: UTC]"),
+    ("--calendar", "calendar", str, "The calendar of its business days."),
+    ("--follows-work", "follows_work", click.BOOL, "On half days it begins when work ends."),
+    ("--cron", "cron", str, "Its beginnings as five fields of cron, in place of days and hours."),
+    ("--lasts-s", "lasts_s", int, "With --cron: its duration in seconds."),
+    ("--priority", "priority", int, "Of open windows the one with the highest holds. [default: 0]"),
+    ("--price-factor", "price_factor", float, "The factor of the pool's price. [default: 1]"),
+    (
+        *("--preempt", "preempt", click.Choice(["true", "false", "dry-run"])),
+        "Whether it stops tasks over their claim. [default: true]",
+    ),
+    ("--preempt-per-minute", "preempt_per_minute", int, "Tasks that are stopped at most; 0: all."),
+    ("--drain-lead-s", "drain_lead_s", float, "How long before its beginning they are told."),
+    ("--grace-s", "grace_s", float, "How long after it they may run on."),
+    ("--spill-s", "spill_s", float, "How far into it work may be planned to run."),
+)
+
+
+def _window_options(command: _Command) -> _Command:
+    """Give a command the keys of a window as options, and pass those given as `keys`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, also: Any, never: Any, claims: Any, **kwargs: Any) -> Any:
+        keys = {key: kwargs.pop(key) for _, key, *_ in _WINDOW}
+        found = {key: value for key, value in keys.items() if value is not None}
+        if found.get("preempt") in ("true", "false"):
+            found["preempt"] = found["preempt"] == "true"
+        found |= {key: list(each) for key, each in (("also", also), ("never", never)) if each}
+        if claims:
+            found["claims"] = [_claim(text) for text in claims]
+        return command(*args, keys=found, **kwargs)
+
+    wrapped = click.option(
+        "--claim",
+        "claims",
+        multiple=True,
+        metavar="CLAIM",
+        help='Repeatable: "others, borrows=0", "project:risk, guaranteed=80%, lends=0".',
+    )(wrapped)
+    for key, text in (("never", "not"), ("also", "besides")):
+        about = f"A date on which it begins {text}; repeatable."
+        wrapped = click.option(f"--{key}", key, multiple=True, metavar="DATE", help=about)(wrapped)
+    for option, key, kind, about in reversed(_WINDOW):
+        wrapped = click.option(option, key, type=kind, help=about)(wrapped)
+    return wrapped
+
+
+def _claim(text: str) -> dict[str, Any]:
+    who, *parts = (part.strip() for part in text.split(","))
+    found: dict[str, Any] = {"who": who}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{part!r}: write KEY=VALUE, as in borrows=0")
+        found[key.strip()] = int(value) if value.strip().isdigit() else value.strip()
+    return found
+
+
+# --- gridfed window ------------------------------------------------------------------------------
+
+
+@click.group()
+def window() -> None:
+    """Add, change and end the windows of a pool while its gateway runs.
+
+    A change is in the gateway's database before it counts. It may be planned for a later time,
+    and it may end by itself. `gridfed windows` shows which window holds when.
+    """
+
+
+@window.command("add")
+@click.argument("pool")
+@click.argument("name")
+@_window_options
+@_change_options
+def add_window(pool: str, name: str, keys: dict[str, Any], **more: Any) -> None:
+    """Add window NAME to POOL."""
+    if _window_of(more["reach"], pool, name, more["at"]) is not None:
+        raise click.UsageError(
+            f"pool {pool} has a window {name!r} then: use `gridfed window change`"
+        )
+    _change([_window_edit(pool, name, [{"name": name, **keys}])], **more)
+
+
+@window.command("change")
+@click.argument("pool")
+@click.argument("name")
+@_window_options
+@click.option(
+    "--unset", multiple=True, metavar="KEY", help="A key that it has no more; repeatable."
+)
+@_change_options
+def change_window(
+    pool: str, name: str, keys: dict[str, Any], unset: tuple[str, ...], **more: Any
+) -> None:
+    """Change keys of window NAME of POOL; the others stay as they are at that time."""
+    present = _window_of(more["reach"], pool, name, more["at"])
+    if present is None:
+        raise click.UsageError(f"pool {pool} has no window {name!r} then: use `gridfed window add`")
+    if len(present) > 1:
+        raise click.UsageError(f"window {name!r} has several tables: use `gridfed rules apply`")
+    if not keys and not unset:
+        raise click.UsageError("nothing to change: give a key, as in --to 22:00")
+    kept = {key: value for key, value in present[0].items() if key not in unset}
+    _change([_window_edit(pool, name, [{**kept, **keys}])], **more)
+
+
+@window.command("end")
+@click.argument("pool")
+@click.argument("name")
+@_change_options
+def end_window(pool: str, name: str, **more: Any) -> None:
+    """End window NAME of POOL: it counts no more from then on; with --until it comes back."""
+    _change([_window_edit(pool, name, None)], **more)
+
+
+@window.command("list")
+@click.argument("pool", required=False)
+@reach_options
+@json_option
+@errors_to_exit_codes
+def list_windows(pool: str | None, reach: DialOptions, as_json: bool) -> None:
+    """Print the windows in force and the planned changes, of all pools or one."""
+    _list(reach, as_json=as_json, kind=RuleKind.WINDOW, pool=pool)
+
+
+@window.command("history")
+@click.argument("pool", required=False)
+@click.argument("name", required=False)
+@reach_options
+@json_option
+@errors_to_exit_codes
+def window_history(pool: str | None, name: str | None, reach: DialOptions, as_json: bool) -> None:
+    """Print the changes of windows, the newest first: who, when, why, from what to what."""
+    _history(reach, as_json=as_json, kind=RuleKind.WINDOW, pool=pool, name=name)
+
+
+def _window_edit(pool: str, name: str, content: Any) -> dict[str, Any]:
+    return {"kind": RuleKind.WINDOW, "pool": pool, "name": name, "content": content}
+
+
+def _window_of(
+    reach: DialOptions, pool: str, name: str, at: str | None
+) -> list[dict[str, Any]] | None:
+    found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at))
+    return next((each["content"] for each in found["rules"] if each["name"] == name), None)
+
+
+def _at(at: str | None, option: str = "--at") -> dict[str, UtcS]:
+    return {} if at is None else {"at_s": moment(at, end_of_day=False, option=option)}
+
+
+def _change(
+    edits: list[dict[str, Any]],
+    *,
+    at: str | None,
+    until: str | None,
+    reason: str,
+    is_dry: bool,
+    reach: DialOptions,
+    as_json: bool,
+    source: str = "command",
+) -> None:
+    details: dict[str, Any] = {"edits": edits, "reason": reason, "dry_run": is_dry}
+    details["source"] = source
+    if at is not None:
+        details["from_s"] = moment(at, end_of_day=False, option="--at")
+    if until is not None:
+        details["until_s"] = moment(until, end_of_day=False, option="--until")
+    _say_changed(ask(reach, "change_rules", **details), is_dry=is_dry, as_json=as_json, at=at)
+
+
+def _say_changed(found: Any, *, is_dry: bool, as_json: bool, at: str | None) -> None:
+    if as_json:
+        show.as_json(found)
+        return
+    say_change(found)
+    when = f"takes effect at {at} UTC" if at is not None else "is in force"
+    done = f"change {found['change']} {when}"
+    show.say("nothing was changed: a dry run" if is_dry else done)
+
+
+# --- gridfed rules -------------------------------------------------------------------------------
+
+
+@click.group()
+def rules() -> None:
+    """All rules that change while a site runs: windows, calendars, claims, prices, budgets, …
+
+    They are in the gateway's database, with their history; the configuration file is one source.
+    """
+
+
+@rules.command("list")
+@click.option("--at", metavar="WHEN", help="The rules at that time, UTC: past or to come.")
+@click.option("--version", type=int, help="The rules of that version, which usage records name.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Only of this kind.")
+@click.option("--pool", help="Only of this pool.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def list_rules(
+    at: str | None,
+    version: int | None,
+    kind: str | None,
+    pool: str | None,
+    reach: DialOptions,
+    as_json: bool,
+) -> None:
+    """Print the rules in force, who set each, and the planned changes."""
+    _list(reach, as_json=as_json, kind=kind, pool=pool, version=version, **_at(at))
+
+
+@rules.command("history")
+@click.option("--kind", type=click.Choice(_KINDS), help="Only of this kind.")
+@click.option("--pool", help="Only of this pool.")
+@click.option("--name", help="Only of this name.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@reach_options
+@json_option
+@errors_to_exit_codes
+def history_of_rules(reach: DialOptions, as_json: bool, limit: int, **which: str | None) -> None:
+    """Print the changes of the rules, the newest first: who, when, why, from what to what."""
+    _history(reach, as_json=as_json, limit=limit, **which)
+
+
+@rules.command("apply")
+@click.argument(
+    "path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True)
+)
+@click.option(
+    "--replace-windows",
+    is_flag=True,
+    help="Windows of its pools that FILE does not have end: for a plan that is imported anew.",
+)
+@click.option(
+    "--source", default="command", show_default=True, help="Where the rules come from, for history."
+)
+@_change_options
+def apply_rules(path: str, replace_windows: bool, source: str, **more: Any) -> None:
+    """Set the rules that FILE has, in the form of gateway.toml; all others stay as they are.
+
+    `-` reads them from standard input.
+
+    \b
+    [[pool]]
+    name = "risk"
+    price = "0.08 USD"
+    """
+    try:
+        file = _from_input() if path == "-" else read_file(path)
+        found: dict[RuleKey, Any] = rules_of(file)
+    except (ConfigError, KnobError) as error:
+        raise click.UsageError(str(error)) from None
+    except (KeyError, TypeError, AttributeError):
+        raise click.UsageError(f"{path}: a pool, window or budget has no name") from None
+    _check_only_rules(file)
+    if not found:
+        raise click.UsageError(f"{path} has no rules")
+    if replace_windows:
+        present = ask(more["reach"], "rules", kind=RuleKind.WINDOW, **_at(more["at"]))["rules"]
+        pools = {key.pool for key in found if key.kind is RuleKind.WINDOW}
+        keys = (RuleKey(RuleKind.WINDOW, each["pool"], each["name"]) for each in present)
+        found |= {key: None for key in keys if key.pool in pools and key not in found}
+    edits = [{**key._asdict(), "content": each} for key, each in found.items()]
+    _change(edits, source=source, **more)
+
+
+def _from_input() -> ConfigFile:
+    text = sys.stdin.read()
+    try:
+        return ConfigFile("-", tomllib.loads(text), find_places(text))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"standard input: {error}") from None
+
+
+def _check_only_rules(file: ConfigFile) -> None:
+    """Refuse what is no rule, which would be left out without a word."""
+    others = [key for key in file.table if key not in TABLES and key != "pool"]
+    for row in file.table.get("pool", ()):
+        others += [f"[[pool]] {key}" for key in row if key not in KEYS and key != "name"]
+    if others:
+        raise click.UsageError(
+            f"{file.path}: {others[0]} is no rule: it belongs into gateway.toml, and counts after "
+            "a restart"
+        )
+
+
+@rules.command("remove")
+@click.argument("kind", type=click.Choice(_KINDS))
+@click.option("--pool", default="", help="Of this pool.")
+@click.option("--name", default="", help="Of this name.")
+@_change_options
+def remove_rule(kind: str, pool: str, name: str, **more: Any) -> None:
+    """Remove a rule: it counts no more from then on."""
+    _change([{"kind": kind, "pool": pool, "name": name, "content": None}], **more)
+
+
+@rules.command("cancel")
+@click.argument("change", type=int)
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what it would do.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def cancel_change(change: int, is_dry: bool, reach: DialOptions, as_json: bool) -> None:
+    """Cancel planned change number CHANGE."""
+    found = ask(reach, "cancel_change", change=change, dry_run=is_dry)
+    if as_json:
+        show.as_json(found)
+        return
+    say_change(found)
+    done = f"change {change} is cancelled"
+    show.say("nothing was changed: a dry run" if is_dry else done)
+
+
+@rules.command("export")
+@click.option("--at", metavar="WHEN", help="The rules at that time, UTC. [default: now]")
+@click.option(
+    "--into",
+    "path",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, writable=True),
+    help="Write them into this configuration file in place of its own; the rest of it is kept.",
+)
+@reach_options
+@errors_to_exit_codes
+def export_rules(at: str | None, path: str | None, reach: DialOptions) -> None:
+    """Print the rules in force as a configuration file has them."""
+    found = ask(reach, "rules", **_at(at))
+    contents = {
+        RuleKey(RuleKind(each["kind"]), each["pool"], each["name"]): each["content"]
+        for each in found["rules"]
+    }
+    if path is None:
+        names = dict.fromkeys(key.pool for key in contents if key.pool)
+        bare = ConfigFile("", {"pool": [{"name": name} for name in names]}, {})
+        whole = {key: value for key, value in _written(bare, contents).items() if value}
+        for line in tomlkit.dumps(_as_tables(whole)).splitlines():
+            show.say(line)
+        return
+    _write_into(Path(path), contents)
+    show.say(f"{count(len(contents), 'rule')} of version {found['version']} written into {path}")
+
+
+def _written(file: ConfigFile, contents: Mapping[RuleKey, Any]) -> dict[str, Any]:
+    edits = tuple(RuleEdit(key, each) for key, each in contents.items())
+    begun_s = UtcS(0.0)
+    history = RuleHistory([RuleChange(1, begun_s, begun_s, "", "file", edits)])
+    return with_rules(file, {}, history, begun_s).table
+
+
+def _write_into(path: Path, contents: Mapping[RuleKey, Any]) -> None:
+    """Replace the rules that differ; comments, and all other tables, stay as they are."""
+    text = path.read_text()
+    try:
+        document = tomlkit.parse(text)
+        file = ConfigFile(str(path), tomllib.loads(text), find_places(text))
+    except (TOMLKitError, ValueError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+    unknown = {key.pool for key in contents if key.pool} - {
+        row.get("name") for row in file.table.get("pool", ())
+    }
+    if unknown:
+        raise click.UsageError(f"{path} has no [[pool]] {', '.join(sorted(unknown))}")
+    new = _written(file, contents)
+    for key in TABLES:
+        _put(document, key, file.table.get(key), new.get(key))
+    for at, row in enumerate(file.table.get("pool", ())):
+        for key in sorted(KEYS):
+            _put(document["pool"][at], key, row.get(key), new["pool"][at].get(key))
+    path.write_text(tomlkit.dumps(document))
+
+
+def _put(table: Any, key: str, before: Any, after: Any) -> None:
+    if (before or None) == (after or None):
+        return
+    if after:
+        table[key] = _as_tables({key: after})[key]
+    else:
+        table.pop(key, None)
+
+
+def _as_tables(value: Mapping[str, Any]) -> Any:
+    """Return a table for TOML: lists of tables as [[tables]], claims and the like in one line."""
+    made = tomlkit.document()
+    for key, each in _plain_first(value):
+        made[key] = _item(key, each)
+    return made
+
+
+def _plain_first(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a table in an order that TOML can write: values before tables."""
+    items = list(value.items())
+    yield from (item for item in items if not _is_table(*item))
+    yield from (item for item in items if _is_table(*item))
+
+
+def _is_table(key: str, value: Any) -> bool:
+    is_rows = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+    return isinstance(value, dict) or (is_rows and key not in _INLINE)
+
+
+_INLINE: Final = frozenset({"claims", "bands", "volume"})
+
+
+def _item(key: str, value: Any) -> Any:
+    if not _is_table(key, value):
+        return tomlkit.item(value) if key not in _INLINE else _inline(value)
+    if isinstance(value, dict):
+        table = tomlkit.table()
+        for name, each in _plain_first(value):
+            table[name] = _item(name, each)
+        return table
+    rows = tomlkit.aot()
+    for row in value:
+        rows.append(_item("", row))
+    return rows
+
+
+def _inline(value: list[Any]) -> Any:
+    array = tomlkit.array()
+    for each in value:
+        table = tomlkit.inline_table()
+        table.update(each)
+        array.append(table)
+    return array.multiline(len(value) > 1)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _list(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
+    found = ask(reach, "rules", **{key: each for key, each in which.items() if each is not None})
+    if which.get("kind") is not None or which.get("pool") is not None:
+        found["planned"] = [each for each in found["planned"] if each["edits"]]
+    if as_json:
+        show.as_json(found)
+        return
+    show.say(f"version {found['version']} of the rules, in force at {show.when(found['at_s'])} UTC")
+    show.table(
+        ("rule", "content", "since, UTC", "by", "change", "reason"),
+        [
+            [
+                _named(each),
+                _short(each["content"]),
+                show.when(each["change"]["from_s"]),
+                _by(each["change"]),
+                each["change"]["change"],
+                each["change"]["reason"],
+            ]
+            for each in found["rules"]
+        ],
+        "no rules",
+    )
+    if found["planned"]:
+        show.say()
+        show.say("planned:")
+        _table_of_changes(found["planned"])
+
+
+def _history(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
+    details = {key: each for key, each in which.items() if each is not None}
+    found = ask(reach, "rule_history", **details)
+    if as_json:
+        show.as_json(found)
+        return
+    _table_of_changes(found)
+
+
+def _table_of_changes(changes: list[Any]) -> None:
+    rows = []
+    for each in changes:
+        head = [
+            each["change"],
+            show.when(each["from_s"]),
+            show.when(each["until_s"]) if each["until_s"] else "",
+            _by(each),
+        ]
+        state = f"cancelled at {show.when(each['cancelled_s'])}" if each["cancelled_s"] else ""
+        why = "; ".join(filter(None, (each["reason"], state)))
+        if each["ends"]:
+            rows.append([*head, f"the end of change {each['ends']}", "", "", why])
+        for edit in each["edits"]:
+            values = _short(edit["before"]), _short(edit["after"])
+            rows.append([*head, _named(edit), *values, why])
+            head = [""] * len(head)
+            why = ""
+    show.table(
+        ("change", "from, UTC", "until, UTC", "by", "rule", "before", "after", "reason"),
+        rows,
+        "no changes",
+    )
+
+
+def _by(change: Mapping[str, Any]) -> str:
+    author, source = change["author"], change["source"]
+    return f"{author}, {source}" if author else str(source)
+
+
+def _named(rule: Mapping[str, Any]) -> str:
+    return str(RuleKey(RuleKind(rule["kind"]), rule["pool"], rule["name"]))
+
+
+def _short(content: Any) -> str:
+    """Return a rule's content in a line."""
+    if content is None:
+        return "none"
+    rows = content if isinstance(content, list) else [content]
+    text = "; ".join(
+        ", ".join(f"{key} {_value(each)}" for key, each in row.items() if key != "name")
+        if isinstance(row, dict)
+        else str(row)
+        for row in rows
+    )
+    return text if len(text) <= _CONTENT_CHARS else text[: _CONTENT_CHARS - 1] + "…"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, dict):
+        return " ".join(map(str, value.values()))
+    return str(value)

@@ -1,0 +1,46 @@
+"""What a change of the rules does, for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.cli.shared import show
+
+
+def say_change(found: Mapping[str, Any]) -> None:
+    """Print the answer of a gateway to a reload, or to a change of its rules."""
+    rows = [
+        [
+            each["pool"],
+            show.when(each["from_s"]),
+            show.when(each["until_s"]),
+            each["before"] or "none",
+            (each["after"] or "none")
+            + (", with other rules" if each["before"] == each["after"] else ""),
+        ]
+        for each in found["windows"]
+    ]
+    columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
+    show.table(columns, rows, "no windows change in the next two weeks")
+    for each in found["prices"]:
+        show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
+    for each in found.get("budgets", ()):
+        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
+        show.say(text)
+    if found["shares"]:
+        show.say("the rules of fair share have changed")
+    for word in ("gone", "new"):
+        for each in found.get("entitlements", {}).get(word, ()):
+            show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
+    for each in found.get("warnings", ()):
+        show.say(f"warning: {each}")
+    if found["reservations"]:
+        show.say(
+            "the new [reservations] rules apply to new bookings; existing bookings keep their terms"
+        )
+    for each in found.get("scales", ()):
+        text = f"{each['pool']}: {each['key']} {each['before']} → {each['after']}"
+        show.say(text)
+    for each in found["later"]:
+        show.say(f"takes effect after a restart: {each}")
+    for each in found.get("overridden", ()):
+        show.say(f"set by a command before, and by the file from now on: {each}")

@@ -1,0 +1,1 @@
+"""The rules of a site over time: versions, planned changes, import from the file."""

@@ -1,0 +1,291 @@
+"""The rules of a site in its database: import, changes by command, planned ones, restarts."""
+
+from datetime import UTC, datetime
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.api.rule_keeper import NothingToReload, RuleKeeper
+from gateway.base.values import ConfigError, KnobError
+from gateway.config.site import SiteConfig, check, load
+from gateway.grids.kinds import Installed
+from gateway.rules.history import RuleEdit, RuleKey, RuleKind
+from simulations.world.memory.disk import Disk
+from simulations.world.memory.store import MemoryStore
+
+NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+FILE = """\
+[calendar.city]
+dates = ["2026-12-25"]
+
+[[pool]]
+name = "fast"
+kind = "local"
+price = "0.04 USD"
+
+[[pool.window]]
+name = "night"
+days = "business"
+calendar = "city"
+from = "22:00"
+to = "06:00"
+"""
+PRICE = RuleKey(RuleKind.PRICE, "fast")
+NIGHT = RuleKey(RuleKind.WINDOW, "fast", "night")
+CITY = RuleKey(RuleKind.CALENDAR, "", "city")
+
+
+class World:
+    """A site with a configuration file and a disk: `start` is what a gateway does."""
+
+    def __init__(self, path):
+        self.path = path
+        self.disk = Disk()
+        self.utc_s = NOON_S
+        self.said = []
+        self.taken = []
+        path.write_text(FILE)
+
+    def start(self):
+        """Start, after a kill or for the first time; return the keeper."""
+        self.store = MemoryStore(self.disk)
+        config = check(load(str(self.path), Installed()), self.utc_s)
+        self.site = SimpleNamespace(
+            config=config,
+            surroundings=SimpleNamespace(utc_s=lambda: self.utc_s, read=self.read),
+            broker=SimpleNamespace(trouble=""),
+            harden=self.harden,
+            take_in=self.take_in,
+        )
+        keeper = RuleKeeper(self.site, Installed(), self.said.append)
+        self.site.config, records = keeper.open(self.store.rules)
+        self.store.write(records, True, lambda: None)
+        return keeper
+
+    async def read(self, call, *arguments):
+        return call(*arguments)
+
+    async def harden(self, *records):
+        self.store.write(records, True, lambda: None)
+
+    def take_in(self, config, _used_ns):
+        self.taken.append(config)
+        self.site.config = config
+
+    @property
+    def price(self):
+        return self.site.config.pools[0].price
+
+    @property
+    def windows(self):
+        return [each.name for each in self.site.config.pools[0].plan.windows]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path / "gateway.toml")
+
+
+def change(keeper, key, content, *, is_dry=False, **more):
+    propose = partial(keeper.propose, [RuleEdit(key, content)], "ada", "command", **more)
+    return trio.run(partial(keeper.change, propose, is_dry=is_dry))
+
+
+def reload(keeper, *, is_dry=False):
+    return trio.run(partial(keeper.reload, "ada", is_dry=is_dry))
+
+
+def test_the_rules_of_the_file_are_imported_once(world):
+    keeper = world.start()
+    assert (keeper.version, world.site.config.rules_version) == (1, 1)
+    assert set(keeper.history.at(NOON_S)) == {CITY, PRICE, NIGHT}
+    world.utc_s += 60
+    assert world.start().history.next_number == 2
+
+
+def test_a_changed_file_is_imported_at_the_next_start(world):
+    world.start()
+    world.path.write_text(FILE.replace("0.04", "0.05"))
+    world.utc_s += 60
+    keeper = world.start()
+    assert world.price == "0.05 USD"
+    assert [len(each.edits) for each in keeper.history.changes] == [3, 1]
+
+
+def test_a_change_by_command_outlives_the_gateway_and_an_unchanged_file(world):
+    change(world.start(), PRICE, "0.08 USD", reason="demand")
+    assert world.price == "0.08 USD"
+    world.utc_s += 60
+    keeper = world.start()
+    assert (world.price, keeper.version) == ("0.08 USD", 2)
+    assert not reload(keeper).records
+    assert world.price == "0.08 USD"
+    assert "rules: change 2 of price of fast is made by ada (demand)" in world.said
+
+
+def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
+    keeper = world.start()
+    change(keeper, PRICE, "0.08 USD")
+    change(keeper, NIGHT, None)
+    world.path.write_text(FILE.replace("0.04", "0.05"))
+    dry = reload(keeper, is_dry=True)
+    assert [each.key for each in dry.overridden] == [PRICE]
+    assert world.price == "0.08 USD"
+    reload(keeper)
+    assert (world.price, world.windows) == ("0.05 USD", [])
+    assert [line for line in world.said if "set by a command" in line] == [
+        "rules: price of fast was set by a command; the file's holds from now on"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "text"),
+    [
+        (NIGHT, [{"name": "night", "from": "25:00"}], "from is '25:00'"),
+        (NIGHT, [{"name": "night", "calender": "city"}], "unknown key 'calender'"),
+        (CITY, None, "calendar 'city' not found"),
+        (RuleKey(RuleKind.WINDOW, "fast", "day"), None, "no such rule"),
+        (RuleKey(RuleKind.PRICE, "fast"), "4", "price"),
+    ],
+)
+def test_a_mistake_changes_nothing(world, key, content, text):
+    keeper = world.start()
+    before = world.disk.tables.rule_changes.copy()
+    with pytest.raises(KnobError, match=text) as caught:
+        change(keeper, key, content)
+    assert str(world.path) not in str(caught.value)
+    assert (keeper.version, world.taken) == (1, [])
+    assert world.disk.tables.rule_changes == before
+
+
+def test_a_planned_change_takes_effect_at_its_time_and_ends_at_its_time(world):
+    keeper = world.start()
+    change(keeper, PRICE, "0.08 USD", from_s=NOON_S + 100, until_s=NOON_S + 200)
+    seen = []
+    for at_s in (0, 99, 100, 199, 200):
+        world.utc_s = NOON_S + at_s
+        trio.run(keeper.look)
+        seen.append((world.price, keeper.version, world.site.config.rules_version))
+    usual, dear = "0.04 USD", "0.08 USD"
+    assert seen == [(usual, 1, 1), (usual, 1, 1), (dear, 2, 2), (dear, 2, 2), (usual, 3, 3)]
+
+
+def test_a_gateway_that_was_away_at_the_planned_time_starts_by_it(world):
+    change(world.start(), PRICE, "0.08 USD", from_s=NOON_S + 100)
+    world.utc_s = NOON_S + 500
+    keeper = world.start()
+    assert (world.price, keeper.version) == ("0.08 USD", 2)
+
+
+def test_a_planned_window_is_in_the_plan_at_once_and_not_in_force(world):
+    keeper = world.start()
+    closed = [{"name": "inventory", "priority": 5}]
+    from_s = NOON_S + 86_400
+    key = RuleKey(RuleKind.WINDOW, "fast", "inventory")
+    found = change(keeper, key, closed, from_s=from_s)
+    assert world.windows == ["night", "inventory"]
+    assert world.site.config.pools[0].plan.at(NOON_S) is None
+    assert world.site.config.pools[0].plan.at(from_s).name == "inventory"
+    assert found.change.windows["fast"][0].from_s == from_s
+    assert keeper.version == 1
+
+
+def test_a_change_that_a_planned_one_does_not_fit_is_refused(world):
+    keeper = world.start()
+    both = [RuleEdit(CITY, None), RuleEdit(NIGHT, None)]
+    planned = partial(keeper.propose, both, "ada", "command", from_s=NOON_S + 100)
+    trio.run(partial(keeper.change, planned, is_dry=False))
+    late = [{"name": "late", "from": "20:00", "to": "21:00", "calendar": "city"}]
+    with pytest.raises(KnobError, match=r"when change 2 takes effect: .*calendar 'city' not found"):
+        change(keeper, RuleKey(RuleKind.WINDOW, "fast", "late"), late)
+    assert world.windows == ["night"]
+
+
+def test_only_what_is_still_to_come_can_be_cancelled(world):
+    keeper = world.start()
+    change(keeper, PRICE, "0.08 USD", from_s=NOON_S + 100, until_s=NOON_S + 200)
+    cancel = partial(keeper.change, is_dry=False)
+    for number, text in ((1, "in force already"), (3, "end of change 2"), (9, "not found")):
+        with pytest.raises(KnobError, match=text):
+            trio.run(cancel, partial(keeper.propose_cancel, number))
+    trio.run(cancel, partial(keeper.propose_cancel, 2))
+    world.utc_s = NOON_S + 150
+    trio.run(keeper.look)
+    keeper = world.start()
+    assert (world.price, keeper.version) == ("0.04 USD", 1)
+    with pytest.raises(KnobError, match="cancelled already"):
+        trio.run(cancel, partial(keeper.propose_cancel, 2))
+
+
+def test_a_clock_that_is_set_back_takes_no_rule_back(world):
+    change(world.start(), PRICE, "0.08 USD")
+    world.utc_s = NOON_S - 3_600
+    keeper = world.start()
+    assert (world.price, keeper.version) == ("0.08 USD", 2)
+    change(keeper, PRICE, "0.09 USD")
+    assert (world.price, keeper.version) == ("0.09 USD", 3)
+
+
+def test_rules_of_the_past_stay_as_they_were(world):
+    keeper = world.start()
+    world.utc_s += 60
+    change(keeper, PRICE, "0.08 USD")
+    with pytest.raises(KnobError, match="in the past"):
+        change(keeper, PRICE, "0.01 USD", from_s=NOON_S)
+    assert keeper.history.of(1)[PRICE] == "0.04 USD"
+    assert keeper.history.of(2)[PRICE] == "0.08 USD"
+
+
+def test_a_file_and_a_database_that_do_not_fit_end_the_start_with_the_reason(world):
+    keeper = world.start()
+    late = RuleKey(RuleKind.WINDOW, "fast", "late")
+    change(keeper, late, [{"name": "late", "from": "20:00", "to": "21:00", "calendar": "city"}])
+    world.path.write_text(FILE[FILE.index("[[pool]]") :].replace('calendar = "city"\n', ""))
+    with pytest.raises(ConfigError, match=r"calendar 'city' not found.*rules in the database"):
+        world.start()
+
+
+def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(world):
+    keeper, held = world.start(), trio.Event()
+    reads = iter((held.wait, trio.lowlevel.checkpoint))
+
+    async def read(propose):
+        found = propose()
+        await next(reads)()
+        return found
+
+    world.site.surroundings.read = read
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            world.path.write_text(FILE.replace("0.04", "0.05"))
+            nursery.start_soon(partial(keeper.reload, "ada", is_dry=False))
+            await trio.testing.wait_all_tasks_blocked()
+            world.path.write_text(FILE.replace("0.04", "0.06"))
+            nursery.start_soon(partial(keeper.reload, "ada", is_dry=False))
+            await trio.testing.wait_all_tasks_blocked()
+            held.set()
+
+    trio.run(main)
+    assert [each.pools[0].price for each in world.taken] == ["0.05 USD", "0.06 USD"]
+
+
+def test_while_the_database_cannot_be_written_nothing_is_changed(world):
+    keeper = world.start()
+    world.site.broker.trouble = "the disk is full"
+    with pytest.raises(KnobError, match="can't be written: the disk is full"):
+        change(keeper, PRICE, "0.08 USD")
+    assert (world.price, keeper.version) == ("0.04 USD", 1)
+
+
+def test_a_gateway_without_a_file_has_no_rules_to_change(world):
+    keeper = world.start()
+    world.site.config = SiteConfig()
+    keeper = RuleKeeper(world.site, Installed(), world.said.append)
+    assert keeper.open(world.store.rules) == (world.site.config, ())
+    for propose in (partial(reload, keeper), partial(change, keeper, PRICE, "1 USD")):
+        with pytest.raises(NothingToReload, match="started without a configuration file"):
+            propose()
