@@ -112,6 +112,7 @@ class Options:
     sites: Sequence[str] | None = None
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
+    data: Sequence[str] | None = None
     preemptible: bool = False
     environment: str | os.PathLike[str] | Environment | None = None
     when_closed: str | None = None
@@ -131,6 +132,7 @@ class Options:
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
+            data=self.data,
             environment=self.environment.wish
             if isinstance(self.environment, Environment)
             else None,
@@ -500,6 +502,8 @@ class Client(concurrent.futures.Executor):
             sites: the only sites at which the job may run.
             not_sites: sites at which the job must not run.
             jurisdictions: the jurisdictions to which its data may go.
+            data: the classes of its data, as the site's rules about places name them
+                (docs/residency.md).
             deferrable: tasks may wait for greener or cheaper hours, as the objective weighs them,
                 if they gain by it. The job is still done by its deadline_s.
             whole: the job is useful only if all of it is done within deadline_s and max_cost. It is

@@ -31,7 +31,7 @@ def wishes_plain(
         when_closed: one of WHEN_CLOSED: what to do about a window that opens later.
         deferrable: whether it may wait for better hours, as long as it keeps its deadline.
         whole: whether it is useful only if all of it is done within its limits.
-        names: `sites`, `not_sites`, `jurisdictions`.
+        names: `sites`, `not_sites`, `jurisdictions`, `data`.
 
     Raises:
         ValueError, TypeError: a value is invalid; the text names it and the reason.

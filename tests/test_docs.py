@@ -20,7 +20,15 @@ from federation.messages.registry import FromBuyer, FromSeller
 from gateway.api import books_desk
 from gateway.api.desk import TAKES, Desk
 from gateway.cli.main import cli
-from gateway.config import entitlements, fair_share, reservations, scale, tariffs, windows
+from gateway.config import (
+    entitlements,
+    fair_share,
+    reservations,
+    residency,
+    scale,
+    tariffs,
+    windows,
+)
 from gateway.config.alerts import ALERT_KEYS, AlertPace
 from gateway.config.books import BookRules
 from gateway.config.budgets import BUDGET_KEYS
@@ -123,7 +131,7 @@ def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
-    known -= {"entitlements", "reservations"}
+    known -= {"entitlements", "reservations", "residency"}
     known -= {"source", "given", "rules_version"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
@@ -145,7 +153,7 @@ def test_every_knob_of_a_window_is_documented():
     text = (ROOT / "docs" / "windows.md").read_text()
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
-    claim = {"who", "guaranteed", "lends", "borrows"}
+    claim = set(windows.OF_CLAIMS)
     assert found == windows.KEYS - {"claims"} | claim | windows.OF_CALENDARS
 
 
@@ -231,6 +239,10 @@ def test_the_readme_names_files_that_exist():
         assert (ROOT / link.partition("#")[0]).exists(), link
     for path in re.findall(r"`((?:federation|gateway|policies)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_every_knob_of_residency_is_documented():
+    assert set(table_rows("residency.md")) == residency.KEYS
 
 
 def test_the_failure_kinds_of_the_protocol_are_those_that_clients_raise():

@@ -11,6 +11,7 @@ from gateway.api import federation_views, views
 from gateway.api.budget_views import of_job
 from gateway.api.context import SiteContext
 from gateway.config.site import python_minor
+from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import BadJob, job_event
 from gateway.trust.rights import Asker
 from policies.costs.alerts import PoolPrice
@@ -81,6 +82,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
         if job is None:
             raise BadFederationQuestion(await _why_not_explained(site, str(name), asker))
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
+        found["residency"] = _residency(site, job.spec)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
         if shares is not None and job.waiting:
@@ -124,12 +126,19 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
     spec = spending.denominated(spec)
     decision = site.exchange.decide(spec, tasks, utc_s, task_s)
     found = decision.to_plain()
+    found["residency"] = _residency(site, spec)
     found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
     refusal = spending.refusal(spec)
     found["refused_for_money"] = refusal[1] if refusal is not None else ""
     barred = site.broker.entitling.objection(spec, site.broker.peers.may_run)
     found["refused_by_rule"] = barred[1] if barred is not None else ""
     return found
+
+
+def _residency(site: SiteContext, spec: JobSpec) -> list[dict[str, Any]]:
+    """Return the rules about places that bind a job."""
+    rules = site.broker.entitling.residence(spec).rules if not spec.path else ()
+    return [{"line": each.line, "rule": str(each)} for each in rules]
 
 
 def _read(opening: OpenJob) -> OpenJob:

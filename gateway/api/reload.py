@@ -34,7 +34,7 @@ NOT_COMPARED: Final = frozenset(
         "budgets",
         "credit",
     }
-    | {"entitlements", "reservations"}
+    | {"entitlements", "residency", "reservations"}
 )
 # The keys of [pool.scale] by attribute, where their names differ. Durations also drop their unit.
 SCALE_KEYS: Final = {
@@ -151,6 +151,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
         credit=credit.taken,
         # Taken even where only line numbers differ: explanations name them.
         entitlements=new.entitlements,
+        residency=new.residency,
         reservations=new.reservations,
         rules_version=new.rules_version,
     )

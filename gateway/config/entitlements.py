@@ -102,7 +102,7 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
     if len(ways) != 1:
         raise KnobError('it needs either allow or deny, as in allow = "group:quants"')
     [way] = ways
-    who = guarded(way, lambda: _parties(row[way], groups))
+    who = guarded(way, lambda: read_parties(row[way], groups))
     limits = {key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row}
     priority = row.get("priority_max")
     if priority is not None:
@@ -125,7 +125,8 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
     )
 
 
-def _parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
+def read_parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
+    """Read a party, or a list of parties; KnobError. `groups` are all known groups."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= NAMES_MAX:
         raise KnobError(f"it must be a party, or a list of up to {NAMES_MAX} parties")

@@ -62,6 +62,10 @@ allow = "group:equity desk"
 pools = ["local"]
 slots_max = 40
 
+[[residency]]                           # see gateway.config.residency
+who = "project:risk"
+jurisdictions = ["EU"]
+
 [[show]]                                # see policies.disclosure; the first match decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -144,8 +148,10 @@ from gateway.config.groups import NO_GROUPS, read_groups
 from gateway.config.limits import ListenerLimits
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.config.reservations import read_reservations
+from gateway.config.residency import read_residency
 from gateway.config.windows import check_plan, read_calendars
 from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
+from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
 from policies.costs.budgets import Budget
 from policies.disclosure import SHOW_ALL, Disclosure
@@ -187,6 +193,7 @@ class SiteConfig:
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
     entitlements: Entitlements = NO_ENTITLEMENTS
+    residency: tuple[ResidencyRule, ...] = ()
     reservations: ReservationRules | None = None  # None: nothing can be reserved
     rules_version: int = 0  # of the rules in the database; 0: those of the file alone
     source: str = ""  # the path of its file; empty without one
@@ -258,6 +265,7 @@ _TABLES: Final = frozenset(
         "credit",
         "entitlements",
         "reservations",
+        "residency",
     }
 )
 T = TypeVar("T")
@@ -412,7 +420,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
-            *("entitlement", "reservations"),
+            *("entitlement", "residency", "reservations"),
         }
     )
     values = _site_values(whole.part("site", "[site]"))
@@ -430,6 +438,9 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         values["reservations"] = read_reservations(_table(whole, "reservations"), places)
     groups = values["groups"].values()
     values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
+    values["residency"] = read_residency(
+        document.get("residency", []), places, groups, values.get("name", _DEFAULTS["name"])
+    )
     if "show" in document:
         values["shows"] = read_shows(whole.rows("show", "[[show]]"))
     values["alerts"] = read_alerts(

@@ -84,6 +84,7 @@ GRACE_MAX_S: Final = DAY_S
 LOOK_AHEAD_S: Final = 400 * DAY_S
 _EVER: Final = (ALWAYS_S, NEVER_S)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+OF_CLAIMS: Final = frozenset({"who", "guaranteed", "lends", "borrows", "elsewhere"})
 OF_CALENDARS: Final = frozenset({"weekend", "holidays", "dates"})
 _OF_HOURS: Final = frozenset({"days", "from", "to", "calendar", "follows_work", "also", "never"})
 _VALID: Final = ("valid_from", "valid_until")
@@ -305,7 +306,7 @@ def _claims(value: Any) -> Claims:
 def _claim(where: str, value: Any) -> Claim:
     if not isinstance(value, dict):
         raise KnobError(f"{where} must be a table")
-    guarded(where, lambda: check_known(value, {"who", "guaranteed", "lends", "borrows"}))
+    guarded(where, lambda: check_known(value, OF_CLAIMS))
     who = guarded(f"{where}.who", lambda: read_party(_text("who", value.get("who", ""))))
 
     def amount(key: str, usual: Amount) -> Amount:
@@ -319,6 +320,7 @@ def _claim(where: str, value: Any) -> Claim:
         amount("guaranteed", NOTHING),
         amount("lends", EVERYTHING),
         amount("borrows", EVERYTHING),
+        flag(f"{where}.elsewhere", value["elsewhere"]) if "elsewhere" in value else None,
     )
 
 

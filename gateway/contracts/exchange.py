@@ -375,7 +375,11 @@ class Exchange:
         """Whether there is a choice: other sites, or wishes that our pools may not fulfil."""
         if job.spec.pool:
             return False  # it was sold for this pool alone
-        if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
+        if (
+            self.market.has_others
+            or self._broker.entitling.wishes_of(job.spec) != NO_WISHES
+            or self._broker.growth
+        ):
             return True
         # A site without an advert may still be asked.
         return bool(self.reach.trusted(job.spec.project))

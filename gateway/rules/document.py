@@ -24,6 +24,7 @@ OF_SITE: Final = {
     RuleKind.GROUPS: "groups",
     RuleKind.FAIR_SHARE: "fair_share",
     RuleKind.ENTITLEMENTS: "entitlement",
+    RuleKind.RESIDENCY: "residency",
     RuleKind.RESERVATIONS: "reservations",
     RuleKind.CREDIT: "credit",
 }

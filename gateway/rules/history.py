@@ -35,6 +35,7 @@ class RuleKind(StrEnum):
     GROUPS = "groups"
     FAIR_SHARE = "fair_share"
     ENTITLEMENTS = "entitlements"
+    RESIDENCY = "residency"
     RESERVATIONS = "reservations"
     BUDGET = "budget"
     CREDIT = "credit"

@@ -390,7 +390,9 @@ class GatewayServer:
     @property
     def _entitlements(self) -> events.EntitlementsKnown:
         plans = {pool.name: pool.plan for pool in self.config.pools}
-        return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
+        return events.EntitlementsKnown(
+            self.config.entitlements, window_names(plans), self.config.residency
+        )
 
     def reprice(self, pool: PoolConfig) -> None:
         """Charge for a pool by this price list from now on."""

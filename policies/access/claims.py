@@ -77,6 +77,14 @@ class Claim:
     guaranteed: Amount = NOTHING
     lends: Amount = EVERYTHING  # of the guaranteed slots
     borrows: Amount = EVERYTHING  # of the pool, beyond the guaranteed slots
+    elsewhere: bool | None = None  # whether its work may leave; None: if it has no guarantee
+
+    @property
+    def stays(self) -> bool:
+        """Whether its work stays at this site."""
+        if self.elsewhere is not None:
+            return not self.elsewhere
+        return self.guaranteed != NOTHING
 
 
 REST: Final = Claim(ALL)

@@ -70,6 +70,7 @@ class Wishes:
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # its data may go only there
+    data: frozenset[str] = frozenset()  # the classes of its data, for rules about places
     environment: str = (
         ""  # its environment, in the notation of policies.placement.environments; "": any
     )

@@ -31,6 +31,7 @@ class PlacementTerms:
     readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
     barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
     may_leave: bool = True  # its user is entitled to pools of other sites
+    stays: bool = False  # a claim on a pool of this site keeps it here
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ def check_trust(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     if not terms.may_leave:
         words = "belongs to another site, and the user is not entitled to use other sites"
         return Refusal(Reason.NOT_ENTITLED, words)
+    if terms.stays:
+        words = (
+            "belongs to another site, and a claim keeps this work here (elsewhere, in its claim)"
+        )
+        return Refusal(Reason.SITE_FORBIDDEN, words)
     name = profile.offer.name
     if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
         return None

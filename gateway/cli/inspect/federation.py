@@ -146,6 +146,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.option("--sites", help="The only sites where it may run, as in london,dublin.")
 @click.option("--not-sites", help="Sites where it must not run.")
 @click.option("--jurisdictions", help="The jurisdictions that its data may enter, as in EU,UK.")
+@click.option("--data", help="The classes of its data, as in personal,market.")
 @click.option("--preemptible", is_flag=True, help="At the price of preemptible work.")
 @click.option("--deferrable", is_flag=True, help="It may wait for greener hours within --within-s.")
 @click.option(
@@ -188,6 +189,9 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             show.say(f"  {where} {show.clean(each['text'])}")
+    for each in found.get("residency", ()):
+        where = f", line {each['line']}" if each["line"] else ""
+        show.say(f"bound by [[residency]]{where}: {show.clean(each['rule'])}")
     _say_whose_turn(found)
     for each in found.get("growing", ()):
         slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
@@ -327,6 +331,7 @@ def _details(
         sites=_names(rest.pop("sites")),
         not_sites=_names(rest.pop("not_sites")),
         jurisdictions=_names(rest.pop("jurisdictions")),
+        data=_names(rest.pop("data")),
     )
     nanos, currency = parse_money(max_cost) if max_cost else (None, "")
     money = {"max_cost_nanos": nanos, "currency": currency}

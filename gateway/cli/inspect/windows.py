@@ -249,7 +249,8 @@ def _claims(claims: Claims) -> Iterator[str]:
         yield "everyone may use all slots"
     for each in claims.named:
         lends = f", lends {each.lends} of it" if each.guaranteed.slots != 0 else ""
-        yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}"
+        stays = ", stays at this site" if each.stays else ""
+        yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}{stays}"
 
 
 def _clock(at_s: int) -> str:

@@ -30,6 +30,7 @@ from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import wishes_plain
 from gateway.scheduler.model.jobs import Job
 from policies.costs.budgets import money_room, note_short
+from policies.placement.asks import Wishes
 from policies.placement.brokering import PoolQuote, choose_quote
 from policies.placement.decisions import Decision
 from policies.placement.estimates import pays_for_one, price_shown
@@ -67,6 +68,7 @@ class Enquiries:
         resting: the back-off from sites that gave no quote, or no useful one.
         outcome: takes questions and holds.
         booked: (`site/pool`, tariff) → our reservation there that it is the price of.
+        wishes_of: a job's wishes, within this site's rules about places.
     """
 
     def __init__(  # noqa: PLR0913 - its dependencies, each by its name
@@ -80,6 +82,7 @@ class Enquiries:
         resting: SiteBackoff,
         outcome: Consequences,
         booked: Callable[[str, Tariff], Reservation | None],
+        wishes_of: Callable[[JobSpec], Wishes],
     ) -> None:
         self._site = site
         self._boot = boot
@@ -90,6 +93,7 @@ class Enquiries:
         self._resting = resting
         self._outcome = outcome
         self._booked = booked
+        self._wishes_of = wishes_of
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, MonoS]] = {}  # timed out: site, and time of the question
@@ -181,7 +185,7 @@ class Enquiries:
             currency=spec.currency or "",
             expires_s=made_s + self._rules.grant_s,
             hops_left=max(0, spec.hops_left - 1),
-            regions=spec.wishes.jurisdictions,
+            regions=self._wishes_of(spec).jurisdictions,
             sites=given.delegation.sites if given else self._may_have(purchase.site, spec),
         )
         if given is not None:
@@ -190,7 +194,7 @@ class Enquiries:
 
     def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
         """The sites that may run or relay it, as our rules and its user allow."""
-        wishes = spec.wishes
+        wishes = self._wishes_of(spec)
         found = self._permits.reach(target, spec.project) - wishes.forbidden_sites
         if wishes.allowed_sites is not None:
             found &= wishes.allowed_sites
@@ -217,7 +221,7 @@ class Enquiries:
             python=spec.python,
             prints=spec.prints,
             currency=spec.currency or "",
-            wishes=wishes_plain(spec.wishes),
+            wishes=wishes_plain(self._wishes_of(spec)),
             path=[*spec.path, self._site],
             hops_left=max(0, spec.hops_left - 1),
             grant=self._grant(job, purchase, decision.made_at_s),

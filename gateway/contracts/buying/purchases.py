@@ -108,6 +108,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self.enquiries = Enquiries(
             *(site, boot, rules, permits, signer, self._book, self.resting, outcome),
             broker.reserved.booked,
+            broker.entitling.wishes_of,
         )
         self._handles = handles
         self._by_handle: dict[int, Purchase] = {}

@@ -14,7 +14,7 @@ from gateway.contracts.model.dealing import Permits
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
-from policies.placement.asks import Preferences
+from policies.placement.asks import Preferences, Wishes
 from policies.placement.feasibility import PlacementTerms, Profile, check_jurisdiction, check_sites
 from policies.placement.market import Candidate, Market
 from policies.placement.placement import CapacityOffer
@@ -56,13 +56,17 @@ class SiteEligibility:
 
     def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""
-        wishes = spec.wishes
+        wishes = self._broker.entitling.wishes_of(spec)
         may_leave = self._broker.entitling.may_leave(spec.work)
+        stays = self._stays(spec, wishes)
         return PlacementTerms(
             need=spec.need,
             project=spec.project,
-            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            trusted=frozenset(
+                self._permits.runners(spec.project) if may_leave and not stays else ()
+            ),
             may_leave=may_leave,
+            stays=stays,
             allowed_sites=wishes.allowed_sites,
             forbidden_sites=wishes.forbidden_sites,
             jurisdictions=wishes.jurisdictions,
@@ -78,6 +82,22 @@ class SiteEligibility:
         offer = CapacityOffer(f"{self._site}/{pool}", pool, facts.tags, "", "")
         here = Profile(self._site, True, offer, (), facts.jurisdiction, "", None, True)
         return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
+
+    def _stays(self, spec: JobSpec, wishes: Wishes) -> bool:
+        """Whether a claim keeps a job at this site: on a pool here that can run it."""
+        occupancy = self._broker.occupancy
+        if spec.path or not occupancy.pools:
+            return False
+        if self._site in wishes.forbidden_sites:
+            return False
+        if wishes.allowed_sites is not None and self._site not in wishes.allowed_sites:
+            return False
+        return any(
+            occupancy.keeps(pool, spec.whose)
+            for pool in self._broker.admission.pools(spec)
+            if wishes.jurisdictions is None
+            or self._facts.get(pool, PoolFacts()).jurisdiction in wishes.jurisdictions
+        )
 
     def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
         """Return the sites that may run a project's work and whose results may be opened here."""
@@ -118,10 +138,11 @@ class SiteEligibility:
 
     def why_nowhere(self, spec: JobSpec) -> str:
         """Return why no site that a job's user allows may ever run it; empty if one may."""
-        allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
+        wishes = self._broker.entitling.wishes_of(spec)
+        allowed, jurisdictions = wishes.allowed_sites, wishes.jurisdictions
         if spec.path or (allowed is None and jurisdictions is None):
             return ""
-        others = self._permits.readable() - spec.wishes.forbidden_sites - {self._site}
+        others = self._permits.readable() - wishes.forbidden_sites - {self._site}
         why = "results of the other sites are not accepted here (`gridfed sites`, `gridfed pools`)"
         if allowed is not None:
             others &= allowed

@@ -17,6 +17,7 @@ from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
 from gateway.scheduler.model.delegation import DelegationGrant
 from gateway.scheduler.model.ports import PortKind
 from policies.access.entitlements import Entitlements, Work
+from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
 from policies.access.windows import PoolRules
 from policies.costs.carbon import Emissions, Footprint
@@ -493,10 +494,12 @@ class EntitlementsKnown:
 
     Attributes:
         windows: of each pool of ours, the names of its windows.
+        residency: the rules about the places where work may run.
     """
 
     rules: Entitlements
     windows: Mapping[str, frozenset[str]]
+    residency: tuple[ResidencyRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

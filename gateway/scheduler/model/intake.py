@@ -34,7 +34,7 @@ RAN_MS_MAX: Final = 10**12  # as reported by a worker
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
-        *("sites", "not_sites", "jurisdictions", "environment"),
+        *("sites", "not_sites", "jurisdictions", "data", "environment"),
     }
 )
 RANGES_MAX: Final = 100_000
@@ -140,6 +140,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        data=_names(plain, "data") or frozenset(),
         environment=environments.wanted(plain.get("environment")),
         when_closed=_when_closed(plain.get("when_closed")),
         deferrable=deferrable,
@@ -151,7 +152,8 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     """Return the wishes to forward; the next site applies its own objective within these limits.
 
     A job waits for a window or for greener hours at this site, and one that is useful only as a
-    whole is ended at this site: a site that receives a task runs it.
+    whole is ended at this site: a site that receives a task runs it. The classes of its data are
+    known by the rules of this site alone, which limit the sites.
     """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:

@@ -65,6 +65,8 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
         plain["objective"] = asdict(wishes.objective)
     if wishes.when_closed is not None:
         plain["when_closed"] = wishes.when_closed.value
+    if wishes.data:
+        plain["data"] = sorted(wishes.data)
     for key in ("deferrable", "whole"):
         if getattr(wishes, key):
             plain[key] = True

@@ -11,6 +11,7 @@ Without rules nothing is counted, at no cost.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -32,8 +33,10 @@ from policies.access.entitlements import (
     Work,
     room,
 )
+from policies.access.residency import Residence, ResidencyRule, both, residence_of
 from policies.access.windows import WindowSpan
 from policies.parties import ANOTHER_SITE, Owner
+from policies.placement.asks import Wishes
 from policies.placement.placement import CapacityOffer, Refusal
 
 # Of the verdicts that are not yes.
@@ -57,6 +60,7 @@ class Entitling:
     ) -> None:
         self.rules = NO_ENTITLEMENTS
         self.is_on = False
+        self.residency: tuple[ResidencyRule, ...] = ()
         self._workers = workers
         self._jobs = jobs
         self._occupancy = occupancy
@@ -75,6 +79,7 @@ class Entitling:
     def take_in(self, event: EntitlementsKnown) -> None:
         """Apply new rules, also to assigned and queued tasks."""
         self.rules, self._windows = event.rules, event.windows
+        self.residency = event.residency
         self.is_on = bool(self.rules.rules)
         self._counts_queues = any(
             each is not None for rule in self.rules.rules for each in rule.limits[2:]
@@ -103,6 +108,22 @@ class Entitling:
     def _hold(self, spans: Mapping[str, WindowSpan]) -> None:
         self._held = {pool: span.named for pool, span in spans.items()}
         self._until_s = min((span.until_s for span in spans.values()), default=NEVER_S)
+
+    def residence(self, spec: JobSpec) -> Residence:
+        """Return the places where our rules let a job run; see `wishes_of`."""
+        return residence_of(self.residency, spec.whose, spec.wishes.data)
+
+    def wishes_of(self, spec: JobSpec) -> Wishes:
+        """Return the wishes of a job within the rules about places, if it is of our users."""
+        if not self.residency or spec.path:
+            return spec.wishes
+        found, wishes = self.residence(spec), spec.wishes
+        return replace(
+            wishes,
+            allowed_sites=both(wishes.allowed_sites, found.sites),
+            forbidden_sites=wishes.forbidden_sites | found.not_sites,
+            jurisdictions=both(wishes.jurisdictions, found.jurisdictions),
+        )
 
     # --- counting ------------------------------------------------------------------------------
 

@@ -70,6 +70,10 @@ class PoolOccupancy:
         """Return the claim that a party's work belongs to."""
         return self._kind(whose)[0]
 
+    def keeps(self, whose: Owner) -> bool:
+        """Whether the claim of a party's work keeps it at this site."""
+        return self.rules.now.claims.all[self.claim(whose)].stays
+
     @property
     def seats(self) -> tuple[ReservedSlots, ...]:
         """The current reservations."""
@@ -177,6 +181,11 @@ class Occupancy:
     def rules(self) -> Mapping[str, PoolRules]:
         """The rules by pool."""
         return {name: pool.rules for name, pool in self.pools.items()}
+
+    def keeps(self, name: str, whose: Owner) -> bool:
+        """Whether a claim on a pool keeps an owner's work at this site."""
+        pool = self.pools.get(name)
+        return pool is not None and pool.keeps(whose)
 
     def turn(self, rules: Mapping[str, PoolRules | None]) -> None:
         """Replace the rules of these pools; other pools keep theirs."""
