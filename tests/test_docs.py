@@ -36,7 +36,8 @@ from gateway.config.carbon import CarbonConfig, ForecastConfig, HttpConfig, Seri
 from gateway.config.contracts import DealRules
 from gateway.config.environments import EnvironmentRules
 from gateway.config.federation import FederationConfig
-from gateway.config.site import _LIMITS, PoolConfig, SiteConfig
+from gateway.config.limits import LIMITS
+from gateway.config.site import PoolConfig, SiteConfig
 from gateway.peering import orders
 from gateway.trust import joining
 from gateway.trust.rights import RIGHTS
@@ -133,7 +134,7 @@ def test_every_knob_is_documented():
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"entitlements", "reservations", "residency"}
     known -= {"source", "given", "rules_version"}  # of the command line
-    known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    known |= set(LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
     for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
         known |= {field.name for field in dataclasses.fields(table)}

@@ -1,6 +1,10 @@
 """The table [limits]: what clients, workers and their sessions may use, and for how long."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from gateway.base.toml_lines import Passage
+from gateway.base.values import count, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,40 @@ class ListenerLimits:
     host_strangers_max: int = 256  # … and of one host: see gateway.sessions.half_open
     handshakes_per_s: float = 0.0  # of one host
     frames_per_s: float = 0.0  # of one guest
+
+
+# key in [limits] → (field of ListenerLimits or SiteConfig, smallest, largest)
+LIMITS: Final[dict[str, tuple[str, float, float]]] = {
+    "heartbeat_s": ("heartbeat_s", 0.05, 3600),
+    "grace_s": ("grace_s", 0.1, 86400),
+    "client_tasks": ("tasks_max", 1, 10**9),
+    "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
+    "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
+    "client_jobs": ("jobs_max", 1, 10**7),
+    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
+    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
+    "function_wait_s": ("function_wait_s", 1, 86400),
+    "task_losses": ("losses_max", 1, 1000),
+    "store_wait_s": ("store_wait_s", 0, 86400),
+    "sessions": ("guests_max", 1, 10**6),
+    "connections": ("strangers_max", 1, 10**6),
+    "host_connections": ("host_strangers_max", 1, 10**6),
+    "questions": ("questions_max", 1, 10**6),
+    "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
+    "results_s": ("results_s", 0, 10**10),
+}
+OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are fields of SiteConfig
+
+
+def read_limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
+    """Read [limits]: limits of the listener, and fields of SiteConfig; ConfigError."""
+    limits.expect(LIMITS)
+    whole = {field.name for field in fields(ListenerLimits) if field.type is int} | {"unread_bytes"}
+    values: dict[str, Any] = {}
+    for key, value in limits.table.items():
+        name, low, high = LIMITS[key]
+        read = count if name in whole else number
+        with limits.about():
+            values[name] = read(key, value, low, high)
+    own: dict[str, Any] = {name: values.pop(name) for name in OF_THE_SITE if name in values}
+    return ListenerLimits(**values), own

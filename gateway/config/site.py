@@ -136,7 +136,7 @@ from federation.errors import GridError
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import ConfigError, KnobError, count, flag, number
+from gateway.base.values import ConfigError, KnobError, flag, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
 from gateway.config.books import BookRules, read_books
 from gateway.config.budgets import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
@@ -145,7 +145,7 @@ from gateway.config.entitlements import check_entitlements, read_entitlements
 from gateway.config.fair_share import read_fair_share
 from gateway.config.federation import FederationConfig, check_federation, read_federation
 from gateway.config.groups import NO_GROUPS, read_groups
-from gateway.config.limits import ListenerLimits
+from gateway.config.limits import OF_THE_SITE, ListenerLimits, read_limits
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.config.reservations import read_reservations
 from gateway.config.residency import read_residency
@@ -162,13 +162,14 @@ __all__ = ["ConfigError", "PoolConfig", "SiteConfig", "check", "load", "make_fol
 __all__ += ["python_minor", "with_local"]
 
 FILE_BYTES_MAX: Final = 4 << 20
+SITE_NAME: Final = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
     """The whole configuration of a gateway."""
 
-    name: str = "local"
+    name: str = SITE_NAME
     listen: tuple[str, ...] = ()
     state: str = ""
     database: str = ""
@@ -232,27 +233,6 @@ class SiteConfig:
         return read_secret(self.secret_file)
 
 
-# key in [limits] → (field of ListenerLimits or SiteConfig, smallest, largest)
-_LIMITS: Final[dict[str, tuple[str, float, float]]] = {
-    "heartbeat_s": ("heartbeat_s", 0.05, 3600),
-    "grace_s": ("grace_s", 0.1, 86400),
-    "client_tasks": ("tasks_max", 1, 10**9),
-    "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
-    "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
-    "client_jobs": ("jobs_max", 1, 10**7),
-    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
-    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
-    "function_wait_s": ("function_wait_s", 1, 86400),
-    "task_losses": ("losses_max", 1, 1000),
-    "store_wait_s": ("store_wait_s", 0, 86400),
-    "sessions": ("guests_max", 1, 10**6),
-    "connections": ("strangers_max", 1, 10**6),
-    "host_connections": ("host_strangers_max", 1, 10**6),
-    "questions": ("questions_max", 1, 10**6),
-    "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
-    "results_s": ("results_s", 0, 10**10),
-}
-_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are fields of SiteConfig
 # Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
     {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
@@ -269,11 +249,6 @@ _TABLES: Final = frozenset(
     }
 )
 T = TypeVar("T")
-
-
-_DEFAULTS: Final[dict[str, Any]] = {
-    field.name: field.default for kind in (ListenerLimits, SiteConfig) for field in fields(kind)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +399,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         }
     )
     values = _site_values(whole.part("site", "[site]"))
-    rules, own = _limits(whole.part("limits", "[limits]"))
+    rules, own = read_limits(whole.part("limits", "[limits]"))
     values |= own
     if "federation" in document:
         values["federation"] = _part(whole, "federation", read_federation)
@@ -439,7 +414,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     groups = values["groups"].values()
     values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
     values["residency"] = read_residency(
-        document.get("residency", []), places, groups, values.get("name", _DEFAULTS["name"])
+        document.get("residency", []), places, groups, values.get("name", SITE_NAME)
     )
     if "show" in document:
         values["shows"] = read_shows(whole.rows("show", "[[show]]"))
@@ -464,7 +439,7 @@ def _part(whole: Passage, key: str, read: Callable[[dict[str, Any]], T]) -> T:
 
 
 def _site_values(site: Passage) -> dict[str, Any]:
-    site.expect({field.name for field in fields(SiteConfig)} - _TABLES - set(_OF_THE_SITE))
+    site.expect({field.name for field in fields(SiteConfig)} - _TABLES - set(OF_THE_SITE))
     values: dict[str, Any] = {}
     for key, value in site.table.items():
         if key in ("listen", "others"):
@@ -482,15 +457,3 @@ def _site_values(site: Passage) -> dict[str, Any]:
         else:
             values[key] = value
     return values
-
-
-def _limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
-    limits.expect(_LIMITS)
-    values: dict[str, Any] = {}
-    for key, value in limits.table.items():
-        name, low, high = _LIMITS[key]
-        read = count if type(_DEFAULTS[name]) is int else number
-        with limits.about():
-            values[name] = read(key, value, low, high)
-    own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
-    return ListenerLimits(**values), own

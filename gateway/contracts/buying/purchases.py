@@ -37,7 +37,7 @@ from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.enquiries import Enquiries
 from gateway.contracts.buying.site_backoff import SiteBackoff
-from gateway.contracts.model.dealing import RELAY, Consequences, Permits
+from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
 from gateway.ledger.db import records
@@ -53,19 +53,6 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.ports import PortKind
 from policies.costs.budgets import earmark, money_room
 from policies.placement import environments
-
-# Codes of a contract's regular end: its seller did well, and may have another.
-ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
-# Refusals of all that we may buy from a seller; any other refusal is about the requested work.
-OF_SITE: Final = frozenset(
-    {
-        Reason.BUSY,
-        Reason.CREDIT_LIMIT,
-        Reason.DRAINING,
-        Reason.FAULT,
-        Reason.STORE_TROUBLE,
-    }
-)
 
 STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
 
@@ -179,7 +166,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         if purchase.phase is ContractPhase.LAPSED:
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
-        self._note_declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
+        self.resting.declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
             self._outcome.happened(events.JobNoted(purchase.job, text))
@@ -188,24 +175,6 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             self._lapse(purchase, "the seller declined")
             return
         self._give_up(purchase, utc_s)
-
-    def _note_declined(self, purchase: Purchase, code: str, why: str, utc_s: UtcS) -> None:
-        """Start the seller's back-off, for the part of our work that its refusal is about."""
-        is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
-        if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
-            return  # a contract that ended during a restart is no refusal of work
-        site, pool, spec = purchase.site, purchase.pool, purchase.spec
-        if code in OF_SITE:
-            self.resting.spare(site, utc_s, why)
-        elif spec is None:
-            return
-        elif purchase.is_blind or pool == RELAY:
-            self.resting.note_useless(purchase.job, site, utc_s)
-        elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
-            self.resting.refuse_full(spec, site, pool, utc_s, why)
-        else:
-            is_no = code == Reason.NOT_ENTITLED
-            self.resting.refuse(spec, site, pool, utc_s, why, is_no=is_no)
 
     @handles(deals.Held)
     def _commit(self, purchase: Purchase, _: deals.Held, mono_s: MonoS, utc_s: UtcS) -> None:

@@ -16,12 +16,26 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from federation.clocks import UtcS
+from federation.reasons import Reason
 from gateway.config.contracts import DealRules
-from gateway.contracts.model.dealing import Backoff
+from gateway.contracts.model.dealing import RELAY, Backoff
+from gateway.contracts.model.purchase import Purchase
 from gateway.scheduler.model.events import JobSpec
 from policies.access.entitlements import Work
 from policies.placement.brokering import BackoffEnd
 
+# Codes of a contract's regular end: its seller did well, and may have another.
+ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
+# Refusals of all that we may buy from a seller; any other refusal is about the requested work.
+REFUSALS_OF_SITE: Final = frozenset(
+    {
+        Reason.BUSY,
+        Reason.CREDIT_LIMIT,
+        Reason.DRAINING,
+        Reason.FAULT,
+        Reason.STORE_TROUBLE,
+    }
+)
 FULL_S: Final = 0.5  # the first back-off from a pool without a free slot
 FULL_MAX_S: Final = 8.0  # and the longest
 SILENT_MAX_S: Final = 30.0  # maximal back-off from a site that does not answer
@@ -83,6 +97,23 @@ class SiteBackoff:
     def is_useless(self, job: str, site: str, utc_s: UtcS) -> bool:
         """Whether a site said lately that it has nothing for a job."""
         return utc_s < self._useless.get((job, site), _NO_BACKOFF).until_s
+
+    def declined(self, purchase: Purchase, code: str, why: str, utc_s: UtcS) -> None:
+        """Back off from a seller that declined, for the part of our work that this is about."""
+        is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
+        if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
+            return  # a contract that ended during a restart is no refusal of work
+        site, pool, spec = purchase.site, purchase.pool, purchase.spec
+        if code in REFUSALS_OF_SITE:
+            self.spare(site, utc_s, why)
+        elif spec is None:
+            return
+        elif purchase.is_blind or pool == RELAY:
+            self.note_useless(purchase.job, site, utc_s)
+        elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
+            self.refuse_full(spec, site, pool, utc_s, why)
+        else:
+            self.refuse(spec, site, pool, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
 
     # --- of a whole site -----------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from gateway.config.alerts import AlertPace
 from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.config.federation import FederationConfig
-from gateway.config.site import _LIMITS, ConfigError, check, load
+from gateway.config.limits import LIMITS
+from gateway.config.site import ConfigError, check, load
 from gateway.grids.kinds import Installed
 from policies.placement.asks import Preferences
 
@@ -79,7 +80,7 @@ def test_every_key_of_other_tables_is_there(written, tmp_path, table):
 @pytest.mark.parametrize(
     ("section", "names"),
     [
-        ("limits", set(_LIMITS)),
+        ("limits", set(LIMITS)),
         ("federation", {each.name for each in fields(FederationConfig)}),
         ("contracts", {each.name for each in fields(DealRules)} - {"grace_s"}),
         ("placement", {each.name for each in fields(Preferences)}),
