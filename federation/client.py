@@ -15,19 +15,23 @@ import os
 import random
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
-from federation.address import TOKEN_VARIABLE, check_address, check_bearer
+from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
+from federation.client_file import ClientFile, read_client_file
+from federation.clocks import MonoS
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine.engine import LEAVE_S, ClientEngine, Holder
 from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.jobs import JobHandle
 from federation.engine.mapping import Inputs, MapResults, feed_all
+from federation.engine.nearest import GatewayChoice, choose, measure
 from federation.engine.outcomes import exception_of
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
@@ -65,6 +69,7 @@ EXPLAINED: Final = (
     "python",
     "wishes",
 )
+NEARER_S: Final = 30.0  # how often a nearer gateway is looked for, after a failover
 _engines: "weakref.WeakSet[ClientEngine]" = weakref.WeakSet()
 
 
@@ -92,6 +97,7 @@ class _Shared:
         default_factory=dict
     )  # by address: gateways we have left
     homes: dict[str, str] = field(default_factory=dict)  # detached job → its gateway's address
+    choice: GatewayChoice | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -323,13 +329,16 @@ class TaskFuture(concurrent.futures.Future[T]):
 class Client(concurrent.futures.Executor):
     """A connection to the nearest gateway.
 
-    When that gateway is lost, the client goes to another: first those that were named, in their
-    order, then those that gateways have told it about. Tasks without a result are sent again, and
-    every future resolves once. The client stays at the new gateway until that one is lost too.
+    When that gateway is lost, the client goes to another: first those that were named, the nearest
+    first, then those that gateways have told it about. Tasks without a result are sent again, and
+    every future resolves once. A client without unfinished tasks goes back to a nearer gateway of
+    those that were named, once that one answers again.
 
     Args:
-        address: the address of the gateway, or several, best first: a sequence, or text with
-            commas. By default $GRIDFED_GATEWAY, else this user's own gateway.
+        address: the address of the gateway, or several: a sequence, or text with commas. The
+            nearest that admits the client is taken, by measured round trips; about equally near
+            ones in the order given. By default $GRIDFED_GATEWAY, else the gateways of the client
+            file (federation.client_file), else this user's own gateway.
         secret: the secret that the gateway asks for; by default $GRIDFED_SECRET.
         token: a token that `gridfed token` printed, which states your identity and your rights; by
             default $GRIDFED_TOKEN. Its holder acts as you, so it is sent only over tls+tcp:// or
@@ -400,13 +409,18 @@ class Client(concurrent.futures.Executor):
 
     def _connect(self) -> ClientEngine:
         where = self._where
+        file = self._file()
         addresses, origin = resolve_address(where.address)
+        if file is not None:
+            addresses, _ = resolve_address(file.gateways)
+            origin = f"from {file.path}"
         for each in addresses:
             check_address(each)
             if self._holder.bears_token:
                 check_bearer(each)
+        self._shared.choice = choose(addresses, origin)
         itinerary = Itinerary(
-            addresses,
+            self._shared.choice.addresses,
             failover_s=where.failover_s,
             give_up_s=where.give_up_s,
             random=random.Random(),  # noqa: S311 - it spreads clients, and hides nothing
@@ -414,10 +428,19 @@ class Client(concurrent.futures.Executor):
         engine = self._shared.engine = self._start(itinerary, origin, where.connect_timeout_s)
         return engine
 
+    def _file(self) -> ClientFile | None:
+        """Return the client file, where nothing else names a gateway."""
+        if self._where.address is not None or os.environ.get(GATEWAY_VARIABLE, "").strip(" ,"):
+            return None
+        return read_client_file()
+
     @property
     def _holder(self) -> Holder:
         where, environ = self._where, os.environ
         token = environ.get(TOKEN_VARIABLE, "") if where.token is None else where.token
+        if not token and where.token is None and where.secret is None:
+            file = self._file()
+            token = "" if file is None else file.token
         if where.token is None and where.secret is not None and is_pass(token):
             token = ""  # a task proves itself by the secret that it names, not by its pass
         return Holder(
@@ -427,12 +450,19 @@ class Client(concurrent.futures.Executor):
             where.trusted_sites,
         )
 
+    @property
+    def _tls(self) -> TlsSettings:
+        """The settings given, by the environment, and of the client file, in this order."""
+        found = (self._where.tls or TlsSettings()).or_environment()
+        file = self._file()
+        return found if file is None else found.or_else(file.tls)
+
     def _start(self, itinerary: Itinerary, origin: str, connect_timeout_s: float) -> ClientEngine:
         engine = ClientEngine(
             itinerary,
             origin,
             holder=self._holder,
-            tls=(self._where.tls or TlsSettings()).or_environment(),
+            tls=self._tls,
             connect_timeout_s=connect_timeout_s,
         )
         _engines.add(engine)
@@ -468,10 +498,46 @@ class Client(concurrent.futures.Executor):
         engine = self._shared.engine
         return engine if engine is not None else self._connect()
 
+    def _nearest(self) -> ClientEngine:
+        """Return the engine for new work: at a nearer gateway, if one answers again.
+
+        Nothing moves while work is under way: it would all be sent again.
+        """
+        engine, choice = self._engine, self._shared.choice
+        if choice is None or engine.address == choice.addresses[0] or not engine.is_idle:
+            return engine
+        at_s = MonoS(time.monotonic())
+        if at_s - choice.measured_at_s < NEARER_S:
+            return engine
+        own = choice.addresses
+        nearer = own[: own.index(engine.address)] if engine.address in own else own
+        self._shared.choice = replace(choice, measured_at_s=at_s)
+        if not measure(nearer):
+            return engine
+        engine.close()
+        self._recent = None
+        return self._connect()
+
     @property
     def address(self) -> str:
         """The address of the gateway."""
         return self._engine.address
+
+    @property
+    def gateway(self) -> dict[str, Any]:
+        """The gateway of this client, why it is this one, and the round trips that were measured.
+
+        A map of `address`, `why` (in words), `addresses` (all that were named, the nearest first)
+        and `round_trips_s` (by address, in seconds; of those that answered).
+        """
+        address, choice = self._engine.address, self._shared.choice
+        assert choice is not None
+        return {
+            "address": address,
+            "why": choice.why(address),
+            "addresses": list(choice.addresses),
+            "round_trips_s": dict(choice.round_trips_s),
+        }
 
     # --- submitting ----------------------------------------------------------------------------
 
@@ -536,7 +602,7 @@ class Client(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
         """Run fn(*args, **kwargs) on the grid, and return its future."""
-        engine = self._engine
+        engine = self._nearest()
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
         recent = self._recent
@@ -642,7 +708,7 @@ class Client(concurrent.futures.Executor):
         timeout: float | None,
         progress: bool,
     ) -> "MapResults[T]":
-        engine = self._engine
+        engine = self._nearest()
         function = self._options.seal(fn)
         opening = self._opening(function, detached=False, tasks=inputs.total)
         stream = engine.open_stream(opening, function)
@@ -670,7 +736,7 @@ class Client(concurrent.futures.Executor):
         arguments.
         """
         view = self.options(name=name) if name is not None else self
-        engine = self._engine
+        engine = self._nearest()
         function = view._options.seal(fn)
         inputs = Inputs(iterable, iterable, singles=not star)
         opening = view._opening(function, detached=True, tasks=inputs.total)

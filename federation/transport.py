@@ -41,6 +41,11 @@ class TlsSettings:
         }
         return TlsSettings(**found)
 
+    def or_else(self, other: "TlsSettings") -> "TlsSettings":
+        """Return these settings, with missing fields taken from others."""
+        names = (field.name for field in fields(self))
+        return TlsSettings(**{name: getattr(self, name) or getattr(other, name) for name in names})
+
     def environment(self) -> dict[str, str]:
         """Return the variables that pass these settings to another process, in any folder."""
         found: dict[str, str] = {}

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from federation import client_file
 from federation.errors import FAILURES
 from federation.membership import gossip
 from federation.membership.probing import GossipSettings
@@ -240,6 +241,10 @@ def test_the_readme_names_files_that_exist():
         assert (ROOT / link.partition("#")[0]).exists(), link
     for path in re.findall(r"`((?:federation|gateway|policies)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_every_key_of_the_client_file_is_documented():
+    assert set(table_rows("client.md")) == set(client_file.KEYS)
 
 
 def test_every_knob_of_residency_is_documented():

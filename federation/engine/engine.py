@@ -914,6 +914,11 @@ class ClientEngine:
         """The number of calls that have not ended."""
         return sum(stream.unfinished for stream in self._streams.values())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this client is under way here: it may leave without a loss."""
+        return self.takes_work and not self.unfinished and not self._feeders
+
     def has_attached(self, job: str) -> bool:
         """Whether the job follows this client to other gateways, and is unfinished."""
         stream = self._streams.get(job)

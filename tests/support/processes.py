@@ -307,13 +307,17 @@ class Visitor:
 
 
 class Relay:
-    """Stands between a dialler and a listener on tcp, and counts the connections that were cut."""
+    """Stands between a dialler and a listener on tcp, and counts the connections that were cut.
 
-    def __init__(self, address: str) -> None:
+    What the listener sends comes `delay_s` later. With `at_port` it takes that of an earlier relay.
+    """
+
+    def __init__(self, address: str, delay_s: float = 0.0, at_port: int = 0) -> None:
+        self.delay_s = delay_s
         scheme, _, place = address.partition("://")
         host, _, port = place.rpartition(":")
         self._target = host, int(port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", at_port))
         self.address = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self.cut = 0
         self._open: set[socket.socket] = set()
@@ -347,6 +351,8 @@ class Relay:
                         data = end.recv(1 << 16)
                         if not data:
                             return
+                        if end is far:
+                            time.sleep(self.delay_s)
                         to[end].sendall(data)
             except OSError:
                 return  # reset by one of them

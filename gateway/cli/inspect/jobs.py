@@ -18,11 +18,15 @@ from gateway.cli.shared.common import (
 
 
 @click.command()
+@click.option("--client", "of_client", is_flag=True, help="Show which gateway is used, and why.")
 @reach_options
 @json_option
 @errors_to_exit_codes
-def status(reach: DialOptions, as_json: bool) -> None:
+def status(of_client: bool, reach: DialOptions, as_json: bool) -> None:
     """Show the site at a glance."""
+    if of_client:
+        _show_gateway(reach, as_json=as_json)
+        return
     found = ask(reach, "status")
     if as_json:
         show.as_json(found)
@@ -50,6 +54,23 @@ def status(reach: DialOptions, as_json: bool) -> None:
         ],
         "no pools",
     )
+
+
+def _show_gateway(reach: DialOptions, *, as_json: bool) -> None:
+    """Print the gateway that a client comes to, and the round trips to all that it knows."""
+    with reach.client() as client:
+        found = client.gateway
+    if as_json:
+        show.as_json(found)
+        return
+    show.say(f"{found['address']}: {found['why']}")
+    trips_s = found["round_trips_s"]
+    if len(found["addresses"]) > 1:
+        rows = [
+            [each, f"{trips_s[each] * 1000:.1f} ms" if each in trips_s else "no answer"]
+            for each in found["addresses"]
+        ]
+        show.table(("gateway", "round trip"), rows, "")
 
 
 def _carbon(pool: dict[str, Any]) -> str:

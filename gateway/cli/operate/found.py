@@ -18,6 +18,7 @@ from federation.signed.statements import CONTACT_CHARS_MAX, sign
 from federation.users import SITE_PATTERN, login
 from federation.words import clean
 from gateway.base.clocks import utc_now
+from gateway.cli.operate.client import init_client
 from gateway.cli.operate.template import TEMPLATE
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -53,9 +54,7 @@ def config_folder(given: str | None) -> Path:
 
 
 @click.command()
-@click.option(
-    "--site", required=True, help="The name of the site: a-z, 0-9 and -, 3 to 40 characters."
-)
+@click.option("--site", help="The name of the site: a-z, 0-9 and -, 3 to 40 characters.")
 @click.option(
     "--federation", help="The federation's id, by the same rules. [default: SITE and a number]"
 )
@@ -63,22 +62,52 @@ def config_folder(given: str | None) -> Path:
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65534))
 @click.option("--contact", default="", help="A contact for people at other sites.")
 @config_dir_option
+@click.option(
+    "--client",
+    "gateways",
+    multiple=True,
+    metavar="ADDRESS",
+    help="In place of a site: your client file, with this gateway; repeatable.",
+)
+@click.option("--token-file", metavar="FILE", help="With --client: a file with your token.")
+@click.option(
+    "--fingerprint",
+    "fingerprints",
+    multiple=True,
+    metavar="SHA256",
+    help="With --client: of the certificate of a gateway; others are refused.",
+)
+@click.option("--yes", "is_sure", is_flag=True, help="With --client: ask nothing.")
 @json_option
 @errors_to_exit_codes
-def init(
-    site: str,
+def init(  # noqa: PLR0913 - one parameter an option
+    site: str | None,
     federation: str | None,
     host: str | None,
     port: int,
     contact: str,
     config_dir: str | None,
+    gateways: tuple[str, ...],
+    token_file: str | None,
+    fingerprints: tuple[str, ...],
+    is_sure: bool,
     as_json: bool,
 ) -> None:
     """Make a site: signing key, TLS leaf, trust book and gateway.toml.
 
-    It is the first member of a federation of its own; `gridfed join` takes it into another's. Other
-    gateways connect at PORT, and invited sites join at the next port.
+    With --client make your client file instead: `Client()` then finds the gateway by itself. The
+    certificate of a TLS gateway is pinned, after its fingerprint was shown.
+
+    A site is the first member of a federation of its own; `gridfed join` takes it into another's.
+    Other gateways connect at PORT, and invited sites join at the next port.
     """
+    if gateways:
+        if site is not None:
+            raise click.UsageError("--client makes no site: omit --site")
+        init_client(list(gateways), token_file, list(fingerprints), is_sure=is_sure)
+        return
+    if site is None:
+        raise click.UsageError("give --site for a site of your own, or --client for a gateway's")
     federation = federation or f"{site[:56]}-{secrets.token_hex(2)}"
     for name, text, pattern in (
         ("--site", site, SITE_PATTERN),

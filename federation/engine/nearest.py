@@ -1,0 +1,145 @@
+"""Finds the nearest of several gateways: measures round trips to all of them at once.
+
+A round trip is the time from the beginning of a connection to the gateway's first bytes, without
+the resolution of its name: only a gateway that works sends them. A socket of this host has none.
+The race is over soon after the first has answered: one that takes several times as long is not
+nearer. Gateways that are about as near as the nearest keep the order that their user gave.
+"""
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from federation.address import host_and_port, is_home, is_tcp
+from federation.clocks import MonoS
+
+WITHIN_S: Final = 1.0  # for the first answer
+SLACK_S: Final = 0.03  # after the first answer, …
+SLACK_FACTOR: Final = 3.0  # … and so many of its round trips
+AS_NEAR_S: Final = 0.002  # round trips that differ by less are equal, …
+AS_NEAR_SHARE: Final = 0.25  # … or by less than this share of the shortest
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayChoice:
+    """The order in which a client tries gateways, and why.
+
+    Attributes:
+        addresses: the nearest first.
+        round_trips_s: of those that answered in the race; empty: there was none.
+        origin: where the addresses come from, in words.
+        measured_at_s: by `time.monotonic`.
+    """
+
+    addresses: tuple[str, ...]
+    round_trips_s: Mapping[str, float]
+    origin: str
+    measured_at_s: MonoS = MonoS(0.0)
+
+    def why(self, address: str) -> str:
+        """Return why a client is at a gateway, in words."""
+        if address not in self.addresses:
+            return "named by another gateway, after a failover"
+        if len(self.addresses) == 1:
+            return f"the only gateway ({self.origin})"
+        if not self.round_trips_s:
+            return f"of {len(self.addresses)} gateways ({self.origin}); none answered in the race"
+        trip_s = self.round_trips_s.get(address)
+        trip = "it did not answer in the race" if trip_s is None else f"{trip_s * 1000:.1f} ms away"
+        order = "nearest" if address == self.addresses[0] else "not the nearest"
+        return f"{order} of {len(self.addresses)} gateways ({self.origin}): {trip}"
+
+
+def choose(addresses: Sequence[str], origin: str) -> GatewayChoice:
+    """Put gateways in order, the nearest first; one alone is not measured."""
+    if len(addresses) == 1:
+        return GatewayChoice(tuple(addresses), {}, origin)
+    trips_s = measure(addresses)
+    return GatewayChoice(in_order(addresses, trips_s), trips_s, origin, MonoS(time.monotonic()))
+
+
+def in_order(addresses: Iterable[str], trips_s: Mapping[str, float]) -> tuple[str, ...]:
+    """Return addresses, the nearest first; about equally near ones, and those without a round
+    trip at the end, in the order given."""
+    given = list(addresses)
+    left = [address for address in given if address in trips_s]
+    found: list[str] = []
+    while left:
+        least_s = min(trips_s[address] for address in left)
+        bound_s = least_s + max(AS_NEAR_S, AS_NEAR_SHARE * least_s)
+        found += [address for address in left if trips_s[address] <= bound_s]
+        left = [address for address in left if trips_s[address] > bound_s]
+    return (*found, *(address for address in given if address not in trips_s))
+
+
+def measure(
+    addresses: Sequence[str],
+    within_s: float = WITHIN_S,
+    dial_s: Callable[[str, float], float] | None = None,
+) -> dict[str, float]:
+    """Return the round trips, in seconds, to those that answer in time.
+
+    `dial_s` measures one address within some time; OSError if it does not answer.
+    """
+    dial_s = dial_s or round_trip_s
+    answers: queue.SimpleQueue[tuple[str, float | None]] = queue.SimpleQueue()
+
+    def ask(address: str) -> None:
+        try:
+            answers.put((address, dial_s(address, within_s)))
+        except (OSError, ValueError):
+            answers.put((address, None))
+
+    begun_s = time.monotonic()
+    for address in addresses:
+        threading.Thread(target=ask, args=(address,), daemon=True).start()
+    found: dict[str, float] = {}
+    until_s = begun_s + within_s
+    for _ in addresses:
+        try:
+            address, trip_s = answers.get(timeout=max(0.0, until_s - time.monotonic()))
+        except queue.Empty:
+            break
+        if trip_s is not None:
+            if not found:
+                until_s = min(until_s, time.monotonic() + SLACK_S + SLACK_FACTOR * trip_s)
+            found[address] = trip_s
+    return found
+
+
+def round_trip_s(address: str, within_s: float) -> float:
+    """Return the time of a connection to a gateway, in seconds. Raises OSError."""
+    if is_home(address):
+        if not Path(address.removeprefix("ipc://")).is_socket():
+            raise FileNotFoundError(address)
+        return 0.0
+    if not is_tcp(address):
+        raise OSError(f"{address}: its distance can't be measured")
+    host, port = host_and_port(address)
+    found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as link:
+        link.settimeout(within_s)
+        begun_s = time.monotonic()
+        link.connect(place)
+        if address.startswith("tls+"):
+            _greet_by_tls(link)
+        elif not link.recv(1):  # a gateway begins with the header of its protocol
+            raise ConnectionResetError(address)
+        return time.monotonic() - begun_s
+
+
+def _greet_by_tls(link: socket.socket) -> None:
+    """Wait for the gateway's answer to a TLS greeting. Nothing is sent to it that matters, so its
+    certificate is not verified: that is done by the connection that is then opened.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.wrap_socket(link, do_handshake_on_connect=True).close()
