@@ -1,6 +1,6 @@
 """Answers questions about the debts between sites, and takes orders about them."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from heapq import nsmallest
@@ -20,8 +20,10 @@ from federation.money import NANOS_LIMIT, check_currency, format_amount, format_
 from gateway.api.context import SiteContext
 from gateway.api.views import narrow
 from gateway.ledger.accounting.caps import capped
+from gateway.ledger.accounting.margins import Margin, kept, margins
 from gateway.ledger.accounting.settlement import Statement
 from gateway.ledger.db.checks import NUMBER_LIMIT
+from gateway.ledger.db.contracts.records import RelayedTotal
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import (
     DIRECTIONS,
@@ -42,8 +44,14 @@ STATEMENT_COLUMNS: Final = (
     *("site", "currency", "opening", "sold", "refunded", "bought", "credited"),
     *("paid", "received", "written_off", "balance", "balance_nanos", "held_sold", "held_bought"),
     *("sold_tasks", "bought_tasks", "void_sold", "void_bought", "void_sold_tasks"),
-    *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
+    *("void_bought_tasks", "relayed_sold", "relayed_bought", "unconfirmed", "to_confirm"),
+    *("agreed_until", "closed_until"),
 )
+MARGIN_COLUMNS: Final = (
+    *("sold_to", "bought_from", "job", "currency", "tasks", "took", "gave", "margin"),
+    *("margin_nanos", "held_sold", "held_bought", "void_sold", "void_bought"),
+)
+MARGINS_MAX: Final = 100_000
 DELIVERIES_SHOWN: Final = 1_000
 CAPPED: Final = "capped by its grant"
 FOUND_SHOWN: Final = 5  # findings of an audit
@@ -81,18 +89,20 @@ def _statement_rows(store: Store, wanted: list[str], start_s: UtcS, end_s: UtcS)
     names = owed.partners(store)
     for name in wanted:
         _check_named(name, names)
+    relayed = store.contracts.relayed(start_s, end_s)
     rows = []
     for name in names:
         if wanted and name not in wanted:
             continue
         until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store.settlement, name)]
         found = owed.statements(store.settlement, name, start_s, end_s)
-        rows += [[*_statement_row(each), *until] for each in found]
+        rows += [[*_statement_row(each, relayed), *until] for each in found]
     return rows
 
 
-def _statement_row(each: Statement) -> list[Any]:
+def _statement_row(each: Statement, relayed: Sequence[RelayedTotal]) -> list[Any]:
     moved = each.turnover
+    passed_on = [row for row in relayed if (row.site, row.currency) == (each.site, each.currency)]
     amounts = (
         each.opening_nanos,
         *(moved.sold, moved.refunded, moved.bought, moved.credited),
@@ -106,6 +116,7 @@ def _statement_row(each: Statement) -> list[Any]:
         *(moved.sold_tasks, moved.bought_tasks),
         *map(format_amount, (moved.void_sold, moved.void_bought)),
         *(moved.void_sold_tasks, moved.void_bought_tasks),
+        *map(format_amount, (kept(passed_on, "sell"), kept(passed_on, "buy"))),
         *map(format_amount, (each.unconfirmed_nanos, each.to_confirm_nanos)),
     ]
 
@@ -113,6 +124,38 @@ def _statement_row(each: Statement) -> list[Any]:
 def _date(at_ms: int) -> str:
     """Format a date, as whole days are compared; empty for 0."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
+
+
+async def margin(site: SiteContext, details: Details) -> Any:
+    """What this site took and gave in [start_s, end_s) for work that it passed on between others.
+
+    A row for each pair of a buyer and the sellers of a job, or with `by_job` for each job.
+    """
+    start_s, end_s = _span(details, site.surroundings.utc_s())
+    by_job = details.get("by_job", False)
+    if not isinstance(by_job, bool):
+        raise BadBooksQuestion("`by_job` must be true or false")
+    found = margins(await site.read(site.store.contracts.relayed, start_s, end_s), by_job=by_job)
+    if len(found) > MARGINS_MAX:
+        raise BadBooksQuestion(
+            f"there are {len(found):,} rows, over the limit of {MARGINS_MAX:,}: ask for a shorter "
+            "period"
+        )
+    return {
+        "columns": list(MARGIN_COLUMNS),
+        "rows": [_margin_row(each) for each in found],
+        "totals": [],
+        "as_of_s": site.surroundings.utc_s(),
+    }
+
+
+def _margin_row(each: Margin) -> list[Any]:
+    return [
+        *(each.sold_to, each.bought_from, each.job, each.currency, each.tasks),
+        *map(format_amount, (each.took, each.gave, each.margin)),
+        narrow(each.margin),
+        *map(format_amount, (each.held_sold, each.held_bought, each.void_sold, each.void_bought)),
+    ]
 
 
 async def disputes(site: SiteContext, _details: Details) -> Any:
@@ -503,6 +546,7 @@ def _amount(details: Details, nanos_key: str, currency_key: str) -> tuple[int, s
 
 QUESTIONS: Final[dict[str, Callable[[SiteContext, Details], Awaitable[Any]]]] = {
     "statement": statement,
+    "margin": margin,
     "disputes": disputes,
     "deliveries": deliveries,
     "payments": payments,

@@ -82,6 +82,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "report": ("kind", "by", "where", *_SPAN, "static_price", "whose", ALL_USERS),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
+        "margin": ("by_job", *_SPAN),
         "deliveries": ("site", "contract", "state", *_SPAN),
         "payments": ("site",),
         "reconcile": ("site", "accept", *_SPAN),

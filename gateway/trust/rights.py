@@ -62,7 +62,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("forget", "unreserve"), Right(RowScope.OWN, (Scope.CANCEL, Scope.SUBMIT))),
     "reserve": Right(RowScope.OWN, (Scope.SUBMIT,)),
     **dict.fromkeys(("report", "budgets"), Right(RowScope.OWN, _BILL, takes_all_users=True)),
-    **dict.fromkeys(("page", "statement", "deals"), Right(RowScope.SITE, (Scope.AUDIT,))),
+    **dict.fromkeys(("page", "statement", "margin", "deals"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("deliveries", "disputes"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("payments", "alerts"), Right(RowScope.SITE, (Scope.AUDIT,))),
     "drain": Right(RowScope.SITE, _ADMIN),

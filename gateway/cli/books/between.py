@@ -327,6 +327,37 @@ def statement_report(found: dict[str, Any]) -> ReportTable:
     return ReportTable(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
 
 
+def margin_report(found: dict[str, Any]) -> ReportTable:
+    """Return the margins of work that was passed on, as a table for programs."""
+    rows = tuple(map(tuple, found["rows"]))
+    return ReportTable(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
+
+
+_MARGIN_KEYS: Final = ("sold_to", "bought_from", "job", "currency")
+_MARGIN_SHOWN: Final = ("tasks", "took", "gave", "margin")
+
+
+def show_margin(found: dict[str, Any]) -> None:
+    """Print the margins of work that was passed on, for people."""
+    named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    keys = [name for name in _MARGIN_KEYS if name != "job" or any(row["job"] for row in named)]
+    rest = [name for name in found["columns"] if name[:5] in ("held_", "void_")]
+    moved = [name for name in rest if any(row[name] != "0" for row in named)]
+    columns = [*keys, *_MARGIN_SHOWN, *moved]
+    show.table(
+        [name.replace("_", " ") for name in columns],
+        show.aligned([[str(row[name]) for name in columns] for row in named], len(keys)),
+        "no work was passed on between other sites",
+        keys=len(keys),
+    )
+    sums: dict[str, Decimal] = {}
+    for row in named:
+        sums[row["currency"]] = sums.get(row["currency"], Decimal(0)) + Decimal(row["margin"])
+    for currency, amount in sorted(sums.items()):
+        show.say(f"{'kept' if amount >= 0 else 'lost'}: {abs(amount):f} {currency}")
+    show.say(f"as of {show.when(found['as_of_s'])} UTC; held amounts are in no margin")
+
+
 def show_statement(found: dict[str, Any]) -> None:
     """Print statements of account for people."""
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]

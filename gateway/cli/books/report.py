@@ -10,7 +10,7 @@ import click
 
 from federation.money import parse_money
 from federation.words import count
-from gateway.cli.books.between import show_statement, statement_report
+from gateway.cli.books.between import margin_report, show_margin, show_statement, statement_report
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -32,7 +32,7 @@ _UNKNOWN: Final = "\N{EN DASH}"
 
 @click.group()
 def report() -> None:
-    """Report cost, usage, carbon, savings, utilisation, showback; statement; a page of plots.
+    """Report cost, usage, carbon, savings, utilisation, showback; statement, margin; a page.
 
     All times are UTC; a period includes its beginning and not its end. Reports cover our own users'
     work, wherever it ran; --all, or asking for the origin, counts the work sent by other sites,
@@ -114,6 +114,19 @@ def statement(
     found = ask(reach, "statement", sites=list(sites), **span)
     if not _write(statement_report(found), **formats):
         show_statement(found)
+
+
+@report.command()
+@click.option("--jobs", is_flag=True, help="A row for each job.")
+@span_options
+@_formats
+@reach_options
+@errors_to_exit_codes
+def margin(jobs: bool, span: dict[str, float], reach: DialOptions, **formats: Any) -> None:
+    """What this site took and gave for work that it sold to one site and bought from another."""
+    found = ask(reach, "margin", by_job=jobs, **span)
+    if not _write(margin_report(found), **formats):
+        show_margin(found)
 
 
 @report.command()

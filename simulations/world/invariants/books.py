@@ -81,7 +81,8 @@ class ReportsAreStatements(Invariant):
 
     The charges for a contract in its seller's books equal the deliveries under it, to the
     nano-unit. The charges to a buyer's users, and to the buyer for repeated runs, equal the
-    deliveries to it. Work that it buys for another site has that contract's price.
+    deliveries to it. Work that it buys for another site has that contract's price; its margins have
+    the deliveries of both sides.
     """
 
     def finish(self) -> None:
@@ -99,6 +100,21 @@ class ReportsAreStatements(Invariant):
                     text = f"charged {charged} nanos, but {nanos} were delivered"
                     self.fail(f"{site.name}, {side} with {other}: {text}", job)
             self._check_strangers(site, {job for side, _, job in delivered if side == "sell"})
+            self._check_margins(site, delivered)
+
+    def _check_margins(self, site: SimMember, delivered: Counter[tuple[str, str, str]]) -> None:
+        """Check that what a relay is told of its margins is what was delivered and charged."""
+        rows = MemoryStore(site.disk).contracts.relayed(UtcS(0.0), END_S)
+        told: Counter[tuple[str, str, str]] = Counter()
+        for each in rows:
+            if each.state != "reversed":
+                told[each.side, each.site, each.job] += each.cost_nanos
+        for (side, other, job), nanos in delivered.items():
+            used = site.disk.tables.usage.get(job, {}).values()
+            is_passed_on = ":" in job and (side == "buy" or any(each.site for each in used))
+            if is_passed_on and told[side, other, job] != nanos:
+                text = f"{nanos} nanos were delivered, but its margin has {told[side, other, job]}"
+                self.fail(f"{site.name}, {side} with {other}: {text}", job)
 
     def _check_strangers(self, site: SimMember, sold: set[str]) -> None:
         """Check that every charge to another site belongs to a contract."""

@@ -14,6 +14,7 @@ from gateway.ledger.db.contracts.records import (
     PendingDeliveries,
     Posted,
     PostingRow,
+    RelayedTotal,
 )
 from simulations.world.memory.tables import DeliveryId, KeptJob, Tables
 
@@ -97,6 +98,29 @@ class MemoryContracts:
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
 
+    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
+        """See ContractStore."""
+        tables = self._tables()
+        passed_on = {each.job for each in tables.contracts.values() if _is_passed_on(each)}
+        totals: dict[tuple[str, ...], RelayedTotal] = {}
+        for key, each in tables.postings.items():
+            contract, answer = tables.contracts[key[:2]], tables.answers.get(key)
+            if contract.job not in passed_on:  # no sold job without a colon is passed on
+                continue
+            moments = [(tables.verdicts.get(key, "pending"), each.posted_at_s)]
+            if answer is not None and answer.state == "accepted":
+                moments.append(("reversed", answer.settled_at_s))
+            for state, at_s in moments:
+                if start_s <= at_s < end_s:
+                    group = contract.side, contract.site, contract.job, contract.currency, state
+                    total = totals.get(group) or RelayedTotal(*group, 0, 0)
+                    totals[group] = replace(
+                        total,
+                        tasks=total.tasks + each.tasks,
+                        cost_nanos=total.cost_nanos + each.cost_nanos,
+                    )
+        return sorted(totals.values(), key=astuple)
+
     def _by_contract(
         self, counts: Callable[[DeliveryId], bool], start_s: UtcS, end_s: UtcS
     ) -> list[PendingDeliveries]:
@@ -143,6 +167,10 @@ class MemoryContracts:
         }
         delivered = (each for each in tables.postings.items() if each[0][:2] in theirs)
         return overhead({key[1:]: _part(posted) for key, posted in delivered}, used) if used else {}
+
+
+def _is_passed_on(contract: ContractOpened) -> bool:
+    return contract.side == "buy" and ":" in contract.job
 
 
 def _nothing_pending(contract: ContractOpened, job: KeptJob | None) -> PendingDeliveries:

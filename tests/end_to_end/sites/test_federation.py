@@ -212,6 +212,15 @@ def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
                 f"the books of {buyer.name} and {seller.name} to agree",
             )
         assert {row["site"] for row in london.ask("deals")} == {"paris"}
+        found = json.loads(run("report", "margin", "--gateway", paris.address, "--json"))
+        [kept] = found["rows"]
+        assert (kept["sold_to"], kept["bought_from"]) == ("london", "tokyo")
+        sold = run("report", "statement", "--gateway", paris.address, "--json")
+        accounts = {row["site"]: row for row in json.loads(sold)["rows"]}
+        assert kept["tasks"] == accounts["london"]["sold_tasks"] == 200
+        assert kept["took"] == accounts["london"]["sold"] == accounts["london"]["relayed_sold"]
+        assert kept["gave"] == accounts["tokyo"]["bought"] == accounts["tokyo"]["relayed_bought"]
+        assert "kept: " in run("report", "margin", "--gateway", paris.address)
     finally:
         for member in members:
             member.gateway.stop()

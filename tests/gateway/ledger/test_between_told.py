@@ -79,3 +79,72 @@ async def test_a_site_that_we_never_dealt_with_is_refused(
         books_desk.BadBooksQuestion, match="no contracts with site 'berlin'; sites with contracts"
     ):
         await ask(store, verb, site="berlin")
+
+
+def relay(number: int, sellers: dict[str, int], took: int, state: str = "post") -> list[Record]:
+    """A job of Tokyo that was sold on to it for `took`, and bought for these amounts."""
+    name = f"tokyo-1-{number}"
+    job, at_ms, found = f"tokyo:{name}", 1000 * number, []
+    parts = [("sell", "tokyo", name, took), *(("buy", *each) for each in _bought(name, sellers))]
+    for side, site, contract, nanos in parts:
+        delivery = Delivery(EPOCH, 0, 10, nanos, 7, at_ms)
+        found += [
+            ContractOpened(contract, side, site, job, "relay", 1, 5, "USD", 30.0, 1.0),
+            posted(contract, side, site, delivery, "USD"),
+        ]
+        verdict = Verdict.POST if side == "buy" else Verdict(state) if state else None
+        if verdict is not None:
+            found.append(settled(contract, side, site, delivery, verdict, "USD", 30.0))
+    return found
+
+
+def _bought(name: str, sellers: dict[str, int]) -> list[tuple[str, str, int]]:
+    return [(site, f"london-{site}-{name}", nanos) for site, nanos in sellers.items()]
+
+
+async def margin(store: Store, **details: Any) -> dict[tuple[str, ...], list[str]]:
+    found = await ask(store, "margin", **details)
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    names = ("took", "gave", "margin", "held_sold", "void_sold")
+    return {
+        (row["sold_to"], row["bought_from"], row["job"]): [
+            f"{Decimal(row[name]) * 10**9:.0f}" for name in names
+        ]
+        for row in rows
+    }
+
+
+async def test_a_relay_is_told_what_it_took_and_gave(store: Store, commit: Any) -> None:
+    disputed = ("buy", "london-paris-tokyo-1-1", EPOCH, 0, "paris")
+    commit(
+        store,
+        *relay(1, {"paris": 300}, 400),
+        *relay(2, {"paris": 30, "rome": 20}, 60),
+        *relay(3, {"rome": 7}, 9, "void"),
+        *relay(4, {"rome": 1}, 2, ""),
+        *deal("sell", "tokyo"),  # which ran here
+        *deal("buy"),  # for our own user
+        Disputed(*disputed, "wrong", 40.0),
+        DisputeSettled(*disputed, "accepted", "so it is", 50.0, 300, "USD"),
+    )
+    assert await margin(store) == {
+        ("tokyo", "paris", ""): ["400", "0", "400", "0", "0"],
+        ("tokyo", "paris, rome", ""): ["60", "50", "10", "0", "0"],
+        ("tokyo", "rome", ""): ["0", "8", "-8", "2", "9"],
+    }
+    by_job = await margin(store, by_job=True, start_s=0, end_s=2.5)
+    assert by_job == {
+        ("tokyo", "paris", "tokyo:tokyo-1-1"): ["400", "300", "100", "0", "0"],
+        ("tokyo", "paris, rome", "tokyo:tokyo-1-2"): ["60", "50", "10", "0", "0"],
+    }
+    with pytest.raises(books_desk.BadBooksQuestion, match="`by_job` must be true or false"):
+        await ask(store, "margin", by_job="x")
+
+
+async def test_a_statement_says_what_of_it_was_passed_on(store: Store, commit: Any) -> None:
+    commit(store, *relay(1, {"paris": 300}, 400), *deal("sell", "tokyo"), *deal("buy"))
+    found = await ask(store, "statement")
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    passed_on = {row["site"]: (row["relayed_sold"], row["relayed_bought"]) for row in rows}
+    assert passed_on == {"tokyo": ("0.0000004", "0"), "paris": ("0", "0.0000003")}
+    assert [row["sold"] for row in rows if row["site"] == "tokyo"] == ["0.00000123"]

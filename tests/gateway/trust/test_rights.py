@@ -41,7 +41,7 @@ OF_SCOPE = {
     Scope.CANCEL: ANY | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY
-    | {"report", "budgets", "page", "statement", "deals", "deliveries"}
+    | {"report", "budgets", "page", "statement", "margin", "deals", "deliveries"}
     | {"disputes", "payments", "alerts", "rules", "rule_history"},
     Scope.ADMIN: ANY | ADMIN,
 }

@@ -1,17 +1,20 @@
 """The queries of deliveries; they run in the caller's transaction."""
 
+from collections.abc import Iterator
 from dataclasses import astuple
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, select
+from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, literal, select
 
 from federation.clocks import UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
 from gateway.ledger.db.contracts.records import PendingDeliveries
-from gateway.ledger.db.contracts.tables import OF_CONTRACT, contracts, postings
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.jobs.tables import jobs
+from gateway.ledger.db.settlement.queries import same_delivery
+from gateway.ledger.db.settlement.tables import disputes
 from gateway.ledger.db.usage.tables import IS_OVERHEAD, usage
 
 
@@ -27,6 +30,36 @@ def deliveries_query(start_s: UtcS, end_s: UtcS) -> Select[Any]:
         .join_from(postings, contracts, OF_CONTRACT)
         .where(at >= start_s, at < end_s)
     )
+
+
+def relayed_queries(start_s: UtcS, end_s: UtcS) -> Iterator[Select[Any]]:
+    """Yield the queries of `ContractStore.relayed`, of deliveries and then of reversals."""
+    passed_on = contracts.c.job.contains(":", autoescape=True)
+    is_bought = and_(contracts.c.side == "buy", passed_on)
+    bought = contracts.alias()
+    jobs_passed_on = select(bought.c.job).where(
+        bought.c.side == "buy", bought.c.job.contains(":", autoescape=True)
+    )
+    is_sold = and_(contracts.c.side == "sell", SOLD_JOB.in_(jobs_passed_on))
+    amounts = exact_sums(postings.c.tasks, postings.c.cost_nanos)
+    for condition, job in ((is_sold, SOLD_JOB), (is_bought, contracts.c.job)):
+        key = [contracts.c.side, contracts.c.site, job.label("job"), contracts.c.currency]
+        by = [contracts.c.side, contracts.c.site, contracts.c.job, contracts.c.currency]
+        chosen = (
+            select(*key, postings.c.state, *amounts)
+            .join_from(postings, contracts, OF_CONTRACT)
+            .where(condition)
+        )
+        at = postings.c.posted_at_s
+        yield chosen.where(at >= start_s, at < end_s).group_by(*by, postings.c.state)
+        at = disputes.c.settled_at_s
+        yield (
+            select(*key, literal("reversed"), *amounts)
+            .join_from(postings, contracts, OF_CONTRACT)
+            .join(disputes, same_delivery(disputes))
+            .where(condition, disputes.c.state == "accepted", at >= start_s, at < end_s)
+            .group_by(*by)
+        )
 
 
 def by_contract(connection: Connection, query: Select[Any]) -> list[PendingDeliveries]:

@@ -225,6 +225,30 @@ class DealTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class RelayedTotal:
+    """The sums of the postings with one site for one job that we passed on between two sites.
+
+    Attributes:
+        side: "sell": delivered to the site that sent the job; "buy": by a site that ran it.
+        state: "pending", "post" or "void"; "reversed": of posted deliveries whose dispute was
+            accepted, at the time of that.
+    """
+
+    side: str
+    site: str  # the other site
+    job: str
+    currency: str
+    state: str
+    tasks: int
+    cost_nanos: int
+
+    @property
+    def origin(self) -> str:
+        """The site that sent the job."""
+        return sender_of(self.job)
+
+
+@dataclass(frozen=True, slots=True)
 class ContractRow:
     """A contract as it was opened; `side` is "buy" or "sell"."""
 

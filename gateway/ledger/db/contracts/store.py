@@ -1,17 +1,18 @@
 """Contracts with other sites, and the deliveries under them."""
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Final, Protocol
 
 from sqlalchemy import func, select
 
 from federation.clocks import UtcS
-from gateway.ledger.db.contracts.queries import by_contract, deliveries_query
+from gateway.ledger.db.contracts.queries import by_contract, deliveries_query, relayed_queries
 from gateway.ledger.db.contracts.records import (
     ContractRow,
     DealTotal,
     PendingDeliveries,
     PostingRow,
+    RelayedTotal,
 )
 from gateway.ledger.db.contracts.tables import IS_PENDING, OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import OpenReader
@@ -54,6 +55,12 @@ class ContractStore(Protocol):
 
     def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
+
+    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
+        """Sum up the deliveries in [start_s, end_s) for jobs that we passed on between two sites.
+
+        A reversal counts when its dispute was accepted, as in statements.
+        """
 
 
 class SqlContracts:
@@ -143,3 +150,13 @@ class SqlContracts:
         query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
         with self._reading() as connection:
             return by_contract(connection, query)
+
+    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
+        """See ContractStore."""
+        found = []
+        with self._reading() as connection:
+            for query in relayed_queries(start_s, end_s):
+                for *key, tasks_high, tasks_low, cost_high, cost_low in connection.execute(query):
+                    sums = joined((tasks_high, tasks_low, cost_high, cost_low))
+                    found.append(RelayedTotal(*key, *sums))
+        return sorted(found, key=astuple)
