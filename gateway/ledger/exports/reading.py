@@ -9,13 +9,13 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, case, 
 
 from federation.clocks import UtcS
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
+from gateway.ledger.db.contracts.voids import Key, taken_back
 from gateway.ledger.db.database import streamed
 from gateway.ledger.db.exact import joined
 from gateway.ledger.db.settlement.queries import same_delivery
 from gateway.ledger.db.settlement.tables import disputes
 from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours
 from gateway.ledger.exports.rows import Correction, Hour, UsageRun
-from gateway.ledger.exports.voids import Key, taken_back
 
 _HALVES: Final = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
 _HOURS: Final = select(

@@ -6,11 +6,18 @@ from typing import Final
 
 from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.checks import TIME_LIMIT_S
-from gateway.ledger.db.usage.records import CapacityRecord, Dimension
+from gateway.ledger.db.usage.records import CapacityRecord, Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.reports import idle, savings, tallies
 from gateway.ledger.reports.keys import key_of
-from gateway.ledger.reports.question import ALL, OURS, UsageQuestion, read
+from gateway.ledger.reports.question import (
+    ALL,
+    OURS,
+    UsageQuestion,
+    less,
+    read,
+    read_taken_back,
+)
 from gateway.ledger.reports.report import ReportTable
 from gateway.ledger.reports.standing import (
     DeliveryAmounts,
@@ -24,6 +31,8 @@ from gateway.ledger.store.store import Store
 from policies.tariffs import Tariff
 
 UTILISATION: Final = "utilisation"
+# Reports without the work of other sites that they do not pay: voided by them, or refunded.
+_ONLY_PAID: Final = frozenset({"savings", "showback"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +69,14 @@ def make_report(kind: str, store: Store, question: UsageQuestion, present: Prese
         return replace(report, facts=facts)
     period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
     due = store.contracts
+    reversed_, voided = due.reversed(*period), due.voided(*period)
+    if kind in _ONLY_PAID:
+        reversed_ = [each for each in reversed_ if each.side == "buy"]
+        voided = []
     standing = find_standing(
         question,
         report,
-        DeliveryAmounts(due.pending(*period), due.reversed(*period), due.voided(*period)),
+        DeliveryAmounts(due.pending(*period), reversed_, voided),
         present.running,
         present.utc_s,
     )
@@ -98,16 +111,23 @@ def _carbon(store: Store, question: UsageQuestion, _present: Present) -> ReportT
 
 def _savings(store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     all_of_it = replace(question, by=())
-    hours = read(store.usage, all_of_it, (Dimension.HOUR, *savings.EXTRA))
+    hours = _paid(store.usage, all_of_it, (Dimension.HOUR, *savings.BY_HOUR))
     if present.static_price is not None:
         savings.check_price(hours, present.static_price[1])
     # Pools are compared on all the work of the chosen origins.
     theirs = replace(all_of_it, where=question.chosen_origins)
-    pools = read(store.usage, theirs, (Dimension.POOL, *savings.EXTRA))
+    pools = _paid(store.usage, theirs, (Dimension.POOL, *savings.EXTRA))
     grids = savings.size_grid(hours, _static_prices(present), question, present.utc_s)
-    found = read(store.usage, question, savings.EXTRA)
+    found = _paid(store.usage, question, savings.EXTRA)
     dearest = savings.find_dearest(pools, present.prices)
     return savings.savings_report(question, found, dearest, grids)
+
+
+def _paid(
+    usage: UsageStore, question: UsageQuestion, extra: Sequence[Dimension]
+) -> list[UsageTotal]:
+    """Read totals without the part that other sites do not pay."""
+    return less(read(usage, question, extra), read_taken_back(usage, question, extra))
 
 
 def _static_prices(present: Present) -> dict[str, int]:
@@ -131,7 +151,7 @@ def _utilisation(store: Store, question: UsageQuestion, present: Present) -> Rep
 
 def _showback(store: Store, question: UsageQuestion, present: Present) -> ReportTable:
     idle.check_showback(question)
-    found = read(store.usage, replace(question, where={}), idle.SHOWBACK_EXTRA)
+    found = _paid(store.usage, replace(question, where={}), idle.SHOWBACK_EXTRA)
     return idle.showback_report(
         question, found, _idle_hours(store.usage, question, present), present.prices
     )

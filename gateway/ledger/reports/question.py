@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add, attrgetter
+from operator import add, attrgetter, sub
 from typing import Any, Final
 
 from federation.clocks import UNIX_EPOCH_S, UtcS
@@ -112,14 +112,51 @@ def read(
 
     The keys of the totals are the cells of `question.by` and then the store's values of `extra`.
     """
+    dimensions, chosen = _asked(question, extra, only)
+    found = usage.totals(dimensions, question.start_s, question.end_s, chosen)
+    return fold(question, dimensions, extra, found)
+
+
+def read_taken_back(
+    usage: UsageStore, question: UsageQuestion, extra: Sequence[Dimension] = ()
+) -> list[UsageTotal]:
+    """Read the part of `read` that other sites do not pay: their deliveries were taken back.
+
+    Nothing for a question of our own users' work: its charges stay, and a refund is the site's.
+    """
+    if question.whose == OURS:
+        return []
+    dimensions, chosen = _asked(question, extra)
+    found = usage.taken_back(dimensions, question.start_s, question.end_s, chosen)
+    return fold(question, dimensions, extra, found)
+
+
+def _asked(
+    question: UsageQuestion,
+    extra: Sequence[Dimension],
+    only: Mapping[Dimension, str | int] | None = None,
+) -> tuple[tuple[Dimension, ...], dict[Dimension, str | int]]:
+    """Return the dimensions to read, and the conditions that the store applies."""
     keys = dict.fromkeys((*question.by, *question.where))
     wanted = dict.fromkeys((*(key.dimension for key in keys), *extra))
     if Dimension.HOUR in wanted:
         wanted.pop(Dimension.DAY, None)  # an hour determines its day
-    dimensions = tuple(wanted)
-    chosen = {**_only(question), **question.only, **(only or {})}
-    found = usage.totals(dimensions, question.start_s, question.end_s, chosen)
-    return fold(question, dimensions, extra, found)
+    return tuple(wanted), {**_only(question), **question.only, **(only or {})}
+
+
+def less(found: Iterable[UsageTotal], taken_back: Iterable[UsageTotal]) -> list[UsageTotal]:
+    """Return totals without what was taken back of them; both are by the same keys. Pure."""
+    back = {(each.key, each.currency): _amounts(each) for each in taken_back}
+    rest = []
+    for each in found:
+        parts = back.get((each.key, each.currency))
+        if parts is None:
+            rest.append(each)
+            continue
+        amounts = list(map(sub, _amounts(each), parts))
+        amounts[_PEAK] = each.peak_memory_bytes
+        rest.append(UsageTotal(each.key, each.currency, *amounts))
+    return [each for each in rest if each.records]
 
 
 def fold(

@@ -32,7 +32,7 @@ _DECIMALS: Final = frozenset(
         # for statements between sites
         *("opening", "sold", "refunded", "bought", "credited", "paid", "received", "written_off"),
         *("balance", "held_sold", "held_bought", "void_sold", "void_bought", "unconfirmed"),
-        *("to_confirm", "amount"),
+        *("to_confirm", "amount", "relayed_sold", "relayed_bought", "took", "gave", "margin"),
     }
 )
 

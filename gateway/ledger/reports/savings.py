@@ -21,13 +21,15 @@ without its future part; without a bound it begins with the first hour in which 
 with the last. Work counts in the hour in which it ended: where tasks run for hours the busiest hour
 looks busier than it was.
 
-Both cover charged work, not repeats: as with other reports, that of our own users unless the report
-is of all work. Both are computed for all of it, and divided over the rows by their slot time, so
-that rows add up to the nano-unit whatever the keys of the report.
+Both cover charged work, not repeats, nor what made room for other work and was free: as with other
+reports, that of our own users unless the report is of all work. Both are computed for all of it,
+and divided over the rows by their slot time, so that rows add up to the nano-unit whatever the keys
+of the report.
 
-Runs that ended with their worker and overhead of this site have rows of their own: neither
-alternative has such runs, so their cost reduces the savings. With them the costs sum up to those of
-all other reports.
+Runs that ended with their worker, fees for reserved time that was not used, and overhead of this
+site have rows of their own: neither alternative has them, so their cost reduces the savings. With
+them the costs sum up to those of all other reports, less what other sites do not pay: deliveries
+that they voided, or were refunded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,9 +49,11 @@ from gateway.ledger.reports.report import HOUR_NS, Cell, ReportTable, key_names,
 from policies.tariffs import Tariff
 
 # The site tells repeats that were paid for from those that ran here, for nothing.
-EXTRA: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)
+BY_HOUR: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)
+# The name tells fees for reserved time from the tasks that ran in it.
+EXTRA: Final = (Dimension.NAME, *BY_HOUR)
 CHARGED: Final = ("ok", *TRIED)
-WORK: Final = ("charged", "wasted", "overhead")
+WORK: Final = ("charged", "wasted", "reserved", "overhead")
 NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 
 _COLUMNS: Final = (
@@ -245,7 +249,8 @@ def _at_dearest(
         return dict.fromkeys(sums)
     if dearest.is_only:
         return {
-            key: 0 if key[-1] == "overhead" else each.list_cost_nanos for key, each in sums.items()
+            key: each.list_cost_nanos if key[-1] in ("charged", "wasted") else 0
+            for key, each in sums.items()
         }
     wall_ns = sum(each.wall_ns for key, each in sums.items() if key[-1] == "charged")
     return _parts(_rounded(dearest.price * wall_ns), sums)
@@ -288,10 +293,11 @@ def _work_of(total: UsageTotal) -> str | None:
     price_class, state = map(str, total.key[-2:])
     if state == "wasted":
         return "wasted"
-    is_paid = total.cost_nanos > 0
-    if state in CHARGED and (not is_paid or is_for_its_user(state, price_class)):
+    if not total.tasks:
+        return "reserved"
+    if state in CHARGED and is_for_its_user(state, price_class):
         return "charged"
-    return "overhead" if is_paid else None
+    return "overhead" if total.cost_nanos > 0 else None
 
 
 def _row(total: UsageTotal, dearest: int | None, static: int | None) -> tuple[Cell, ...]:

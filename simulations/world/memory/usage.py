@@ -18,6 +18,7 @@ from gateway.ledger.db.usage.records import (
 )
 from gateway.ledger.db.usage.store import NOTHING
 from gateway.ledger.db.usage.tables import SUMMED
+from gateway.ledger.db.usage.taken_back import TakenBack, taken_off, totals_taken_back
 from simulations.world.memory.tables import Tables
 
 
@@ -72,6 +73,30 @@ class MemoryUsage:
             }
             totals[key, each.currency] = replace(total, peak_memory_bytes=peak, **sums)
         return [totals[key] for key in sorted(totals)]
+
+    def taken_back(
+        self,
+        by: Sequence[Dimension],
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """See UsageStore."""
+        tables = self._tables()
+        voids: dict[str, list[tuple[UtcS, int]]] = {}
+        for key, each in tables.postings.items():
+            contract, answer = tables.contracts[key[:2]], tables.answers.get(key)
+            is_refunded = answer is not None and answer.state == "accepted"
+            is_taken_back = tables.verdicts.get(key) == "void" or is_refunded
+            if contract.side == "sell" and is_taken_back and each.cost_nanos:
+                sender = f"{contract.site}:"
+                job = sender + contract.job.removeprefix(sender)
+                voids.setdefault(job, []).append((each.posted_at_s, each.cost_nanos))
+        found: list[TakenBack] = []
+        for job, deliveries in voids.items():
+            runs = [each for each in tables.usage_of(job) if each.cost_nanos]
+            found += taken_off(runs, sorted(deliveries))
+        return totals_taken_back(found, by, start_s, end_s, only)
 
     def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""

@@ -6,18 +6,24 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Connection,
     Row,
     Select,
     Table,
     cast,
+    exists,
     func,
     literal_column,
+    or_,
     select,
 )
 
 from federation.clocks import UtcS
 from gateway.ledger.db.checks import HOUR_S
+from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
+from gateway.ledger.db.settlement.queries import same_delivery
+from gateway.ledger.db.settlement.tables import disputes
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.db.usage.tables import SUMMED, usage, usage_hours
 
@@ -76,3 +82,22 @@ def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
     if dimension is Dimension.DAY:
         return table.c.hour // literal_column("24", BigInteger)
     return table.c[dimension.value]
+
+
+def sold_and_taken_back(connection: Connection) -> dict[str, list[tuple[UtcS, int]]]:
+    """Return the sold deliveries that were voided or refunded, by job: (when, cost), by time.
+
+    All are read, as they are few.
+    """
+    refunded = exists().where(same_delivery(disputes), disputes.c.state == "accepted")
+    query = (
+        select(SOLD_JOB.label("job"), postings.c.posted_at_s, postings.c.cost_nanos)
+        .join_from(postings, contracts, OF_CONTRACT)
+        .where(postings.c.side == "sell", postings.c.cost_nanos > 0)
+        .where(or_(postings.c.state == "void", refunded))
+        .order_by("job", postings.c.posted_at_s)
+    )
+    found: dict[str, list[tuple[UtcS, int]]] = {}
+    for job, posted_at_s, cost_nanos in connection.execute(query):
+        found.setdefault(job, []).append((posted_at_s, cost_nanos))
+    return found

@@ -10,7 +10,12 @@ from sqlalchemy import func, select, text, union_all
 from federation.clocks import UtcS
 from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.exact import exact_sums, joined
-from gateway.ledger.db.usage.queries import hours_between, totals_query, usage_total
+from gateway.ledger.db.usage.queries import (
+    hours_between,
+    sold_and_taken_back,
+    totals_query,
+    usage_total,
+)
 from gateway.ledger.db.usage.records import (
     CapacityRecord,
     CapacityTotal,
@@ -19,6 +24,7 @@ from gateway.ledger.db.usage.records import (
     UsedRun,
 )
 from gateway.ledger.db.usage.tables import IS_CHARGE, capacity, usage, usage_ranges
+from gateway.ledger.db.usage.taken_back import TakenBack, taken_off, totals_taken_back
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -45,6 +51,19 @@ class UsageStore(Protocol):
         """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
 
         `only` selects usage by these values. Whole hours are fast.
+        """
+
+    def taken_back(
+        self,
+        by: Sequence[Dimension],
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """Return the part of `totals` that other sites do not pay.
+
+        Their deliveries were voided by their buyer, or refunded after a dispute. Of a run that was
+        taken back in part, only amounts of money count.
         """
 
     def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
@@ -104,6 +123,21 @@ class SqlUsage:
         query = totals_query(by, start_s, end_s, only)
         with self._reading() as connection:
             return [usage_total(len(by), row) for row in connection.execute(query)]
+
+    def taken_back(
+        self,
+        by: Sequence[Dimension],
+        start_s: UtcS | None = None,
+        end_s: UtcS | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
+    ) -> list[UsageTotal]:
+        """See UsageStore."""
+        found: list[TakenBack] = []
+        with self._reading() as connection:
+            for job, voids in sold_and_taken_back(connection).items():
+                query = select(usage).where(usage.c.job == job, usage.c.cost_nanos > 0)
+                found += taken_off(connection.execute(query).all(), voids)
+        return totals_taken_back(found, by, start_s, end_s, only)
 
     def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""

@@ -18,6 +18,7 @@ from gateway.cli.books.export import export
 from gateway.ledger.accounting import journal
 from gateway.ledger.audit.audit import audit
 from gateway.ledger.db.contracts.records import ContractOpened, posted, settled
+from gateway.ledger.db.contracts.voids import taken_back
 from gateway.ledger.db.database import snapshot
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import Disputed, DisputeSettled
@@ -25,7 +26,6 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.exports import apel, reading
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
-from gateway.ledger.exports.voids import taken_back
 from gateway.ledger.store.store import SqlStore
 
 COLUMN = {column.name: place for place, column in enumerate(EXPORTED)}

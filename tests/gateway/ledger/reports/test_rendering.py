@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.books_desk import STATEMENT_COLUMNS
+from gateway.api.books_desk import MARGIN_COLUMNS, STATEMENT_COLUMNS
 from gateway.ledger.reports import NoParquet, ReportTable, to_csv, to_json, write_parquet
 from gateway.ledger.reports.report import is_decimal, is_whole, ratio, spread
 
@@ -108,6 +108,8 @@ def test_what_parquet_can_not_take_is_told(
 def test_every_number_of_a_statement_is_written_as_one() -> None:
     texts = {each for each in STATEMENT_COLUMNS if not (is_whole(each) or is_decimal(each))}
     assert texts == {"site", "currency", "agreed_until", "closed_until"}
+    texts = {each for each in MARGIN_COLUMNS if not (is_whole(each) or is_decimal(each))}
+    assert texts == {"sold_to", "bought_from", "job", "currency"}
 
 
 def test_without_pyarrow_parquet_is_refused_by_name(

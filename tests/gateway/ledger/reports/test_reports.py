@@ -951,6 +951,82 @@ def test_what_was_taken_back_is_said_beside_what_is_settled(
     )
 
 
+def test_savings_and_showback_leave_out_what_other_sites_do_not_pay(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    """Of three sold runs one is voided, one refunded; of a fourth one half is voided."""
+    commit(store, *_sold(usage))
+    for kind, work in (("savings", "charged"), ("showback", None)):
+        report = ask(store, kind, "project", whose="all")
+        names = ("tasks", "wall_ns", "cost_nanos")
+        assert column(report, *names) == [(20, 2 * HOUR_NS, 14)], kind
+        assert work is None or column(report, "work") == [work]
+        found = [report.facts[f"{name}_nanos"] for name in ("booked", "settled", "voided")]
+        assert found == [{"USD": 14}, {"USD": 14}, {}]
+        assert report.facts["refunded_nanos"] == {}
+        assert ask(store, kind, "user", (("user", "ada"),), whose="all").rows == ()
+    assert ask(store, "cost", whose="all").facts["settled_nanos"] == {"USD": 10 + 9 + 4}
+    period = {"start_s": FRIDAY_S + 3600, "end_s": FRIDAY_S + 7200}
+    assert ask(store, "savings", "", whose="all", **period).rows == ()
+
+
+def _sold(usage: Usage) -> list[Any]:
+    found: list[Any] = []
+    for first, cost, parts in (
+        (0, 7, {0: (7, "void")}),
+        (10, 9, {10: (9, "post")}),
+        (20, 10, {20: (10, "post")}),
+        (30, 8, {30: (4, "void"), 35: (4, "post")}),
+    ):
+        at_s = FRIDAY_S + 1 + first
+        found.append(
+            usage(
+                job="dublin:c3",
+                first=first,
+                cost_nanos=cost,
+                wall_ns=HOUR_NS,
+                user="dan",
+                ended_at_s=at_s,
+            )
+        )
+        for at, (nanos, state) in parts.items():
+            key = ("c3", "sell", "dublin", 1, at)
+            found += [
+                Posted(*key, 5, 7, nanos, "USD", at_s),
+                PostingSettled(*key, state, nanos, "USD", at_s + 1),
+            ]
+    return [
+        ContractOpened("c3", "sell", "dublin", "dublin:c3", "local", 1, 5, "USD", 30.0, FRIDAY_S),
+        *found,
+        Disputed("sell", "c3", 1, 10, "dublin", "wrong", FRIDAY_S + 60),
+        DisputeSettled(
+            *("sell", "c3", 1, 10, "dublin", "accepted", "", FRIDAY_S + 61, 9, "USD"),
+        ),
+    ]
+
+
+def test_work_that_made_room_for_free_and_fees_are_no_work_to_compare(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    at = {"ended_at_s": FRIDAY_S + 1, "wall_ns": HOUR_NS}
+    fee = {"tasks": 0, "wall_ns": 0, "name": "reservation r-1, not used", "pool": "cloud"}
+    commit(
+        store,
+        usage(first=0, **at, cost_nanos=40_000_000),
+        usage(first=1, **at, cost_nanos=90_000_000, pool="cloud"),
+        usage(first=2, **at, cost_nanos=0, state="preempted"),
+        usage(first=3, **at | fee, cost_nanos=500_000_000),
+    )
+    report = ask(store, "savings", "project")
+    # 0.09 USD a slot-hour in cloud, whose fee is no price; 2 slots for an hour at 0.04 USD.
+    assert column(report, "work", "cost", "dearest", "static") == [
+        ("charged", "0.13", "0.18", "0.08"),
+        ("reserved", "0.5", "0", "0"),
+    ]
+    assert report.facts["dearest"]["USD"] == {"pool": "cloud", "price_nanos": 90_000_000}
+    assert report.facts["static"]["USD"]["slots"] == 2
+
+
 # --- whose work it is ----------------------------------------------------------------------------
 
 OTHERS_KINDS = ("cost", "usage", "carbon", "savings", "showback")

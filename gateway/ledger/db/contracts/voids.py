@@ -1,4 +1,4 @@
-"""Finds the runs that a buyer has voided: statements and exports do not charge them. Pure.
+"""Finds the runs whose charge was taken back between sites: statements do not charge them. Pure.
 
 Books have runs of tasks and deliveries of results, each with its time and cost, and under one
 contract both have equal sums. The runs of a delivery are not recorded: they are matched by cost and
