@@ -198,14 +198,15 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache
-    def known_of(side: str, contract: str) -> tuple[str, frozenset[tuple[int, int]]]:
-        """The job of a contract, and which of its deliveries were capped."""
+    def known_of(side: str, contract: str) -> tuple[tuple[str, str], frozenset[tuple[int, int]]]:
+        """The job of a contract, its state, and which of its deliveries were capped."""
         row = site.store.contracts.get(side, contract)
         if row is None:
-            return "", frozenset()
+            return ("", ""), frozenset()
         has_limit = row.max_cost_nanos is not None
-        return row.job, capped(
-            row, site.store.contracts.postings(side, contract) if has_limit else ()
+        return (
+            (row.job, row.state),
+            capped(row, site.store.contracts.postings(side, contract) if has_limit else ()),
         )
 
     def find() -> list[dict[str, Any]]:
@@ -232,12 +233,14 @@ def _entries(
 
 
 def _delivery_view(
-    side: str, each: BookEntry, job: str, caps: frozenset[tuple[int, int]]
+    side: str, each: BookEntry, of_contract: tuple[str, str], caps: frozenset[tuple[int, int]]
 ) -> dict[str, Any]:
+    job, state = of_contract
     delivery, is_reversal = each.delivery, each.state is EntryState.REVERSAL
     return {
         "side": side,
         "contract": each.contract,
+        "contract_state": state,
         "job": job,
         "epoch": str(delivery.epoch),  # 64 bits, which many readers of JSON would round
         "first": delivery.first,

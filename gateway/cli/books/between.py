@@ -23,7 +23,7 @@ from gateway.ledger.reports import ReportTable, to_csv, to_json
 
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
-    *("at", "note"),
+    *("at", "note", "contract_state"),
 )
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
@@ -85,11 +85,14 @@ def deliveries(
         return
     words = {"buy": "bought", "sell": "sold"}
     show.table(
-        ("", "contract", "job", "epoch", "first", "tasks", "slot-s", "cost", "state", "at", "note"),
+        (
+            *("", "contract", "is", "job", "epoch", "first", "tasks", "slot-s", "cost", "state"),
+            *("at", "note"),
+        ),
         [
             [
                 words[row["side"]],
-                *(row[key] for key in ("contract", "job", "epoch", "first")),
+                *(row[key] for key in ("contract", "contract_state", "job", "epoch", "first")),
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
                 f"{row['cost']} {row['currency']}",

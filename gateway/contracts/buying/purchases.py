@@ -41,7 +41,7 @@ from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
 from gateway.ledger.db import records
-from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.delegation import GrantSigner
@@ -54,6 +54,7 @@ from gateway.scheduler.model.ports import PortKind
 from policies.costs.budgets import earmark, money_room
 from policies.placement import environments
 
+_LAPSED: Final = "lapsed"  # the code of a contract whose lease ran out
 STOPPING_LEASES: Final = 2  # that a seller has to deliver the tasks that it was told to stop
 
 
@@ -172,9 +173,19 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             self._outcome.happened(events.JobNoted(purchase.job, text))
         if purchase.is_live:
             # Its seller does not know it, or has returned all its tasks.
-            self._lapse(purchase, "the seller declined")
+            why = f"{purchase.site} ended the contract ({shown(code)}: {shown(reason)})"
+            self._lapse(purchase, why, self._end_by(purchase, code))
             return
         self._give_up(purchase, utc_s)
+
+    def _end_by(self, purchase: Purchase, code: str) -> ContractEnd:
+        """How a contract ended that its seller declines with this code."""
+        if code == _LAPSED:
+            return "lapsed"
+        if code != Reason.JOB_NOT_FOUND:
+            return "ended"
+        is_done = purchase.phase is ContractPhase.CLOSING and not self._out(purchase)
+        return "settled" if is_done else "interrupted"
 
     @handles(deals.Held)
     def _commit(self, purchase: Purchase, _: deals.Held, mono_s: MonoS, utc_s: UtcS) -> None:
@@ -364,7 +375,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
         if job is None:
             purchase.phase = ContractPhase.CLOSING
-            purchase.is_orphan = True
+            purchase.is_orphan, purchase.ended_as = True, "abandoned"
             self._say(purchase, deals.Abandon(row.contract))
             return
         purchase.is_recovered = True
@@ -419,13 +430,13 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         if purchase.is_under_way and not purchase.until_s:
             raise ProtocolError("the contract was closed before the commit")
         if purchase.is_live and self._out(purchase):
-            self._lapse(purchase, "the seller ended it")
+            self._lapse(purchase, f"{purchase.site} closed the contract", "ended")
             return
         # Its seller sends no more bills: deliveries that it lost in a power cut are not held
         # forever.
         for key in list(purchase.tab.pending):
             self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
-        state = "lapsed" if purchase.phase is ContractPhase.LAPSED else "settled"
+        state = purchase.ended_as
         self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
         if purchase.is_live:
             self._outcome.happened(events.WorkerGone(purchase.handle, "the contract ended"))
@@ -473,7 +484,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 # Bills for tasks that seemed in flight were deferred until then: this requests them
                 # again.
                 self._say(purchase, deals.Abandon(purchase.contract))
-                self._lapse(purchase, f"{purchase.site} sent nothing for the length of the lease")
+                why = f"{purchase.site} sent nothing for the length of the lease"
+                self._lapse(purchase, why, "lapsed")
                 self.resting.spare(purchase.site, utc_s, "sent nothing for the length of a lease")
             elif purchase.phase is ContractPhase.OPEN and self._is_done(purchase, mono_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
@@ -481,8 +493,9 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self._say(purchase, deals.CloseContract(purchase.contract))
             elif purchase.phase is ContractPhase.LAPSED:
                 if mono_s >= purchase.until_s + purchase.lease_s:
+                    state = purchase.ended_as
                     self._outcome.write(
-                        records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
+                        records.ContractEnded(purchase.contract, "buy", state, utc_s)
                     )
                     self._drop(purchase)
             elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
@@ -520,8 +533,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         worker = self._broker.workers.get(purchase.handle)
         return worker.in_flight if worker else 0
 
-    def _lapse(self, purchase: Purchase, reason: str) -> None:
+    def _lapse(self, purchase: Purchase, reason: str, ended_as: ContractEnd) -> None:
         purchase.phase = move(purchase.phase or ContractPhase.OPEN, Move.LAPSE)
+        if not purchase.is_orphan:
+            purchase.ended_as = ended_as
         self._release(purchase)
         self._by_handle.pop(purchase.handle, None)
         self._outcome.happened(events.WorkerGone(purchase.handle, reason))

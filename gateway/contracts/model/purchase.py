@@ -20,7 +20,7 @@ from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
 from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
-from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import SLOTS_MAX
 from gateway.scheduler.tasks.outcomes import DRIFT_SHARE, is_sound
@@ -60,6 +60,7 @@ class Purchase:
     rules: int = 0  # the version of this site's rules then
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
+    ended_as: ContractEnd = "settled"  # as it is booked when it has ended
     is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
     price_class: PriceClass = "guaranteed"  # the requested class
     max_cost_nanos: int | None = None  # its granted cost limit; None: no limit

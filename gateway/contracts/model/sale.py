@@ -19,7 +19,7 @@ from federation.messages.contracts import ContractPhase, Delivery, Lease, Out, T
 from federation.messages.messages import Results
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
-from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.delegation import Delegation
 from gateway.scheduler.model.effects import Charge
 from gateway.scheduler.model.events import JobSpec
@@ -67,6 +67,7 @@ class Sale:
     unbilled: list[Delivery] = field(default_factory=list)
     # Request → the epoch that its buyer asked for; None if the buyer did not ask.
     reclaims: dict[int, int | None] = field(default_factory=dict)
+    ended_as: ContractEnd = "settled"  # as it is booked when it has ended
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     is_overrun: bool = False  # its tasks were stopped: its grant pays for no more
     was_told: bool = False  # all holdings, at its buyer's request, in this session
@@ -227,6 +228,7 @@ def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     sale = Sale(
         row.contract, row.site, None, row.pool, price, row.slots, ContractPhase.LAPSED, MonoS(0.0)
     )
+    sale.ended_as = "interrupted"
     for each in postings:
         if each.state == "pending":
             sale.tab.deliver(each.delivery)

@@ -39,7 +39,7 @@ from gateway.contracts.selling.renewals import Renewals
 from gateway.contracts.selling.stopping import Stopping
 from gateway.contracts.selling.unsettled import UnsettledResults
 from gateway.ledger.db import records
-from gateway.ledger.db.contracts.records import ContractRow, PostingRow
+from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide
@@ -49,6 +49,13 @@ from gateway.scheduler.model.ports import PortKind
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
+# What a buyer that comes back is told of a contract under which nothing runs any more.
+_WHY_OVER: Final[dict[ContractEnd, str]] = {
+    "lapsed": "the lease has expired",
+    "ended": "the seller has ended it",
+    "abandoned": "its buyer has given it up",
+    "interrupted": "the seller's gateway was restarted",
+}
 
 
 class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
@@ -312,7 +319,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
     @handles(deals.Granted)
     def _granted(self, buyer: str, message: deals.Granted, mono_s: MonoS, _: UtcS) -> None:
         for sale in self.renewals.granted(buyer, message, self.sales, mono_s):
-            self._lapse(sale)
+            self._stop(sale, "abandoned")
 
     @handles(deals.Resume)
     def _resume(self, buyer: str, message: deals.Resume, *_: object) -> None:
@@ -328,7 +335,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             return
         if sale.is_live:
             self._lapses.note(buyer, self._under_way_s(sale, utc_s), mono_s)
-            self._lapse(sale)
+            self._stop(sale, "abandoned")
         sale.bill_again()
 
     @handles(deals.CloseContract)
@@ -388,7 +395,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sale = self._by_handle.get(handle)
         if sale is not None and sale.is_live:
             self._decline(sale.buyer, sale.contract, Reason.BAD_REQUEST, reason)
-            self._lapse(sale)
+            self._stop(sale, "ended")
 
     def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: UtcS) -> None:
         if sale.is_overrun:
@@ -486,7 +493,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         """End an ending contract once nothing is out under it, so that no task runs twice."""
         if sale.ending is not None and sale.is_live and not sale.out:
             self._decline(sale.buyer, sale.contract, *sale.ending)
-            self._lapse(sale)
+            self._stop(sale, "ended")
 
     def _give_back(self, sale: Sale, answer: Answer) -> None:
         if answer.request not in sale.reclaims:
@@ -528,7 +535,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             sale.is_awaited = sale.is_awaited and mono_s < sale.until_s
             if sale.is_live and mono_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapses.note(sale.buyer, self._under_way_s(sale, utc_s), mono_s)
-                self._lapse(sale)
+                self._stop(sale, "lapsed")
             elif sale.is_live:
                 self._end_if_over(sale, mono_s, utc_s)
             # An ending contract goes on until its running tasks have ended: so does its lease.
@@ -550,7 +557,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         """
         if mono_s >= sale.lapsed_at_s + self._rules.grace_s:
             sale.was_told = False
-            self._decline(sale.buyer, sale.contract, LAPSED, "the lease has expired")
+            self._decline(sale.buyer, sale.contract, LAPSED, _WHY_OVER[sale.ended_as])
             sale.bill_again()  # bills before this were put off
 
     def _expire(self, sale: Sale) -> None:
@@ -576,9 +583,9 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
             self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))
 
-    def _lapse(self, sale: Sale) -> None:
-        """Stop all tasks, as the lease is over; deliveries are still owed."""
-        sale.phase = move(sale.phase, Move.LAPSE)
+    def _stop(self, sale: Sale, ended_as: ContractEnd) -> None:
+        """Stop all tasks, as the contract is over before its time; deliveries are still owed."""
+        sale.phase, sale.ended_as = move(sale.phase, Move.LAPSE), ended_as
         sale.lapsed_at_s = self._mono_s
         sale.out.take_all()
         for message in sale.kept.values():  # never requested again; its cost stays on the tab
@@ -623,11 +630,10 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             or sale.tab.pending
         ):
             return
-        state = "lapsed" if sale.phase is ContractPhase.LAPSED else "settled"
         if sale.phase is ContractPhase.CLOSING:
             self._outcome.happened(events.ClientGone(sale.handle))
         sale.phase = move(sale.phase, Move.SETTLE)
-        self._outcome.write(records.ContractEnded(sale.contract, "sell", state, utc_s))
+        self._outcome.write(records.ContractEnded(sale.contract, "sell", sale.ended_as, utc_s))
         self._say(sale, deals.Closed(sale.contract))
         self._drop(sale)
 

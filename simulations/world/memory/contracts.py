@@ -35,8 +35,10 @@ class MemoryContracts:
 
     def get(self, side: str, contract: str) -> ContractRow | None:
         """See ContractStore."""
-        row = self._tables().contracts.get((side, contract))
-        return ContractRow(**asdict(row)) if row is not None else None
+        tables = self._tables()
+        row = tables.contracts.get((side, contract))
+        state = tables.ended.get((side, contract), "open")
+        return ContractRow(**asdict(row), state=state) if row is not None else None
 
     def newest(self, side: str) -> list[tuple[str, str]]:
         """See ContractStore."""

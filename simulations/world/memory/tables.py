@@ -73,7 +73,7 @@ class Tables:
     charged: dict[str, Counter[int]] = field(default_factory=dict)
     uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
-    ended: set[tuple[str, str]] = field(default_factory=set)
+    ended: dict[tuple[str, str], str] = field(default_factory=dict)
     postings: dict[DeliveryId, Posted] = field(default_factory=dict)
     verdicts: dict[DeliveryId, str] = field(default_factory=dict)
     disputes: dict[DeliveryId, Disputed] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Tables:
             case ContractOpened():
                 self.contracts.setdefault(key, record)
             case ContractEnded():
-                self.ended.add(key)
+                self.ended[key] = record.state
             case Posted():
                 self.postings.setdefault((*key, record.epoch, record.first), record)
             case PostingSettled():

@@ -51,7 +51,7 @@ class Books:
         return self._of(side, is_void=True)
 
     def get(self, _side, _contract):
-        return SimpleNamespace(job="j-7", max_cost_nanos=None)
+        return SimpleNamespace(job="j-7", state="settled", max_cost_nanos=None)
 
     def partners(self, _side=None):
         return ["paris"]

@@ -114,7 +114,7 @@ def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, 
     [purchase] = london.exchange.purchases.purchases.values()
     assert purchase.tab.pending
     if phase is ContractPhase.LAPSED:
-        purchase.phase = phase
+        purchase.phase, purchase.ended_as = phase, "lapsed"
     closed = deals.Closed(purchase.contract)
     london.kernel.hear("paris", PeerSide.SELLER, closed, town.now_s, UTC_S + town.now_s)
     london.do()
@@ -374,3 +374,41 @@ def test_a_contract_is_renewed_beside_one_that_is_not_known(town, london):
     london.do()
     granted = [each for _, _, each in town.said if isinstance(each, deals.Granted)]
     assert granted == [deals.Granted(7, [contract])]
+
+
+def _expel(town, london, paris):
+    [sale] = paris.exchange.sales.sales.values()
+    paris.exchange.sales.expelled(sale.handle, "it sends too much")
+    paris.do()
+
+
+def _cut(town, london, paris):
+    town.cut.add(frozenset(("london", "paris")))
+    town.pass_time(2 * RULES.lease_s)
+    town.cut.clear()
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+
+
+def _restart(name):
+    return lambda town, london, paris: town.sites[name].recover(2)
+
+
+@pytest.mark.parametrize(
+    ("end", "bought", "sold"),
+    [
+        (lambda town, london, _: town.run(lambda: not london.broker.jobs), "settled", "settled"),
+        (_expel, "ended", "ended"),
+        (_cut, "lapsed", "lapsed"),
+        (_restart("london"), "abandoned", "abandoned"),
+        (_restart("paris"), "ended", "interrupted"),
+    ],
+)
+def test_books_say_how_a_contract_ended(town, london, paris, end, bought, sold):
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    assert any(paris.at_work.values())
+    paris.work(1)  # so that something is owed
+    end(town, london, paris)
+    town.pass_time(4 * RULES.lease_s)
+    assert (ends(london, "buy")[0], ends(paris, "sell")[0]) == (bought, sold)

@@ -476,7 +476,7 @@ class TwoSitesWorld:
         for _ in range(2):
             for sale in list(self.paris.sales.sales.values()):
                 if sale.phase is ContractPhase.OPEN:
-                    self.paris.sales._lapse(sale)
+                    self.paris.sales._stop(sale, "lapsed")
             self.meet()
             self.carry_all()
         self.lapse()

@@ -10,6 +10,9 @@ from gateway.ledger.db.jobs.records import sender_of
 from gateway.ledger.db.usage.records import PriceClass
 
 ContractSide = Literal["buy", "sell"]
+# How a contract ended: as agreed; by its seller, before that; given up by its buyer, with tasks
+# out; with the seller's gateway; or as its lease ran out without word from the other site.
+ContractEnd = Literal["settled", "ended", "abandoned", "interrupted", "lapsed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,11 @@ class PostingSettled:
 
 @dataclass(frozen=True, slots=True)
 class ContractEnded:
-    """A contract ended, with nothing in flight: "settled" or "lapsed"."""
+    """A contract ended, with nothing in flight; each site writes what it knows of the reason."""
 
     contract: str
     side: ContractSide
-    state: str
+    state: ContractEnd
     ended_at_s: UtcS
 
     def __post_init__(self) -> None:
@@ -250,7 +253,7 @@ class RelayedTotal:
 
 @dataclass(frozen=True, slots=True)
 class ContractRow:
-    """A contract as it was opened; `side` is "buy" or "sell"."""
+    """A contract as it was opened; `side` is "buy" or "sell", `state` "open" or a ContractEnd."""
 
     contract: str
     side: str
@@ -270,6 +273,7 @@ class ContractRow:
     price_class: PriceClass = "guaranteed"
     list_nanos: int | None = None
     rules: int = 0
+    state: str = "open"
 
 
 @dataclass(frozen=True, slots=True)

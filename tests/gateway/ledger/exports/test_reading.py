@@ -27,6 +27,9 @@ from gateway.ledger.exports import apel, reading
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
 from gateway.ledger.store.store import SqlStore
+from gateway.reservations.bookings import bill_of, delivered, paid
+from policies.parties import Owner, read_party
+from policies.reservations.reservations import Reservation
 
 COLUMN = {column.name: place for place, column in enumerate(EXPORTED)}
 END_S = 1_700_000_001.5
@@ -164,6 +167,44 @@ def test_exports_come_to_what_statements_of_the_same_time_have(url, commit, usag
                 found = traded(connection, SITE, site, *span)
                 assert found.keys() == {"focus", "usage-record", "car"}
                 assert all(sums == {"USD": amount} for sums in found.values())
+        assert audit(connection).is_clean
+    store.close()
+
+
+@pytest.mark.parametrize("side", ["sell", "buy"])
+def test_the_bill_of_a_reservation_and_its_refund_are_in_all_formats(url, commit, side):
+    """By both sites, as their statements have them."""
+    other, is_sold = ("tokyo", True) if side == "sell" else ("paris", False)
+    made = Reservation(
+        *("london-1-9", "gpu", read_party("user:ada"), 2, END_S - 60, END_S, 10**9, "USD"),
+        Owner("ada@tokyo", "", "risk", "tokyo") if is_sold else Owner("ada", "", "risk"),
+        made_at_s=END_S - 90,
+        billed_nanos=5_000,
+        billed_at_s=END_S,
+    )
+    seller = "" if is_sold else other
+    store = SqlStore(url)
+    commit(
+        store,
+        *(bill_of(made, seller), *delivered(made, side, seller)),
+        *((paid(made, side, other, END_S),) if is_sold else ()),
+    )
+    assert stated(store, other) == {"USD": 5_000 if is_sold else -5_000}
+    with reader(url) as connection:
+        assert all(
+            each == stated(store, other) for each in traded(connection, SITE, other).values()
+        )
+        [fee] = reading.runs(connection)
+        assert (fee.is_fee, fee.cost_nanos) == (True, 5_000)
+    key = (side, "london-1-9", 1, 0, other)
+    commit(
+        store,
+        Disputed(*key, "wrong", END_S),
+        DisputeSettled(*key, "accepted", "so it is", END_S + 60, 5_000, "USD"),
+    )
+    assert stated(store, other) == {"USD": 0}
+    with reader(url) as connection:
+        assert all(each == {"USD": 0} for each in traded(connection, SITE, other).values())
         assert audit(connection).is_clean
     store.close()
 
