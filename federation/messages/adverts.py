@@ -136,6 +136,15 @@ class PoolAdvert:
     slot_work_s: float = 0.0
 
     @property
+    def terms(self) -> tuple[Any, ...]:
+        """What decides which work it takes, and at which price: all but its load and its speed."""
+        return (
+            *(self.pool, self.price_nanos, self.currency, self.next_price, self.tags),
+            *(self.pythons, self.jurisdiction, self.windows, self.projects, self.sites),
+            *(self.tag_prices, self.preemptible, self.minimum_nanos, self.step_ns),
+        )
+
+    @property
     def slots_warm(self) -> int:
         """The slots of the total that are running already."""
         return self.slots_total - self.slots_cold

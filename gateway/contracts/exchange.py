@@ -303,7 +303,14 @@ class Exchange:
 
     def learn(self, advert: SiteAdvert, utc_s: UtcS) -> bool:
         """Take another site's advert; False when it is no news. ProtocolError: see Market."""
-        return advert.site != self.site and self.market.learn(advert, utc_s)
+        if advert.site == self.site:
+            return False
+        before = self.market.advert(advert.site)
+        if not self.market.learn(advert, utc_s):
+            return False
+        if before is not None and _terms(before) != _terms(advert):
+            self.purchases.resting.terms_changed(advert.site, utc_s)
+        return True
 
     # --- placement -----------------------------------------------------------------------------
 
@@ -394,7 +401,7 @@ class Exchange:
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
         is_new = not (job.ended or job.in_flight or job.outran_s)
-        if is_new and self._places.is_too_dear(job, decision):
+        if is_new and job.spec.task_s is None and self._places.is_too_dear(job, decision):
             # It seems so by the duration of other jobs' tasks: its own first round will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, mono_s)
@@ -403,7 +410,8 @@ class Exchange:
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # The cost of another site's job is that site's concern.
         if not is_left and not job.spec.path and self._places.is_too_dear(job, decision):
-            self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
+            dear = self.purchases.resting.too_dear(job.id)
+            self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision, dear)))
             return None
         places = self._places.of(job, decision)
         if wanted:
@@ -571,6 +579,14 @@ class Exchange:
         return None if unmet is None else unmet.to_plain()
 
 
-def _money_text(job: Job, decision: Decision) -> str:
-    text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
+def _terms(advert: SiteAdvert) -> list[tuple[Any, ...]]:
+    return [pool.terms for pool in sorted(advert.pools, key=lambda pool: pool.pool)]
+
+
+def _money_text(job: Job, decision: Decision, dear: Mapping[str, str]) -> str:
+    """Why nothing more of a job can be paid; `dear` is what sites quoted that show no pool."""
+    refused = (each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
+    text = (
+        next(refused, "") or f"task costs about {' or '.join(dear[site] for site in sorted(dear))}"
+    )
     return f"the cost limit pays for no more tasks of job {job.id}: one {text}"

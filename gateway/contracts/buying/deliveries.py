@@ -90,7 +90,8 @@ class Deliveries:
             # A pool that stops all of our tasks, free of charge, must not stay the cheapest for
             # ever.
             why = "stopped tasks of this site to make room"
-            self._resting.refuse(purchase.spec, purchase.site, purchase.pool, utc_s, why)
+            where = purchase.spec, purchase.site, purchase.pool
+            self._resting.refuse(*where, utc_s, why, is_of_terms=False)
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:
             self._used.append((purchase.earmark, message.cost_nanos))

@@ -14,6 +14,7 @@ from typing import Final
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Move, move
+from federation.money import format_money
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
@@ -26,7 +27,7 @@ from gateway.scheduler.model.delegation import (
     NotGranted,
 )
 from gateway.scheduler.model.effects import PeerSide
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.events import JobNoted, JobSpec
 from gateway.scheduler.model.intake import wishes_plain
 from gateway.scheduler.model.jobs import Job
 from policies.costs.budgets import money_room, note_short
@@ -284,6 +285,8 @@ class Enquiries:
         ]
         chosen = _chosen(decision, quoted)
         for purchase in found:
+            if not _is_beyond(purchase, decision):
+                self._resting.note_payable(purchase.job, purchase.site)
             if purchase in chosen:
                 purchase.phase = move(ContractPhase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
@@ -309,7 +312,9 @@ class Enquiries:
         if purchase.quote is None:
             self._late[purchase.contract] = site, purchase.asked_at_s
             self._resting.spare_silent(site, utc_s, "sent no quote in time")
-        elif _is_beyond(purchase, decision) or (purchase.is_blind and purchase not in fair):
+        elif _is_beyond(purchase, decision):
+            self._note_too_dear(purchase, decision, utc_s)
+        elif purchase.is_blind and purchase not in fair:
             self._resting.note_useless(purchase.job, site, utc_s)
         elif purchase not in fair:
             why = "quoted terms that differ from its advert"
@@ -319,6 +324,18 @@ class Enquiries:
             self._resting.refuse_full(
                 spec, site, pool, utc_s, "quoted worse terms than it advertised"
             )
+
+    def _note_too_dear(self, purchase: Purchase, decision: Decision, utc_s: UtcS) -> None:
+        """Note that a job's money pays for no task at a seller; tell its owner once."""
+        job, site = purchase.job, purchase.site
+        task_s = decision.ask.task_s or 0.0
+        cost_nanos = purchase.tariff.expected_nanos(1, task_s)
+        price = f"{format_money(cost_nanos, purchase.currency)} at {site}"
+        if self._resting.note_too_dear(job, site, utc_s, price):
+            text = (
+                f"one task costs about {price}: what is left of the job's cost limit pays for none"
+            )
+            self._outcome.happened(JobNoted(job, text))
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

@@ -167,7 +167,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         if purchase.phase is ContractPhase.LAPSED:
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
-        self.resting.declined(purchase, code, f"declined ({shown(code)}: {shown(reason)})", utc_s)
+        why = f"declined ({shown(code)}: {shown(reason)})"
+        if self.resting.declined(purchase, code, why, utc_s):
+            # No pool of its is known here, which `gridfed explain` could give as the reason.
+            self._outcome.happened(events.JobNoted(purchase.job, f"{purchase.site} {why}"))
         if code == Reason.WINDOW_CLOSED:
             text = f"{purchase.place} ended the contract: {shown(reason)}"
             self._outcome.happened(events.JobNoted(purchase.job, text))

@@ -7,12 +7,14 @@ A refusal counts for its subject:
     one job            a request without a pool, which asks a site to find a seller
 
 Each back-off after a refusal is twice as long as the one before, until a contract of that kind
-opens. A site that is merely silent, or full, is asked again soon: a request costs little. The
-reason is kept for `gridfed explain`.
+opens. A site that is merely silent, or full, is asked again soon: a request costs little. So is a
+site whose advert shows other terms than before: what it refused by the old ones it may take by the
+new ones. The reason is kept for `gridfed explain`.
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from federation.clocks import UtcS
@@ -59,6 +61,7 @@ class _Refused:
 
     rest: BackoffEnd
     times: int = 0
+    is_of_terms: bool = False  # whether it was refused by the terms that its site showed
     full: int = 0  # how often it had no slot, in a row
 
 
@@ -72,6 +75,8 @@ class SiteBackoff:
         self._of_kind: dict[BackoffKey, dict[str, _Refused]] = {}  # by place: site or "site/pool"
         # Sites that had nothing for a job, though no pool was named.
         self._useless: dict[tuple[str, str], Backoff[UtcS]] = {}
+        # Of these, those that a job can't pay, by job and site: the price of a task, as a text.
+        self._too_dear: dict[str, dict[str, str]] = {}
         self._unreached: set[str] = set()  # sites in back-off because there was no way to them
         self._silent: set[str] = set()  # sites in back-off because they did not answer in time
 
@@ -98,22 +103,31 @@ class SiteBackoff:
         """Whether a site said lately that it has nothing for a job."""
         return utc_s < self._useless.get((job, site), _NO_BACKOFF).until_s
 
-    def declined(self, purchase: Purchase, code: str, why: str, utc_s: UtcS) -> None:
-        """Back off from a seller that declined, for the part of our work that this is about."""
+    def declined(self, purchase: Purchase, code: str, why: str, utc_s: UtcS) -> bool:
+        """Back off from a seller that declined, for the part of our work that this is about.
+
+        Return whether it is news about a site that has nothing for the job.
+        """
         is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
         if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
-            return  # a contract that ended during a restart is no refusal of work
+            return False  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         if code in REFUSALS_OF_SITE:
             self.spare(site, utc_s, why)
         elif spec is None:
-            return
+            return False
         elif purchase.is_blind or pool == RELAY:
-            self.note_useless(purchase.job, site, utc_s)
+            self.note_payable(purchase.job, site)
+            return self.note_useless(purchase.job, site, utc_s)
         elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
             self.refuse_full(spec, site, pool, utc_s, why)
         else:
             self.refuse(spec, site, pool, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
+        return False
+
+    def too_dear(self, job: str) -> Mapping[str, str]:
+        """Return the sites whose last quote a job can't pay, with the price of one task."""
+        return self._too_dear.get(job, _NOBODY)
 
     # --- of a whole site -----------------------------------------------------------------------
 
@@ -167,7 +181,15 @@ class SiteBackoff:
     # --- of one kind of work -------------------------------------------------------------------
 
     def refuse(
-        self, spec: JobSpec, site: str, pool: str, utc_s: UtcS, why: str, *, is_no: bool = False
+        self,
+        spec: JobSpec,
+        site: str,
+        pool: str,
+        utc_s: UtcS,
+        why: str,
+        *,
+        is_no: bool = False,
+        is_of_terms: bool = True,
     ) -> None:
         """Back off from a pool for a kind of work, longer each time.
 
@@ -177,10 +199,12 @@ class SiteBackoff:
             utc_s: now.
             why: as a part of a sentence.
             is_no: whether the pool's rules forbid such work, so that waiting does not help.
+            is_of_terms: whether other terms of the pool may end the cause.
         """
         found = self._refused(spec, site, pool)
         if utc_s >= found.rest.until_s:
             found.times += 1
+            found.is_of_terms = is_of_terms
             until_s = utc_s + self._rules.rest_after_s(found.times)
             found.rest = BackoffEnd(until_s, why, is_no)
 
@@ -205,12 +229,41 @@ class SiteBackoff:
             of_kind = self._of_kind.get(kind_of(spec), {})
             of_kind.pop(_place(site, pool), None)
 
+    def terms_changed(self, site: str, utc_s: UtcS) -> None:
+        """End the back-offs from a site that its former terms were the cause of.
+
+        The next ones are longer all the same: terms may change all the time, and refuse the same.
+        """
+        for places in self._of_kind.values():
+            for place, each in places.items():
+                if place.partition("/")[0] == site and each.is_of_terms:
+                    each.rest = BackoffEnd(min(each.rest.until_s, utc_s), each.rest.why)
+        for (job, of), found in self._useless.items():
+            if of == site:
+                self._useless[job, of] = replace(found, until_s=min(found.until_s, utc_s))
+
     # --- of one job ----------------------------------------------------------------------------
 
-    def note_useless(self, job: str, site: str, utc_s: UtcS) -> None:
-        """Back off from a site that has nothing for a job, longer each time."""
+    def note_useless(self, job: str, site: str, utc_s: UtcS) -> bool:
+        """Back off from a site that has nothing for a job, longer each time.
+
+        Return whether it is the first time.
+        """
         before = self._useless.get((job, site), _NO_BACKOFF)
         self._useless[job, site] = before.once_more(utc_s, self._rules)
+        return before is _NO_BACKOFF
+
+    def note_too_dear(self, job: str, site: str, utc_s: UtcS, price: str) -> bool:
+        """Back off from a site whose quote a job can't pay; return whether that is news."""
+        self.note_useless(job, site, utc_s)
+        found = self._too_dear.setdefault(job, {})
+        is_news = site not in found
+        found[site] = price
+        return is_news
+
+    def note_payable(self, job: str, site: str) -> None:
+        """Note that a job can pay a site's price, or that the site quotes none any more."""
+        self._too_dear.get(job, {}).pop(site, None)
 
     def tidy(self, utc_s: UtcS, jobs: Container[str]) -> None:
         """Forget back-offs that are over, and refusals of jobs that are not in `jobs`.
@@ -219,6 +272,8 @@ class SiteBackoff:
         """
         for key in [each for each in self._useless if each[0] not in jobs]:
             del self._useless[key]
+        for job in [each for each in self._too_dear if each not in jobs]:
+            del self._too_dear[job]
         for site in list(self.sites):
             if not self.is_resting(site, utc_s):
                 del self.sites[site]
@@ -232,6 +287,7 @@ class SiteBackoff:
 
 _NO_BACKOFF: Final = Backoff(0, UtcS(0.0))
 _NEVER: Final = BackoffEnd(UtcS("-inf"))
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def _place(site: str, pool: str) -> str:

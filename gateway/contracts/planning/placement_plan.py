@@ -96,7 +96,7 @@ class PlacementPlan:
                 for site in self._reach.relays(job.spec, terms)
                 if site not in live
                 and site not in resting.sites
-                and not resting.is_useless(job.id, site, decision.made_at_s)
+                and not self._is_useless(job, decision, site)
             ]
             # Jobs start with different sites; useless ones make way for the next.
             near.sort(key=lambda site: chance((site, "")))
@@ -106,6 +106,17 @@ class PlacementPlan:
         if len(shares) == 1 and shares[0] in enough:
             return []
         return [key for key in decision.quotes_from if key not in enough]
+
+    def _is_useless(self, job: Job, decision: Decision, site: str) -> bool:
+        """Whether a site has nothing for a job now.
+
+        What was too dear for tasks as long as those of other jobs may not be for those of this one:
+        that is asked anew without a duration, for its first round.
+        """
+        resting = self._purchases.resting
+        if decision.ask.task_s is None and site in resting.too_dear(job.id):
+            return False
+        return resting.is_useless(job.id, site, decision.made_at_s)
 
     def _enough(self, job: Job, decision: Decision) -> Set[Key]:
         """Return the pools that a job has enough contracts with.
@@ -141,13 +152,18 @@ class PlacementPlan:
             return False  # checked first, because there may be thousands of refusals
         hopes = [each for each in decision.refused if each[1].reason not in NEVER]
         is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
-        return is_dear and not any(
+        return (is_dear or self._all_too_dear(job, decision)) and not any(
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
             and not candidate.is_deserted(decision.made_at_s)
             and not self._purchases.resting.was_refused(job.spec, *candidate.key)
             for candidate, refusal in hopes
         )
+
+    def _all_too_dear(self, job: Job, decision: Decision) -> bool:
+        """Whether all sites that may know others have quoted more than a job can pay."""
+        relays = self._reach.relays(job.spec, decision.ask.terms)
+        return bool(relays) and self._purchases.resting.too_dear(job.id).keys() >= set(relays)
 
     def idle(self, job: Job) -> list[Key]:
         """Return the pools where a job has bought slots that have no task of it yet.

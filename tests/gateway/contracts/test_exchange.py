@@ -1205,6 +1205,53 @@ def test_a_site_that_is_asked_blindly_and_is_too_dear_is_not_asked_for_ever():
     assert dropped(town)["budget"] >= 38
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_hopeless_work_that_only_a_relay_can_place_ends_with_a_reason(stated):
+    """A task costs some 50 nanos, or 556, at the only seller, which its buyer does not see."""
+    town = chain()
+    london = town.sites["london"]
+    if not stated:
+        london.submit(8, "first", tags={"gpu": True})
+        town.run(finished(town, 8), task_s=0.1)
+    hint = {"task_s": 0.1} if stated else {}
+    london.submit(40, "second", tags={"gpu": True}, max_cost_nanos=10, currency="USD", **hint)
+    notes = london.broker.jobs["second"].notes
+    town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)
+    assert dropped(town)["budget"] >= (40 if stated else 38)
+    [note] = [text for _, text in notes if "costs about" in text]
+    assert " USD at paris: what is left of the job's cost limit pays for none" in note
+    if stated:
+        [reason] = [each.reason for each in london.told if isinstance(each, Dropped)]
+        assert reason.endswith("of job second: one task costs about 0.000000556 USD at paris")
+
+
+def test_what_was_refused_by_former_terms_is_asked_again_by_new_ones():
+    town = Town(rules=replace(RULES, rest_s=60.0))
+    london, paris = town.build("london", DEAR, 0), town.build("paris", CHEAP, 4)
+    paris.permits.refused = "not to you"
+    town.show()
+    london.submit(4)
+    town.pass_time(4.0)
+    assert london.broker.jobs["j"].in_flight == 0
+    paris.permits.refused = ""
+    town.pass_time(4.0)
+    assert london.broker.jobs["j"].in_flight == 0, "it is in back-off"
+    paris.price_nanos = CHEAP // 2
+    paris.broker.tariffs["local"] = Tariff(paris.price_nanos, "USD", "later")
+    town.show()
+    town.pass_time(1.0)
+    assert london.broker.jobs["j"].in_flight == 4
+
+
+def test_a_job_is_told_why_a_relay_has_nothing_for_it():
+    town = chain()
+    london = town.sites["london"]
+    london.submit(4, tags={"gpu": True}, max_cost_nanos=10**6, currency="EUR")
+    town.pass_time(20.0)
+    notes = [text for _, text in london.broker.jobs["j"].notes]
+    assert notes == ["paris declined (no-slots: paris has no slots that can run the job now)"]
+
+
 def test_what_runs_already_counts_against_the_cost_limit_of_a_job(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(8, "first")

@@ -121,3 +121,24 @@ def test_what_was_said_of_jobs_that_are_gone_is_forgotten(resting):
     resting.tidy(1e6, set())
     assert not resting.is_useless("j", "paris", 0.1)
     assert resting.sites == {}
+
+
+def test_other_terms_end_the_back_offs_that_the_former_ones_caused(resting):
+    resting.refuse(spec(), "paris", "fast", 0.0, "declined", is_no=True)
+    resting.refuse(spec(), "paris", "slow", 0.0, "made room", is_of_terms=False)
+    resting.refuse(spec(), "rome", "fast", 0.0, "declined")
+    resting.spare("paris", 0.0, "drains")
+    resting.note_useless("j", "paris", 0.0)
+    resting.terms_changed("paris", 1.0)
+    ends = {place: rest.until_s for place, rest in resting.rests(spec()).items()}
+    until_s = RULES.rest_s
+    assert ends == {
+        "paris/fast": 1.0,
+        "paris/slow": until_s,
+        "rome/fast": until_s,
+        "paris": until_s,
+    }
+    assert not resting.was_refused(spec(), "paris", "fast")
+    assert not resting.is_useless("j", "paris", 1.0)
+    resting.refuse(spec(), "paris", "fast", 1.0, "declined")
+    assert resting.rests(spec())["paris/fast"].until_s == 1.0 + 2 * until_s
