@@ -52,19 +52,18 @@ class Charging:
     def tariff_in(self, pool: str, seats: ReservedSlots, spec: JobSpec) -> Tariff:
         """The tariff of a job inside a reservation: the booked price, and surcharges by tags.
 
-        Reserved slots cost as much as guaranteed work, also for a job of the class preemptible: no
-        other work preempts it there, and its usage is deducted from the bill. They are paid for as
+        Reserved slots are of the class guaranteed, and cost as much, also for a job of the class
+        preemptible, here and for another site: no other work preempts it there, so whatever stops
+        it all the same is free, and its usage is deducted from the bill. They are paid for as
         long as they are reserved, so neither steps nor a minimum apply: with them, tasks and bill
         together would exceed the booked price.
         """
         nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
-        # Another site is quoted for the class that it asks for, or else it rejects the quote.
-        price_class = spec.price_class if spec.path else seats.tariff.price_class
         tariff = seats.tariff
         if prices is not None:
             extras = prices.prices.extras
             tariff = extras.tariff(tariff, nanos, nanos, Wanted("", "guaranteed", spec.tags))
-        return replace(tariff, price_class=price_class, minimum_nanos=0, step_ns=0)
+        return replace(tariff, minimum_nanos=0, step_ns=0)
 
     def own_tariffs(self, spec: JobSpec, pools: Iterable[str], utc_s: UtcS) -> list[Tariff]:
         """The current tariffs of some of our own pools for a job of our users."""

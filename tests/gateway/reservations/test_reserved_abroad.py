@@ -5,6 +5,11 @@ from dataclasses import replace
 import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town
 
+from federation.errors import ProtocolError
+from federation.messages import deals
+from gateway.contracts.model.purchase import check_quote
+from gateway.ledger.db.contracts.records import ContractOpened
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import events
 from policies.access.windows import EVERYBODY, WindowPlan, rules_at
 from policies.costs.budgets import Budget
@@ -17,7 +22,7 @@ from policies.reservations.reservations import (
     ReservationState,
     overlay,
 )
-from policies.tariffs import Extras
+from policies.tariffs import Extras, cost_nanos
 
 ABROAD = Wishes(forbidden_sites=frozenset({"london"}), allowed_sites=frozenset({"paris"}))
 PRICE = 36 * 10**9
@@ -66,6 +71,36 @@ def test_work_of_each_class_has_the_slots_at_what_was_booked(price_class, price_
     assert {(each.price_nanos, each.minimum_nanos, each.step_ns) for each in at_work(london)} == {
         (price_nanos, 0, 0)
     }
+    for site in (london, paris):
+        assert {each.price_class for each in at_work(site)} == {"guaranteed"}
+    town.now_s += 2.0
+    paris.work(2, task_s=2.0)
+    town.deliver()
+    for site in (london, paris):
+        used = [each for each in site.books if isinstance(each, UsageRecord)]
+        contracts = [each for each in site.books if isinstance(each, ContractOpened)]
+        assert {each.price_class for each in (*used, *contracts)} == {"guaranteed"}
+        assert sum(each.cost_nanos for each in used) == 2 * cost_nanos(price_nanos, 2 * 10**9)
+
+
+def test_another_class_than_was_asked_for_is_against_the_rules_outside_of_a_reservation():
+    _, london, _ = reserved(PRICE)
+    london.submit(2, wishes=ABROAD)
+    [purchase] = london.exchange.purchases.purchases.values()
+    quote = deals.Quote(
+        *(purchase.contract, "local", 2, 2, PRICE, "USD", 0.0, 1.0, 1.0, 1.0),
+        preemptible=False,
+        tariff="by the day",
+    )
+    for asked, tariff, preemptible in (
+        ("preemptible", "by the day", False),
+        ("guaranteed", "reservation london-1-1", True),
+    ):
+        purchase.price_class = asked
+        with pytest.raises(ProtocolError, match="another price class"):
+            check_quote(purchase, replace(quote, tariff=tariff, preemptible=preemptible))
+    purchase.price_class = "preemptible"
+    check_quote(purchase, replace(quote, tariff="reservation london-1-1"))
 
 
 def test_a_quote_above_what_was_booked_is_not_taken():

@@ -136,13 +136,13 @@ def test_short_tasks_in_it_cost_with_its_bill_what_was_booked(site):
     assert sum(costs) + made.bill_nanos(used) <= made.total_nanos
 
 
-def test_another_sites_work_in_it_has_its_class_and_that_price():
+def test_another_sites_work_in_it_is_guaranteed_and_has_that_price():
     world = Reserved(reservation())
     tariff = Tariff(7_200_000_000, "USD", "reservation r1", reservation="r1")
     kept = ReservedSlots(read_party("user:ann"), 3, tariff)
     asked = spec(site="paris", price_class="preemptible", price=None)
     quoted = world.broker.charging.tariff_in("fast", kept, asked)
-    assert (quoted.price_nanos, quoted.price_class) == (7_200_000_000, "preemptible")
+    assert (quoted.price_nanos, quoted.price_class) == (7_200_000_000, "guaranteed")
 
 
 def test_what_was_paid_at_its_price_is_used_and_nothing_else():
