@@ -25,6 +25,7 @@ from gateway.base.handlers import MessageHandler
 from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
 from gateway.contracts.buying.purchases import Purchases
+from gateway.contracts.buying.site_backoff import TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
@@ -583,10 +584,11 @@ def _terms(advert: SiteAdvert) -> list[tuple[Any, ...]]:
     return [pool.terms for pool in sorted(advert.pools, key=lambda pool: pool.pool)]
 
 
-def _money_text(job: Job, decision: Decision, dear: Mapping[str, str]) -> str:
+def _money_text(job: Job, decision: Decision, dear: Mapping[str, TooDear]) -> str:
     """Why nothing more of a job can be paid; `dear` is what sites quoted that show no pool."""
     refused = (each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
     text = (
-        next(refused, "") or f"task costs about {' or '.join(dear[site] for site in sorted(dear))}"
+        next(refused, "")
+        or f"task costs about {' or '.join(dear[site].text for site in sorted(dear))}"
     )
     return f"the cost limit pays for no more tasks of job {job.id}: one {text}"

@@ -98,7 +98,8 @@ def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> i
 def fits(ask: Demand, found: Estimate) -> int:
     """Return how many of an ask's tasks a candidate can do within window, deadline and budget.
 
-    While the duration of a task is a guess, all of them count as fitting.
+    While the duration of a task is a guess, all of them count as fitting: what it costs at least
+    was checked for one.
     """
     if ask.task_s is None:
         return ask.tasks
@@ -208,8 +209,14 @@ def _check_limits(
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
         task_ns = round(task_s * 1e9)
-        if not pays_for_one(budget_nanos, found.price_nanos, task_ns):
-            amounts = (cost_nanos(found.price_nanos, task_ns), budget_nanos)
+        if ask.task_s is None:
+            least = _certain_nanos(ask, candidate)
+            is_payable = least <= budget_nanos
+        else:
+            least = cost_nanos(found.price_nanos, task_ns)
+            is_payable = pays_for_one(budget_nanos, found.price_nanos, task_ns)
+        if not is_payable:
+            amounts = (least, budget_nanos)
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
             return Refusal(Reason.COST_LIMIT, "would cost {} a task, and {} is left", texts)
     return None
@@ -222,14 +229,29 @@ def _may_be_stopped(ask: Demand) -> bool:
 
 def affords(ask: Demand, candidate: Candidate) -> bool:
     """Whether a budget may pay for one task there, at the lowest advertised price."""
-    if ask.budget_nanos is None or ask.task_s is None:
+    if ask.budget_nanos is None:
         return True
+    if ask.task_s is None:
+        return _certain_nanos(ask, candidate) <= ask.budget_nanos
     return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
 
 
 def least_nanos(ask: Demand, candidate: Candidate) -> int:
     """Return the cost of one task there, at the lowest advertised price."""
     return cost_nanos(*_least(ask, candidate, ask.task_s or 0.0))
+
+
+def _certain_nanos(ask: Demand, candidate: Candidate) -> int:
+    """Return the charge for one task however short it is: its minimum, or a step."""
+    extras = candidate.extras
+    if extras is None or not (extras.minimum_nanos or extras.step_ns):
+        return 0
+    prices = [span.price_nanos for span in candidate.spans]
+    if candidate.price_change is not None:
+        prices.append(candidate.price_change.price_nanos)
+    public_nanos = min(prices, default=0)
+    price_nanos = extras.price_nanos(public_nanos, ask.price_class, ask.terms.need.tags)
+    return max(min(extras.minimum_nanos, price_nanos), cost_nanos(price_nanos, extras.step_ns))
 
 
 def _least(ask: Demand, candidate: Candidate, known_s: float) -> tuple[int, int]:

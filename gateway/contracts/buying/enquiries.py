@@ -16,7 +16,7 @@ from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Move, move
 from federation.money import format_money
 from gateway.config.contracts import DealRules
-from gateway.contracts.buying.site_backoff import SiteBackoff
+from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
@@ -328,10 +328,10 @@ class Enquiries:
     def _note_too_dear(self, purchase: Purchase, decision: Decision, utc_s: UtcS) -> None:
         """Note that a job's money pays for no task at a seller; tell its owner once."""
         job, site = purchase.job, purchase.site
-        task_s = decision.ask.task_s or 0.0
-        cost_nanos = purchase.tariff.expected_nanos(1, task_s)
+        cost_nanos = purchase.tariff.expected_nanos(1, decision.ask.task_s)
         price = f"{format_money(cost_nanos, purchase.currency)} at {site}"
-        if self._resting.note_too_dear(job, site, utc_s, price):
+        dear = TooDear(price, is_by_duration=decision.ask.task_s is not None)
+        if self._resting.note_too_dear(job, site, utc_s, dear):
             text = (
                 f"one task costs about {price}: what is left of the job's cost limit pays for none"
             )
@@ -414,10 +414,15 @@ def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
 
 
 def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
-    """Whether a job's money does not pay for a single task at the quoted price."""
+    """Whether a job's money does not pay for a single task at the quoted price.
+
+    A task of unknown duration costs at least its minimum, or a step.
+    """
     quote, ask = purchase.quote, decision.ask
-    if quote is None or ask.budget_nanos is None or ask.task_s is None:
+    if quote is None or ask.budget_nanos is None:
         return False
+    if ask.task_s is None:
+        return tariff_of(quote).expected_nanos(1, None) > ask.budget_nanos
     task_ns = round(ask.task_s * 1e9)
     price_nanos = tariff_of(quote).for_tasks_of(task_ns)
     return not pays_for_one(ask.budget_nanos, price_nanos, task_ns)

@@ -50,6 +50,16 @@ class BackoffKey(NamedTuple):
     path: tuple[str, ...]
 
 
+class TooDear(NamedTuple):
+    """A quote that a job can't pay: the price of one task there, in words.
+
+    `is_by_duration`: by how long its tasks take, or seem to; else by the least that any would cost.
+    """
+
+    text: str
+    is_by_duration: bool
+
+
 def kind_of(spec: JobSpec) -> BackoffKey:
     """Return the kind of a job."""
     return BackoffKey(spec.work, tuple(spec.path))
@@ -75,8 +85,8 @@ class SiteBackoff:
         self._of_kind: dict[BackoffKey, dict[str, _Refused]] = {}  # by place: site or "site/pool"
         # Sites that had nothing for a job, though no pool was named.
         self._useless: dict[tuple[str, str], Backoff[UtcS]] = {}
-        # Of these, those that a job can't pay, by job and site: the price of a task, as a text.
-        self._too_dear: dict[str, dict[str, str]] = {}
+        # Of these, those that a job can't pay, by job and site.
+        self._too_dear: dict[str, dict[str, TooDear]] = {}
         self._unreached: set[str] = set()  # sites in back-off because there was no way to them
         self._silent: set[str] = set()  # sites in back-off because they did not answer in time
 
@@ -125,8 +135,8 @@ class SiteBackoff:
             self.refuse(spec, site, pool, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
         return False
 
-    def too_dear(self, job: str) -> Mapping[str, str]:
-        """Return the sites whose last quote a job can't pay, with the price of one task."""
+    def too_dear(self, job: str) -> Mapping[str, TooDear]:
+        """Return the sites whose last quote a job can't pay."""
         return self._too_dear.get(job, _NOBODY)
 
     # --- of a whole site -----------------------------------------------------------------------
@@ -253,7 +263,7 @@ class SiteBackoff:
         self._useless[job, site] = before.once_more(utc_s, self._rules)
         return before is _NO_BACKOFF
 
-    def note_too_dear(self, job: str, site: str, utc_s: UtcS, price: str) -> bool:
+    def note_too_dear(self, job: str, site: str, utc_s: UtcS, price: TooDear) -> bool:
         """Back off from a site whose quote a job can't pay; return whether that is news."""
         self.note_useless(job, site, utc_s)
         found = self._too_dear.setdefault(job, {})
@@ -287,7 +297,7 @@ class SiteBackoff:
 
 _NO_BACKOFF: Final = Backoff(0, UtcS(0.0))
 _NEVER: Final = BackoffEnd(UtcS("-inf"))
-_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, TooDear]] = MappingProxyType({})
 
 
 def _place(site: str, pool: str) -> str:

@@ -114,7 +114,8 @@ class PlacementPlan:
         that is asked anew without a duration, for its first round.
         """
         resting = self._purchases.resting
-        if decision.ask.task_s is None and site in resting.too_dear(job.id):
+        dear = resting.too_dear(job.id).get(site)
+        if decision.ask.task_s is None and dear is not None and dear.is_by_duration:
             return False
         return resting.is_useless(job.id, site, decision.made_at_s)
 

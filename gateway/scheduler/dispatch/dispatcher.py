@@ -403,7 +403,8 @@ class Dispatcher:
         if job.spec.max_cost_nanos is None and not job.purses:
             return tasks
         tariff = self._tariff(job, worker)
-        tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
+        is_bounded = bool(worker.job)
+        tasks = dispatch.fits_cost(job, tariff, task_s, tasks, is_bounded=is_bounded)
         if not job.purses:
             return tasks
         paid = self._paid_ahead(worker.offer.pool, tariff)

@@ -16,7 +16,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, Worker
-from policies.costs.budgets import BudgetAccount
+from policies.costs.budgets import UNKNOWN_S, BudgetAccount
 from policies.placement.placement import Refusal, judge, show_tag
 from policies.tariffs import Tariff
 
@@ -193,16 +193,32 @@ def share(
     return max(1, worthwhile, math.ceil(waiting * worker.slots / max(slots_total, 1)))
 
 
-def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int:
-    """The number of `tasks` that the job's cost limit allows by a tariff, given those in flight."""
+def fits_cost(
+    job: Job, tariff: Tariff, task_s: float | None, tasks: int, *, is_bounded: bool = False
+) -> int:
+    """The number of `tasks` that the job's cost limit allows by a tariff, given those in flight.
+
+    While nothing is known of their duration, each counts as long as it may take, or else as
+    UNKNOWN_S: a first round that is measured may not cost more than the job has. At least one goes
+    out, or nothing would ever be measured. Where a contract bounds the cost (`is_bounded`), only
+    certain charges count.
+    """
     limit = job.spec.max_cost_nanos
     if limit is None:
         return tasks
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = tariff.expected_nanos(1, known_s(job, task_s))
-    return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
+    seconds = known_s(job, task_s)
+    if seconds is not None or is_bounded:
+        one = tariff.expected_nanos(1, seconds)
+        return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
+    limit_s = job.spec.timeout_s
+    one = tariff.most_nanos(round((UNKNOWN_S if limit_s is None else limit_s) * 1e9))
+    if one == 0:
+        return tasks
+    room = (limit - committed) // one - job.in_flight
+    return min(tasks, max(room, 0 if job.in_flight else 1))
 
 
 def fits_budgets(

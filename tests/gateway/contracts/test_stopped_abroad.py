@@ -432,3 +432,17 @@ def test_an_ending_contract_keeps_its_lease_until_its_running_tasks_have_ended()
     assert not london.broker.jobs
     assert settled(london, "buy") == settled(paris, "sell") == charged(london) == charged(paris) > 0
     assert {each.price_nanos for each in usage(london)} == {PRICE}
+
+
+@pytest.mark.parametrize(("limit", "is_taken"), [(400, False), (600, True)])
+def test_a_blind_quote_is_not_taken_whose_minimum_is_more_than_its_job_may_cost(limit, is_taken):
+    """Though nobody knows how long its tasks take: nothing is charged for less than 500 nanos."""
+    town, london, paris = priced_town(Extras(minimum_nanos=500))
+    london.exchange.market.forget("paris")
+    wishes = Wishes(forbidden_sites=frozenset({"london"}))
+    london.submit(4, wishes=wishes, max_cost_nanos=limit, currency="USD")
+    for _ in range(8):
+        town.deliver()
+        town.pass_time(0.3)
+    assert any(paris.at_work.values()) is is_taken
+    assert ("j" in london.broker.jobs) is is_taken

@@ -552,3 +552,14 @@ def test_what_may_begin_at_home_does_not_wait_for_others() -> None:
     house = make_house(prefer_own_s=60.0)
     decision = decide(make_ask(when_closed=WhenClosed.WAIT), market, house)
     assert shares(decision) == {"home": 100}
+
+
+@pytest.mark.parametrize("certain", [{"minimum_nanos": 500}, {"step_ns": 2 * 10**9}])
+def test_a_task_of_unknown_length_costs_its_minimum_or_a_step(certain):
+    """A step of two seconds costs 556 nanos at a slot-hour of 10 ** 6."""
+    market = make_market(a=make_pool(price_nanos=10**6, **certain))
+    poor, rich = (decide(make_ask(task_s=None, budget_nanos=nanos), market) for nanos in (499, 556))
+    assert poor.plan is None
+    [(_, refusal)] = poor.refused
+    assert refusal.reason is Reason.COST_LIMIT
+    assert shares(rich) == {"a": 100}

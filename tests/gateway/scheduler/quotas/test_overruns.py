@@ -1,5 +1,7 @@
 """Running tasks of jobs with a cost limit: one that passes it far is stopped, at home as abroad."""
 
+import pytest
+
 from gateway.scheduler.model import events
 from tests.gateway.scheduler.quotas.test_spending import PRICE, UNIT, WORKER, World
 
@@ -32,7 +34,7 @@ def test_a_task_that_costs_twice_the_limit_of_its_job_is_stopped():
 
 def test_all_running_tasks_count_and_what_was_paid():
     home = world(slots=4)
-    home.submit(4, max_cost_nanos=10 * UNIT, currency="USD")
+    home.submit(4, max_cost_nanos=10 * UNIT, currency="USD", task_s=2.0)
     begin(home)
     home.report(3.0)
     home.tick(2.5)  # 3 are paid, and three tasks have run for 5.5 s each
@@ -55,3 +57,19 @@ def test_a_task_that_has_not_said_that_it_began_is_not_counted():
     home.submit(1, max_cost_nanos=5 * UNIT, currency="USD")
     home.tick(3_600.0)
     assert not home.recalls
+
+
+@pytest.mark.parametrize(
+    ("changes", "begun"), [({}, 2), ({"timeout_s": 20.0}, 7), ({"task_s": 1.0}, 8)]
+)
+def test_a_first_round_of_unknown_length_costs_no_more_than_its_job_may(changes, begun):
+    """A second costs one unit; without a time limit a task counts as a minute."""
+    home = world(slots=8)
+    home.submit(8, max_cost_nanos=150 * UNIT, currency="USD", **changes)
+    assert sum(len(order.arguments) for _, order in home.orders) == begun
+
+
+def test_one_task_is_tried_however_little_its_job_may_cost():
+    home = world(slots=8)
+    home.submit(8, max_cost_nanos=UNIT, currency="USD")
+    assert sum(len(order.arguments) for _, order in home.orders) == 1
