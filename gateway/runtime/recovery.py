@@ -13,7 +13,7 @@ from gateway.ledger.db.jobs.store import JobStore
 from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.scheduler.model.credits import Credits
+from gateway.scheduler.model.credits import Credits, free_times
 from gateway.scheduler.model.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.scheduler.model.terms import stored_terms
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
@@ -54,6 +54,7 @@ def spec_of(row: JobRow) -> JobSpec:
 def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
     """Return the charges of a job."""
     charged = tuple((first, first + count) for first, count in usage.charged_ranges(row.job))
+    free_ns, credits = _paid_before(usage, row.job)
     return JobRecovered(
         job=row.job,
         spec=None,
@@ -68,18 +69,23 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
         prices_nanos=row.prices_nanos,
         attempt_max=row.attempt_max,
         repeat_ns=row.repeat_ns,
-        credits=_credits(usage, row.job),
+        free_ns=free_ns,
+        credits=credits,
         function=spec_of(row).function,
         submitted_at_s=row.submitted_at_s,
     )
 
 
-def _credits(usage: UsageStore, job: str) -> tuple[tuple[int, int], ...]:
-    """Return the credits for wasted runs that a job's tasks paid for and have not used since."""
+def _paid_before(usage: UsageStore, job: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return the time that wasted runs of a job's tasks paid for: as used since, and what is left.
+
+    The first in nanoseconds, the other as credits by task.
+    """
+    runs = usage.runs_since_wasted(job)
     credits = Credits()
-    for run in usage.runs_since_wasted(job):
+    for run in runs:
         credits.book(run)
-    return credits.left()
+    return sum(free_ns for _, free_ns in free_times(runs)), credits.left()
 
 
 def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:

@@ -426,7 +426,9 @@ class Broker:
         if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
             self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
             return
-        job.spec = replace(job.spec, warrant=event.spec.warrant)  # possibly by a later token
+        if job.spec.warrant != event.spec.warrant:  # its client has come with another token
+            job.spec = replace(job.spec, warrant=event.spec.warrant)
+            self._write(opened_record(job), durable=job.spec.detached)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.begin_attempt()
         job.leaving = job.reason = ""

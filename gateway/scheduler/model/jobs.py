@@ -256,6 +256,7 @@ class Job:
     cpu_ns: int = 0
     outran_s: float = 0.0  # the longest run of a task of it that was stopped for its cost
     repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
+    free_ns: int = 0  # another part: the time of runs that wasted runs had paid before
     credits: Credits = field(default_factory=Credits)  # amounts that wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
     is_struck: bool = False  # one of its tasks was given up because of the workers lost with it
@@ -396,7 +397,7 @@ class Job:
         The new task is not compared with the task that was charged, so free runs are bounded by the
         paid time.
         """
-        paid_ns = self.wall_ns - self.repeat_ns
+        paid_ns = self.wall_ns - self.repeat_ns - self.free_ns
         return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
 
     def charge(self, record: UsageRecord) -> None:
@@ -411,6 +412,8 @@ class Job:
         self.wall_ns += record.wall_ns
         if record.state == "repeat":
             self.repeat_ns += record.wall_ns
+        else:
+            self.free_ns += record.free_ns
         self.cpu_ns += record.cpu_ns
 
     def reopen(self, first: int, stop: int) -> None:
@@ -449,7 +452,7 @@ class Job:
         self.charged = RangeSet(history.charged)
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
-        self.repeat_ns = history.repeat_ns
+        self.repeat_ns, self.free_ns = history.repeat_ns, history.free_ns
         self.credits = Credits(history.credits)
         self.attempt_max = history.attempt_max
         self.attempt = history.attempt_max + 1
@@ -470,6 +473,7 @@ class Job:
             prices_nanos=dict(self.prices_nanos),
             attempt_max=self.attempt_max,
             repeat_ns=self.repeat_ns,
+            free_ns=self.free_ns,
             credits=self.credits.left(),
             function=self.spec.function,
         )

@@ -104,8 +104,9 @@ class Tables:
                 self.capacity.setdefault((record.pool, record.since_s), record)
             case JobOpenedRecord():
                 row = self.jobs.setdefault(record.job, KeptJob(record))
-                if row.state in ("lost", "abandoned"):
+                if row.state in ("open", "lost", "abandoned"):
                     row.state, row.reason, row.ended_at_s = "open", "", None
+                    row.opened = replace(row.opened, spec=record.spec)
             case JobClosedRecord(job, total):
                 if job in self.jobs:
                     self.jobs[job].total = total

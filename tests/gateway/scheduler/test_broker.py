@@ -25,7 +25,7 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.terms import answer_ended
+from gateway.scheduler.model.terms import answer_ended, stored_terms
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
@@ -341,8 +341,13 @@ def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
     later = events.Warrant("london", "later", 20.0)
     world.do(events.ClientGone(CLIENT))
     world.do(events.ClientJoined(5, "ann"))
-    world.do(events.JobOpened(5, "j", spec(detached=True, warrant=later), again=True))
+    again = events.JobOpened(5, "j", spec(detached=True, warrant=later), again=True)
+    effects = world.do(again)
     assert world.broker.jobs["j"].spec.warrant == later
+    [write] = [each for each in effects if isinstance(each, Write)]
+    assert stored_terms(write.record.spec)["warrant"] == later, "a restart knows it, too"
+    assert write.durable
+    assert not [each for each in world.do(again) if isinstance(each, Write)]
 
 
 def comes_back(world: BrokerWorld) -> records.UsageRecord:

@@ -25,8 +25,8 @@ class JobOpenedRecord:
     """A job was accepted; `spec` is opaque here.
 
     `function` is the digest of a stored function, or None for an attached job. Opening a job that
-    exists changes nothing, except that a lost or abandoned job is open again, because its client
-    has come back.
+    exists stores its terms again, as its client may have come back with another token; a lost or
+    abandoned job is open again. A job that has ended otherwise stays as it is.
     """
 
     job: str

@@ -71,8 +71,13 @@ def _open_job(dialect: Dialect) -> ClauseElement:
         dialect, jobs, JobOpenedRecord.__dataclass_fields__
     ).on_conflict_do_update(
         index_elements=[jobs.c.job],
-        set_={"state": _OPEN, "reason": _NO_REASON, "ended_at_s": null()},
-        where=jobs.c.state.in_([_LOST, _ABANDONED]),
+        set_={
+            "state": _OPEN,
+            "reason": _NO_REASON,
+            "ended_at_s": null(),
+            "spec": literal_column("excluded.spec"),
+        },
+        where=jobs.c.state.in_([_OPEN, _LOST, _ABANDONED]),
     )
     return opened
 

@@ -736,3 +736,14 @@ def test_our_accounts_of_others_budgets_are_known_until_they_are_closed(
     commit(store, replace(account, is_closed=True), replace(account, owner="essex", is_closed=True))
     store.close()
     assert open_store().budgets.held() == [replace(account, account=2)]
+
+
+@pytest.mark.parametrize("end", ["open", "abandoned", "cancelled"])
+def test_the_terms_by_which_a_job_was_opened_last_are_kept(store, commit, end):
+    commit(store, opened(spec=b"first"))
+    if end != "open":
+        commit(store, ended(state=end))
+    commit(store, opened(spec=b"later"))
+    row = store.jobs.get("job-1")
+    is_over = end == "cancelled"
+    assert (row.spec, row.state) == ((b"first", end) if is_over else (b"later", "open"))

@@ -532,6 +532,26 @@ def test_how_long_a_job_ran_for_nothing_is_known_after_a_restart():
     assert after.broker.jobs["j"].repeat_ns == job.repeat_ns == 6 * S_NS
 
 
+def test_time_that_a_wasted_run_had_paid_does_not_pay_for_repetitions_once_more():
+    """Of twelve seconds six were paid: what has to run again does so for 18 seconds, and one."""
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 2, retries=1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    again = grid.join()
+    grid.now_s += 10
+    grid.finish(again, 6)
+    for lived in (grid, next_life(grid, is_detached=False)):
+        if lived is not grid:
+            come_back(lived)
+        job = lived.broker.jobs["j"]
+        paid_s = (job.wall_ns - job.repeat_ns - job.free_ns) / S_NS
+        assert (job.wall_ns / S_NS, paid_s) == (12.0, 6.0)
+        assert job.may_repeat_free(19 * S_NS)
+        assert not job.may_repeat_free(19 * S_NS + 1)
+
+
 def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
     grid = Grid()
     worker = grid.join()
