@@ -12,6 +12,7 @@ from federation.messages.messages import Hello
 from federation.sessions.handshake import SharedSecret
 from federation.transport import TlsSettings
 from gateway.worker.conversation import WorkerConversation
+from gateway.worker.outbox import WorkerOutbox
 
 TICK_S = 0.25
 
@@ -35,17 +36,19 @@ class LoadSession:
         about: dict[str, Any],
         hear: Callable[[list[Any]], None],
     ) -> None:
+        outbox = WorkerOutbox()
         self._conversation = WorkerConversation(
             address=address,
             tls=TlsSettings(None, None),
             credentials=SharedSecret(""),
             hello=Hello([], role, name, f"user of {name}", b"", "", 0, about),
+            outbox=outbox,
             give_up_s=0.0,
             hear=hear,
             say=lambda line: print(name, line, file=sys.stderr),
         )
-        self.post = self._conversation.post
-        self.post_report = self._conversation.post_report
+        self.post = outbox.add
+        self.post_report = outbox.add_report
         self.flush = self._conversation.flush
 
     @property

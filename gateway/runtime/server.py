@@ -73,7 +73,7 @@ from gateway.scheduler.model.intake import (
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.terms import answer_ended
 from gateway.scheduler.quotas.accounts import ClientLimits
-from gateway.sessions.inbox import Inbox, weight_of
+from gateway.sessions.inbox import Inbox
 from gateway.sessions.listener import (
     News,
     PeerCameIn,
@@ -194,7 +194,7 @@ class GatewayServer:
             nearby=self._credentials(self._nearby),
             in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
-        self._inbox = Inbox(self.listener, self._weight)
+        self._inbox = Inbox(self.listener)
         self.outbox = EffectOutbox(
             self.listener, store, self.functions, on_stored, on_results, recall, say
         )
@@ -331,20 +331,18 @@ class GatewayServer:
     def _take_turn(self, happened: list[Event]) -> None:
         for news in self._inbox.take():
             self._take((news,), happened)
+            self._inbox.spend(self._work_of(news))
 
-    def _weight(self, news: News) -> int:
-        """Return the weight of a piece of news in a turn."""
+    def _work_of(self, news: News) -> int:
+        """Return the weight of the work that a piece of news makes, in addition to its own."""
         looks, self._looks = self._looks, 0
         match news:
             case PeerSaid(_, OpenJob()):
-                return 1 + looks // OFFERS_COUNTED
-            case PeerSaid(_, message):
-                return weight_of(message)
+                return looks // OFFERS_COUNTED
             case PeerLeft(guest) if guest.handle in self.broker.workers:
-                bundles = len(self.broker.workers[guest.handle].assignments)
-                return 1 + bundles // BUNDLES_COUNTED
+                return len(self.broker.workers[guest.handle].assignments) // BUNDLES_COUNTED
             case _:
-                return 1
+                return 0
 
     def pipes_came(self, pipes: list[int]) -> None:
         """Take newly connected pipes."""

@@ -48,6 +48,17 @@ class Lapsed:
     reason: str
 
 
+class Outgoing(Protocol):
+    """The messages that wait until the session has room for them."""
+
+    def fill(self, dialogue: Dialogue) -> None:
+        """Post queued messages; the session has nothing left to send."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no messages are queued."""
+
+
 class Correspondent(Protocol):
     """The owner of a conversation. All of it is called by the conversation, in `step`."""
 
@@ -57,13 +68,6 @@ class Correspondent(Protocol):
         `on_change` may be called in any thread. SessionRefused counts as a refusal by the gateway;
         another exception ends the conversation.
         """
-
-    def fill(self, dialogue: Dialogue) -> None:
-        """Post queued messages; the session has nothing left to send."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no messages are queued."""
 
     def hear(self, messages: list[Any]) -> None:
         """Handle messages, Opened and Lapsed among them, in order."""
@@ -83,6 +87,7 @@ class Conversation:
 
     Args:
         correspondent: the owner.
+        outgoing: its messages; posted as the session has room for them.
         hello: our identity.
         credentials: the proof of it.
         random_bytes: the source of randomness.
@@ -96,6 +101,7 @@ class Conversation:
     def __init__(
         self,
         correspondent: Correspondent,
+        outgoing: Outgoing,
         hello: Hello,
         credentials: Credentials,
         random_bytes: Callable[[int], bytes],
@@ -104,6 +110,7 @@ class Conversation:
         self._random_bytes = random_bytes
         self._message_bytes_max = message_bytes_max
         self._correspondent = correspondent
+        self._outgoing = outgoing
         self._hello = hello
         self._credentials = credentials
         self.wake: Callable[[], None] = lambda: None
@@ -159,7 +166,7 @@ class Conversation:
     def is_settled(self) -> bool:
         """Whether the gateway has acknowledged everything, or can't any more."""
         session = self._dialogue.session
-        is_idle = self._correspondent.is_empty and (session is None or session.is_idle)
+        is_idle = self._outgoing.is_empty and (session is None or session.is_idle)
         return is_idle or not self.is_open
 
     # --- requests ------------------------------------------------------------------------------
@@ -171,7 +178,7 @@ class Conversation:
             return
         session = dialogue.session
         if dialogue.is_open and session is not None and not session.backlog_bytes:
-            self._correspondent.fill(dialogue)
+            self._outgoing.fill(dialogue)
         dialogue.flush(link.send, mono_s)
 
     def tick(self, mono_s: MonoS) -> None:

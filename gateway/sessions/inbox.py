@@ -4,12 +4,12 @@ A listener turns frames into news on request. Frames wait here until then, so th
 long, however much one guest sends at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
 
 from federation.clocks import MonoS
 from federation.sessions.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
-from gateway.sessions.lanes import Lanes
 from gateway.sessions.listener import News, PeerSaid, PeerSession, SessionListener
 
 # The weight of messages that one turn takes, in total and of one guest before the next guest's
@@ -25,6 +25,8 @@ WAITING_BYTES_MAX: Final = 2 * DIALLER_WINDOW * RECEIVE_BYTES_MAX
 FRAME_BYTES: Final = 512
 OVERRUN: Final = "more unacknowledged frames than the window allows"
 
+T = TypeVar("T")
+
 
 def weight_of(message: Any) -> int:
     """Return the weight of a message within a turn."""
@@ -32,19 +34,83 @@ def weight_of(message: Any) -> int:
     return 1 + len(payloads or ()) // TASKS_COUNTED
 
 
+class Lanes(Generic[T]):
+    """Waiting items, by guest; lanes take turns, and one has a guest's items in order of arrival.
+
+    A guest that sends 50,000 jobs at once therefore delays another guest by no more than its share
+    of a turn. An iterator of items is started when its turn comes.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[str, int], deque[Iterator[T]]] = {}
+        self._weight = 1  # of the item that was taken last
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def has(self, pipe: int, guest: int | None) -> bool:
+        """Whether any item from a pipe, or from its guest, waits."""
+        return self._key(pipe, guest) in self._lanes
+
+    def add(self, pipe: int, guest: int | None, items: Iterator[T], *, ahead: bool = False) -> None:
+        """Queue items for their turn.
+
+        Args:
+            pipe: the pipe by which they arrived.
+            guest: the guest that sent them; None: not known yet.
+            items: the items to queue.
+            ahead: put them before the items that wait in the same lane.
+        """
+        lane = self._lanes.setdefault(self._key(pipe, guest), deque())
+        (lane.appendleft if ahead else lane.append)(items)
+
+    def _key(self, pipe: int, guest: int | None) -> tuple[str, int]:
+        """Return a lane's key: the pipe's until its guest is known and earlier items are taken."""
+        key = ("pipe", pipe)
+        return key if guest is None or key in self._lanes else ("guest", guest)
+
+    def take(self, most: int, most_each: int) -> Iterator[T]:
+        """Yield the next items, lane by lane.
+
+        Each weighs 1, and what `spend` has added to it by the time that the next one is asked for.
+
+        Args:
+            most: the total weight to take; the last item may exceed it.
+            most_each: the weight to take from one lane before the next lane's turn.
+        """
+        while self._lanes and most > 0:
+            key = next(iter(self._lanes))
+            lane, left = self._lanes[key], most_each
+            while lane and left > 0 and most > 0:
+                items = lane[0]
+                for item in items:
+                    self._weight = 1
+                    yield item
+                    left -= self._weight
+                    most -= self._weight
+                    if left <= 0 or most <= 0:
+                        break
+                else:
+                    lane.remove(items)
+                    most -= 1  # also for frames without any item
+            del self._lanes[key]
+            if lane:
+                self._lanes[key] = lane  # behind the others
+
+    def spend(self, more: int) -> None:
+        """Add to the weight of the item that was taken last."""
+        self._weight += more
+
+
 class Inbox:
     """The news of a listener, queued and taken a turn at a time.
 
     Args:
         listener: decodes frames.
-        weight: returns the weight of a piece of news, 1 or more; if None, by `weight_of`.
     """
 
-    def __init__(
-        self, listener: SessionListener, weight: Callable[[News], int] | None = None
-    ) -> None:
+    def __init__(self, listener: SessionListener) -> None:
         self._listener = listener
-        self._weight = weight or _weigh
         self._lanes: Lanes[News] = Lanes()
         self._waiting: dict[int, int] = {}  # bytes of frames, by pipe
 
@@ -106,9 +172,12 @@ class Inbox:
         self._listener.pipes_gone([pipe], mono_s)
 
     def take(self) -> Iterator[News]:
-        """Take the news of the next turn."""
-        return self._lanes.take(TURN_MAX, GUEST_TURN_MAX, self._weight)
+        """Take the news of the next turn; a message counts with its weight."""
+        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX):
+            if isinstance(news, PeerSaid):
+                self._lanes.spend(weight_of(news.message) - 1)
+            yield news
 
-
-def _weigh(news: News) -> int:
-    return weight_of(news.message) if isinstance(news, PeerSaid) else 1
+    def spend(self, more: int) -> None:
+        """Count the work that the news taken last has made, beyond its weight as a message."""
+        self._lanes.spend(more)

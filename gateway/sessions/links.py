@@ -217,7 +217,7 @@ class PeerLinks:
 
 
 class _Line:
-    """The link to one site; see gateway.sessions.conversation.Correspondent."""
+    """The link to one site, with its queue; see Correspondent and Outgoing of the conversation."""
 
     def __init__(self, links: PeerLinks, site: str) -> None:
         self._links = links
@@ -231,6 +231,7 @@ class _Line:
         self._mono_s = links.driver.mono_s
         self.used_s = self._trouble_s = self._mono_s()
         self.conversation = Conversation(
+            self,
             self,
             links.directory.hello(),
             links.directory.credentials(site),

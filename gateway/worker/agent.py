@@ -54,6 +54,7 @@ from gateway.worker.isolation.homes import BARE, SlotHome
 from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
+from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
@@ -117,11 +118,13 @@ class Agent:
         self._said_bye = False
         self._is_levelling = False
         self.exit_code = 0
+        self._outbox = WorkerOutbox()
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
             credentials=settings.credentials,
             hello=settings.hello(host.tags),
+            outbox=self._outbox,
             give_up_s=settings.give_up_s,
             hear=self._hear,
             say=say,
@@ -174,26 +177,27 @@ class Agent:
         number, first = message.assignment, message.first
         if self._is_draining:
             stop = first + len(message.arguments)
-            self._gateway.post(Returned(number, [[first, stop]]))
+            self._outbox.add(Returned(number, [[first, stop]]))
             return
         function = message.function
         terms = AssignmentTerms(
             *(number, message.job, function, message.timeout_s, message.prints),
-            *(message.origin, self._gpus_of(message), self._settings.pass_of(message)),
+            *(message.origin, self._gpus_of(message.holds)),
+            task_pass=self._settings.pass_of(message.job, message.pass_key),
             wary=message.wary,
         )
         self._roster.assign(terms, first, message.arguments)
         if function not in self._functions:
             if function not in self._asked:
                 self._asked.add(function)
-                self._gateway.post(NeedFunction(function))
+                self._outbox.add(NeedFunction(function))
         elif function not in self._roster.known:
             self._environments.wanted(function, self._nursery)
 
-    def _gpus_of(self, message: Assign) -> int:
-        if not self._settings.gpus or not message.holds:
+    def _gpus_of(self, holds: str) -> int:
+        if not self._settings.gpus or not holds:
             return 0
-        return gpus_held(float(parse_tags(message.holds).get(GPU_TAG, 0)))
+        return gpus_held(float(parse_tags(holds).get(GPU_TAG, 0)))
 
     def _got_function(self, digest: bytes, body: bytes) -> None:
         self._asked.discard(digest)
@@ -208,19 +212,19 @@ class Agent:
 
     def _give_back(self, functions: frozenset[bytes]) -> None:
         """Return tasks of these functions to the gateway while their environment is being made."""
-        self._gateway.post(Preparing(sorted(functions)))
+        self._outbox.add(Preparing(sorted(functions)))
         for number, held in list(self._roster.held.items()):
             if held.terms.function in functions:
                 taken = self._roster.withdraw(number, 0, ALL_TASKS)
                 if taken:
-                    self._gateway.post(Returned(number, [list(span) for span in taken]))
+                    self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
 
     def _drop_all(self, reason: str) -> None:
         """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
         self._asked.clear()
-        self._gateway.forget()
+        self._outbox.take()
         if not self._roster.is_idle:
             self._say(f"dropped its tasks: {reason}")
         for slot in self._roster.drop_all():
@@ -259,7 +263,7 @@ class Agent:
         if values:
             terms, first = found
             used = (wall_ns, cpu_ns, peak)
-            self._gateway.post_report(
+            self._outbox.add_report(
                 Report(terms.assignment, first, values, failures, prints, *used)
             )
         if is_over and not self._roster.may_finish(slot):
@@ -275,9 +279,7 @@ class Agent:
         self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
     ) -> None:
         failure = [0, kind, text, b""]
-        self._gateway.post_report(
-            Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0)
-        )
+        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0))
 
     def _report_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
         for piece in pieces:
@@ -304,7 +306,7 @@ class Agent:
         """Report a task as begun before it starts: it may have ended a worker, and may end this."""
         slot.told = chunk.number
         assignment = chunk.piece.terms.assignment
-        self._gateway.post(BegunTasks([[assignment, chunk.piece.first, 0]]))
+        self._outbox.add(BegunTasks([[assignment, chunk.piece.first, 0]]))
         self._gateway.flush()
 
     def _send_chunk(self, process: SlotProcess, chunk: SlotBundle) -> None:
@@ -399,7 +401,7 @@ class Agent:
 
     def _hand_back(self, message: Recall, taken: list[Range]) -> None:
         ranges = [[first, stop] for first, stop in RangeSet(taken)]
-        self._gateway.post(Returned(message.assignment, ranges))
+        self._outbox.add(Returned(message.assignment, ranges))
         if not message.kill:
             return
         self._roster.cancel(message.assignment, message.first, message.stop)
@@ -492,11 +494,11 @@ class Agent:
                 self._relieve()
             begun = newly_begun(self._roster, self._processes, moment)
             if begun:
-                self._gateway.post(BegunTasks(begun))
+                self._outbox.add(BegunTasks(begun))
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and mono_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = mono_s
-                self._gateway.post(Pulse(pulse_of(self._roster, self._processes, moment)))
+                self._outbox.add(Pulse(pulse_of(self._roster, self._processes, moment)))
             self._gateway.tick()
 
     # --- the end -------------------------------------------------------------------------------
@@ -544,13 +546,13 @@ class Agent:
             self._nursery.start_soon(self._wind_up, math.inf)
 
     async def _wind_up(self, at_most_s: float = STOP_S) -> None:
-        self._gateway.post(Drain(True))
+        self._outbox.add(Drain(True))
         self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
         # Tasks that the gateway has assigned meanwhile return to it with the Bye.
         for number in list(self._roster.held):
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
-            self._gateway.post(Returned(number, [list(span) for span in taken]))
+            self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
         with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
@@ -561,7 +563,7 @@ class Agent:
     async def _say_goodbye(self, at_most_s: float = SETTLE_MAX_S) -> None:
         """Say goodbye, so that the gateway does not wait for this worker to return."""
         self._said_bye = True
-        self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
+        self._outbox.add(Bye("drained" if self._is_draining else "stopped"))
         await self._gateway.settle(at_most_s)
 
     def _end(self, reason: str, code: int) -> None:

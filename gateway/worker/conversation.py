@@ -1,4 +1,4 @@
-"""The agent's end of its conversation with a gateway: batches reports while the gateway is busy.
+"""The agent's end of its conversation with a gateway: dials it, and keeps the lease.
 
 The lease (gateway.sessions.conversation): tasks belong to this worker only while the gateway can
 count on it. When the lease lapses the gateway places the tasks elsewhere, so the agent stops them
@@ -13,8 +13,8 @@ from typing import Any, Final
 from federation.address import check_bearer
 from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
-from federation.messages.messages import Hello, Report
-from federation.sessions.handshake import Credentials, Dialogue
+from federation.messages.messages import Hello
+from federation.sessions.handshake import Credentials
 from federation.sessions.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
 from gateway.base.clocks import mono_now
@@ -47,6 +47,7 @@ class WorkerConversation:
         tls: files for tls+tcp.
         credentials: prove our identity to the gateway.
         hello: describes this worker.
+        outbox: the agent's messages for the gateway; `flush` sends them.
         give_up_s: how long to try to get a session with a gateway; 0 for ever.
         hear: takes messages, Opened and Lapsed among them, in order.
         say: reports to the user.
@@ -59,6 +60,7 @@ class WorkerConversation:
         tls: TlsSettings,
         credentials: Credentials,
         hello: Hello,
+        outbox: WorkerOutbox,
         give_up_s: float,
         hear: Callable[[list[Any]], None],
         say: Callable[[str], None],
@@ -68,9 +70,8 @@ class WorkerConversation:
         self._tls = tls
         self._give_up_s = give_up_s
         self._say = say
-        self._outbox = WorkerOutbox()
         self._was_told = False
-        self._conversation = Conversation(self, hello, credentials, secrets.token_bytes)
+        self._conversation = Conversation(self, outbox, hello, credentials, secrets.token_bytes)
         self.hear = hear
         self._last_refusal = ""
         self._refused_s: MonoS | None = None  # start of the current run of refusals
@@ -118,18 +119,6 @@ class WorkerConversation:
         """The interval of pulses: they are acknowledged, which renews the lease."""
         return min(PULSE_S, self._conversation.heartbeat_s)
 
-    def post(self, message: Any) -> None:
-        """Queue a message for the gateway; `flush` sends it."""
-        self._outbox.add(message)
-
-    def post_report(self, report: Report) -> None:
-        """Queue a report, merged into a queued one if possible."""
-        self._outbox.add_report(report)
-
-    def forget(self) -> None:
-        """Discard all unsent messages."""
-        self._outbox.take()
-
     # --- callbacks of the conversation ---------------------------------------------------------
 
     def heard_all(self) -> None:
@@ -140,16 +129,6 @@ class WorkerConversation:
         if self._bears_token:
             check_bearer(self._address)
         return NngLink(self._address, on_change, self._tls)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no message is queued."""
-        return not self._outbox
-
-    def fill(self, dialogue: Dialogue) -> None:
-        """Post the queued messages."""
-        for message in self._outbox.take():
-            dialogue.post(message)
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Tell the user; raise a permanent refusal, or one that has lasted too long."""

@@ -7,6 +7,7 @@ reports gather here, and many small ones become few.
 from typing import Any, Final
 
 from federation.messages.messages import Report
+from federation.sessions.handshake import Dialogue
 
 MERGED_BYTES_MAX: Final = 256 << 10
 
@@ -49,6 +50,18 @@ class WorkerOutbox:
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    # --- as gateway.sessions.conversation.Outgoing -----------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message is queued."""
+        return not self._messages
+
+    def fill(self, dialogue: Dialogue) -> None:
+        """Post the queued messages."""
+        for message in self.take():
+            dialogue.post(message)
 
 
 def _report_bytes(report: Report) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
-from federation.messages.messages import Assign, Hello
+from federation.messages.messages import Hello
 from federation.sessions.handshake import SharedSecret
 from federation.sessions.task_passes import (
     ABOUT,
@@ -73,12 +73,12 @@ class AgentSettings:
         own = read_pass(self.token)
         return SharedSecret(self.secret) if own is None else own.credentials
 
-    def pass_of(self, message: Assign) -> str:
-        """Return the pass of an assignment's job, for its tasks; empty without one."""
-        if len(message.pass_key) != KEY_BYTES:
+    def pass_of(self, job: str, pass_key: bytes) -> str:
+        """Return the pass of a job for its tasks, by the key that came with them; empty: none."""
+        if len(pass_key) != KEY_BYTES:
             return ""
-        subject = subject_of(message.job)
-        return str(TaskPass(subject, seal(message.pass_key, self.token or self.secret, subject)))
+        subject = subject_of(job)
+        return str(TaskPass(subject, seal(pass_key, self.token or self.secret, subject)))
 
     def hello(self, offered: Mapping[str, bool]) -> Hello:
         """Return the agent's Hello; `offered` are the tags of the environments of slots."""

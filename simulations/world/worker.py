@@ -27,7 +27,7 @@ from federation.messages.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from federation.sessions.handshake import Dialogue, Opened, SharedSecret
+from federation.sessions.handshake import Opened, SharedSecret
 from gateway.sessions.conversation import Conversation, Lapsed
 from gateway.worker.agent import WATCH_S
 from gateway.worker.conversation import PULSE_S
@@ -84,7 +84,9 @@ class SimWorker(SimHost):
         for book in self.roster.slots:
             self._ready_soon(book.index)
         self._driver = HostDriver(self)
-        self._conversation = Conversation(self, self.hello(), SharedSecret(""), self.random_bytes)
+        self._conversation = Conversation(
+            self, self._outbox, self.hello(), SharedSecret(""), self.random_bytes
+        )
         self._driver.start(self._conversation)
         self.after(WATCH_S, self._watch)
 
@@ -130,16 +132,6 @@ class SimWorker(SimHost):
     def dial(self, on_change: Callable[[], None]) -> SimLink:
         """Return a new link to the gateway."""
         return self.ground.network.dial(self.name, self.gateway, on_change)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no message is queued."""
-        return not self._outbox
-
-    def fill(self, dialogue: Dialogue) -> None:
-        """Post the queued messages."""
-        for message in self._outbox.take():
-            dialogue.post(message)
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Trace it, and go on trying."""

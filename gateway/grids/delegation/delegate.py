@@ -79,6 +79,7 @@ from gateway.sessions.conversation import Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import hide_memory, take_variable
+from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.pieces import AssignmentTerms
 from gateway.worker.slot.functions import FunctionCache
 
@@ -146,11 +147,13 @@ class Lot:
         self._asked: set[bytes] = set()
         self._missing: dict[str, MonoS] = {}  # parcels that the engine does not hold, since when
         settings = owner.settings
+        self._outbox = WorkerOutbox()
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
             credentials=settings.credentials,
             hello=settings.hello(number, slots, owner.engine),
+            outbox=self._outbox,
             give_up_s=0.0,
             hear=self._hear,
             say=owner.say,
@@ -194,7 +197,7 @@ class Lot:
     def _assigned(self, message: Assign) -> None:
         if self._is_draining or self.is_ending:
             span = [message.first, message.first + len(message.arguments)]
-            self._gateway.post(Returned(message.assignment, [span]))
+            self._outbox.add(Returned(message.assignment, [span]))
             return
         terms = AssignmentTerms(
             *(message.assignment, message.job, message.function),
@@ -213,13 +216,13 @@ class Lot:
             self.book.known.add(message.function)
             return
         self._asked.add(message.function)
-        self._gateway.post(NeedFunction(message.function))
+        self._outbox.add(NeedFunction(message.function))
 
     def _drop_all(self) -> None:
         """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
         self._asked.clear()
-        self._gateway.forget()
+        self._outbox.take()
         self._engine.cancel(self.book.drop_all(), running=True)
 
     def _part(self) -> None:
@@ -253,20 +256,20 @@ class Lot:
             case _:
                 assert_never(news)
         for report in reports:
-            self._gateway.post_report(report)
+            self._outbox.add_report(report)
 
     def feed(self) -> None:
         """Send the engine parcels that it has room for, and the gateway all pending messages."""
         if self.is_ending:
             for returned in self.book.withdraw_all():
-                self._gateway.post(returned)
+                self._outbox.add(returned)
         else:
             self.book.result_bytes_max = self._gateway.result_bytes_max
             while parcels := self.book.feed():  # an engine may be done with them at once
                 for parcel in parcels:
                     self._engine.send(parcel)
         for answer in self.book.answers(mono_now()):
-            self._gateway.post(answer)
+            self._outbox.add(answer)
         self._gateway.flush()
 
     # --- timers --------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class Lot:
         is_heard = self._gateway.is_open and not self._said_bye
         if is_heard and mono_s - self._pulse_s > self._gateway.pulse_s:
             self._pulse_s = mono_s
-            self._gateway.post(Pulse(self._pulse(mono_s)))
+            self._outbox.add(Pulse(self._pulse(mono_s)))
         self.feed()
         self._gateway.tick()
 
@@ -316,7 +319,7 @@ class Lot:
         """Refuse new work, let running parcels end, for a limited time, and say goodbye."""
         if not self.is_ending:
             self.is_ending = True
-            self._gateway.post(Drain(True))
+            self._outbox.add(Drain(True))
             self._engine.cancel(list(self.book.sent), running=False)
             self.feed()
         with trio.move_on_after(at_most_s):
@@ -327,7 +330,7 @@ class Lot:
 
     async def _say_bye(self, why: str) -> None:
         self._said_bye = True
-        self._gateway.post(Bye(why))
+        self._outbox.add(Bye(why))
         await self._gateway.settle()
         self._scope.cancel()
 

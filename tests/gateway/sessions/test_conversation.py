@@ -12,6 +12,7 @@ from federation.sessions.handshake import SharedSecret
 from gateway.sessions import conversation as conversations
 from gateway.sessions.conversation import PART_MAX, REDIAL_MAX_S, Conversation
 from gateway.sessions.driving import drive
+from gateway.worker.outbox import WorkerOutbox
 
 
 class Enough(Exception):
@@ -41,7 +42,7 @@ class Dialler:
 
 async def test_who_waits_after_a_refusal_has_not_been_without_an_answer(autojump_clock):
     dialler = Dialler(refusals=8)
-    conversation = Conversation(dialler, None, SharedSecret(""), random_bytes=bytes)
+    conversation = Conversation(dialler, WorkerOutbox(), None, SharedSecret(""), random_bytes=bytes)
     with pytest.raises(Enough):
         await drive(conversation)
     assert trio.current_time() > 3 * REDIAL_MAX_S, "it waited long between refusals"
@@ -50,7 +51,9 @@ async def test_who_waits_after_a_refusal_has_not_been_without_an_answer(autojump
 
 
 def test_refusals_are_retried_after_pauses_that_double():
-    conversation = Conversation(Dialler(refusals=9), None, SharedSecret(""), random_bytes=bytes)
+    conversation = Conversation(
+        Dialler(refusals=9), WorkerOutbox(), None, SharedSecret(""), random_bytes=bytes
+    )
     moments = [0.0]
     for _ in range(8):
         moments.append(conversation.step(moments[-1]))
@@ -60,7 +63,7 @@ def test_refusals_are_retried_after_pauses_that_double():
 
 def test_a_hurry_ends_the_pause_after_a_refusal_and_no_back_off():
     dialler = Dialler(refusals=9)
-    conversation = Conversation(dialler, None, SharedSecret(""), random_bytes=bytes)
+    conversation = Conversation(dialler, WorkerOutbox(), None, SharedSecret(""), random_bytes=bytes)
     conversation.step(0.0)
     conversation.put_off(0.05)
     conversation.hurry()
@@ -152,7 +155,7 @@ async def test_frames_of_a_pipe_are_not_heard_in_the_session_after_its_own(
         conversation.lapse("too much waits") if is_lapse else conversation.start_over()
 
     flooded = Flooded(end)
-    conversation = Conversation(flooded, None, SharedSecret(""), random_bytes=bytes)
+    conversation = Conversation(flooded, WorkerOutbox(), None, SharedSecret(""), random_bytes=bytes)
     with pytest.raises(Enough):
         await drive(conversation)
     flooded.close()
