@@ -138,7 +138,7 @@ class Broker:
             *(self.charging, self._completion, self._withdrawals),
             release=self._dispatcher.release,
             book=self._book,
-            fail=self._taken,
+            fail=self._failed,
             losses_max=self.limits.losses_max,
         )
         self._history = History()
@@ -684,29 +684,35 @@ class Broker:
             self._withdrawals.closed(assignment.id)
         worker.tasks_done += stop - first
         self._probation.finished(worker, stop - first)
-        self._taken(assignment, within_bounds(assignment, event, utc_s))
+        self._taken(assignment, event, within_bounds(assignment, event.usage, utc_s))
 
-    def _taken(self, assignment: Assignment, event: events.Reported) -> None:
-        """Book a report on released tasks, and end those tasks or queue them again."""
+    def _failed(self, assignment: Assignment, event: events.Reported) -> None:
+        """Book our own report on released tasks, in place of their worker's."""
+        self._taken(assignment, event, event.usage)
+
+    def _taken(
+        self, assignment: Assignment, event: events.Reported, usage: events.ReportUsage
+    ) -> None:
+        """Book the usage of released tasks, and end those tasks or queue them again."""
         job, worker, utc_s = assignment.job, assignment.worker, self._utc_s
-        tasks, wall_ns = len(event.values), event.wall_ns
+        tasks, wall_ns = usage.tasks, usage.wall_ns
         if worker.job:  # reported by another site: limited to the time that has passed
             passed_s = max(0.0, utc_s - assignment.given_at_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
-        preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
+        preempted = sum(kind == "preempted" for _, kind in usage.failures)
         if preempted:
             text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
             job.note(utc_s, text)
-        if all(kind != "lost" for _, kind, *_ in event.failures):  # a loss is the worker's alone
-            failed = len(event.failures)
+        if all(kind != "lost" for _, kind in usage.failures):  # a loss is the worker's alone
+            failed = len(usage.failures)
             self.durations.learn(job.spec.function, tasks, wall_ns, site, failed)
-        event = self._losses.with_owed(assignment, event, utc_s)
-        used = self.charging.used(assignment, event, utc_s)
+        usage = self._losses.with_owed(assignment, usage, utc_s)
+        used = self.charging.used(assignment, usage, utc_s)
         self._book(job, assignment, used)
         cost_nanos = sum(record.charged_nanos for record in used)
         charge = Charge(
-            event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
+            usage.wall_ns, usage.cpu_ns, usage.peak_memory_bytes, cost_nanos, footprint_of(used)
         )
         again = self._completion.deliver(assignment, event, charge)
         for low, high in charged_for(used, [] if assignment.is_stopped else again):

@@ -271,6 +271,20 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportUsage:
+    """The usage that a report states, without the outputs: see Reported for the fields."""
+
+    first: int
+    tasks: int
+    failures: tuple[tuple[int, str], ...] = ()  # offset and kind of each failure
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    peak_memory_bytes: int = 0
+    cost_nanos: int | None = None
+    footprint: Footprint | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     """A worker's results of a contiguous part of an assignment."""
 
@@ -286,6 +300,20 @@ class Reported:
     cost_nanos: int | None = None  # the price of another site; None: by the pool's tariff
     sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
     footprint: Footprint | None = None  # as another site states; None: by the pool's emissions
+
+    @property
+    def usage(self) -> ReportUsage:
+        """The usage alone."""
+        return ReportUsage(
+            self.first,
+            len(self.values),
+            tuple((int(at), str(kind)) for at, kind, *_ in self.failures),  # type: ignore[call-overload]
+            self.wall_ns,
+            self.cpu_ns,
+            self.peak_memory_bytes,
+            self.cost_nanos,
+            self.footprint,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volume
-from gateway.scheduler.model.events import JobSpec, PricesChanged, Reported
+from gateway.scheduler.model.events import JobSpec, PricesChanged, ReportUsage
 from gateway.scheduler.model.jobs import Assignment
 from gateway.scheduler.tasks.outcomes import is_nothing, usage_records
 from policies.access.claims import ReservedSlots
@@ -69,35 +69,35 @@ class Charging:
         """The current tariffs of some of our own pools for a job of our users."""
         return [self.tariff_for(pool, spec, "", utc_s) for pool in pools]
 
-    def used(self, assignment: Assignment, event: Reported, utc_s: UtcS) -> list[UsageRecord]:
+    def used(self, assignment: Assignment, usage: ReportUsage, utc_s: UtcS) -> list[UsageRecord]:
         """Make usage records of a report; count them for its job and for its buyer's volume."""
         # If a task was stopped before it used anything, its owner may submit it again, and pays for
         # that run.
-        if assignment.is_stopped and is_nothing(event):
+        if assignment.is_stopped and is_nothing(usage):
             return []
-        return self._booked(assignment, event, utc_s)
+        return self._booked(assignment, usage, utc_s)
 
-    def lost(self, assignment: Assignment, event: Reported, utc_s: UtcS) -> list[UsageRecord]:
+    def lost(self, assignment: Assignment, usage: ReportUsage, utc_s: UtcS) -> list[UsageRecord]:
         """Make usage records of a run that ended with its worker: free of charge."""
-        return self._booked(assignment, event, utc_s, "lost")
+        return self._booked(assignment, usage, utc_s, "lost")
 
     def wasted(
-        self, assignment: Assignment, event: Reported, utc_s: UtcS, *, in_full: bool
+        self, assignment: Assignment, usage: ReportUsage, utc_s: UtcS, *, in_full: bool
     ) -> list[UsageRecord]:
         """Make charged records of such a run, less its task's credits unless `in_full`."""
-        return self._booked(assignment, event, utc_s, "wasted", in_full=in_full)
+        return self._booked(assignment, usage, utc_s, "wasted", in_full=in_full)
 
     def _booked(
         self,
         assignment: Assignment,
-        event: Reported,
+        usage: ReportUsage,
         utc_s: UtcS,
         state: UsageState | None = None,
         *,
         in_full: bool = False,
     ) -> list[UsageRecord]:
         job, emissions = assignment.job, self.emissions.get(assignment.worker.offer.pool)
-        used = usage_records(job, assignment, event, utc_s, emissions, state, in_full=in_full)
+        used = usage_records(job, assignment, usage, utc_s, emissions, state, in_full=in_full)
         for record in used:
             job.charge(record)
             self._count_volume(record, utc_s)

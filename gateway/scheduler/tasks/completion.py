@@ -55,7 +55,11 @@ class TaskCompletion:
         """Send results, and queue failed tasks for a retry; return the latter."""
         job = assignment.job
         has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
-        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
+        verdict = judge_report(
+            *(job, event, charge.wall_ns),
+            is_stopped=assignment.is_stopped,
+            has_others=has_others,
+        )
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1

@@ -30,7 +30,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.ranges import Range, RangeSet
 from gateway.ledger.db.usage.records import UsageRecord
-from gateway.scheduler.model.events import Reported, WorkerGone
+from gateway.scheduler.model.events import Reported, ReportUsage, WorkerGone
 from gateway.scheduler.model.jobs import (
     Assignment,
     Doing,
@@ -191,7 +191,7 @@ class Losses:
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)
         if job.spec.price is None:
-            used = self._charging.wasted(under, report, gone.heard_at_s, in_full=in_full)
+            used = self._charging.wasted(under, report.usage, gone.heard_at_s, in_full=in_full)
             self._book(job, under, used)
         else:
             self._owe(job, strikes, under, ran_ns, gone.heard_at_s, in_full=in_full)
@@ -232,17 +232,17 @@ class Losses:
         strikes.owed_ns = before_ns - absorbed_ns + ran_ns
         strikes.lost_under = under
 
-    def with_owed(self, assignment: Assignment, report: Reported, utc_s: UtcS) -> Reported:
-        """Return a report with the slot time added that its task owes for lost runs.
+    def with_owed(self, assignment: Assignment, report: ReportUsage, utc_s: UtcS) -> ReportUsage:
+        """Return the usage of a report with the slot time added that its task owes for lost runs.
 
         Added is the part that this run does not cover; all of it counts as the time of this one
         run.
         """
         job = assignment.job
-        strikes = job.strikes.get(report.first) if len(report.values) == 1 else None
+        strikes = job.strikes.get(report.first) if report.tasks == 1 else None
         if strikes is None or not strikes.owed_ns:
             return report
-        if any(kind == "preempted" for _, kind, *_ in report.failures):
+        if any(kind == "preempted" for _, kind in report.failures):
             return report
         more_ns = max(0, strikes.owed_ns - report.wall_ns)
         self._give_up(job, strikes, strikes.owed_ns - more_ns, utc_s)
@@ -272,7 +272,7 @@ class Losses:
         under, strikes.owed_ns = strikes.lost_under, 0
         if under is not None and lost_ns:
             report = _report(under, under.run.first, lost_ns)
-            used = self._charging.lost(under, report, utc_s)
+            used = self._charging.lost(under, report.usage, utc_s)
             self._book(job, under, used)
 
 

@@ -10,7 +10,7 @@ from federation.messages.deals import Deliver
 from federation.messages.messages import Results
 from federation.ranges import Range
 from gateway.ledger.db.usage.records import UsageRecord, UsageState, is_for_its_user
-from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Reported
+from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Reported, ReportUsage
 from gateway.scheduler.model.jobs import Assignment, Job, Strikes
 from policies.costs.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement.placement import show_tags
@@ -62,14 +62,19 @@ def is_sound(report: Reported | Deliver) -> bool:
 
 
 def judge_report(
-    job: Job, report: Reported, *, is_stopped: bool = False, has_others: bool = False
+    job: Job,
+    report: Reported,
+    wall_ns: int,
+    *,
+    is_stopped: bool = False,
+    has_others: bool = False,
 ) -> SortedReport:
     """Sort a report's tasks, leaving out tasks that have already ended (cancelled ones, say).
 
     A task that was killed because its client left (`is_stopped`) has not ended: it was not
     cancelled. A task whose environment could not be prepared goes to another worker, if there is
-    one (`has_others`). Counts strikes against tasks that failed. The failure of a poisonous task is
-    rewritten to say why it was given up.
+    one (`has_others`). `wall_ns` is the time that counts for the report. Counts strikes against
+    tasks that failed. The failure of a poisonous task is rewritten to say why it was given up.
     """
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
@@ -88,7 +93,7 @@ def judge_report(
             continue
         retry = _strike(job, task, str(kind))
         if kind == "budget":
-            job.outran_s = max(job.outran_s, report.wall_ns / 1e9 / len(report.values))
+            job.outran_s = max(job.outran_s, wall_ns / 1e9 / len(report.values))
         if retry is not None:
             again.append(retry)
         elif kind == "preempted" and job.spec.price is None:
@@ -182,16 +187,16 @@ def is_undelivered(job: Job, first: int, stop: int) -> bool:
     return job.spec.price is not None and is_over
 
 
-def is_nothing(report: Reported) -> bool:
+def is_nothing(report: ReportUsage) -> bool:
     """Whether a report only says that tasks were stopped, which took no time."""
-    stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
-    return stopped == len(report.values) and not report.wall_ns
+    stopped = sum(kind == "cancelled" for _, kind in report.failures)
+    return stopped == report.tasks and not report.wall_ns
 
 
 def usage_records(
     job: Job,
     assignment: Assignment,
-    report: Reported,
+    report: ReportUsage,
     utc_s: UtcS,
     emissions: Emissions | None = None,
     state: UsageState | None = None,
@@ -210,7 +215,7 @@ def usage_records(
     `state` is the state of the whole report, if the report does not tell; with `in_full` nothing is
     deducted.
     """
-    worker, count = assignment.worker, len(report.values)
+    worker, count = assignment.worker, report.tasks
     wall_ns, cpu_ns = report.wall_ns, report.cpu_ns
     pieces = _pieces(job, report, wall_ns, state)
     records = []
@@ -221,7 +226,7 @@ def usage_records(
     parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = assignment.tariff, wall_ns
     first, failures = report.first, report.failures
-    stopped = [first + int(at) for at, kind, *_ in failures if kind in STOPPED]  # type: ignore[call-overload]
+    stopped = [first + at for at, kind in failures if kind in STOPPED]
     for index, ((low, high), how) in enumerate(pieces):
         is_last = index == len(pieces) - 1
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
@@ -236,7 +241,7 @@ def usage_records(
             if part_ns and not due_ns:
                 charged = 0  # paid before, including the minimum
         if asked_nanos is not None:
-            share = (part_ns, total_ns) if total_ns else (high - low, len(report.values))
+            share = (part_ns, total_ns) if total_ns else (high - low, report.tasks)
             cost_nanos = left_nanos if is_last else asked_nanos * share[0] // share[1]
             left_nanos -= cost_nanos
         else:
@@ -282,7 +287,7 @@ def usage_records(
     return records
 
 
-def within_bounds(assignment: Assignment, report: Reported, utc_s: UtcS) -> Reported:
+def within_bounds(assignment: Assignment, report: ReportUsage, utc_s: UtcS) -> ReportUsage:
     """Limit a report to plausible values: a worker's word counts within the limits of our clock.
 
     No task has run for longer than since it was assigned, and no more tasks at a time than there
@@ -296,7 +301,7 @@ def within_bounds(assignment: Assignment, report: Reported, utc_s: UtcS) -> Repo
     passed_s = utc_s - assignment.given_at_s
     # If the clock was set back, the expected duration counts.
     passed_s = passed_s if passed_s >= 0 else assignment.task_s
-    at_once = min(len(report.values), worker.slots)
+    at_once = min(report.tasks, worker.slots)
     limit_ns = round((passed_s * (1 + DRIFT_SHARE) + DRIFT_S) * 1e9) * at_once
     limits = limit_ns, limit_ns * CORES_MAX, worker.memory_bytes
     used = report.wall_ns, report.cpu_ns, report.peak_memory_bytes
@@ -312,16 +317,16 @@ def _start_s(assignment: Assignment, wall_ns: int, utc_s: UtcS) -> UtcS:
 
 
 def _pieces(
-    job: Job, report: Reported, wall_ns: int, state: UsageState | None
+    job: Job, report: ReportUsage, wall_ns: int, state: UsageState | None
 ) -> list[tuple[Range, UsageState]]:
     """Return the separately booked ranges of a report, each with its state; `state`: see above."""
-    count = len(report.values)
+    count = report.tasks
     first, stop = report.first, report.first + count
     if state == "lost":
         return [((first, stop), state)]
     how: UsageState = state or "ok"
     if state is None and len(report.failures) == count:
-        kinds = {kind for _, kind, *_ in report.failures}
+        kinds = {kind for _, kind in report.failures}
         how = "cancelled" if kinds <= STOPPED else "failed"
         how = "preempted" if kinds == {"preempted"} else how
     if is_undelivered(job, first, stop):
