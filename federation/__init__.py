@@ -6,12 +6,11 @@ with Client() as client:
     print(sum(client.map(pow, range(1000), range(1000))))
 """
 
-from concurrent.futures import as_completed
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from federation.client import Client, TaskFuture
+    from federation.client import Client, TaskFuture, as_completed
     from federation.engine.jobs import JobHandle
     from federation.errors import GridError, LimitsUnmet
     from federation.running import deadline
@@ -37,6 +36,7 @@ _WHERE: Final = {
     "LimitsUnmet": "federation.errors",
     "TaskFuture": "federation.client",
     "TlsSettings": "federation.transport",
+    "as_completed": "federation.client",
     "deadline": "federation.running",
 }
 

@@ -20,7 +20,8 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
 
 from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
@@ -47,6 +48,11 @@ from federation.users import login
 from federation.wishes import USUAL_PROJECT, wishes_plain
 
 T = TypeVar("T")
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+FutureT = TypeVar("FutureT", bound=concurrent.futures.Future[Any])
 TagValue = bool | int | float
 
 # The gateway's limits; it checks them again.
@@ -71,6 +77,16 @@ EXPLAINED: Final = (
 )
 NEARER_S: Final = 30.0  # how often a nearer gateway is looked for, after a failover
 _engines: "weakref.WeakSet[ClientEngine]" = weakref.WeakSet()
+
+
+class _Kept:
+    """Stands for an option that is left as it is."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT: Final[Any] = _Kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +130,7 @@ class Options:
     name: str | None = None
     prints: bool = False
     objective: str | Mapping[str, float] | None = None
-    deadline_s: float | None = None
+    deadline_s: float | datetime | timedelta | None = None
     sites: Sequence[str] | None = None
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
@@ -131,7 +147,7 @@ class Options:
         """The placement wishes, in wire form."""
         return wishes_plain(
             self.objective,
-            self.deadline_s,
+            cast("float | None", self.deadline_s),  # read already
             when_closed=self.when_closed,
             deferrable=self.deferrable,
             whole=self.whole,
@@ -160,8 +176,17 @@ class Options:
         if self.environment is not None and not isinstance(self.environment, Environment):
             object.__setattr__(self, "environment", read_environment(self.environment, PYTHON))
 
+    def _read_deadline(self) -> None:
+        """Turn a deadline that is a datetime, or a time from now, into seconds since 1970."""
+        given = self.deadline_s
+        if isinstance(given, timedelta):
+            object.__setattr__(self, "deadline_s", time.time() + given.total_seconds())
+        elif isinstance(given, datetime):  # without a time zone: local time
+            object.__setattr__(self, "deadline_s", given.timestamp())
+
     def __post_init__(self) -> None:
         self._read_environment()
+        self._read_deadline()
         _ = self.wishes
         _check_tags(self.tags)
         if self.timeout_s is not None and not (
@@ -235,14 +260,18 @@ class TaskFuture(concurrent.futures.Future[T]):
         """Record that the future is call `task` of this job from now on. For the engine."""
         self._stream, self.task = stream, task
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """The condition under which the standard library registers waiters and callbacks."""
-        own = self._own
-        if own is None:
-            with self._engine.futures_lock:
-                own = self._own = self._own or threading.Condition()
-        return own
+    if TYPE_CHECKING:  # an attribute, as in the standard library: its `as_completed` asks for one
+        _condition: threading.Condition
+    else:
+
+        @property
+        def _condition(self) -> threading.Condition:
+            """The condition under which the standard library registers waiters and callbacks."""
+            own = self._own
+            if own is None:
+                with self._engine.futures_lock:
+                    own = self._own = self._own or threading.Condition()
+            return own
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """Set the outcome: directly while the lock is unused, otherwise as any future does."""
@@ -260,6 +289,16 @@ class TaskFuture(concurrent.futures.Future[T]):
     def done(self) -> bool:
         """Whether the task has a result, has failed, or was cancelled."""
         return self._state not in ("PENDING", "RUNNING")
+
+    def running(self) -> bool:
+        """Whether the task runs now, as far as its gateway knows.
+
+        Asks the gateway, at most twice a second for all tasks of a job, and waits for its answer
+        for at most two seconds. Workers report a task that has run for a quarter of a second. A
+        task that was handed to another site counts as running. A task whose worker was lost is not
+        running until it begins again.
+        """
+        return not self.done() and self._engine.is_running(self._stream, self.task)
 
     @property
     def job(self) -> str:
@@ -324,6 +363,14 @@ class TaskFuture(concurrent.futures.Future[T]):
         """
         self._engine.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
+
+
+def as_completed(futures: Iterable[FutureT], timeout: float | None = None) -> Iterator[FutureT]:
+    """Yield each future once, as it is done: concurrent.futures.as_completed, for any class of it.
+
+    Raises TimeoutError when a future is not done within `timeout` seconds of the call.
+    """
+    return cast("Iterator[FutureT]", concurrent.futures.as_completed(list(futures), timeout))
 
 
 class Client(concurrent.futures.Executor):
@@ -541,7 +588,30 @@ class Client(concurrent.futures.Executor):
 
     # --- submitting ----------------------------------------------------------------------------
 
-    def options(self, **changes: Any) -> "Client":
+    def options(  # noqa: PLR0913 - each is an option for the user
+        self,
+        *,
+        tags: Mapping[str, TagValue] = KEPT,
+        timeout_s: float | None = KEPT,
+        retries: int = KEPT,
+        priority: float = KEPT,
+        project: str = KEPT,
+        max_cost: str | None = KEPT,
+        name: str | None = KEPT,
+        prints: bool = KEPT,
+        objective: str | Mapping[str, float] | None = KEPT,
+        deadline_s: float | datetime | timedelta | None = KEPT,
+        sites: Sequence[str] | None = KEPT,
+        not_sites: Sequence[str] | None = KEPT,
+        jurisdictions: Sequence[str] | None = KEPT,
+        preemptible: bool = KEPT,
+        environment: str | os.PathLike[str] | Environment | None = KEPT,
+        when_closed: str | None = KEPT,
+        deferrable: bool = KEPT,
+        whole: bool = KEPT,
+        task_s: float | None = KEPT,
+        **unknown: Never,
+    ) -> "Client":
         """Return a view of this client that submits under other terms.
 
         Args (all optional):
@@ -563,8 +633,9 @@ class Client(concurrent.futures.Executor):
             prints: whether the output of tasks is shown here; otherwise it is shown nowhere.
             objective: "cheapest", "fastest", "greenest", or weights as in {"money": 1, "time": 2,
                 "carbon": 0}; by default the gateway's own.
-            deadline_s: UTC, in seconds since 1970; the job goes only where it would be done by
-                then.
+            deadline_s: the job goes only where it would be done by then: UTC, in seconds since
+                1970; or a datetime (local time, if it names no zone); or a timedelta from this
+                call on.
             sites: the only sites at which the job may run.
             not_sites: sites at which the job must not run.
             jurisdictions: the jurisdictions to which its data may go.
@@ -588,19 +659,20 @@ class Client(concurrent.futures.Executor):
 
         The view shares the connection: shutting down either shuts down both.
         """
-        unknown = set(changes) - set(Options.__slots__)
+        given = locals()
         if unknown:
             raise TypeError(
                 f"unknown option {', '.join(sorted(unknown))}; known options: "
                 f"{', '.join(Options.__slots__)}"
             )
+        changes = {each: given[each] for each in Options.__slots__ if given[each] is not KEPT}
         view = object.__new__(type(self))
         view._where, view._shared = self._where, self._shared
         view._options = replace(self._options, **changes)
         view._recent = None
         return view
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
         """Run fn(*args, **kwargs) on the grid, and return its future."""
         engine = self._nearest()
         payload = seal_call(args, kwargs)
@@ -653,6 +725,60 @@ class Client(concurrent.futures.Executor):
             tasks=tasks,
             task_s=options.task_s,
         )
+
+    @overload  # type: ignore[override]  # narrower than Executor's: it checks the items' types
+    def map(
+        self,
+        fn: Callable[[A], T],
+        iterable: Iterable[A],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
+    ) -> "MapResults[T]": ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[[A, B], T],
+        iterable: Iterable[A],
+        second: Iterable[B],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
+    ) -> "MapResults[T]": ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[[A, B, C], T],
+        iterable: Iterable[A],
+        second: Iterable[B],
+        third: Iterable[C],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
+    ) -> "MapResults[T]": ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Any],
+        second: Iterable[Any],
+        third: Iterable[Any],
+        fourth: Iterable[Any],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
+    ) -> "MapResults[T]": ...
 
     def map(
         self,
@@ -714,11 +840,17 @@ class Client(concurrent.futures.Executor):
         stream = engine.open_stream(opening, function)
         return MapResults(engine, stream, inputs, timeout=timeout, progress=progress)
 
+    @property
+    def _max_workers(self) -> int:
+        """The slots of the gateway's site now, at least one: libraries such as Dask read it."""
+        pools = self.ask("status")["pools"]
+        return max(1, sum(int(pool["slots"]) for pool in pools))
+
     def as_completed(
-        self, futures: Iterable[concurrent.futures.Future[T]], timeout: float | None = None
-    ) -> Iterator[concurrent.futures.Future[T]]:
+        self, futures: Iterable[FutureT], timeout: float | None = None
+    ) -> Iterator[FutureT]:
         """Yield each future once, as it is done, like concurrent.futures.as_completed."""
-        return concurrent.futures.as_completed(list(futures), timeout)
+        return as_completed(futures, timeout)
 
     # --- detached jobs and queries -------------------------------------------------------------
 
@@ -919,4 +1051,4 @@ def _register_at_exit() -> None:
 _register_at_exit()
 
 
-__all__ = ["Client", "GridError", "JobRefused", "Options", "TaskFuture"]
+__all__ = ["Client", "GridError", "JobRefused", "Options", "TaskFuture", "as_completed"]

@@ -12,7 +12,7 @@
     ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)
     ├── NameCollision           another package of our name (federation.package_conflicts)
     ├── TaskError               a task ended without a result
-    │   ├── RemoteError         it raised, and its exception could not be rebuilt here
+    │   ├── RemoteError         it raised, and its exception could not be rebuilt here, or not all
     │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped
     │   ├── MemoryLimitExceeded it outgrew its slot's memory
     │   ├── TaskCrashed         it took its slot down twice (poison)
@@ -33,8 +33,10 @@
 
 A task that raised an ordinary exception raises that very exception in the client, with the remote
 traceback as its cause: TaskError is only for tasks without an exception of their own. An exception
-that can't be pickled and rebuilt (if its class takes other arguments than its `args`, for instance)
-arrives as a RemoteError with the traceback's text: give such a class a __reduce__.
+whose `__init__` takes other arguments than its `args` is rebuilt without `__init__`, from its
+class, its `args` and its attributes. Where a part can't be pickled it arrives without that part,
+and is of its class and a RemoteError at once. Where its class can't be pickled it is a RemoteError
+alone, with the text of the traceback (federation.raised).
 """
 
 from collections.abc import Sequence
@@ -121,7 +123,7 @@ class TaskError(GridError):
 
 
 class RemoteError(TaskError):
-    """A task raised an exception that could not be rebuilt here; only its text is left."""
+    """A task raised an exception that could not be rebuilt here, or not all of it."""
 
 
 class TaskTimeout(TaskError, TimeoutError):

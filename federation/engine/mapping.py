@@ -26,7 +26,7 @@ from federation.engine.streams import (
     Stream,
 )
 from federation.errors import GridError, SerializationError
-from federation.payload import open_result, seal_calls, seal_singles
+from federation.payload import NONE, open_result, seal_calls, seal_singles
 
 T = TypeVar("T")
 
@@ -189,6 +189,7 @@ class MapResults(Generic[T]):
             except SerializationError as unreadable:
                 error = unreadable
         chunk.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
+        chunk.outcomes[at] = NONE  # given: the chunk stays for its other calls
         if self._bar is not None:
             self._bar.update()
         if error is not None:

@@ -65,7 +65,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "scale": (),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", ALL_USERS),
-        "job": ("job",),
+        **dict.fromkeys(("job", "running"), ("job",)),
         "results": ("job", "after", "limit", "wait_s"),
         "forget": ("job",),
         "test_alert": ("name",),
@@ -116,6 +116,7 @@ class Desk:
             "status": self._status,
             "jobs": self._jobs,
             "job": self._job,
+            "running": self._running,
             "results": self._results,
             "forget": self._forget,
             "workers": self._workers,
@@ -283,6 +284,13 @@ class Desk:
         """Return the versions of the rules that the runs of a job name, with their beginnings."""
         versions = await self._site.read(self._site.store.usage.rules_of, job)
         return {"rules": self._keeper.beginnings(versions)}
+
+    async def _running(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Say which tasks of a job run now; none of a job that has ended."""
+        job = self._site.broker.jobs.get(_text(details, "job"))
+        if job is None or not _may_see(asker, job):
+            return {"running": []}
+        return {"running": [list(pair) for pair in views.running(job)]}
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""

@@ -5,11 +5,12 @@ The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.messages.wire import Maps
 from federation.money import format_money
+from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.api.estimates import estimates
 from gateway.ledger.db.checks import NUMBER_LIMIT
@@ -17,12 +18,15 @@ from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch
 from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.quotas.fair_shares import FairShares
 from policies.access.fairness import ShareNode, ShareStanding
 from policies.costs.carbon import Emissions
 from policies.parties import Party
 from policies.placement.environments import SANDBOX_TAG, is_sandbox
 from policies.placement.placement import show_tag
+
+RUNNING_MAX: Final = 10_000  # ranges of running tasks in one answer
 
 
 def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
@@ -60,6 +64,23 @@ def _state(job: Job) -> str:
     if job.in_flight:
         return "running"
     return "waiting" if job.waiting else "open"
+
+
+def running(job: Job) -> list[Range]:
+    """Return the tasks of a job that run now, as ranges; at most RUNNING_MAX, the first ones.
+
+    A worker has reported that they have begun, or another site has them for its slots.
+    """
+    found = RangeSet()
+    for each in job.assignments.values():
+        if each.worker.port is PortKind.PEER:
+            for first, stop in each.left:
+                found.add(first, stop)
+        else:
+            for task in each.begun:
+                if task in each.left:
+                    found.add(task, task + 1)
+    return list(found)[:RUNNING_MAX]
 
 
 def stored_job(row: JobRow) -> dict[str, Any]:

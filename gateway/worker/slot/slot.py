@@ -22,6 +22,7 @@ import cloudpickle
 from federation import running
 from federation.address import TOKEN_VARIABLE
 from federation.payload import NONE, PROTOCOL, SCALARS
+from federation.raised import seal_exception
 from gateway.worker.isolation.limits import die_with_parent, limit_this_process
 from gateway.worker.slot.cells import (
     LIMIT,
@@ -268,12 +269,7 @@ def _explain(error: BaseException) -> tuple[str, str, bytes]:
     if isinstance(error, _BrokenError):
         return FAILED, _clip(str(error)), b""
     text = _show(error)
-    try:
-        payload = cloudpickle.dumps(error.with_traceback(None), protocol=PROTOCOL)
-        pickle.loads(payload)  # noqa: S301 - it fails here as it would in the client
-    except BaseException:  # noqa: BLE001 - foreign code again; the text remains
-        payload = b""
-    return FAILED, text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
+    return FAILED, text, seal_exception(error, text, EXCEPTION_BYTES_MAX)
 
 
 def _show(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import datetime
 import itertools
 import operator
 import os
@@ -144,12 +145,53 @@ def test_a_remote_exception_arrives_with_its_traceback(client):
     assert "in fails" in str(caught.value.__cause__)
 
 
-def test_an_exception_that_cannot_be_rebuilt_arrives_as_text(client):
+def test_an_exception_whose_init_takes_other_arguments_arrives_whole(client):
     def fails():
         raise NeedsTwo("this text", 2)
 
-    with pytest.raises(federation.errors.RemoteError, match="this text"):
+    with pytest.raises(NeedsTwo, match="this text") as caught:
         client.submit(fails).result()
+    assert (type(caught.value), caught.value.two) == (NeedsTwo, 2)
+
+
+def test_an_exception_that_holds_what_cannot_travel_is_of_its_class_and_a_remote_error(client):
+    def fails():
+        raise NeedsTwo("this text", threading.Lock())
+
+    with pytest.raises(NeedsTwo, match="this text") as caught:
+        client.submit(fails).result()
+    assert isinstance(caught.value, federation.errors.RemoteError)
+
+
+def test_the_futures_that_run_are_those_whose_tasks_have_slots(client, tmp_path):
+    def waits(begun, end):
+        open(begun, "w").close()
+        while not os.path.exists(end):
+            time.sleep(0.01)
+
+    slots, end = client._max_workers, str(tmp_path / "end")
+    view = client.options(task_s=10.0)  # long ones: none is sent ahead
+    futures = [view.submit(waits, str(tmp_path / str(at)), end) for at in range(slots + 1)]
+    wait_until(lambda: sum(each.running() for each in futures) == slots, "all slots are known")
+    begun = [os.path.exists(tmp_path / str(at)) for at in range(slots + 1)]
+    assert [each.running() for each in futures] == begun
+    open(end, "w").close()
+    assert [each.result(timeout=20) for each in futures] == [None] * (slots + 1)
+    assert not any(each.running() for each in futures)
+
+
+def test_libraries_can_read_how_many_slots_there_are(client):
+    slots = sum(pool["slots"] for pool in client.ask("status")["pools"])
+    assert client._max_workers == slots > 0
+
+
+def test_a_deadline_may_be_a_datetime_or_a_time_from_now(client):
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)
+    assert client.options(deadline_s=at)._options.deadline_s == at.timestamp()
+    before_s = time.time()
+    view = client.options(deadline_s=datetime.timedelta(hours=2))
+    assert before_s + 7200 <= view._options.deadline_s <= time.time() + 7200
+    assert view.submit(square, 3).result() == 9
 
 
 def test_system_exit_in_a_task_fails_that_task_alone(client):

@@ -324,3 +324,14 @@ def test_what_is_left_runs_out_with_bounded_memory(monkeypatch):
 def test_what_is_known_of_inputs(sources, is_finite, total):
     inputs = Inputs(zip(*sources, strict=False), *sources, singles=False)
     assert (inputs.is_finite, inputs.total) == (is_finite, total)
+
+
+def test_results_that_were_given_are_let_go_while_others_of_their_chunk_are_awaited():
+    grid = Grid(lambda x: bytes(10_000))
+    results = grid.map(range(3))
+    chunk = results._chunks[0]
+    answer = pickle.dumps(bytes(10_000), 5)
+    grid.stream.place(0, [answer, answer], failed=False)
+    next(results)
+    held = [outcome for outcome in chunk.outcomes if outcome is answer]
+    assert len(held) == 1

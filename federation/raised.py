@@ -1,0 +1,120 @@
+"""Exceptions of tasks as pickles: sealed by the slot, rebuilt in the client.
+
+Pickle rebuilds an exception by calling its class with its `args`, which fails, or makes another
+exception, where `__init__` takes other arguments. Such an exception is rebuilt without `__init__`:
+from its class, its `args` and its attributes. Where an attribute can't travel, the exception
+arrives without it, as an instance of its class and of RemoteError at once.
+"""
+
+import pickle
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import cloudpickle
+
+from federation.errors import RemoteError
+
+PROTOCOL: Final = 5
+
+
+def seal_exception(error: BaseException, text: str, bytes_max: int) -> bytes:
+    """Pickle an exception so that it can be rebuilt; empty if nothing but its text can travel.
+
+    Args:
+        error: the exception; its traceback is removed.
+        text: its traceback as text, for a RemoteError.
+        bytes_max: the most bytes that it may have; a smaller form is taken instead, or none.
+    """
+    error = error.with_traceback(None)
+    state = _state(error)
+    for shape in (_as_is, _rebuilt, _both):
+        sealed = b""
+        with suppress(BaseException):  # foreign code may raise anything; the text remains
+            sealed = shape(error, state, text)
+        if sealed and len(sealed) <= bytes_max:
+            return sealed
+    return b""
+
+
+def rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    """Return an exception of a class, without a call of its `__init__`."""
+    error = kind.__new__(kind, *args)
+    inner: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    with suppress(Exception):  # a class of Python's own may keep more than its args, as OSError
+        inner.__init__(error, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def rebuild_both(
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], text: str
+) -> Any:
+    """Return an exception of a class and of RemoteError at once, with the text of its traceback."""
+    both = type(kind.__name__, (RemoteError, kind), {"__module__": kind.__module__})
+    try:
+        error = rebuild(both, args, state)
+    except Exception:  # noqa: BLE001 - its `__new__` takes other arguments
+        error = rebuild(both, (text,), state)
+    if not args:
+        error.args = (text,)
+    return error
+
+
+def _state(error: BaseException) -> dict[str, Any]:
+    return dict(getattr(error, "__dict__", {}))
+
+
+def _as_is(error: BaseException, state: dict[str, Any], text: str) -> bytes:
+    """Pickle it as its class says, unless that makes another exception; then return nothing."""
+    sealed = cast("bytes", cloudpickle.dumps(error, protocol=PROTOCOL))
+    copy = pickle.loads(sealed)  # noqa: S301 - it fails here as it would in the client
+    if _has_own_pickle(error):
+        return sealed
+    same = len(copy.args) == len(error.args) and all(
+        type(one) is type(two) and (type(one) is not str or one == two)
+        for one, two in zip(copy.args, error.args, strict=True)
+    )
+    return sealed if same else b""
+
+
+class _Shape:
+    """Pickles as a call."""
+
+    def __init__(self, *call: Any) -> None:
+        self._call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._call[0], self._call[1:]
+
+
+def _checked(function: Any, *arguments: Any) -> bytes:
+    sealed = cast("bytes", cloudpickle.dumps(_Shape(function, *arguments), protocol=PROTOCOL))
+    pickle.loads(sealed)  # noqa: S301 - as above
+    return sealed
+
+
+def _rebuilt(error: BaseException, state: dict[str, Any], text: str) -> bytes:
+    if _has_own_pickle(error):
+        return b""  # which does not work
+    return _checked(rebuild, type(error), error.args, state)
+
+
+def _has_own_pickle(error: BaseException) -> bool:
+    """Whether its class says how it is pickled."""
+    own = [vars(kind) for kind in type(error).__mro__ if kind.__module__ != "builtins"]
+    return any(name in each for each in own for name in ("__reduce__", "__reduce_ex__"))
+
+
+def _both(error: BaseException, state: dict[str, Any], text: str) -> bytes:
+    kept = {name: value for name, value in state.items() if _travels(value)}
+    args = tuple(value if _travels(value) else repr(value)[:200] for value in error.args)
+    return _checked(rebuild_both, type(error), args, kept, text)
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(value, protocol=PROTOCOL))  # noqa: S301 - as above
+    except BaseException:  # noqa: BLE001 - foreign code
+        return False
+    return True
