@@ -22,6 +22,7 @@ from typing import Any, Final
 import cloudpickle
 
 from federation.errors import SerializationError
+from federation.sources import with_sources
 
 PROTOCOL: Final = 5
 SCALARS: Final = frozenset({int, float, str, bytes, bool, type(None)})
@@ -167,6 +168,11 @@ class _Captured:
             return False  # not bound any more
         return all(_parts_of(inner) == parts for inner, parts in self._inner.items())
 
+    @property
+    def inner(self) -> list[types.FunctionType]:
+        """The functions that it uses, and that travel by value with it."""
+        return list(self._inner)
+
     def _collect(self, function: types.FunctionType) -> bool:
         """Add the objects that a function captured; return False if one of them can change."""
         if function.__dict__ or function.__kwdefaults__:
@@ -250,7 +256,7 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     # Before pickling: a change by another thread in the meantime shows at the next call.
     captured = _Captured(function) if is_plain else None  # type: ignore[arg-type]
     try:
-        body = _dump(function)
+        body = _dump(with_sources(function, _by_value_of(function, captured)))
     except Exception as error:
         what = _culprit(function, "the function", 0)
         raise SerializationError(
@@ -261,6 +267,21 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     if captured is not None and captured.is_fixed:
         _sealed[function] = captured, sealed
     return sealed
+
+
+def _by_value_of(
+    function: Callable[..., Any], captured: _Captured | None
+) -> list[types.FunctionType]:
+    """Return the plain functions in a callable that travel by value."""
+    inner: Any = function
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, types.FunctionType | type):
+        inner = vars(type(inner)).get("__call__")
+    if type(inner) is not types.FunctionType or _is_importable(inner):
+        return []
+    return [inner, *(captured or _Captured(inner)).inner]
 
 
 def _name(function: Callable[..., Any]) -> str:

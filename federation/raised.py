@@ -7,14 +7,49 @@ arrives without it, as an instance of its class and of RemoteError at once.
 """
 
 import pickle
+import reprlib
 from contextlib import suppress
 from typing import Any, Final, cast
 
 import cloudpickle
 
 from federation.errors import RemoteError
+from federation.words import NOTE
 
 PROTOCOL: Final = 5
+ARGUMENTS_CHARS_MAX: Final = 300
+_shorten: Final = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = 60
+
+
+def show_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return a call as a user would write it, with the start of its arguments."""
+    shown = []
+    for key, value in [*((None, each) for each in args), *kwargs.items()]:
+        try:
+            text = _shorten.repr(value)
+        except Exception as error:  # noqa: BLE001 - a foreign __repr__ may raise anything
+            text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+        shown.append(text if key is None else f"{key}={text}")
+        if sum(map(len, shown)) > ARGUMENTS_CHARS_MAX:
+            break
+    text = ", ".join(shown)
+    if len(text) > ARGUMENTS_CHARS_MAX:
+        text = text[:ARGUMENTS_CHARS_MAX] + "..."
+    return f"{name}({text})"
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add our note to an exception, unless it has one of an earlier task; that is replaced."""
+    with suppress(Exception):  # a foreign class may refuse
+        others = [each for each in getattr(error, "__notes__", []) if not each.startswith(NOTE)]
+        error.__notes__ = [*others, NOTE + text]
+
+
+def has_note(error: BaseException) -> bool:
+    """Whether an exception, or the text that it brought along, says which call it is of."""
+    notes = getattr(error, "__notes__", [])
+    return f"\n{NOTE}" in str(error) or any(str(each).startswith(NOTE) for each in notes)
 
 
 def seal_exception(error: BaseException, text: str, bytes_max: int) -> bytes:

@@ -12,11 +12,24 @@ from typing import Final
 
 # Letters and marks, by their category, that are invisible.
 _UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+NOTE: Final = "gridfed: "  # how our note on an exception begins: which call it is of
+HEADLINE_CHARS_MAX: Final = 300  # of an error, and of the call that it is of
 
 
 def count(number: int, noun: str) -> str:
     """Format a number with its noun: `1 slot`, `2,000 slots`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def headline(text: str) -> str:
+    """Return a failure's text in one line: the last of its traceback, and which call it is of."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    notes = [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]
+    others = [line for line in lines if not line.startswith(NOTE)]
+    shown = others[-1] if others else ""
+    if notes:
+        shown = f"{shown[:HEADLINE_CHARS_MAX]} ({notes[-1]})"
+    return shown[: 2 * HEADLINE_CHARS_MAX]
 
 
 def clean(text: str) -> str:

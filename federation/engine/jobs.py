@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.engine.engine import ClientEngine
-from federation.engine.outcomes import exception_of, screen, show
+from federation.engine.outcomes import failure_of, screen, show
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
@@ -94,13 +94,23 @@ class JobHandle:
 
     @property
     def state(self) -> str:
-        """The state: waiting, running, open, done, cancelled, abandoned or lost.
+        """The state: waiting, running, open; or, when it has ended, done, failed, partly failed,
+        cancelled, abandoned, lost or rejected.
 
-        An open job has nothing to run and may still get more tasks. A done job has no unfinished
-        task, whether its tasks succeeded or failed. An abandoned job lost its client half way, a
-        lost one its gateway.
+        An open job has nothing to run and may still get more tasks. A done job has ended and no
+        task of it failed; a failed one has failures and no result, a partly failed one has both:
+        `first_error` says what went wrong first. An abandoned job lost its client half way, a lost
+        one its gateway.
         """
         return str(self.details()["state"])
+
+    @property
+    def first_error(self) -> str:
+        """The error of the first task that failed, in one line; empty if none has.
+
+        `results(return_exceptions=True)` has all of them.
+        """
+        return str(self.details().get("first_error", ""))
 
     def progress(self) -> Progress:
         """Return how many of its tasks are done, failed and cancelled, and how many there are."""
@@ -120,7 +130,10 @@ class JobHandle:
         )
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until the job has ended, and return its state. Raises TimeoutError."""
+        """Wait until the job has ended, and return its state: "done" only if no task failed.
+
+        Raises TimeoutError.
+        """
         until_s = None if timeout is None else time.monotonic() + timeout
         pause_s = 0.01
         state: str | None = None
@@ -158,7 +171,7 @@ class JobHandle:
                     show(text)
                 for outcome in outcomes[at - first :]:
                     at += 1
-                    yield _value(outcome, return_exceptions)
+                    yield self._value(outcome, at - 1, return_exceptions)
                 at = max(at, first + len(values))
             if at > before or not found["ended"]:
                 continue
@@ -167,7 +180,15 @@ class JobHandle:
             # The job ended without an outcome for this task: it was dropped together with its job.
             gone = Ended("cancelled", f"task {at} was dropped when its job ended")
             at += 1
-            yield _value(gone, return_exceptions)
+            yield self._value(gone, at - 1, return_exceptions)
+
+    def _value(self, outcome: bytes | Ended, task: int, return_exceptions: bool) -> Any:
+        if not isinstance(outcome, Ended):
+            return open_result(outcome)
+        error = failure_of(outcome, task, self.id)
+        if return_exceptions:
+            return error
+        raise error
 
     def cancel(self, *, stop: bool = False) -> int:
         """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number."""
@@ -186,15 +207,6 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"
-
-
-def _value(outcome: bytes | Ended, return_exceptions: bool) -> Any:
-    if not isinstance(outcome, Ended):
-        return open_result(outcome)
-    error = exception_of(outcome)
-    if return_exceptions:
-        return error
-    raise error
 
 
 __all__ = ["Cost", "GridError", "JobHandle", "Progress"]

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
 from federation.engine.engine import ClientEngine
-from federation.engine.outcomes import exception_of
+from federation.engine.outcomes import failure_of
 from federation.engine.progress import bar
 from federation.engine.streams import (
     CHUNK_BYTES_MAX,
@@ -182,7 +182,7 @@ class MapResults(Generic[T]):
         if type(outcome) is Ended:
             if outcome.kind == "cancelled":
                 self._check_closing()
-            error = exception_of(outcome)
+            error = failure_of(outcome, chunk.first + at, self.job)
         else:
             try:
                 value = open_result(outcome)

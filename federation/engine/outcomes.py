@@ -19,6 +19,7 @@ from federation.errors import (
     SessionRefused,
 )
 from federation.payload import open_result
+from federation.raised import add_note, has_note, show_call
 from federation.reasons import Reason
 
 _log = logging.getLogger("gridfed")
@@ -93,9 +94,31 @@ def resolve(future: Any, outcome: Outcome) -> None:
             if future.cancelled() or Future.cancel(future):
                 future.set_running_or_notify_cancel()
         elif isinstance(outcome, Ended):
-            future.finish(None, exception_of(outcome))
+            future.finish(None, failure_of(outcome, future.task, future.job))
     except InvalidStateError:
         return  # it was resolved already: exactly once is kept
+
+
+def failure_of(ended: Ended, task: int, job: str) -> BaseException:
+    """Return the exception of a failed call, with a note that says which call it is.
+
+    A worker adds one that names itself too; this is for failures that no worker has noted.
+    """
+    error = exception_of(ended)
+    if ended.kind in FAILURES and not has_note(error):
+        add_note(error, f"task {task} of job {job}{_call(ended.arguments)}")
+    return error
+
+
+def _call(arguments: bytes) -> str:
+    if not arguments:
+        return ""
+    try:
+        call = open_result(arguments)
+    except SerializationError:
+        return ""  # it can be opened at a worker alone
+    args, kwargs = (call, {}) if type(call) is tuple else (call.args, call.kwargs)
+    return ": the call with " + show_call("", args, kwargs)
 
 
 def exception_of(ended: Ended) -> BaseException:

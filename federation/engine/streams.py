@@ -8,9 +8,10 @@ call ends once: later outcomes for it are ignored.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from federation.errors import FAILURES
 from federation.messages.messages import OpenJob, Tasks
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
@@ -35,12 +36,14 @@ class Ended:
     """A call that ended without a value: failure kind, text, and the pickled exception if any.
 
     `offers` are limits by which a job that was refused for its own limits would be accepted.
+    `arguments` are those of the call, sealed, where this client has them.
     """
 
     kind: str
     text: str
     payload: bytes = b""
     offers: tuple[Offer, ...] = ()
+    arguments: bytes = b""
 
 
 Outcome = bytes | Ended
@@ -248,15 +251,32 @@ class Stream:
         stop = first + len(outcomes)
         for chunk in self._touching(first, stop):
             low, high = max(first, chunk.first), min(stop, chunk.stop)
-            self._place_in(chunk, low - chunk.first, outcomes[low - first : high - first], placed)
+            self._place_in(
+                chunk,
+                low - chunk.first,
+                outcomes[low - first : high - first],
+                placed,
+                failed=failed,
+            )
             if failed:
                 chunk.failures = sum(type(outcome) is Ended for outcome in chunk.outcomes)
             if not chunk.missing:
                 self._forget(chunk, placed)
         return placed
 
-    def _place_in(self, chunk: ClientBundle, start: int, part: list[Any], placed: "Placed") -> None:
+    def _place_in(
+        self,
+        chunk: ClientBundle,
+        start: int,
+        part: list[Any],
+        placed: "Placed",
+        *,
+        failed: bool,
+    ) -> None:
         end = start + len(part)
+        if failed:
+            calls = chunk.arguments[start:end]
+            part = [_with_call(each, call) for each, call in zip(part, calls, strict=True)]
         is_fresh = chunk.outcomes[start:end].count(PENDING) == len(part)
         fresh: Sequence[int] = range(len(part))
         if not is_fresh:
@@ -305,6 +325,12 @@ class Stream:
         if chunk.sent:
             placed.size += chunk.size
         chunk.arguments = []
+
+
+def _with_call(outcome: Any, call: bytes) -> Any:
+    """Add its call to an outcome that is a failure of a task; others stay as they are."""
+    is_failure = type(outcome) is Ended and outcome.kind in FAILURES
+    return replace(outcome, arguments=call) if is_failure else outcome
 
 
 class Placed:

@@ -39,6 +39,7 @@ def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
         "detached": job.spec.detached,
         "state": job.leaving or _state(job),
         "reason": job.reason,
+        "first_error": job.first_error,
         "submitted_at_s": job.opened_at_s,
         "ended_at_s": None,
         "total": job.total,
@@ -86,16 +87,18 @@ def running(job: Job) -> list[Range]:
 def stored_job(row: JobRow) -> dict[str, Any]:
     """Return a job that has ended, from the store."""
     tasks = row.done + row.failed + row.cancelled
+    # The books say "done" of a job that is closed, whatever the end of its tasks, and the first
+    # error as its reason; people understand something else by it.
+    has_failed = row.state == "done" and row.failed > 0
     view = {
         "id": row.job,
         "name": row.name,
         "user": row.user,
         "project": row.project,
         "detached": row.detached,
-        # A closed job is done, whatever the end of its tasks; people understand something else by
-        # it.
-        "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
-        "reason": row.reason,
+        "state": _ended_state(row),
+        "reason": "" if has_failed else row.reason,
+        "first_error": row.reason if has_failed else "",
         "submitted_at_s": row.submitted_at_s,
         "ended_at_s": row.ended_at_s,
         "total": row.total if row.total is not None else tasks,
@@ -182,6 +185,16 @@ def _share(standing: ShareStanding, waiting: int) -> dict[str, Any]:
         "is_late": standing.is_late,
         "place": standing.place,
     }
+
+
+def _ended_state(row: JobRow) -> str:
+    """Return the state of a job that has ended: "done" only if its tasks are."""
+    if row.state != "done":
+        return row.state
+    if row.failed:
+        return "partly failed" if row.done else "failed"
+    tasks = row.done + row.cancelled
+    return "cancelled" if 0 < tasks == row.cancelled else "done"
 
 
 def _money(

@@ -7,6 +7,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.messages.wire import unpack
 from federation.ranges import Range, RangeSet
+from federation.words import headline
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobRow
 from gateway.ledger.db.jobs.store import JobStore
@@ -93,7 +94,7 @@ def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> Jo
     charged = RangeSet(history.charged)
     for first, stop in ended:
         charged.remove(first, stop)
-    failed, cancelled = _count_failures(store.jobs, row.job)
+    failed, cancelled, first_error = _failures_of(store.jobs, row.job)
     return replace(
         history,
         spec=spec_of(row),
@@ -101,20 +102,25 @@ def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> Jo
         failed=failed,
         cancelled=cancelled,
         charged=tuple(charged),
+        first_error=first_error,
     )
 
 
-def _count_failures(jobs: JobStore, job: str) -> tuple[int, int]:
-    """Return how many of a job's kept outcomes are failures, and how many are cancelled."""
+def _failures_of(jobs: JobStore, job: str) -> tuple[int, int, str]:
+    """Return how many of a job's kept outcomes are failures and how many are cancelled, and the
+    text of the first failure in one line."""
     failed = cancelled = at = 0
+    first_error = ""
     while page := jobs.outcomes(job, at, PAGE):
         for first, count, body in page:
             _, failures, *_ = unpack(body, STORED_BYTES_MAX)
             gone = sum(failure[1] == "cancelled" for failure in failures)
             cancelled += gone
             failed += len(failures) - gone
+            texts = (text for _, kind, text, _ in failures if kind != "cancelled")
+            first_error = first_error or headline(next(texts, ""))
             at = first + count
-    return failed, cancelled
+    return failed, cancelled, first_error
 
 
 def used_before(usage: UsageStore, rules: FairShare, utc_s: UtcS) -> dict[Owner, int]:

@@ -554,7 +554,7 @@ class Broker:
         job.take_up(event)
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
-        job.failed = event.failed
+        job.failed, job.first_error = event.failed, event.first_error
         job.cancelled = event.cancelled
         job.done = len(job.ended) - event.failed - event.cancelled
         job.total = event.total
@@ -657,7 +657,8 @@ class Broker:
         job.hold_bytes(-job.held_bytes)
         self._accounts.disown(job)
         counts = (job.done, job.failed, job.cancelled + job.interrupted)
-        self._write(records.JobEnded(job.id, state, job.reason, utc_s, *counts))
+        reason = job.reason or job.first_error
+        self._write(records.JobEnded(job.id, state, reason, utc_s, *counts))
 
     def _cancel_asked(self, event: events.CancelAsked, utc_s: UtcS) -> None:
         job = self._withdrawals.ask(event, self.jobs.get(event.job))

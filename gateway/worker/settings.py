@@ -68,6 +68,11 @@ class AgentSettings:
     tasks_dial: str = ""
 
     @property
+    def label(self) -> str:
+        """The worker, its host and its pool, for people."""
+        return f"worker {self.name} (host {socket.gethostname()}, pool {self.pool})"
+
+    @property
     def credentials(self) -> SharedSecret:
         """The credentials that the agent shows to the gateway."""
         own = read_pass(self.token)

@@ -10,7 +10,7 @@ from federation.engine import progress
 from federation.engine.outcomes import exception_of
 from federation.engine.streams import Ended
 from federation.errors import FAILURES, GridError, RemoteTraceback, SessionRefused
-from federation.words import clean, clean_lines, count
+from federation.words import clean, clean_lines, count, headline
 
 HOSTILE = {
     "\x1b[2J": r"\x1b[2J",  # CSI: clears the screen
@@ -82,3 +82,19 @@ def test_prints_and_bars_are_written_out(text, shown, monkeypatch):
 
 def test_one_is_counted_as_one():
     assert (count(1, "slot"), count(2000, "slot")) == ("1 slot", "2,000 slots")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("the job reached its cost limit", "the job reached its cost limit"),
+        (
+            "Traceback\n  File x\nValueError: no\ngridfed: task 3: f(1)",
+            "ValueError: no (task 3: f(1))",
+        ),
+        ("ValueError: " + "x" * 900, "ValueError: " + "x" * 588),
+    ],
+)
+def test_a_failure_in_one_line_has_the_error_and_the_call(text, line):
+    assert headline(text) == line

@@ -6,6 +6,7 @@ import click
 
 from federation.words import count
 from gateway.cli.shared import show
+from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
     DialOptions,
     all_users_option,
@@ -117,11 +118,20 @@ def _job_row(row: dict[str, Any]) -> list[Any]:
 @json_option
 @errors_to_exit_codes
 def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
-    """Show one job: state, progress, cost, and why it waits."""
+    """Show one job: state, progress, cost, and why it waits.
+
+    The exit code is 3 when the job has ended and some of its tasks have failed.
+    """
     found = ask(reach, "job", job=job_id)
     if as_json:
         show.as_json(found)
-        return
+    else:
+        _show_job(found)
+    if found["state"] in ("failed", "partly failed"):
+        raise SystemExit(TASKS_FAILED)
+
+
+def _show_job(found: dict[str, Any]) -> None:
     total = found["total"] if found["total"] is not None else found["tasks"]
     lines = [
         ("job", found["id"]),
@@ -135,6 +145,7 @@ def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
             f"{found['done']:,} done, {found['failed']:,} failed, "
             f"{found['cancelled']:,} cancelled of {total:,}",
         ),
+        *([("first error", found["first_error"])] if found.get("first_error") else []),
         ("slot-seconds", show.seconds(found["wall_ns"])),
         ("CPU-seconds", show.seconds(found["cpu_ns"])),
         ("cost", found["cost"]),

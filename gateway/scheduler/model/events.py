@@ -237,6 +237,7 @@ class JobRecovered:
     credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see model.credits
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
+    first_error: str = ""  # of the first of its tasks that failed, in one line
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
+from federation.words import headline
 from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
 from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
@@ -247,6 +248,7 @@ class Job:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    first_error: str = ""  # of the first task that failed, in one line
     interrupted: int = 0  # killed because their client left: cancelled, unless it returns
     total: int | None = None
     strikes: dict[int, Strikes] = field(default_factory=dict)
@@ -284,6 +286,10 @@ class Job:
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
+
+    def note_failure(self, text: str) -> None:
+        """Keep the text of the first failure, in one line, for people."""
+        self.first_error = self.first_error or headline(text)
 
     def enqueue(self, run: QueuedBundle, *, ahead: bool = False) -> None:
         """Queue a run; retried and returned tasks go ahead of new ones."""

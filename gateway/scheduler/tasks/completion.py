@@ -77,6 +77,8 @@ class TaskCompletion:
             for failure in results.failures:
                 task = results.first + int(failure[0])
                 job.failures.add(task, task + 1)
+                if failure[1] != "cancelled":
+                    job.note_failure(str(failure[2]))
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints, results.sites])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
@@ -165,6 +167,7 @@ class TaskCompletion:
             else:
                 job.failed += count
                 job.failures.add(first, stop)
+                job.note_failure(reason)
             self._accounts.credit(job, count)
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]

@@ -5,8 +5,10 @@ Agent to slot:
     ["function", digest, body]
     ["forget", digest]
     ["pass", text]             the pass by which the next tasks may be clients; empty: none
-    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s]
-                               tasks `number`, `number` + 1, …
+    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s, first,
+     worker]                   tasks `number`, `number` + 1, …, which are the job's tasks `first`,
+                               `first` + 1, … (None: not known); and the worker, its host and
+                               its pool, for people
 
 Slot to agent:
 

@@ -22,7 +22,8 @@ import cloudpickle
 from federation import running
 from federation.address import TOKEN_VARIABLE
 from federation.payload import NONE, PROTOCOL, SCALARS
-from federation.raised import seal_exception
+from federation.raised import add_note, seal_exception, show_call
+from federation.words import NOTE
 from gateway.worker.isolation.limits import die_with_parent, limit_this_process
 from gateway.worker.slot.cells import (
     LIMIT,
@@ -102,6 +103,9 @@ class Slot:
         self._result_bytes_max = 0
         self._is_fork = False
         self._timeout_s: float | None = None  # of the tasks of this chunk
+        # From the slot's number of a task to its number in its job; None if that is not known.
+        self._ahead: int | None = None
+        self._worker = ""  # the worker, its host and its pool, for people
         running.set_source(self._deadline)
 
     def serve(self) -> None:
@@ -116,10 +120,10 @@ class Slot:
                 case ["forget", digest]:
                     self._bodies.pop(digest, None)
                     self._functions.pop(digest, None)
-                case ["chunk", number, digest, arguments, prints, job, bytes_max, timeout_s]:
+                case ["chunk", number, digest, arguments, prints, job, *rest]:
                     self._prints.install(keep=prints)
-                    self._result_bytes_max = bytes_max
-                    self._timeout_s = timeout_s
+                    self._result_bytes_max, self._timeout_s, first, self._worker = rest
+                    self._ahead = None if first is None else first - number
                     self._run_chunk(number, digest, arguments, job)
 
     @staticmethod
@@ -175,7 +179,7 @@ class Slot:
             function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
         except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
             self._exit_if_fork()
-            text = _explain_unpickling(f"the function of job {job}", error)
+            text = _explain_unpickling(f"the function of job {job}, on {self._worker},", error)
 
             def broken(*_args: Any, **_kwargs: Any) -> None:
                 raise _BrokenError(text)
@@ -221,10 +225,11 @@ class Slot:
             except BaseException as error:  # noqa: BLE001 - a task may raise anything
                 self._exit_if_fork()
                 if call is self:
-                    text = _explain_unpickling(f"the arguments of a task of job {job}", error)
-                    part.fail(FAILED, text, b"")
+                    what = f"the arguments of {self._which(number, job)}"
+                    part.fail(FAILED, _explain_unpickling(what, error), b"")
                 else:
-                    part.fail(*_explain(error))
+                    note = f"{self._which(number, job)}: {_call(function, call)}"
+                    part.fail(*_explain(error, note))
             if self._is_fork:
                 os._exit(0)
             if prints is not None and (text := prints.take()):
@@ -232,6 +237,10 @@ class Slot:
                 part.bytes += len(text)
             number += 1
         return part
+
+    def _which(self, number: int, job: str) -> str:
+        which = "a task" if self._ahead is None else f"task {number + self._ahead}"
+        return f"{which} of job {job}, on {self._worker}"
 
     def _exit_if_fork(self) -> None:
         """Exit in a child that a task forked, which must not go on as the slot."""
@@ -262,12 +271,26 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _explain(error: BaseException) -> tuple[str, str, bytes]:
-    """Return a failure's kind, its text from the task's own frames on, and a pickle if possible."""
+def _call(function: Any, call: Any) -> str:
+    """Return a call with the start of its arguments, for people."""
+    inner = function
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    name = getattr(inner, "__qualname__", None) or type(inner).__name__
+    args, kwargs = (call, {}) if type(call) is tuple else (call.args, call.kwargs)
+    return show_call(str(name), args, kwargs)
+
+
+def _explain(error: BaseException, note: str) -> tuple[str, str, bytes]:
+    """Return a failure's kind, its text from the task's own frames on, and a pickle if possible.
+
+    The `note` says which call it is; it is added to the exception.
+    """
     if isinstance(error, _RefusedError):
-        return UNSENT, _clip(str(error)), b""
+        return UNSENT, _clip(f"{error}\n{NOTE}{note}"), b""
     if isinstance(error, _BrokenError):
-        return FAILED, _clip(str(error)), b""
+        return FAILED, _clip(f"{error}\n{NOTE}{note}"), b""
+    add_note(error, note)
     text = _show(error)
     return FAILED, text, seal_exception(error, text, EXCEPTION_BYTES_MAX)
 
@@ -284,7 +307,14 @@ def _show(error: BaseException) -> str:
 
 
 def _explain_unpickling(what: str, error: BaseException) -> str:
-    return _clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{_show(error)}")
+    cure = ""
+    if isinstance(error, ModuleNotFoundError):
+        cure = (
+            f"\nModule {error.name} is not installed for {sys.executable}. Install it there, or "
+            'let each task have it: client.options(environment=Path("requirements.txt")).'
+        )
+    shown = _show(error).rstrip()
+    return _clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{shown}{cure}")
 
 
 def _clip(text: str) -> str:

@@ -163,6 +163,31 @@ def test_an_exception_that_holds_what_cannot_travel_is_of_its_class_and_a_remote
     assert isinstance(caught.value, federation.errors.RemoteError)
 
 
+def test_a_failure_says_which_call_where_and_with_what(client):
+    def price(x, *, kind):
+        if x == 3:
+            raise ValueError("negative volatility")
+        return x
+
+    futures = [client.submit(price, x, kind="call") for x in range(5)]
+    with pytest.raises(ValueError, match="negative") as caught:
+        futures[3].result(timeout=20)
+    [note] = caught.value.__notes__
+    assert f"task 3 of job {futures[3].job}, on worker " in note
+    assert f"host {socket.gethostname()}, pool " in note
+    assert note.endswith("price(3, kind='call')")
+    assert "negative volatility" in str(caught.value.__cause__)
+    assert 'raise ValueError("negative volatility")' in str(caught.value.__cause__)
+
+
+def test_a_task_that_was_stopped_says_which_call_too(client):
+    with pytest.raises(TaskTimeout) as caught:
+        list(client.options(timeout_s=0.2).map(time.sleep, [0, 30.5]))
+    [note] = caught.value.__notes__
+    assert "task 1 of job " in note
+    assert "(30.5)" in note
+
+
 def test_the_futures_that_run_are_those_whose_tasks_have_slots(client, tmp_path):
     def waits(begun, end):
         open(begun, "w").close()

@@ -10,11 +10,13 @@ import time
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from support.command import quick, run
 from support.processes import make_certificate, wait_until
 
 from federation import Client
 from federation.errors import GridError, JobNotFound
+from gateway.cli.main import cli
 
 pytestmark = pytest.mark.real
 
@@ -46,6 +48,26 @@ def test_jobs_and_job(site):
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
     assert "10 done, 0 failed, 0 cancelled of 10" in quick("job", results.job)
     assert any(row["id"] == results.job for row in json.loads(quick("jobs", "--json")))
+
+
+def test_a_job_whose_tasks_fail_is_not_done(site):
+    def price(x):
+        if x < 2:
+            raise ValueError(f"negative volatility {x}")
+        return x
+
+    with site.client() as client:
+        job = client.submit_job(price, range(2))
+        assert job.wait(200) == "failed"
+        told = r"ValueError: negative volatility (\d) \(task \1 of job .*price\(\1\)\)"
+        assert re.fullmatch(told, job.first_error)
+        assert client.submit_job(price, range(4)).wait(200) == "partly failed"
+    shown = CliRunner().invoke(cli, ["job", job.id])
+    assert shown.exit_code == 3
+    assert "2 failed" in shown.stdout
+    assert "first error  ValueError: negative volatility " in shown.stdout
+    in_json = CliRunner().invoke(cli, ["job", job.id, "--json"])
+    assert (in_json.exit_code, json.loads(in_json.stdout)["state"]) == (3, "failed")
 
 
 def test_workers(site):

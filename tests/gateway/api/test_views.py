@@ -35,6 +35,31 @@ def test_a_job_all_of_whose_tasks_were_cancelled_is_cancelled():
     assert views.stored_job(row(state="done"))["state"] == "done"
 
 
+@pytest.mark.parametrize(
+    ("done", "failed", "cancelled", "state"),
+    [
+        (3, 0, 0, "done"),
+        (3, 0, 1, "done"),
+        (0, 3, 0, "failed"),
+        (0, 1, 2, "failed"),
+        (2, 1, 0, "partly failed"),
+    ],
+)
+def test_a_job_with_failed_tasks_is_not_done(done, failed, cancelled, state):
+    ended = row(
+        state="done", reason="E: e" * bool(failed), done=done, failed=failed, cancelled=cancelled
+    )
+    view = views.stored_job(ended)
+    assert (view["state"], view["first_error"], view["reason"]) == (state, ended.reason, "")
+
+
+def test_a_job_of_older_books_has_no_first_error():
+    view = views.stored_job(row(state="done", reason="", failed=2))
+    assert (view["state"], view["first_error"]) == ("failed", "")
+    view = views.stored_job(row(state="cancelled", reason="cancelled on request", failed=2))
+    assert (view["state"], view["reason"]) == ("cancelled", "cancelled on request")
+
+
 def test_the_latest_jobs_are_those_submitted_last():
     jobs = [{"id": at, "submitted_at_s": float(at)} for at in (2, 5, 1, 4)]
     assert [job["id"] for job in views.latest(jobs, 2)] == [5, 4]

@@ -95,10 +95,10 @@ LARGE = bytes(range(256)) * 4096  # 1 MiB
     "message",
     [
         *MESSAGES,
-        ["chunk", 7, b"d", [LARGE, b"small", LARGE], True, "job", 9, None],
+        ["chunk", 7, b"d", [LARGE, b"small", LARGE], True, "job", 9, None, 0, "w"],
         ["function", b"d", LARGE],
         ["part", 1, [LARGE], [[0, "error", "text", LARGE]], [], 1, 2, 3, True],
-        ["chunk", 7, b"d", [b"x"] * 70_000 + [LARGE], True, "job", 9, None],
+        ["chunk", 7, b"d", [b"x"] * 70_000 + [LARGE], True, "job", 9, None, 0, "w"],
     ],
 )
 def test_a_message_in_parts_is_the_same_message(message):
@@ -108,7 +108,7 @@ def test_a_message_in_parts_is_the_same_message(message):
 
 def test_large_byte_strings_are_sent_from_where_they_are():
     outgoing, connection = SendQueue(), Narrow(200_000)
-    outgoing.add(encode_parts(["chunk", 0, b"d", [LARGE] * 60, False, "job", 9, None]))
+    outgoing.add(encode_parts(["chunk", 0, b"d", [LARGE] * 60, False, "job", 9, None, 0, "w"]))
     outgoing.add(encode_parts(["forget", b"d"]))
     turns = 0
     while outgoing:

@@ -17,7 +17,7 @@ ROUNDS = 20
 
 
 def chunk(number, arguments):
-    return ["chunk", number, b"d", arguments, False, "job", 1 << 20, None]
+    return ["chunk", number, b"d", arguments, False, "job", 1 << 20, None, 0, "w"]
 
 
 async def test_a_slot_is_served_while_another_is_slow_to_take_sixty_megabytes():
