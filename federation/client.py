@@ -30,6 +30,7 @@ from federation.clocks import MonoS
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine.engine import LEAVE_S, ClientEngine, Holder
 from federation.engine.gateways import FAILOVER_S, Itinerary
+from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.nearest import GatewayChoice, choose, measure
@@ -298,7 +299,14 @@ class TaskFuture(concurrent.futures.Future[T]):
         task that was handed to another site counts as running. A task whose worker was lost is not
         running until it begins again.
         """
-        return not self.done() and self._engine.is_running(self._stream, self.task)
+        return not self.done() and is_running(self._engine, self._stream, self.task)
+
+    def why_waiting(self) -> str:
+        """Return why tasks of its job wait, in one sentence; empty if this task does not wait.
+
+        Asks the gateway, and waits up to two seconds for its answer.
+        """
+        return "" if self.done() or self.running() else why_waiting(self._engine, self._stream)
 
     @property
     def job(self) -> str:

@@ -27,7 +27,7 @@ from federation.sources import with_sources
 PROTOCOL: Final = 5
 SCALARS: Final = frozenset({int, float, str, bytes, bool, type(None)})
 NONE: Final = pickle.dumps(None, PROTOCOL)
-_OURS: Final = frozenset({"federation", "gateway", "policies"})
+_OURS: Final = frozenset({"federation", "gateway", "gridfed", "policies"})
 _DEPTH_MAX: Final = 6  # the depth of the search for a part that can't be pickled
 
 # Types whose values never change, so that a function that captured one stays the same.

@@ -75,7 +75,6 @@ POLL_MAX_S: Final = 0.5
 ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
 BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
-LOOK_S: Final = 0.5  # the longest age of what is known to run
 LEAVE_S: Final = 2.0  # the longest time for a goodbye
 _CANCELLED: Final = Ended("cancelled", "cancelled by this client")
 _ELSEWHERE: Final = "elsewhere"  # the code of a request to a gateway that the client has left
@@ -170,7 +169,6 @@ class ClientEngine:
         self._resolved: deque[tuple[Any, Outcome]] = deque()
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
-        self._running: dict[str, tuple[float, RangeSet]] = {}  # by job
         self._printed: list[str] = []
         self._host = ""  # the site of the current gateway
         self._own_sites: set[str] = set()  # the sites of the gateways that the user named
@@ -573,7 +571,6 @@ class ClientEngine:
         if self._streams.pop(stream.id, None) is not None:
             gone = self._functions.release(stream.opening.function)
             self._sent_functions.difference_update(gone)
-            self._running.pop(stream.id, None)
 
     def _opened(self, opened: Opened) -> None:
         self._host = opened.site
@@ -860,28 +857,6 @@ class ClientEngine:
         if answer.code:
             raise GridError(answer.reason)
         return answer.value
-
-    def is_running(self, stream: Stream, task: int) -> bool:
-        """Whether a call runs, by an answer of the gateway that is at most LOOK_S old.
-
-        Waits up to LEAVE_S for it. False where the gateway does not answer, or knows no such
-        question.
-        """
-        known = self._running.get(stream.id)
-        if known is None or time.monotonic() - known[0] >= LOOK_S:
-            if self.is_foreign or self.closed or self.error is not None or stream.rejected:
-                return False
-            answer = self._request_answer(
-                Ask(0, "running", {"job": stream.id}), LEAVE_S, stream.home
-            )
-            found = RangeSet()
-            if answer is not None and not answer.code:
-                found = RangeSet([(int(low), int(high)) for low, high in answer.value["running"]])
-            known = time.monotonic(), found
-            with self._lock:
-                if stream.id in self._streams:
-                    self._running[stream.id] = known
-        return task in known[1]
 
     def _no_gateway(self, answer: Answer | None) -> GridError:
         if answer is not None:

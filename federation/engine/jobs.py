@@ -11,6 +11,7 @@ from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
 from federation.payload import open_result
+from federation.words import clean
 
 ASK_WAIT_S: Final = 10.0
 LOOK_MAX_S: Final = 0.5
@@ -111,6 +112,10 @@ class JobHandle:
         `results(return_exceptions=True)` has all of them.
         """
         return str(self.details().get("first_error", ""))
+
+    def why_waiting(self) -> str:
+        """Return why its tasks wait, in one sentence; empty if none waits."""
+        return clean(str(self.details().get("waits_for", "")))
 
     def progress(self) -> Progress:
         """Return how many of its tasks are done, failed and cancelled, and how many there are."""

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
 from federation.engine.engine import ClientEngine
+from federation.engine.inquiries import why_waiting
 from federation.engine.outcomes import failure_of
 from federation.engine.progress import bar
 from federation.engine.streams import (
@@ -38,6 +39,7 @@ AHEAD_BYTES: Final = 64 << 20
 # A batch grows while making it takes less than this, and ends when its inputs took longer: the
 # items of a slow input leave one by one, those of a fast input by the thousand.
 BATCH_S: Final = 0.002
+WHY_S: Final = 2.0  # a bar that stands still for this long says why, and asks anew as often
 LOOK_S: Final = 0.01  # the longest wait for a slow input before a check for arrivals
 GLANCE_S: Final = 0.001  # the longest time for that check
 # Inputs held in memory: no clock is read between their items, and any thread may take them.
@@ -98,6 +100,8 @@ class MapResults(Generic[T]):
         self._fed_s = time.monotonic()
         self._ready: list[T] = []  # unpickled results, the next one last
         self._bar = bar(inputs.total, stream.opening.name) if progress else None
+        self._asked_s = time.monotonic()  # when the bar looked last whether it stands still, …
+        self._left = -1  # … and the unfinished calls then
         self._is_read = False
         self._is_interrupted = False
         self._over = False
@@ -204,6 +208,8 @@ class MapResults(Generic[T]):
                 self.close()
                 raise TimeoutError("a result of the map timed out")
             step_s = GLANCE_S if self._may_feed() else left_s
+            if self._bar is not None:
+                step_s = WHY_S if step_s is None else min(step_s, WHY_S)
             if left_s is not None and step_s is not None:
                 step_s = min(step_s, left_s)
             self._engine.drive(lambda: chunk.outcomes[at] is not PENDING, step_s)
@@ -212,6 +218,17 @@ class MapResults(Generic[T]):
                     self._over = True
                     raise self._engine.error or GridError("the client was shut down during a map")
                 self._feed()
+                self._show_wait()
+
+    def _show_wait(self) -> None:
+        """Show in the bar why it stands still, if it does."""
+        stream, now_s = self._stream, time.monotonic()
+        if self._bar is None or now_s - self._asked_s < WHY_S:
+            return
+        is_still, self._left = stream.unfinished == self._left, stream.unfinished
+        self._asked_s = now_s
+        why = why_waiting(self._engine, stream) if is_still else ""
+        self._bar.set_postfix_str(f"waiting: {why}" if why else "")
 
     def _feed(self) -> None:
         """Take inputs as far ahead as allowed, waiting for a slow input for LOOK_S at most.

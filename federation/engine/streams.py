@@ -115,6 +115,7 @@ class Stream:
         self.total = 0  # calls made so far
         self.closed = False
         self.rejection: Ended | None = None
+        self.running: tuple[float, RangeSet] | None = None  # what ran, and when that was asked
         self.home = ""  # the address of the gateway where it was opened last
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.waiting: deque[ClientBundle] = deque()

@@ -16,6 +16,7 @@ from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Answer, Ask
 from federation.messages.wire import unpack
 from federation.reasons import Reason
+from federation.sessions.task_passes import ABOUT
 from gateway.alerts.watch import NoSuchAlert
 from gateway.api import (
     books_desk,
@@ -30,6 +31,7 @@ from gateway.api import (
 from gateway.api.context import SiteContext
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
+from gateway.api.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
 from gateway.base.values import KnobError, number
 from gateway.config.site import SiteConfig
@@ -273,12 +275,21 @@ class Desk:
             utc_s = self._site.surroundings.utc_s()
             view = views.live_job(job, utc_s) | {"notes": views.notes(job)}
             if job.waiting:
-                view["why_waiting"] = views.why_waiting(self._site.broker, job, utc_s)
+                broker = self._site.broker
+                reasons = view["why_waiting"] = views.why_waiting(broker, job, utc_s)
+                view["waits_for"] = wait_reason(
+                    broker, job, reasons, utc_s, is_nested=self._is_of_task(job)
+                )
             return view | await self._rules_of(name)
         row = await self._site.read(self._site.store.jobs.get, name)
         if job is not None or row is None or not asker.may_see(row.user, row.project):
             raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row) | await self._rules_of(name)
+
+    def _is_of_task(self, job: Job) -> bool:
+        """Whether the client of a job is a running task."""
+        guest = self._site.listener.guests.get(job.client)
+        return guest is not None and guest.role == "client" and ABOUT in guest.about
 
     async def _rules_of(self, job: str) -> dict[str, Any]:
         """Return the versions of the rules that the runs of a job name, with their beginnings."""

@@ -157,6 +157,8 @@ def _show_job(found: dict[str, Any]) -> None:
         lines.append(("rules", f"version {each['version']}, of {show.when(each['from_s'])}{by}"))
     for name, value in lines:
         show.say(f"{name:>12}  {show.clean(value)}")
+    if found.get("waits_for"):
+        show.say(f"{'waiting':>12}  {show.clean(found['waits_for'])}")
     for why in found.get("why_waiting", []):
         who = f"{count(why['workers'], 'worker')}: " if why["workers"] else ""
         show.say(f"{'waits':>12}  {who}{show.clean(why['text'])}")

@@ -188,6 +188,41 @@ def test_a_task_that_was_stopped_says_which_call_too(client):
     assert "(30.5)" in note
 
 
+def test_a_bar_that_stands_still_says_why(client, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("federation.engine.mapping.WHY_S", 0.05)
+    monkeypatch.setattr("federation.engine.progress.LOG_INTERVAL_S", 0.0)
+    end = str(tmp_path / "end")
+
+    def waits(path):
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+    def unknown(x):  # how long it takes is not known: it is not queued ahead at a worker
+        return x * x
+
+    slots = client._max_workers
+    view = client.options(task_s=100.0)
+    held = [view.submit(waits, end) for _ in range(slots)]
+    wait_until(lambda: all(each.running() for each in held), "all slots are taken")
+    late = view.submit(unknown, 3)
+    assert late.why_waiting().startswith(f"all {slots} slots are busy")
+    assert held[0].why_waiting() == ""
+    job = view.submit_job(unknown, [1])
+    assert job.why_waiting().startswith(f"all {slots} slots are busy")
+    shown = []
+
+    def look(self, text, refresh=True):
+        shown.append(text)
+        if text:
+            open(end, "w").close()
+
+    monkeypatch.setattr("tqdm.tqdm.set_postfix_str", look)
+    assert list(view.map(unknown, [2], progress=True)) == [4]
+    assert any(text.startswith(f"waiting: all {slots} slots are busy") for text in shown)
+    assert job.wait(60) == "done"
+    assert late.why_waiting() == ""
+
+
 def test_the_futures_that_run_are_those_whose_tasks_have_slots(client, tmp_path):
     def waits(begun, end):
         open(begun, "w").close()

@@ -20,6 +20,7 @@ from federation.ranges import RangeSet
 from federation.reasons import Reason
 from gateway.api import views
 from gateway.api.estimates import claims
+from gateway.api.wait_reasons import wait_reason
 from gateway.ledger.db import records
 from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
@@ -1074,6 +1075,25 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     assert [each["reason"] for each in views.why_waiting(world.broker, job, world.now_s)] == [
         "draining"
     ]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_why_a_job_waits_is_one_sentence(is_nested: bool) -> None:
+    def why(name: str) -> str:
+        job, utc_s = world.broker.jobs[name], world.now_s
+        reasons = views.why_waiting(world.broker, job, utc_s)
+        return wait_reason(world.broker, job, reasons, utc_s, is_nested=is_nested)
+
+    world = BrokerWorld(slots=1)
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"] * 5000))
+    assert why("j").startswith("the only slot is busy")
+    assert ("Its client is a task, which keeps a slot" in why("j")) == is_nested
+    world.join(77, tags={"gpu": True})
+    world.do(events.DrainAsked(77, True))
+    world.submit(1, "k", tags={"gpu": True})
+    world.do(events.WorkerGone(77, "gone"))
+    assert why("k") == "no worker has gpu"
 
 
 LIMIT = {"max_cost_nanos": 10**12, "currency": "GBP"}

@@ -1,0 +1,59 @@
+"""Why a job waits, in one sentence for a progress bar; made from `views.why_waiting`. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from federation.clocks import UtcS
+from federation.reasons import Reason
+from federation.words import count
+from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.jobs import Job
+
+NO_TAG = "has no tag "  # how a worker's refusal for a missing tag begins (policies.placement)
+_SURE = {Reason.BUDGET_EXHAUSTED, Reason.COST_LIMIT}  # reasons that no other worker removes
+
+
+def wait_reason(
+    broker: Broker, job: Job, reasons: Sequence[dict[str, Any]], utc_s: UtcS, *, is_nested: bool
+) -> str:
+    """Return why a job's tasks wait, in one sentence; empty if none of them waits.
+
+    Args:
+        reasons: as from `views.why_waiting`.
+        is_nested: the client of the job is itself a task, which keeps its slot while it waits.
+    """
+    if not job.waiting or not reasons:
+        return ""
+    sure = [each for each in reasons if not each["workers"] or each["reason"] in _SURE]
+    busy = [each for each in reasons if each["reason"] == Reason.BUSY]
+    if sure:
+        text = str(sure[0]["text"])
+    elif busy:
+        text = _busy(broker, job, utc_s)
+        if is_nested:
+            text += (
+                ". Its client is a task, which keeps a slot while it waits: if such tasks have all "
+                "slots, none proceeds until one ends at its timeout_s"
+            )
+    elif all(each["reason"] == Reason.TAG_MISSING for each in reasons):
+        tags = sorted({str(each["text"]).removeprefix(NO_TAG) for each in reasons})
+        text = f"no worker has {' or '.join(tags)}"
+    else:
+        text = "; ".join(f"{count(each['workers'], 'worker')} {each['text']}" for each in reasons)
+    return text
+
+
+def _busy(broker: Broker, job: Job, utc_s: UtcS) -> str:
+    """Say how many slots that may take the job are busy, and about when the first is free."""
+    able = [each for each in broker.workers.values() if broker.refusal(job, each, utc_s) is None]
+    left_s = [
+        assignment.task_s - (utc_s - begun_s)
+        for worker in able
+        for assignment in worker.assignments.values()
+        for task, begun_s in assignment.begun.items()
+        if task in assignment.left
+    ]
+    soonest_s = min((each for each in left_s if each >= 1), default=None)
+    slots = sum(worker.slots for worker in able)
+    text = f"all {count(slots, 'slot')} are busy" if slots != 1 else "the only slot is busy"
+    return text if soonest_s is None else f"{text}, about {soonest_s:,.0f} s"
