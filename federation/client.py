@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, o
 
 from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
-from federation.client_file import ClientFile, read_client_file
 from federation.clocks import MonoS
+from federation.engine.client_file import ClientFile, read_client_file
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine.engine import LEAVE_S, ClientEngine, Holder
 from federation.engine.gateways import FAILOVER_S, Itinerary
@@ -393,7 +393,7 @@ class Client(concurrent.futures.Executor):
         address: the address of the gateway, or several: a sequence, or text with commas. The
             nearest that admits the client is taken, by measured round trips; about equally near
             ones in the order given. By default $GRIDFED_GATEWAY, else the gateways of the client
-            file (federation.client_file), else this user's own gateway.
+            file (federation.engine.client_file), else this user's own gateway.
         secret: the secret that the gateway asks for; by default $GRIDFED_SECRET.
         token: a token that `gridfed token` printed, which states your identity and your rights; by
             default $GRIDFED_TOKEN. Its holder acts as you, so it is sent only over tls+tcp:// or
@@ -612,6 +612,7 @@ class Client(concurrent.futures.Executor):
         sites: Sequence[str] | None = KEPT,
         not_sites: Sequence[str] | None = KEPT,
         jurisdictions: Sequence[str] | None = KEPT,
+        data: Sequence[str] | None = KEPT,
         preemptible: bool = KEPT,
         environment: str | os.PathLike[str] | Environment | None = KEPT,
         when_closed: str | None = KEPT,

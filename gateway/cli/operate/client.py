@@ -11,7 +11,7 @@ from cryptography import x509
 
 from federation import Client
 from federation.address import check_address, check_bearer, host_and_port, is_weak
-from federation.client_file import client_file_path
+from federation.engine.client_file import client_file_path
 from federation.errors import GridError
 from gateway.cli.shared import show
 from gateway.trust.keys import write_private

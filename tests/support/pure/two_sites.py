@@ -105,7 +105,12 @@ class BookedSite:
         self.settled = {}
         self.outcome = Consequences()
         self.broker = SimpleNamespace(
-            workers={}, jobs={}, clients={}, reserved=ReservedAmounts(BudgetAccounts())
+            workers={},
+            jobs={},
+            clients={},
+            reserved=ReservedAmounts(BudgetAccounts()),
+            entitling=SimpleNamespace(wishes_of=lambda spec: spec.wishes),
+            charging=SimpleNamespace(rules=0),
         )
         self.outbox = EffectOutbox(None, self, None, self.stored.put, lambda jobs: None)
         self.outbox.carrier = self

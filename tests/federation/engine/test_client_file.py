@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.client_file import ClientFileError, client_file_path, read_client_file
+from federation.engine.client_file import ClientFileError, client_file_path, read_client_file
 from federation.transport import TlsSettings
 
 

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.real
 
-TUTORIALS = Path(__file__).parents[3] / "docs" / "tutorials"
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 TIMEOUT_S = 900.0
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
