@@ -1,10 +1,10 @@
 """The messages by which gateways tell each other about the federation's members.
 
 There are three kinds of items. A `MemberClaim` states the state of a member: a few bytes, told to
-every neighbour at once. A `Bulletin` is a site's statement about itself (the advert of a pool, its
-card), signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin is
-not pushed but announced by a `BulletinNotice`, and each member fetches it once, from the first to
-announce it.
+every neighbour at once. A `Bulletin` is a site's declaration about itself (the advert of a pool,
+its card), signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin
+is not pushed but announced by a `BulletinNotice`, and each member fetches it once, from the first
+to announce it.
 
 Messages travel as short arrays. Input is never trusted: `from_plain` checks every field and every
 length. Elements beyond the known ones are ignored, so that a newer site may add some. Only
@@ -116,7 +116,7 @@ class BulletinNotice:
 
 @dataclass(frozen=True, slots=True)
 class Bulletin:
-    """A site's statement about itself: its notice, and bytes that it has signed."""
+    """A site's declaration about itself: its notice, and bytes that it has signed."""
 
     notice: BulletinNotice
     body: bytes

@@ -1,4 +1,4 @@
-"""One member's view of the federation: its live members, and their own statements. Pure.
+"""One member's view of the federation: its live members, and their own declarations. Pure.
 
 SWIM with Lifeguard's corrections, over links instead of datagrams:
 

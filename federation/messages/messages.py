@@ -439,7 +439,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class GossipMessage(FromEither, to=Receiver.GOSSIP):
-    """Gateway → gateway: live members, and sites' own statements; see
+    """Gateway → gateway: live members, and sites' own declarations; see
     federation.membership.gossip."""
 
     kind: ClassVar[str] = "gossip"
@@ -459,11 +459,11 @@ class Advert(FromEither, to=Receiver.GOSSIP):
 
 
 @dataclass(frozen=True, slots=True)
-class SignedStatements(FromEither, to=Receiver.TRUST):
-    """The permanent signed statements of sites (federation.signed.statements), each as its bytes.
+class SignedDeclarations(FromEither, to=Receiver.TRUST):
+    """The signed declarations of sites (federation.signed.declarations), each as its bytes.
 
-    Sent whole when a session opens; after that, new statements are sent as soon as they are known.
-    The cards of one site are in the order in which each leads to the next.
+    Sent whole when a session opens; after that, new declarations are sent as soon as they are
+    known. The cards of one site are in the order in which each leads to the next.
     """
 
     kind: ClassVar[str] = "statements"

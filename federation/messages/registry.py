@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 class Receiver(StrEnum):
     """The part of the receiving gateway that handles a message."""
 
-    TRUST = "trust"  # statements about keys and members
+    TRUST = "trust"  # declarations about keys and members
     GOSSIP = "gossip"  # membership and adverts
     FUNCTIONS = "functions"
     SALES = "sales"  # contracts that this site sells

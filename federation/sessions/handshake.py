@@ -138,7 +138,7 @@ class Greeting:
     def __init__(self, site: str, boot: int, credentials: Credentials, nonce: bytes) -> None:
         self._challenge = Challenge(VERSION, site, boot, nonce)
         self._credentials = credentials
-        self.claim: Hello | None = None  # the dialler's own statement, proved or not
+        self.claim: Hello | None = None  # the dialler's own word, proved or not
         self.hello: Hello | None = None
 
     def receive(self, frame: bytes) -> bytes | Hello:

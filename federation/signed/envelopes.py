@@ -40,7 +40,7 @@ _DOMAIN: Final = "envelope"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The sender's statement about a body.
+    """The facts that the sender signs with a body.
 
     `sequence` counts from 1 for each destination in each boot; ALL is a destination of its own.
     """

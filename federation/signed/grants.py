@@ -28,8 +28,8 @@ from federation.signed.identity import (
     Untrusted,
     federation_id,
     find_signer,
+    signed_bytes,
     site_id,
-    statement,
 )
 
 BLOCKS_MAX: Final = 4
@@ -100,7 +100,7 @@ class _Block:
 
     def hash(self) -> bytes:
         """Return the hash by which the next block names this one as its parent."""
-        return sha256(statement("block", self.about, self.bounds, self.signature)).digest()
+        return sha256(signed_bytes("block", self.about, self.bounds, self.signature)).digest()
 
     def is_signed(self, keys: Sequence[bytes], domain: str) -> bool:
         return find_signer(keys, self.signature, domain, self.about, self.bounds) is not None

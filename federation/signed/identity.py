@@ -1,7 +1,7 @@
 """A site's keys: how it signs, how others check, and the fingerprints that operators compare.
 
-Every signature of the federation is Ed25519 over a statement: a domain, which names the kind of
-thing signed, and its parts, each with its length. A signature given for one thing can therefore
+Every signature of the federation is Ed25519 over a domain, which names the kind of thing signed,
+and its parts, each with its length (`signed_bytes`). A signature given for one thing can therefore
 never be presented for another. Signatures always cover the bytes that travel.
 
 This module needs `cryptography` and belongs to gateways; a client never imports it.
@@ -46,7 +46,7 @@ _SMALL_ORDER_Y: Final = frozenset({0, 1, _PRIME - 1, _Y8, _PRIME - _Y8})
 
 
 class TrustRefusal(StrEnum):
-    """Why a site's message or statement is not believed. The value appears in logs."""
+    """Why a site's message or declaration is not believed. The value appears in logs."""
 
     WRONG_FEDERATION = "wrong-federation"
     WRONG_DESTINATION = "wrong-destination"
@@ -135,13 +135,13 @@ class SiteKey:
 
     def sign(self, domain: str, *parts: bytes) -> bytes:
         """Sign the parts, for this domain only."""
-        return self._private.sign(statement(domain, *parts))
+        return self._private.sign(signed_bytes(domain, *parts))
 
     def __repr__(self) -> str:
         return f"SiteKey(public={self.public.hex()})"
 
 
-def statement(domain: str, *parts: bytes) -> bytes:
+def signed_bytes(domain: str, *parts: bytes) -> bytes:
     """Return the bytes that a signature covers: nothing else encodes to the same bytes."""
     pieces = [_SIGNING, domain.encode(), b"\0"]
     for part in parts:
@@ -155,7 +155,7 @@ def verify(key: bytes, signature: bytes, domain: str, *parts: bytes) -> bool:
     if public is None:
         return False
     try:
-        public.verify(signature, statement(domain, *parts))
+        public.verify(signature, signed_bytes(domain, *parts))
     except InvalidSignature:
         return False
     return True
@@ -199,7 +199,7 @@ def fingerprint(site: str, key: bytes) -> str:
     It covers the site's name and the key that signs now. That key has signed the site's card, and
     with it the TLS leaf and the next key, so nothing else needs comparing.
     """
-    digest = hashlib.sha256(statement("fingerprint", site.encode(), key)).digest()
+    digest = hashlib.sha256(signed_bytes("fingerprint", site.encode(), key)).digest()
     text = base64.b32encode(digest).decode().rstrip("=")
     return "-".join(text[at : at + _GROUP] for at in range(0, len(text), _GROUP))
 
@@ -243,7 +243,7 @@ def from_text(prefix: str, text: str, chars_max: int) -> bytes:
 
 
 def _checksum(prefix: str, payload: bytes) -> bytes:
-    return hashlib.sha256(statement(prefix, payload)).digest()[:_CHECKSUM_BYTES]
+    return hashlib.sha256(signed_bytes(prefix, payload)).digest()[:_CHECKSUM_BYTES]
 
 
 # --- the hello between two gateways ------------------------------------------------------------
@@ -258,7 +258,7 @@ class PipeSide(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The statements of both ends of a pipe between gateways, which each of them signs.
+    """The facts about a pipe between gateways, which the site at each of its ends signs.
 
     TLS has shown that the other end holds the pinned leaf of some site. Only the signature shows
     which site it is, that it is running now (both nonces), and in which run (both boots).

@@ -1,4 +1,4 @@
-"""User tokens: a site's signed statement of a user's identity and rights at a gateway.
+"""User tokens: a site's signed word on a user's identity and rights at a gateway.
 
 A token serves any holder, so it travels only over TLS or a socket of its own user. It is valid at
 its own site unless it names others, and it expires. A gateway checks it without asking other sites.
@@ -14,6 +14,7 @@ import msgpack
 
 from federation.clocks import UtcS
 from federation.signed import strict
+from federation.signed.declarations import TOKEN_PATTERN
 from federation.signed.identity import (
     CLOCK_AHEAD_MAX_S,
     SiteKey,
@@ -26,7 +27,6 @@ from federation.signed.identity import (
     site_id,
     to_text,
 )
-from federation.signed.statements import TOKEN_PATTERN
 
 PREFIX: Final = "gft1"
 USER_CHARS_MAX: Final = 200

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from federation.messages.adverts import check_doors
-from federation.signed.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
+from federation.signed.declarations import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
 from gateway.base.values import KnobError, check_known, count, number
 
 # The minimum time that a card with the next keys must have been published before they are used. All
@@ -21,7 +21,7 @@ OVERLAP_S: Final = 1200.0
 
 
 class Follow(StrEnum):
-    """The statements that expel a site here when we have made none about it."""
+    """The declarations that expel a site here when we have made none about it."""
 
     ANY = "any"  # that of one approved site
     TWO = "two"  # those of two

@@ -46,11 +46,11 @@ class ApprovedSites(Protocol):
 
     @property
     def sealer(self) -> Sealer:
-        """Signs our lasting statements."""
+        """Signs our lasting declarations."""
 
     @property
     def verifier(self) -> Verifier:
-        """Checks statements that others have signed."""
+        """Checks declarations that others have signed."""
 
 
 class Reachable(Protocol):

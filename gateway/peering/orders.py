@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from federation.errors import GridError
 from federation.signed import strict
+from federation.signed.declarations import REASON_CHARS_MAX, TOKEN_PATTERN
 from federation.signed.identity import site_id
-from federation.signed.statements import REASON_CHARS_MAX, TOKEN_PATTERN
 from federation.signed.tokens import Scope, UserToken, check_token, write_token
 from federation.users import check_user
 from gateway.peering.join_server import join

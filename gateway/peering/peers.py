@@ -3,11 +3,11 @@
     Peers.run
     ├── Sessions.run     sessions dialled by others and by us       (gateway.sessions.peer_sessions)
     ├── JoinServer.run   invited sites                                 (gateway.peering.join_server)
-    ├── _read, _write    statements that others pass on: read in slices, written in batches
+    ├── _read, _write    declarations that others pass on: read in slices, written in batches
     └── _tick            key rotation, reopening of ports
 
-Lasting signed statements of sites (cards, expulsions, farewells, revocations) are exchanged when a
-session opens, and passed on when they are news. All other messages are for the site: `heard` for
+Lasting signed declarations of sites (cards, expulsions, farewells, revocations) are exchanged when
+a session opens, and passed on when they are news. All other messages are for the site: `heard` for
 those that arrive at our port, `link_news` for those on our links.
 """
 
@@ -23,10 +23,10 @@ import trio
 
 from federation.clocks import MonoS
 from federation.errors import GridError, ProtocolError
-from federation.messages.messages import SignedStatements
+from federation.messages.messages import SignedDeclarations
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.sessions.nng import NngPort
-from federation.signed.statements import Expulsion, parse
+from federation.signed.declarations import Expulsion, parse
 from federation.transport import TlsSettings
 from gateway.base.clocks import mono_now, utc_now
 from gateway.base.handlers import MessageHandler, handles
@@ -61,10 +61,10 @@ from gateway.trust.registry import WORDS_MAX, Registry, Word, pack_words, unpack
 
 SLOW_TICKS: Final = 20
 FAREWELL_S: Final = 2.0  # how long sessions stay open after our farewell, for delivery
-UNREAD_MAX: Final = 2 * WORDS_MAX  # statements of one site that wait to be read
-SLICE_S: Final = 0.005  # how long statements are read without a pause,
+UNREAD_MAX: Final = 2 * WORDS_MAX  # declarations of one site that wait to be read
+SLICE_S: Final = 0.005  # how long declarations are read without a pause,
 SLICE_EVERY_S: Final = 0.02  # and how long the pause is
-WRITE_EVERY_S: Final = 1.0  # how often statements signed by others are written to disk
+WRITE_EVERY_S: Final = 1.0  # how often declarations signed by others are written to disk
 LINES_PER_S: Final = 10.0  # for log lines that strangers can cause
 
 
@@ -104,7 +104,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._ordering = trio.Lock()
         self._looked_at: set[str] = set()  # sites being probed
         self._judged: dict[str, str] = {}  # the last line about each probed site
-        self._unread: dict[str, deque[Word]] = {}  # statements that were passed on, by sender
+        self._unread: dict[str, deque[Word]] = {}  # declarations that were passed on, by sender
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Lock the folder of keys, open the ports, and talk to others until cancelled.
@@ -310,7 +310,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 self.links.hurry(site)
 
     def tell_all(self, words: Iterable[Word]) -> None:
-        """Pass statements on to every site with a session."""
+        """Pass declarations on to every site with a session."""
         message = pack_words(words)
         for guest in self.listener.guests.values():
             self.listener.post(guest, message)
@@ -367,20 +367,22 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self.listener.post(guest, pack_words(self.registry.words()))
         self._say_often(f"site {guest.name} connected")
 
-    @handles(SignedStatements)
-    def _learn(self, source: str, said: SignedStatements) -> None:
-        """Take the statements that a site passes on: some at once, others later (`_read`)."""
+    @handles(SignedDeclarations)
+    def _learn(self, source: str, said: SignedDeclarations) -> None:
+        """Take the declarations that a site passes on: some at once, others later (`_read`)."""
         words = unpack_words(said)
         waiting = self._unread.setdefault(source, deque())
         if len(waiting) + len(words) > UNREAD_MAX:
             self._say_often(f"too many unread notices from {source}: {len(words):,} are dropped")
             return
         waiting += words
-        if len(waiting) == len(words):  # keeps the order: a card precedes statements signed with it
+        if len(waiting) == len(
+            words
+        ):  # keeps the order: a card before the declarations signed with it
             self._read_slice(source)
 
     def _read_slice(self, source: str) -> None:
-        """Read some of a site's statements, for SLICE_S or to the end."""
+        """Read some of a site's declarations, for SLICE_S or to the end."""
         waiting = self._unread[source]
         until_s = time.monotonic() + SLICE_S
         refused: list[ProtocolError] = []
@@ -398,7 +400,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             self.trust_changed(by_others=True)
 
     def _tell_refused(self, source: str, refused: Sequence[ProtocolError]) -> None:
-        """Log the first of the statements that were not believed."""
+        """Log the first of the declarations that were not believed."""
         if refused:
             more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
             self._say_often(f"{source} passed on an invalid notice: {refused[0]}{more}")
@@ -412,7 +414,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 await trio.sleep(SLICE_EVERY_S)
 
     async def _write(self) -> None:
-        """Write statements signed by others to disk, in batches and outside the loop."""
+        """Write declarations signed by others to disk, in batches and outside the loop."""
         while True:
             await trio.sleep(WRITE_EVERY_S)
             write = self.registry.take_noted()

@@ -1,12 +1,12 @@
 """The trust book: the sites that this one knows, its trust in each, and the reasons.
 
-Trust is not passed on. A statement that other sites pass on makes a site *known*, no more, and is
+Trust is not passed on. A declaration that other sites pass on makes a site *known*, no more, and is
 kept apart (gateway.trust.hearsay) until the operator decides something about that site. An
 invitation makes it *pending*; the operator (or one of the operator's rules) makes it *approved*.
 Rules (gateway.trust.permissions) say what an approved site may do, both ways; by default nothing.
 
-Statements arrive in any order and more than once, so the book's answers depend on which statements
-it has, never on when they came: levels are worked out, not stored.
+Declarations arrive in any order and more than once, so the book's answers depend on which
+declarations it has, never on when they came: levels are worked out, not stored.
 
     pending ──approve──► approved        expelled: by this site's word, or, as `Follow` says, by
        ▲                    │            that of others; this site's word wins, both ways
@@ -21,17 +21,16 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.errors import GridError
-from federation.signed.identity import SiteKey, TrustRefusal, Untrusted, same_fingerprint
-from federation.signed.statements import (
+from federation.signed.declarations import (
     PAST_MAX,
     REVOKED_MAX,
+    DeclarationOrder,
     Expulsion,
     Farewell,
     Revocations,
     S,
     Signed,
     SiteCard,
-    StatementOrder,
     follows,
     next_serial,
     order,
@@ -40,6 +39,7 @@ from federation.signed.statements import (
     read_card,
     sign,
 )
+from federation.signed.identity import SiteKey, TrustRefusal, Untrusted, same_fingerprint
 from gateway.config.federation import Follow
 from gateway.trust.certificates import check_leaf
 from gateway.trust.expulsions import Expulsions
@@ -168,8 +168,8 @@ class TrustBook:
         cards = [*member.lineage, member.card]
         return [card.raw for card in cards if card.content.serial > serial]
 
-    def statements(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the statements to pass on beside cards: each with its kind, as `note` takes it."""
+    def declarations(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the declarations to pass on beside cards, each with its kind as `note` takes it."""
         for word in self.expulsions:
             yield "expulsion", word.raw
         for member in (self.own, *self.members.values()):
@@ -178,13 +178,13 @@ class TrustBook:
             if member.revocations:
                 yield "revocations", member.revocations.raw
 
-    # --- signed statements of other sites ------------------------------------------------------
+    # --- signed declarations of other sites ------------------------------------------------------
 
-    def note(self, kind: str, raw: bytes, utc_s: UtcS, source: str = "") -> StatementOrder:
-        """Take a statement that `source` passed on; any result but NEWER changed nothing.
+    def note(self, kind: str, raw: bytes, utc_s: UtcS, source: str = "") -> DeclarationOrder:
+        """Take a declaration that `source` passed on; any result but NEWER changed nothing.
 
         Raises:
-            ProtocolError: it is no statement of a known kind.
+            ProtocolError: it is no declaration of a known kind.
             Untrusted: it is not to be believed. EQUIVOCATION has been noted as evidence.
         """
         match kind:
@@ -201,7 +201,7 @@ class TrustBook:
                     TrustRefusal.ALTERED, f"unknown kind of signed notice: {kind[:40]!r}"
                 )
 
-    def _note_card(self, raw: bytes, utc_s: UtcS, source: str) -> StatementOrder:
+    def _note_card(self, raw: bytes, utc_s: UtcS, source: str) -> DeclarationOrder:
         site = parse(SiteCard, raw).content.site
         member = self.own if site == self.site else self.members.get(site)
         if member is None:
@@ -209,7 +209,7 @@ class TrustBook:
             return self.hearsay.note(source, self._checked(read_card(raw)), utc_s)
         card = self._checked(read_card(raw))
         found = self._order(member, member.card, card, utc_s)
-        if found is StatementOrder.NEWER and member is self.own:
+        if found is DeclarationOrder.NEWER and member is self.own:
             raise Untrusted(
                 TrustRefusal.EQUIVOCATION,
                 (
@@ -217,33 +217,33 @@ class TrustBook:
                     "were copied"
                 ),
             )
-        if found is StatementOrder.NEWER:
+        if found is DeclarationOrder.NEWER:
             member.follow(card)
         return found
 
-    def _note_farewell(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
+    def _note_farewell(self, raw: bytes, utc_s: UtcS) -> DeclarationOrder:
         member, farewell = self._read(Farewell, raw)
         if farewell.content.site in self.hearsay:
             if member.last_serial <= farewell.content.serial:
                 self.hearsay.drop_signed(farewell.content.site, member.card.content.keys[0])
-            return StatementOrder.OLDER
+            return DeclarationOrder.OLDER
         found = self._order(member, member.farewell, farewell, utc_s)
-        if found is StatementOrder.NEWER:
+        if found is DeclarationOrder.NEWER:
             member.farewell = farewell
             if member is not self.own:  # should it come back, it is trusted with nothing
                 member.rules, member.pickles, member.users = frozenset(), False, False
         return found
 
-    def _note_revocations(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
+    def _note_revocations(self, raw: bytes, utc_s: UtcS) -> DeclarationOrder:
         member, revocations = self._read(Revocations, raw)
         if revocations.content.site in self.hearsay:
-            return StatementOrder.OLDER  # no user comes here with its tokens
+            return DeclarationOrder.OLDER  # no user comes here with its tokens
         found = self._order(member, member.revocations, revocations, utc_s)
-        if found is StatementOrder.NEWER:
+        if found is DeclarationOrder.NEWER:
             member.revocations = revocations
         return found
 
-    def _note_expulsion(self, raw: bytes, utc_s: UtcS) -> StatementOrder:
+    def _note_expulsion(self, raw: bytes, utc_s: UtcS) -> DeclarationOrder:
         member, word = self._read(Expulsion, raw)
         by, of = word.content.by, word.content.site
         if not self.expulsions.is_heard(by):
@@ -251,7 +251,7 @@ class TrustBook:
                 TrustRefusal.UNKNOWN_SITE, f"{by!r} is not approved here, but expels {of!r}"
             )
         found = self._order(member, self.expulsions.word(by, of), word, utc_s)
-        if found is StatementOrder.NEWER:
+        if found is DeclarationOrder.NEWER:
             self.expulsions.put(word)
         return found
 
@@ -266,14 +266,14 @@ class TrustBook:
         return card
 
     def _read(self, kind: type[S], raw: bytes) -> tuple[TrustedMember, Signed[S]]:
-        """Read a statement by a member, or by this site. A retired key can't say farewell."""
+        """Read a declaration by a member, or by this site. A retired key can't say farewell."""
         by, found = read(kind, raw, self._card_keys if kind is Farewell else self._keys_ever)
         if found.content.federation != self.federation:
             raise Untrusted(TrustRefusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
         return self._member(by), found
 
     def _card_keys(self, site: str) -> tuple[bytes, ...]:
-        """Return the keys on a site's card at any level: its statements are still its own."""
+        """Return the keys on a site's card at any level: its declarations are still its own."""
         member = self.find(site)
         return member.card.content.keys if member else ()
 
@@ -283,7 +283,7 @@ class TrustBook:
 
     def _order(
         self, member: TrustedMember, old: Signed[S] | None, new: Signed[S], utc_s: UtcS
-    ) -> StatementOrder:
+    ) -> DeclarationOrder:
         try:
             return order(old, new, utc_s)
         except Untrusted as error:
@@ -314,7 +314,7 @@ class TrustBook:
                 self._make_room()
             member = self.members[site] = TrustedMember(card)
             self.hearsay.drop(site)
-        elif self._order(member, member.card, card, utc_s) is StatementOrder.NEWER:
+        elif self._order(member, member.card, card, utc_s) is DeclarationOrder.NEWER:
             member.follow(card)
         if member.standing is TrustLevel.LEFT:
             raise Untrusted(
@@ -359,9 +359,9 @@ class TrustBook:
         self._entered(site).users = users
 
     def expel(self, site: str, reason: str, key: SiteKey, utc_s: UtcS) -> Signed[Expulsion]:
-        """Expel a site, void its rules, and return the statement for others.
+        """Expel a site, void its rules, and return the declaration for others.
 
-        The statements of other sites about it do not change that.
+        The declarations of other sites about it do not change that.
         """
         if site == self.site:
             raise BookError("a site can't expel itself: use gridfed leave")
@@ -373,7 +373,7 @@ class TrustBook:
         return self.expulsions.say(site, reason, key, utc_s, stands=True)
 
     def keep(self, site: str, reason: str, key: SiteKey, utc_s: UtcS) -> Signed[Expulsion]:
-        """Revoke an expulsion, or overrule those of others; return the statement for others.
+        """Revoke an expulsion, or overrule those of others; return the declaration for others.
 
         A site that this one had expelled is known again, no more: approve it anew.
         """
@@ -386,7 +386,7 @@ class TrustBook:
         self.hearsay.drop(site)
 
     def revoke(self, token: str, expires_s: UtcS, key: SiteKey, utc_s: UtcS) -> Signed[Revocations]:
-        """Revoke a token of this site; return the statement for others, without expired tokens."""
+        """Revoke a token of this site; return the declaration, without expired tokens."""
         self.revoked = {
             each: until_s
             for each, until_s in (*self.revoked.items(), (token, expires_s))
@@ -426,7 +426,7 @@ class TrustBook:
         return True
 
     def leave(self, key: SiteKey, utc_s: UtcS) -> Signed[Farewell]:
-        """Say farewell; return the statement for every site. Coming back takes an invitation."""
+        """Say farewell; return the declaration for every site. Coming back takes an invitation."""
         serial = next_serial(self.own.last_serial, utc_s)
         self.own.farewell = sign(Farewell(self.federation, self.site, serial, utc_s), key)
         return self.own.farewell

@@ -2,9 +2,9 @@
 
 A file and not the ledger's tables: it is needed before there is a database (`gridfed init`,
 `join`), changes when a person decides something or a card is renewed, and is a megabyte or two for
-a thousand sites. JSON because the standard library both writes and reads it. Signed statements are
-in it as they were signed, in base64; fingerprints, addresses and contacts are there for the reader,
-and are taken from the card when the file is read.
+a thousand sites. JSON because the standard library both writes and reads it. Signed declarations
+are in it as they were signed, in base64; fingerprints, addresses and contacts are there for the
+reader, and are taken from the card when the file is read.
 
 Hearsay has a file of its own: it is large, and changes when other sites like. Removing it loses
 nothing that other members will not repeat.
@@ -20,7 +20,14 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import GridError, ProtocolError
-from federation.signed.statements import Expulsion, Farewell, Revocations, Signed, parse, read_card
+from federation.signed.declarations import (
+    Expulsion,
+    Farewell,
+    Revocations,
+    Signed,
+    parse,
+    read_card,
+)
 from gateway.config.federation import Follow
 from gateway.trust import permissions
 from gateway.trust.book import TrustBook
@@ -234,8 +241,8 @@ def _read_rules(plain: Any) -> frozenset[PermissionRule]:
     return frozenset(permissions.from_plain(each) for each in plain)
 
 
-def _signed(statement: Signed[Any] | None) -> str:
-    return _text(statement.raw) if statement else ""
+def _signed(declaration: Signed[Any] | None) -> str:
+    return _text(declaration.raw) if declaration else ""
 
 
 def _text(raw: bytes) -> str:

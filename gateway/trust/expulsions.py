@@ -1,31 +1,31 @@
-"""The statements of sites about the expulsion of others, and which of them count here.
+"""The declarations of sites about the expulsion of others, and which of them count here.
 
-Our own statement decides, both ways. Without one, the statements of others count as the operator
-configured (`Follow`), one for each approved site. The statements held decide, not the order of
-their arrival: of two sites that expel each other, the first gains nothing.
+Our own declaration decides, both ways. Without one, the declarations of others count as the
+operator configured (`Follow`), one for each approved site. The declarations held decide, not the
+order of their arrival: of two sites that expel each other, the first gains nothing.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.signed.declarations import Expulsion, Signed, next_serial, sign
 from federation.signed.identity import SiteKey, TrustRefusal, Untrusted
-from federation.signed.statements import Expulsion, Signed, next_serial, sign
 from gateway.config.federation import Follow
 
-SPOKEN_OF_MAX: Final = 1024  # the most sites that one site may make statements about
+SPOKEN_OF_MAX: Final = 1024  # the most sites that one site may make declarations about
 
 
 _ACCUSERS: Final = {Follow.ANY: 1, Follow.TWO: 2}
 
 
 class Expulsions:
-    """The newest statement of each site about each other.
+    """The newest declaration of each site about each other.
 
     Args:
         federation: ours.
         site: ours.
-        follow: the statements that count.
+        follow: the declarations that count.
         is_approved: whether a site is approved by our operator, expulsions aside.
     """
 
@@ -57,17 +57,17 @@ class Expulsions:
         return needed is not None and accusers >= needed
 
     def is_heard(self, by: str) -> bool:
-        """Whether a site's statement counts: we approved the site, and have not expelled it."""
+        """Whether a site's declaration counts: we approved the site, and have not expelled it."""
         ours = self.word(self._site, by)
         expelled = ours is not None and ours.content.stands
         return by == self._site or (self._is_approved(by) and not expelled)
 
     def word(self, by: str, of: str) -> Signed[Expulsion] | None:
-        """The statement of one site about another."""
+        """The declaration of one site about another."""
         return self._words.get(of, {}).get(by)
 
     def put(self, word: Signed[Expulsion]) -> None:
-        """Store a statement that was verified, and is newer than the stored one; Untrusted FULL."""
+        """Store a verified declaration that is newer than the stored one; Untrusted FULL."""
         by, of = word.content.by, word.content.site
         spoken_of = sum(by in words for words in self._words.values())
         if self.word(by, of) is None and spoken_of >= SPOKEN_OF_MAX:
@@ -79,7 +79,7 @@ class Expulsions:
     def say(
         self, of: str, reason: str, key: SiteKey, utc_s: UtcS, *, stands: bool
     ) -> Signed[Expulsion]:
-        """Make a statement of our own; return it for other sites."""
+        """Make a declaration of our own; return it for other sites."""
         last = self.word(self._site, of)
         serial = next_serial(last.content.serial if last else 0, utc_s)
         word = sign(Expulsion(self._federation, self._site, of, stands, reason, serial, utc_s), key)

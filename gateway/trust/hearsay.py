@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.signed.declarations import DeclarationOrder, Signed, SiteCard, order
 from federation.signed.identity import TrustRefusal, Untrusted, same_fingerprint
-from federation.signed.statements import Signed, SiteCard, StatementOrder, order
 from gateway.trust.standing import TrustedMember
 
 PER_SOURCE_MAX: Final = 32  # sites that one member may tell us of
@@ -113,7 +113,7 @@ class Hearsay:
         if len(self) >= TOLD_MAX:
             raise Untrusted(TrustRefusal.FULL, f"{TOLD_MAX} sites are known by hearsay already")
 
-    def note(self, source: str, card: Signed[SiteCard], utc_s: UtcS) -> StatementOrder:
+    def note(self, source: str, card: Signed[SiteCard], utc_s: UtcS) -> DeclarationOrder:
         """Store a card, whole and checked, from a member; Untrusted: FULL, AHEAD.
 
         It need not follow the previous card: both are only that member's word.
@@ -124,11 +124,11 @@ class Hearsay:
         held = self._told.get(source, {}).get(site)
         serial = held.card.content.serial if held else -1
         if card.content.serial < serial:
-            return StatementOrder.OLDER
+            return DeclarationOrder.OLDER
         if held and card.body == held.card.body:
-            return StatementOrder.SAME
+            return DeclarationOrder.SAME
         self.put(source, TrustedMember(card))
-        return StatementOrder.NEWER
+        return DeclarationOrder.NEWER
 
     def put(self, source: str, member: TrustedMember) -> None:
         """Store a card that was checked before."""

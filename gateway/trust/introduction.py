@@ -2,7 +2,7 @@
 
 Both sides sign the meeting (federation.signed.identity.Meeting): federation, both sites, both
 boots, both nonces. TLS admits any peer whose leaf is pinned; the signature proves which of the
-sites it is. A site's name is therefore never taken from its own statement alone.
+sites it is. A site's name is therefore never taken from its own word alone.
 """
 
 from collections.abc import Callable

@@ -13,17 +13,17 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
+from federation.signed.declarations import ADDRESS, SiteCard
 from federation.signed.identity import (
     TrustRefusal,
     Untrusted,
     federation_id,
     from_text,
     public_key,
+    signed_bytes,
     site_id,
-    statement,
     to_text,
 )
-from federation.signed.statements import ADDRESS, SiteCard
 from gateway.trust.book import BookError
 from gateway.trust.certificates import leaf_hash
 
@@ -51,7 +51,7 @@ class Invitation:
     @property
     def id(self) -> str:
         """The invitation's id: derived from the secret, which it does not reveal."""
-        return sha256(statement("invitation", self.secret)).hexdigest()[:16]
+        return sha256(signed_bytes("invitation", self.secret)).hexdigest()[:16]
 
 
 _INVITATION = strict.Form(

@@ -22,8 +22,8 @@ import msgpack
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed import strict
-from federation.signed.identity import NONCE_BYTES, SiteKey, TrustRefusal, Untrusted, statement
-from federation.signed.statements import Signed, SiteCard, next_serial, read_card, sign
+from federation.signed.declarations import Signed, SiteCard, next_serial, read_card, sign
+from federation.signed.identity import NONCE_BYTES, SiteKey, TrustRefusal, Untrusted, signed_bytes
 from federation.words import clean
 from gateway.trust.book import BookError, TrustBook
 from gateway.trust.certificates import leaf_hash
@@ -121,7 +121,7 @@ class _Transcript:
     inviter_nonce: bytes
 
     def mac(self, secret: bytes, side: str) -> bytes:
-        said = statement(
+        said = signed_bytes(
             "joining",
             side.encode(),
             self.invitation.encode(),

@@ -37,8 +37,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from federation.clocks import UtcS
 from federation.errors import GridError
+from federation.signed.declarations import SiteCard, next_serial
 from federation.signed.identity import SiteKey
-from federation.signed.statements import SiteCard, next_serial
 from federation.transport import TlsSettings
 from gateway.config.federation import OVERLAP_S
 from gateway.trust.certificates import OwnLeaf, make_leaf, to_pem

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
-from federation.messages.messages import SignedStatements
+from federation.messages.messages import SignedDeclarations
 from federation.messages.wire import pack, unpack
+from federation.signed.declarations import DeclarationOrder, SiteCard, parse
 from federation.signed.envelopes import Sealer, Verifier
 from federation.signed.identity import SiteKey, TrustRefusal, Untrusted
-from federation.signed.statements import SiteCard, StatementOrder, parse
 from gateway.base.clocks import utc_now
 from gateway.config.federation import AWAIT_S, OVERLAP_S, SPREAD_S, Follow
 from gateway.trust import book_file
@@ -45,7 +45,7 @@ from gateway.trust.standing import LINEAGE_MAX, TrustLevel
 TRUST_FILE: Final = "trust.json"
 HEARSAY_FILE: Final = "hearsay.json"
 
-# A statement to pass on: its kind and its bytes, as TrustBook.note takes them.
+# A declaration to pass on: its kind and its bytes, as TrustBook.note takes them.
 Word = tuple[str, bytes]
 WORDS_MAX: Final = 20_000  # in one message
 SUCCESSION_BYTES_MAX: Final = 48 << 10  # of cards in a challenge
@@ -96,14 +96,14 @@ class Registry:
         book_file.load_hearsay(folder / HEARSAY_FILE, self.book)
         self._writer = TrustWriter(folder)
         self._is_noted = False  # whether the book has changes that are not on disk
-        self._words: set[Word] | None = None  # all known statements, cached until they change
+        self._words: set[Word] | None = None  # all known declarations, cached until they change
         self._hearsay_saved = 0
         self.boot = 0
         own = self.book.own.card.content
         self.addresses: tuple[str, ...] = own.addresses
         self.contact = own.contact
         self.join_address = ""
-        self.news: list[Word] = []  # statements to pass on to others
+        self.news: list[Word] = []  # declarations to pass on to others
         self._card_paces = CardPaces()
         self._shown: tuple[object, ...] = ()
         self._start()
@@ -214,7 +214,7 @@ class Registry:
     # --- changes -------------------------------------------------------------------------------
 
     def save(self, *news: Word) -> None:
-        """Write decisions to disk; `news` is the statements to pass on about them."""
+        """Write decisions to disk; `news` is the declarations to pass on about them."""
         self._words = None
         self.news += news
         self._is_noted = True
@@ -232,13 +232,13 @@ class Registry:
 
     @property
     def is_noted(self) -> bool:
-        """Whether accepted statements of others are not on disk yet."""
+        """Whether accepted declarations of others are not on disk yet."""
         return self._is_noted
 
     def take_noted(self) -> Callable[[], None] | None:
         """Return a callable that writes noted changes to disk, in any thread; None: all is written.
 
-        Statements of others that are not written are not lost: their senders repeat them.
+        Declarations of others that are not written are not lost: their senders repeat them.
         """
         if not self._is_noted:
             return None
@@ -246,15 +246,15 @@ class Registry:
         return self._writer.later(book_file.to_plain(self.book, self.invitations), self._hearsay())
 
     def take_news(self) -> list[Word]:
-        """Return the statements that others have not been told yet."""
+        """Return the declarations that others have not been told yet."""
         news, self.news = self.news, []
         return news
 
     def note(self, words: Iterable[Word], source: str = "") -> list[ProtocolError]:
-        """Take statements that `source` has passed on; pass new ones on.
+        """Take declarations that `source` has passed on; pass new ones on.
 
-        Return the errors of statements that were not believed. A site's cards must be in order of
-        succession; those beyond the site's rate wait for `take_due`. The statements are on disk
+        Return the errors of declarations that were not believed. A site's cards must be in order of
+        succession; those beyond the site's rate wait for `take_due`. The declarations are on disk
         after the next `save`, or after a call of the result of `take_noted`.
         """
         utc_s = self.clock()
@@ -269,7 +269,7 @@ class Registry:
                 if member and not self._card_paces.allows(member, utc_s):
                     self._card_paces.put_off(member, source, raw)
                     continue
-                if self.book.note(kind, raw, utc_s, source) is StatementOrder.NEWER:
+                if self.book.note(kind, raw, utc_s, source) is DeclarationOrder.NEWER:
                     if member:
                         self._card_paces.note(member, utc_s)
                     self._is_noted = True
@@ -302,24 +302,24 @@ class Registry:
             self._is_noted = True
 
     def _is_for_others(self, kind: str) -> bool:
-        """Whether to pass on a new statement; of hearsay, no more than a receiver would take."""
+        """Whether to pass on a new declaration; of hearsay, no more than a receiver would take."""
         return kind != "card" or len(self.book.hearsay) <= PER_SOURCE_MAX
 
     def _held(self) -> set[Word]:
-        """Return all known statements: most that arrive are known, and need no signature check."""
+        """Return all known declarations: most that arrive are known and need no signature check."""
         if self._words is None:
             self._words = set(self.words(self.book.hearsay.sites))
         return self._words
 
     def words(self, hearsay: Iterable[str] | None = None) -> list[Word]:
-        """Return the statements for a site that was away; cards in order of succession.
+        """Return the declarations for a site that was away; cards in order of succession.
 
         Hearsay is limited to the sites in `hearsay`; None: to the part that is passed on.
         """
         heard = self.book.hearsay.to_pass_on() if hearsay is None else hearsay
         sites = [self.site, *sorted(self.book.members), *heard]
         cards = [("card", raw) for site in sites for raw in self.book.cards_since(site, -1)]
-        return [*cards, *self.book.statements()]
+        return [*cards, *self.book.declarations()]
 
     def adopt(self, book: TrustBook) -> None:
         """Move to another federation, with the book that gateway.trust.joining.enter gave."""
@@ -457,15 +457,15 @@ def _is_evidence(error: ProtocolError) -> bool:
     return isinstance(error, Untrusted) and error.refusal is TrustRefusal.EQUIVOCATION
 
 
-def pack_words(words: Iterable[Word]) -> SignedStatements:
-    """Return statements as gateways send them to each other."""
+def pack_words(words: Iterable[Word]) -> SignedDeclarations:
+    """Return declarations as gateways send them to each other."""
     fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS.values()}
     for kind, raw in words:
         fields[_FIELDS[kind]].append(raw)
-    return SignedStatements(**fields)
+    return SignedDeclarations(**fields)
 
 
-def unpack_words(said: SignedStatements) -> list[Word]:
-    """Return a message's statements, at most WORDS_MAX: cards first, whose keys the rest need."""
+def unpack_words(said: SignedDeclarations) -> list[Word]:
+    """Return a message's declarations, at most WORDS_MAX: cards first, whose keys the rest need."""
     words = [(kind, raw) for kind, name in _FIELDS.items() for raw in getattr(said, name)]
     return words[:WORDS_MAX]

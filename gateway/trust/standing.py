@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from federation.signed.declarations import Farewell, Revocations, S, Signed, SiteCard
 from federation.signed.identity import fingerprint
-from federation.signed.statements import Farewell, Revocations, S, Signed, SiteCard
 from gateway.trust.permissions import PermissionRule
 
 # Cards of one site in which its key changed, kept for members that were away meanwhile.
@@ -75,9 +75,9 @@ class TrustedMember:
             self.lineage = [*self.lineage, self.card][-LINEAGE_MAX:]
         self.card = card
 
-    def accuse(self, *statements: Signed[S]) -> None:
+    def accuse(self, *declarations: Signed[S]) -> None:
         """Keep the proof that the site contradicted itself; have the operator decide again."""
-        new = [each.raw for each in statements if each.raw not in self.evidence]
+        new = [each.raw for each in declarations if each.raw not in self.evidence]
         self.evidence = (self.evidence + new)[:EVIDENCE_MAX]
         if self.decided is TrustLevel.APPROVED:
             self.decided = TrustLevel.PENDING

@@ -110,7 +110,7 @@ class Footprint:
         ]
 
     def as_told_by(self, site: str) -> "Footprint":
-        """Return a copy whose source is marked as another site's statement."""
+        """Return a copy whose source is marked as another site's word."""
         source = f"{site} says: {self.source}"[:SOURCE_CHARS_MAX] if self.source else ""
         return Footprint(
             self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh, source

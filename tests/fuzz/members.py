@@ -31,7 +31,7 @@ from federation.messages.messages import (
     GossipMessage,
     NeedFunction,
     PutFunction,
-    SignedStatements,
+    SignedDeclarations,
     Unknown,
 )
 from federation.messages.payments import Payments
@@ -67,7 +67,7 @@ _SEALED_KINDS: Final = frozenset(each.kind for each in BETWEEN_GATEWAYS if each.
 
 
 class MemberRole:
-    """What both have in common: gossip, statements, and what travels sealed."""
+    """What both have in common: gossip, declarations, and what travels sealed."""
 
     weights: dict[type[Any], float]
 
@@ -88,7 +88,7 @@ class MemberRole:
         }
         makers = {
             GossipMessage: self._gossip,
-            SignedStatements: self._statements,
+            SignedDeclarations: self._declarations,
             Advert: self._advert,
             PutFunction: lambda _: {"digest": self._function.digest, "body": self._function.body},
             Payments: lambda _: {"lines": [], "since_ms": 0, "heard": b""},
@@ -145,7 +145,7 @@ class MemberRole:
         data = MESSAGES.encode(message)
         return self.sealed(data) if message.kind in _SEALED_KINDS else data
 
-    # --- gossip and statements -----------------------------------------------------------------
+    # --- gossip and declarations -----------------------------------------------------------------
 
     def advert(self) -> bytes:
         """What shows a pool of ours, cheap and large, to all."""
@@ -180,7 +180,7 @@ class MemberRole:
         bodies = ["exchange", draw < 0.95, news.to_plain()], ["want", [["paris", "advert"]]]
         return {"body": pack(chance.choice(bodies))}
 
-    def _statements(self, chance: random.Random) -> dict[str, Any]:
+    def _declarations(self, chance: random.Random) -> dict[str, Any]:
         own = self.registry.words()
         some = [raw for _, raw in own] or [b"x"]
         junk = [chance.choice((b"", b"x" * 100, mutated(chance.choice(some), chance)))]
@@ -231,7 +231,7 @@ class BuyerRole(MemberRole):
         AskEntries: 0.2,
         GossipMessage: 4.0,
         Advert: 0.5,
-        SignedStatements: 1.0,
+        SignedDeclarations: 1.0,
         PutFunction: 3.0,
         Unknown: 6.0,
         deals.Commit: 0.3,
@@ -433,7 +433,7 @@ class SellerRole(MemberRole):
         Unknown: 8.0,
         GossipMessage: 6.0,
         Advert: 0.5,
-        SignedStatements: 1.0,
+        SignedDeclarations: 1.0,
         Payments: 0.3,
         Reserved: 0.0,
         Reconciled: 0.0,

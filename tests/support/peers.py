@@ -11,7 +11,7 @@ import trio
 from federation.errors import SessionRefused
 from federation.sessions.handshake import Dialogue
 from federation.sessions.nng import NngLink
-from federation.signed.statements import sign
+from federation.signed.declarations import sign
 from gateway.config.federation import FederationConfig
 from gateway.config.limits import ListenerLimits
 from gateway.config.site import SiteConfig

@@ -13,8 +13,8 @@ from typing import Final
 import click
 
 from federation.address import default_address
+from federation.signed.declarations import CONTACT_CHARS_MAX, sign
 from federation.signed.identity import FEDERATION_PATTERN
-from federation.signed.statements import CONTACT_CHARS_MAX, sign
 from federation.users import SITE_PATTERN, login
 from federation.words import clean
 from gateway.base.clocks import utc_now

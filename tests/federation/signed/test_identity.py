@@ -19,7 +19,7 @@ from federation.signed.identity import (
     from_text,
     public_key,
     same_fingerprint,
-    statement,
+    signed_bytes,
     to_text,
     verify,
 )
@@ -40,8 +40,8 @@ def test_a_signature_is_for_its_key_domain_and_parts_alone():
 
 
 @given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
-def test_different_parts_make_different_statements(one, other):
-    assert (statement("d", *one) == statement("d", *other)) == (one == other)
+def test_different_parts_make_different_signed_bytes(one, other):
+    assert (signed_bytes("d", *one) == signed_bytes("d", *other)) == (one == other)
 
 
 PRIME = 2**255 - 19

@@ -8,10 +8,10 @@ import trio
 from support.peers import PeerSite, federation, meet, try_to_come_in, until
 from support.pure.site_keys import card
 
-from federation.messages.messages import Answer, Ask, SignedStatements
+from federation.messages.messages import Answer, Ask, SignedDeclarations
 from federation.sessions.handshake import Opened
 from federation.sessions.nng import NngLink, NngPort
-from federation.signed.statements import sign
+from federation.signed.declarations import sign
 from federation.transport import TlsSettings
 from gateway.peering.orders import shown
 from gateway.sessions.inbox import TURN_MAX
@@ -357,11 +357,11 @@ async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):
         nursery.cancel_scope.cancel()
 
 
-async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tmp_path):
+async def test_declarations_that_are_not_believed_change_nothing_and_are_logged(tmp_path):
     async with federation(tmp_path, "london", "paris", "essex") as (london, paris, essex):
         await meet(london, paris)
         forged = essex.registry.book.own.card.raw
-        noise = SignedStatements([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
+        noise = SignedDeclarations([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
         for _ in range(2):
             paris.peers.links.post("london", noise)
         paris.peers.links.post("london", Ask(1, "status", {}))
@@ -393,14 +393,14 @@ async def test_a_member_that_renews_its_card_without_end_cuts_off_nobody(tmp_pat
 async def test_a_flood_of_invented_cards_is_read_in_slices_and_most_of_it_left(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("gateway.peering.peers.SLICE_S", 0.0)  # one statement at a time
+    monkeypatch.setattr("gateway.peering.peers.SLICE_S", 0.0)  # one declaration at a time
     async with federation(tmp_path, "london", "paris") as (london, paris):
         await meet(london, paris)
         invented = [
             card(f"made-up-{number}", federation=london.registry.federation).raw
             for number in range(2 * PER_SOURCE_MAX)
         ]
-        paris.peers.links.post("london", SignedStatements(invented, [], [], []))
+        paris.peers.links.post("london", SignedDeclarations(invented, [], [], []))
         paris.peers.links.post("london", Ask(1, "status", {}))
         paris.peers.flush(trio.current_time())
         await until(lambda: london.said_by(paris), "what came after it")

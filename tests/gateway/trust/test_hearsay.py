@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from support.pure.site_keys import FEDERATION, NOW_S, card, folder_of_london, key
 
+from federation.signed.declarations import DeclarationOrder, Farewell, sign
 from federation.signed.identity import TrustRefusal, Untrusted, fingerprint
-from federation.signed.statements import Farewell, StatementOrder, sign
 from gateway.peering.orders import BadOrder, perform
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
@@ -44,9 +44,9 @@ def print_of(site, by):
 
 
 def test_what_a_member_tells_is_known_and_not_in_the_book(book):
-    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
-    assert tell(book, "berlin", "lyon") is StatementOrder.NEWER
-    assert tell(book, "paris", "lyon") is StatementOrder.SAME
+    assert tell(book, "paris", "lyon") is DeclarationOrder.NEWER
+    assert tell(book, "berlin", "lyon") is DeclarationOrder.NEWER
+    assert tell(book, "paris", "lyon") is DeclarationOrder.SAME
     assert book.level("lyon") is TrustLevel.KNOWN
     assert book.keys_of("lyon") == (key("lyon").public,)
     assert "lyon" not in book.members
@@ -57,10 +57,10 @@ def test_a_member_tells_of_so_many_and_takes_no_room_of_others(book):
     for number in range(PER_SOURCE_MAX):
         tell(book, "berlin", f"made-up-{number}")
     assert refusal(tell, book, "berlin", "one-more") is TrustRefusal.FULL
-    assert tell(book, "berlin", "made-up-0", serial=200) is StatementOrder.NEWER
-    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
+    assert tell(book, "berlin", "made-up-0", serial=200) is DeclarationOrder.NEWER
+    assert tell(book, "paris", "lyon") is DeclarationOrder.NEWER
     assert (
-        tell(book, "berlin", "paris", serial=200) is StatementOrder.NEWER
+        tell(book, "berlin", "paris", serial=200) is DeclarationOrder.NEWER
     )  # of whom we know there is room
 
 
@@ -139,7 +139,7 @@ def test_a_farewell_is_the_end_of_hearsay_of_who_signed_it(book):
     tell(book, "berlin", "lyon", by="another")
     tell(book, "paris", "rome")
     said = sign(Farewell(FEDERATION, "lyon", 500, NOW_S), key("lyon"))
-    assert book.note("farewell", said.raw, NOW_S, "paris") is StatementOrder.OLDER
+    assert book.note("farewell", said.raw, NOW_S, "paris") is DeclarationOrder.OLDER
     assert book.hearsay.sources_of("lyon") == ["berlin"]
     assert book.hearsay.sites == ["lyon", "rome"]
 
@@ -157,7 +157,7 @@ def test_what_is_forgotten_is_not_taken_again_from_the_same_member(book):
     assert book.hearsay.forget("berlin") == ["lyon", "made-up"]
     assert book.level("made-up") is None
     assert refusal(tell, book, "berlin", "made-up") is TrustRefusal.FULL
-    assert tell(book, "paris", "lyon") is StatementOrder.NEWER
+    assert tell(book, "paris", "lyon") is DeclarationOrder.NEWER
     book.hearsay.note_forgotten("berlin", map(str, range(2 * FORGOTTEN_MAX)))
     assert len(book.hearsay.forgotten("berlin")) == FORGOTTEN_MAX
 

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key, leaf
 
-from federation.signed.identity import TrustRefusal, Untrusted
-from federation.signed.statements import (
+from federation.signed.declarations import (
+    DeclarationOrder,
     Expulsion,
     Farewell,
     Revocations,
-    StatementOrder,
     read_card,
     sign,
 )
+from federation.signed.identity import TrustRefusal, Untrusted
 from gateway.config.federation import Follow
 from gateway.trust import book_file
 from gateway.trust.book import MEMBERS_MAX, BookError, TrustBook
@@ -163,14 +163,14 @@ def test_keys_rotate_without_losing_approval():
     made = book("paris")
     both = card("paris", ["paris", "paris-2"], serial=200)
     after = card("paris", ["paris-2"], serial=300, past=(key("paris").public,))
-    assert made.note("card", both.raw, NOW_S) is StatementOrder.NEWER
+    assert made.note("card", both.raw, NOW_S) is DeclarationOrder.NEWER
     assert made.keys_of("paris") == (key("paris").public, key("paris-2").public)
-    assert made.note("card", after.raw, NOW_S) is StatementOrder.NEWER
+    assert made.note("card", after.raw, NOW_S) is DeclarationOrder.NEWER
     assert made.level("paris") is TrustLevel.APPROVED
     assert made.keys_of("paris") == (key("paris-2").public,)
     assert made.lasting_keys_of("paris") == (key("paris-2").public, key("paris").public)
-    assert made.note("card", both.raw, NOW_S) is StatementOrder.OLDER
-    assert made.note("card", after.raw, NOW_S) is StatementOrder.SAME
+    assert made.note("card", both.raw, NOW_S) is DeclarationOrder.OLDER
+    assert made.note("card", after.raw, NOW_S) is DeclarationOrder.SAME
 
 
 def test_who_was_away_finds_the_way_by_the_cards_in_between():
@@ -217,7 +217,7 @@ def test_a_stranger_can_not_frame_a_site():
 
 def test_a_card_of_ours_that_we_did_not_issue_is_an_alarm():
     made = book()
-    assert made.note("card", card("london").raw, NOW_S) is StatementOrder.SAME
+    assert made.note("card", card("london").raw, NOW_S) is DeclarationOrder.SAME
     strange = card("london", serial=900)
     assert refusal(made.note, "card", strange.raw, NOW_S) is TrustRefusal.EQUIVOCATION
     assert made.own.card.content.serial == 100
@@ -259,7 +259,7 @@ def test_our_own_card_can_not_jump_to_a_key_that_nobody_was_told_of():
 def test_who_left_is_out_until_he_comes_back_and_is_approved_anew():
     made = book("paris")
     made.trust("paris", [permit(Verb.SEND)])
-    assert made.note("farewell", farewell("paris", 200), NOW_S) is StatementOrder.NEWER
+    assert made.note("farewell", farewell("paris", 200), NOW_S) is DeclarationOrder.NEWER
     assert made.level("paris") is TrustLevel.LEFT
     assert made.keys_of("paris") == ()
     assert made.decide(asked("paris")).why is PermissionReason.NOT_APPROVED
@@ -269,7 +269,7 @@ def test_who_left_is_out_until_he_comes_back_and_is_approved_anew():
     assert made.level("paris") is TrustLevel.KNOWN
     made.approve("paris", made.find("paris").fingerprint)
     assert made.level("paris") is TrustLevel.APPROVED
-    assert made.note("farewell", farewell("paris", 200), NOW_S) is StatementOrder.SAME
+    assert made.note("farewell", farewell("paris", 200), NOW_S) is DeclarationOrder.SAME
     assert made.level("paris") is TrustLevel.APPROVED
 
 
@@ -333,7 +333,7 @@ def test_whom_we_expel_is_out_whatever_others_say():
         made.approve("paris", made.find("paris").fingerprint)
     other = TrustBook(card("lyon"), Follow.ANY)
     other.admit(card("london"), NOW_S, approve=True)
-    assert other.note("expulsion", said.raw, NOW_S) is StatementOrder.NEWER
+    assert other.note("expulsion", said.raw, NOW_S) is DeclarationOrder.NEWER
     assert other.level("paris") is TrustLevel.EXPELLED
 
 
@@ -509,8 +509,8 @@ def test_revoked_tokens_are_told_and_forgotten_when_they_have_expired():
     assert set(other.revoked_by("london")) == {"a" * 16, "b" * 16}
     later = made.revoke("c" * 16, NOW_S + 1000, key("london"), NOW_S + 50)
     assert later.content.tokens == ("b" * 16, "c" * 16)
-    assert other.note("revocations", later.raw, NOW_S + 50) is StatementOrder.NEWER
-    assert other.note("revocations", told.raw, NOW_S + 50) is StatementOrder.OLDER
+    assert other.note("revocations", later.raw, NOW_S + 50) is DeclarationOrder.NEWER
+    assert other.note("revocations", told.raw, NOW_S + 50) is DeclarationOrder.OLDER
     assert other.revoked_by("nobody") == ()
 
 
@@ -558,7 +558,7 @@ def test_the_file_holds_all_of_it(tmp_path):
     book_file.save(path, made, invitations)
     again, invitations_again = book_file.load(path)
     assert book_file.to_plain(again, invitations_again) == book_file.to_plain(made, invitations)
-    assert list(again.statements()) == list(made.statements())
+    assert list(again.declarations()) == list(made.declarations())
     for site in ("london", *made.members):
         assert again.level(site) is made.level(site)
         assert again.welcomes(site) is made.welcomes(site)

@@ -6,9 +6,9 @@ import pytest
 from support.pure.site_keys import NOW_S
 
 from federation.signed import grants
+from federation.signed.declarations import DeclarationOrder, sign
 from federation.signed.envelopes import ALL, Sealer, Verifier
 from federation.signed.identity import Meeting, PipeSide, TrustRefusal, Untrusted
-from federation.signed.statements import StatementOrder, sign
 from federation.signed.tokens import Scope, UserToken, check_token, write_token
 from gateway.config.federation import OVERLAP_S, SPREAD_S
 from gateway.trust import book_file
@@ -83,7 +83,7 @@ class Site:
             serial = known.card.content.serial if known else -1
             for raw in other.book.cards_since(site, serial):
                 self.book.note("card", raw, self.now_s)
-        for kind, raw in other.book.statements():
+        for kind, raw in other.book.declarations():
             self.book.note(kind, raw, self.now_s)
 
 
@@ -251,7 +251,7 @@ def test_a_gateway_that_restarts_is_met_anew_and_its_old_life_is_over(sites):
 def test_who_leaves_is_out_at_once(sites):
     london, paris = sites
     said = paris.book.leave(paris.active.key, NOW_S)
-    assert london.book.note("farewell", said.raw, NOW_S) is StatementOrder.NEWER
+    assert london.book.note("farewell", said.raw, NOW_S) is DeclarationOrder.NEWER
     assert london.book.level("paris") is TrustLevel.LEFT
     assert set(london.book.pins()) == {"london"}
     with pytest.raises(Untrusted, match="unknown-site"):

@@ -4,8 +4,8 @@ import functools
 import hashlib
 from dataclasses import replace
 
+from federation.signed.declarations import SiteCard, sign
 from federation.signed.identity import SiteKey
-from federation.signed.statements import SiteCard, sign
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.certificates import make_leaf

@@ -1,9 +1,9 @@
-"""Permanent signed statements of sites: card, expulsions, farewells, revocations.
+"""Permanent signed declarations of sites: card, expulsions, farewells, revocations.
 
-Any site may pass them on. A statement is ordered by its serial: a higher one replaces a lower one
+Any site may pass them on. A declaration is ordered by its serial: a higher one replaces a lower one
 of the same site (of an expulsion: about the same site), in whatever order and by whatever route
-they arrive. Two different statements with one serial are *equivocation*: proof, by signature, that
-a site contradicts itself, or that its keys were copied.
+they arrive. Two different declarations with one serial are *equivocation*: proof, by signature,
+that a site contradicts itself, or that its keys were copied.
 
 A serial is the epoch second at which it was issued, or one more than the last: a site that was
 restored from a backup does not issue an old serial again.
@@ -49,7 +49,7 @@ class SiteCard:
 
     Args:
         keys: the first signs now, the second will follow it.
-        past: retired keys by which longer-lived signatures (tokens, grants, statements) still
+        past: retired keys by which longer-lived signatures (tokens, grants, declarations) still
             count; a stolen key is not among them.
         leaves: of TLS, like the keys; DER, and opaque here: gateway.trust.certificates reads them.
         addresses: where its gateway listens for others; a site without one only dials.
@@ -69,7 +69,7 @@ class SiteCard:
 
 @dataclass(frozen=True, slots=True)
 class Expulsion:
-    """A site's statement on another: expelled (`stands`), or kept, which revokes an expulsion."""
+    """A site's declaration on another: expelled (`stands`), or kept, which revokes an expulsion."""
 
     federation: str
     by: str
@@ -148,7 +148,7 @@ _WRAPPING: Final = 16  # of body and signature
 
 @dataclass(frozen=True, slots=True)
 class Signed(Generic[S]):
-    """A statement with the bytes that were signed, so that it can be passed on and proved."""
+    """A declaration with the bytes that were signed, so that it can be passed on and proved."""
 
     content: S
     body: bytes
@@ -161,12 +161,12 @@ class Signed(Generic[S]):
 
 
 def next_serial(last: int, utc_s: UtcS) -> int:
-    """Return the serial of a site's next statement, after `last`."""
+    """Return the serial of a site's next declaration, after `last`."""
     return max(last + 1, int(utc_s))
 
 
 def sign(content: S, key: SiteKey) -> Signed[S]:
-    """Sign a statement of our own. A card is signed by the first key that it names.
+    """Sign a declaration of our own. A card is signed by the first key that it names.
 
     ValueError when another site would refuse it.
     """
@@ -194,10 +194,10 @@ def read_card(raw: bytes) -> Signed[SiteCard]:
 def read(
     kind: type[S], raw: bytes, keys_of: Callable[[str], Sequence[bytes]]
 ) -> tuple[str, Signed[S]]:
-    """Read a statement by any site, and check that one of that site's keys has signed it.
+    """Read a declaration by any site, and check that one of that site's keys has signed it.
 
     Returns:
-        The site that made the statement, and the statement.
+        The site that made the declaration, and the declaration.
 
     Raises:
         ProtocolError: it is not one of this kind.
@@ -208,13 +208,13 @@ def read(
     by = content.by if isinstance(content, Expulsion) else content.site
     keys = keys_of(by)
     if not keys:
-        raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"the statement is of site {by!r}")
+        raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"the declaration is of site {by!r}")
     _check_signature(found, keys)
     return by, found
 
 
 def parse(kind: type[S], raw: bytes) -> Signed[S]:
-    """Read a statement without checking its signature; ProtocolError if it is none."""
+    """Read a declaration without checking its signature; ProtocolError if it is none."""
     _, form = _FORMS[kind]
     bytes_max = form.bytes_max + SIGNATURE_BYTES + _WRAPPING
     body, signature = strict.decode_parts(raw, bytes_max, "body signature")
@@ -230,16 +230,16 @@ def _check_signature(found: Signed[Any], keys: Sequence[bytes]) -> None:
         )
 
 
-class StatementOrder(StrEnum):
-    """How a statement that arrived compares with the one that we have."""
+class DeclarationOrder(StrEnum):
+    """How a declaration that arrived compares with the one that we have."""
 
     NEWER = "newer"
     SAME = "same"
     OLDER = "older"
 
 
-def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> StatementOrder:
-    """Compare a verified statement with the one of its site that we have, if any.
+def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> DeclarationOrder:
+    """Compare a verified declaration with the one of its site that we have, if any.
 
     A card follows another only if it is signed by a key that the other names: so keys rotate.
 
@@ -251,7 +251,7 @@ def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> StatementOrder:
     """
     site, serial = new.content.site, new.content.serial
     if old is not None and serial < old.content.serial:
-        return StatementOrder.OLDER
+        return DeclarationOrder.OLDER
     if isinstance(new.content, SiteCard) and old is not None and not follows(old, new):
         raise Untrusted(
             TrustRefusal.NOT_SUCCESSOR,
@@ -261,13 +261,13 @@ def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> StatementOrder:
     if ahead_s > CLOCK_AHEAD_MAX_S:
         raise Untrusted(TrustRefusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
     if old is None or serial > old.content.serial:
-        return StatementOrder.NEWER
+        return DeclarationOrder.NEWER
     if new.body != old.body:
         raise Untrusted(
             TrustRefusal.EQUIVOCATION,
-            f"site {site!r}: two different statements have the serial {serial}",
+            f"site {site!r}: two different declarations have the serial {serial}",
         )
-    return StatementOrder.SAME
+    return DeclarationOrder.SAME
 
 
 def follows(old: Signed[Any], new: Signed[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Statements: whole or refused, ordered by serial, cards followed from key to key."""
+"""Declarations: whole or refused, ordered by serial, cards followed from key to key."""
 
 import dataclasses
 
@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from support.pure.site_keys import FEDERATION, NOW_S, card, key
 
 from federation.errors import ProtocolError
-from federation.signed.identity import TrustRefusal, Untrusted
-from federation.signed.statements import (
+from federation.signed.declarations import (
+    DeclarationOrder,
     Expulsion,
     Farewell,
     Revocations,
-    StatementOrder,
     next_serial,
     order,
     parse,
@@ -22,11 +21,12 @@ from federation.signed.statements import (
     read_card,
     sign,
 )
+from federation.signed.identity import TrustRefusal, Untrusted
 
 EXPULSION = sign(
     Expulsion(FEDERATION, "london", "paris", True, "does not pay", 5, NOW_S), key("london")
 )
-STATEMENTS = [
+DECLARATIONS = [
     card("london"),
     EXPULSION,
     sign(Farewell(FEDERATION, "london", 5, NOW_S), key("london")),
@@ -49,13 +49,13 @@ def test_a_card_is_read_as_it_was_signed():
     assert read_card(made.raw) == made
 
 
-def test_statements_are_read_as_they_were_signed():
-    for made in STATEMENTS[1:]:
+def test_declarations_are_read_as_they_were_signed():
+    for made in DECLARATIONS[1:]:
         assert read(type(made.content), made.raw, keys_of) == ("london", made)
 
 
-@pytest.mark.parametrize("made", STATEMENTS, ids=lambda made: type(made.content).__name__)
-def test_no_byte_of_a_statement_can_be_changed(made):
+@pytest.mark.parametrize("made", DECLARATIONS, ids=lambda made: type(made.content).__name__)
+def test_no_byte_of_a_declaration_can_be_changed(made):
     kind = type(made.content)
     for at in range(len(made.raw)):
         for flip in (0x01, 0x80):
@@ -65,15 +65,15 @@ def test_no_byte_of_a_statement_can_be_changed(made):
                 read(kind, bytes(spoilt), keys_of)
 
 
-@pytest.mark.parametrize("made", STATEMENTS, ids=lambda made: type(made.content).__name__)
-def test_no_statement_can_be_cut(made):
+@pytest.mark.parametrize("made", DECLARATIONS, ids=lambda made: type(made.content).__name__)
+def test_no_declaration_can_be_cut(made):
     for stop in range(len(made.raw)):
         with pytest.raises(ProtocolError):
             read(type(made.content), made.raw[:stop], keys_of)
 
 
-@pytest.mark.parametrize("made", STATEMENTS, ids=lambda made: type(made.content).__name__)
-def test_no_statement_passes_for_one_of_another_kind(made):
+@pytest.mark.parametrize("made", DECLARATIONS, ids=lambda made: type(made.content).__name__)
+def test_no_declaration_passes_for_one_of_another_kind(made):
     for other in (Expulsion, Farewell, Revocations):
         if other is not type(made.content):
             with pytest.raises(ProtocolError):
@@ -82,7 +82,7 @@ def test_no_statement_passes_for_one_of_another_kind(made):
 
 @settings(max_examples=200)
 @given(st.binary(max_size=300))
-def test_noise_is_no_statement(data):
+def test_noise_is_no_declaration(data):
     wrapped = msgpack.packb([data, bytes(64)])
     for raw in (data, wrapped):
         with pytest.raises(ProtocolError):
@@ -151,10 +151,10 @@ def test_an_expulsion_can_be_parsed_by_who_has_no_keys():
 
 def test_the_higher_serial_is_the_newer():
     old, new = card("london", serial=1), card("london", serial=2)
-    assert order(None, old, NOW_S) is StatementOrder.NEWER
-    assert order(old, new, NOW_S) is StatementOrder.NEWER
-    assert order(new, old, NOW_S) is StatementOrder.OLDER
-    assert order(new, new, NOW_S) is StatementOrder.SAME
+    assert order(None, old, NOW_S) is DeclarationOrder.NEWER
+    assert order(old, new, NOW_S) is DeclarationOrder.NEWER
+    assert order(new, old, NOW_S) is DeclarationOrder.OLDER
+    assert order(new, new, NOW_S) is DeclarationOrder.SAME
 
 
 def test_two_with_one_serial_are_equivocation():
@@ -169,7 +169,7 @@ def test_a_stranger_can_not_frame_a_site():
 
 
 def test_the_future_is_not_believed():
-    assert order(None, card("london", issued_s=NOW_S + 29), NOW_S) is StatementOrder.NEWER
+    assert order(None, card("london", issued_s=NOW_S + 29), NOW_S) is DeclarationOrder.NEWER
     assert refusal(order, None, card("london", issued_s=NOW_S + 31), NOW_S) is TrustRefusal.AHEAD
 
 
@@ -177,8 +177,8 @@ def test_keys_rotate_from_card_to_card():
     old = card("london", ["one"], serial=1)
     announced = card("london", ["one", "two"], serial=2)
     after = card("london", ["two"], serial=3)
-    assert order(old, announced, NOW_S) is StatementOrder.NEWER
-    assert order(announced, after, NOW_S) is StatementOrder.NEWER
+    assert order(old, announced, NOW_S) is DeclarationOrder.NEWER
+    assert order(announced, after, NOW_S) is DeclarationOrder.NEWER
     assert refusal(order, old, after, NOW_S) is TrustRefusal.NOT_SUCCESSOR
 
 
