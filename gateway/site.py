@@ -43,7 +43,7 @@ from federation.words import count
 from gateway.alerts.watch import Watch
 from gateway.api import federation_desk
 from gateway.api.budgets_desk import watch_credit
-from gateway.api.desk import Desk
+from gateway.api.desk import BadQuestion, Desk
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.base.clocks import mono_now
 from gateway.base.faults import describe_fault
@@ -423,6 +423,21 @@ class Site:
         for controller in self.controllers:
             controller.take_in(pools[controller.pool.name])
         self._say("the configuration was reloaded")
+
+    async def reload_on_hangup(self) -> None:
+        """Reload the configuration file as `gridfed reload` does; log the result."""
+        if not self.addresses:
+            self._say("SIGHUP: the gateway is starting: nothing was reloaded")
+            return
+        try:
+            found = await self.desk.reload_from_file("", is_dry=False)
+        except (BadQuestion, StoreError, SQLAlchemyError) as error:
+            self._say(f"SIGHUP: {error}")
+            return
+        for each in found["warnings"]:
+            self._say(f"SIGHUP: warning: {each}")
+        for each in found["later"]:
+            self._say(f"SIGHUP: takes effect after a restart: {each}")
 
     def _note_progress(self) -> None:
         """Wake all tasks that wait for progress of a job."""

@@ -38,6 +38,7 @@ from gateway.config.contracts import DealRules
 from gateway.config.environments import EnvironmentRules
 from gateway.config.federation import FederationConfig
 from gateway.config.limits import LIMITS
+from gateway.config.log import LogConfig
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.peering import orders
 from gateway.trust import joining
@@ -131,6 +132,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
+    known = known - {"log"} | {field.name for field in dataclasses.fields(LogConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"entitlements", "reservations", "residency"}

@@ -378,8 +378,15 @@ class Desk:
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
+        return await self.reload_from_file(asker.user, is_dry=is_dry)
+
+    async def reload_from_file(self, author: str, *, is_dry: bool) -> dict[str, Any]:
+        """Read the configuration file again and apply it, or only list the changes.
+
+        Raises BadQuestion for a file with a mistake; nothing is changed then.
+        """
         try:
-            found = await self._keeper.reload(asker.user, is_dry=is_dry)
+            found = await self._keeper.reload(author, is_dry=is_dry)
         except NOT_POSSIBLE as error:
             raise BadQuestion(f"{error}; nothing was changed") from None
         known = await self._known_users(found.change.config)

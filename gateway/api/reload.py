@@ -45,6 +45,7 @@ SCALE_KEYS: Final = {
     "hourly_nanos": "hourly_cost",
 }
 TABLES: Final = {
+    "log": "[log]",
     "rules": "[limits]",
     "deals": "[contracts]",
     "house": "[placement]",

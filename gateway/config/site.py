@@ -12,6 +12,9 @@ tls_certificate_file = ""               # for tls+tcp://, certificate and key, P
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
 others = ["tls+tcp://paris:7461"]       # where our clients can go when this gateway is down
 
+[log]                                   # see gateway.config.log
+file = ""                               # empty: stderr
+
 [limits]
 heartbeat_s = 2.0                       # a silent peer times out after 4 heartbeats
 grace_s = 10.0                          # how long a session outlives its pipe; workers' lease
@@ -146,6 +149,7 @@ from gateway.config.fair_share import read_fair_share
 from gateway.config.federation import FederationConfig, check_federation, read_federation
 from gateway.config.groups import NO_GROUPS, read_groups
 from gateway.config.limits import OF_THE_SITE, ListenerLimits, read_limits
+from gateway.config.log import LogConfig, read_log
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.config.reservations import read_reservations
 from gateway.config.residency import read_residency
@@ -181,6 +185,7 @@ class SiteConfig:
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     results_s: float = 30 * 86400.0
+    log: LogConfig = field(default_factory=LogConfig)
     rules: ListenerLimits = field(default_factory=ListenerLimits)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
@@ -235,7 +240,7 @@ class SiteConfig:
 
 # Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
-    {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
+    {"log", "rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
     | {
         "rules_version",
         "source",
@@ -393,12 +398,13 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     document, places = whole.table, whole.places
     whole.expect(
         {
-            *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
+            *("site", "log", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
             *("entitlement", "residency", "reservations"),
         }
     )
     values = _site_values(whole.part("site", "[site]"))
+    values["log"] = _part(whole, "log", read_log)
     rules, own = read_limits(whole.part("limits", "[limits]"))
     values |= own
     if "federation" in document:

@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -28,6 +27,7 @@ from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
 from gateway.base.secret_files import exposure, take_secret
 from gateway.base.values import ConfigError, KnobError
+from gateway.cli.operate.log_lines import LogLines
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -134,30 +134,30 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is long for both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
+    try:
+        log = LogLines(config.log.path)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     if config.secret_file and (warning := exposure(config.secret_file)):
-        _say(f"gridfed: {warning}")
-    forbid_unpickling(_say)
+        log.say(f"gridfed: {warning}")
+    forbid_unpickling(log.say)
     from gateway.site import Site  # it takes a second, and a worker does not need it
 
-    site = Site(config, _say)
-    code = trio.run(_run_site, site, as_json)
+    site = Site(config, log.say)
+    code = trio.run(_run_site, site, log, as_json)
     sys.exit(code)
 
 
-def _say(line: str) -> None:
-    """Print a line for people; with the time, if stderr is a log and not a terminal."""
-    stamp = "" if sys.stderr.isatty() else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} "
-    show.say(stamp + line, err=True)
-
-
-async def _run_site(site: "Site", as_json: bool) -> int:
+async def _run_site(site: "Site", log: LogLines, as_json: bool) -> int:
+    say = log.say
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
+            nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, say)
+            await nursery.start(_obey_hangups, site, log, nursery.cancel_scope)
             addresses = await nursery.start(site.run)
             nursery.start_soon(collect_when_idle, lambda: site.broker.changes)
             while missing := await site.wait_for_local_pools(POOLS_READY_S):
-                _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
+                say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
                 ready = {"ready": True, "site": site.config.name, "addresses": addresses}
                 if site.peers is not None:
@@ -165,15 +165,15 @@ async def _run_site(site: "Site", as_json: bool) -> int:
                 show.as_json(ready)
                 sys.stdout.flush()
             for address in addresses:
-                _say(f"gridfed: site {site.config.name} listens at {address}")
+                say(f"gridfed: site {site.config.name} listens at {address}")
             if site.peers is not None:
                 for address in site.peers.addresses:
-                    _say(f"gridfed: other gateways connect at {address}")
-            _say("gridfed: ready; press Ctrl-C to stop")
+                    say(f"gridfed: other gateways connect at {address}")
+            say("gridfed: ready; press Ctrl-C to stop")
     except* GridError as errors:
         site.failed = True
         for error in _flat(errors):
-            _say(f"gridfed: {error}")
+            say(f"gridfed: {error}")
     return 1 if site.failed else 0
 
 
@@ -193,6 +193,30 @@ async def _stop_on_signal(
     )
     await site.wind_up(STOP_S)
     scope.cancel()
+
+
+async def _obey_hangups(
+    site: "Site",
+    log: LogLines,
+    scope: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """At each SIGHUP open the log anew and reload the configuration.
+
+    The kernel also sends it when a terminal is closed: a gateway that ran in that terminal stops.
+    """
+    had_terminal = sys.stderr.isatty()
+    with trio.open_signal_receiver(signal.SIGHUP) as hangups:
+        task_status.started()
+        async for _ in hangups:
+            if had_terminal and not sys.stderr.isatty():
+                await site.wind_up(STOP_S)
+                scope.cancel()
+                return
+            if error := log.reopen():
+                log.say(f"gridfed: SIGHUP: {error}; the former file is still used")
+            await site.reload_on_hangup()
 
 
 def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:

@@ -46,6 +46,9 @@ contact = {contact}             # on our card, for operators
 # rotation_overlap_s = 1200.0   # how long the old ones stay valid after that
 # rotation_await_s = 604800.0   # the longest wait for members' acknowledgements
 
+[log]
+# file = ""                     # the log; SIGHUP opens it anew, after rotation. Empty: stderr
+
 [limits]
 # heartbeat_s = 2.0             # a silent peer times out after 4 heartbeats
 # grace_s = 10.0                # a session outlives its connection by this; workers' lease

@@ -1,0 +1,32 @@
+"""The table [log]: the file that a gateway writes its log to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.base.values import KnobError, check_known
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Where the lines for the operator go.
+
+    Attributes:
+        file: a path, `~` allowed; empty: stderr.
+    """
+
+    file: str = ""
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the file; None without one."""
+        return Path(self.file).expanduser() if self.file else None
+
+
+def read_log(table: dict[str, Any]) -> LogConfig:
+    """Read [log]. Raises KnobError."""
+    check_known(table, ("file",))
+    file = table.get("file", "")
+    if not isinstance(file, str):
+        raise KnobError("file must be a path, in quotes")
+    return LogConfig(file)
