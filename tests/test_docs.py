@@ -245,6 +245,18 @@ def test_the_readme_names_files_that_exist():
         assert (ROOT / path).exists(), path
 
 
+def test_the_readme_fits_on_a_screen_or_three():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_index_names_every_document():
+    text = (ROOT / "docs" / "README.md").read_text()
+    linked = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text)}
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked
+    for link in linked - {""}:
+        assert (ROOT / "docs" / link).exists(), link
+
+
 def test_every_key_of_the_client_file_is_documented():
     assert set(table_rows("client.md")) == set(client_file.KEYS)
 
