@@ -90,3 +90,13 @@ class RangeSet:
 
     def __repr__(self) -> str:
         return f"RangeSet({list(self)})"
+
+
+def gaps(first: int, stop: int, skipped: Iterable[Range]) -> Iterator[Range]:
+    """Yield what is left of [first, stop) without some ranges, which are in order."""
+    for low, high in skipped:
+        if first < min(low, stop):
+            yield first, min(low, stop)
+        first = max(first, high)
+    if first < stop:
+        yield first, stop

@@ -3,7 +3,7 @@
 import pytest
 from support.callpath import trace_call
 
-MODULES_MAX = 31
+MODULES_MAX = 30
 PASSED = (
     *("federation.client", "federation.sessions.nng", "gateway.runtime.server"),
     *("gateway.scheduler.broker", "gateway.worker.agent", "gateway.worker.slot.slot"),

@@ -44,10 +44,10 @@ from gateway.scheduler.quotas.reserved import ReservedAmounts
 from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.completion import TaskCompletion
+from gateway.scheduler.tasks.completion import TaskCompletion, is_sound
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.losses import Losses
-from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, is_sound, within_bounds
+from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, within_bounds
 from gateway.scheduler.tasks.overdue import Fault, Overdue
 from gateway.scheduler.tasks.probation import Probation
 from gateway.scheduler.tasks.provisional import Provisional

@@ -23,7 +23,8 @@ from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quo
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import SLOTS_MAX
-from gateway.scheduler.tasks.outcomes import DRIFT_SHARE, is_sound
+from gateway.scheduler.tasks.completion import is_sound
+from gateway.scheduler.tasks.outcomes import DRIFT_SHARE
 from policies.costs.budgets import Earmark
 from policies.costs.carbon import Footprint, objection
 from policies.costs.pricelist import PRICE_NANOS_MAX

@@ -4,20 +4,160 @@ Each task ends exactly once, and only its owner is told: the client of an attach
 for a detached one. The broker draws the consequences for the job, and says when it is over.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from federation.messages.messages import Dropped
+from federation.messages.deals import Deliver
+from federation.messages.messages import Dropped, Results
 from federation.messages.wire import pack
-from federation.ranges import Range, RangeSet
+from federation.ranges import Range, RangeSet, gaps
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, SendToClient, Write
 from gateway.scheduler.model.events import Reported
-from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundle, Worker
+from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundle, Strikes, Worker
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
 from gateway.scheduler.quotas.roster import WorkerRoster
-from gateway.scheduler.tasks.outcomes import judge_report
+
+# A task that crashes its slot this often is poisonous.
+CRASHES_MAX: Final = 2
+# Failures that use up one of the job's retries.
+RETRIED: Final = frozenset({"error", "timeout", "memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A task to queue again, by itself when it crashed its slot."""
+
+    task: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SortedReport:
+    """A sorted report: the results to deliver, and the tasks to retry."""
+
+    results: list[Results]
+    again: list[Again]
+    done: int
+    failed: int
+    cancelled: int
+
+
+def is_sound(report: Reported | Deliver) -> bool:
+    """Whether the failures and prints of a report, or of a delivery, point into it."""
+    count = len(report.values)
+    if not report.failures and not report.prints:
+        return count > 0
+    failures: Sequence[Sequence[Any]] = report.failures
+    prints: Sequence[Sequence[Any]] = report.prints
+    offsets = [int(failure[0]) for failure in failures]
+    in_order = all(low < high for low, high in itertools.pairwise(offsets))
+    inside = all(at < count for at in offsets)
+    printed = all(int(at) < count for at, _ in prints)
+    return count > 0 and in_order and inside and printed
+
+
+def judge_report(
+    job: Job,
+    report: Reported,
+    wall_ns: int,
+    *,
+    is_stopped: bool = False,
+    has_others: bool = False,
+) -> SortedReport:
+    """Sort a report's tasks, leaving out tasks that have already ended (cancelled ones, say).
+
+    A task that was killed because its client left (`is_stopped`) has not ended: it was not
+    cancelled. A task whose environment could not be prepared goes to another worker, if there is
+    one (`has_others`). `wall_ns` is the time that counts for the report. Counts strikes against
+    tasks that failed. The failure of a poisonous task is rewritten to say why it was given up.
+    """
+    first, stop = report.first, report.first + len(report.values)
+    gone = job.ended.within(first, stop)
+    if not report.failures and not gone:
+        whole = Results(job.id, first, report.values, [], _prints(job, report), list(report.sites))
+        return SortedReport([whole], [], len(report.values), 0, 0)
+    failures: dict[int, list[object]] = {}
+    again: list[Again] = []
+    for offset, kind, text, payload in report.failures:
+        task = first + int(offset)  # type: ignore[call-overload]
+        if task in job.ended:
+            continue
+        is_for_others = has_others and kind == "environment"
+        if is_for_others or (is_stopped and kind == "cancelled"):
+            again.append(Again(task, alone=False))
+            continue
+        retry = _strike(job, task, str(kind))
+        if kind == "budget":
+            job.outran_s = max(job.outran_s, wall_ns / 1e9 / len(report.values))
+        if retry is not None:
+            again.append(retry)
+        elif kind == "preempted" and job.spec.price is None:
+            failures[task] = ["cancelled", text, payload]
+        else:
+            failures[task] = [kind, _explain(job, task, str(kind), str(text)), payload]
+    skipped = job.ended.within(first, stop)
+    skipped.extend((retry.task, retry.task + 1) for retry in again)
+    results = [_part(job, report, part, failures) for part in gaps(first, stop, sorted(skipped))]
+    delivered = sum(len(part.values) for part in results)
+    cancelled = sum(kind == "cancelled" for kind, *_ in failures.values())
+    failed = len(failures) - cancelled
+    return SortedReport(results, again, delivered - len(failures), failed, cancelled)
+
+
+def _strike(job: Job, task: int, kind: str) -> Again | None:
+    """Return whether the task is retried, counting this failure."""
+    if job.spec.price is not None:
+        return None  # the buyer decides, and may retry elsewhere
+    strikes = job.strikes.setdefault(task, Strikes())
+    if job.leaving == "cancelled":
+        pass  # a retry would wait for a turn that does not come
+    elif kind == "preempted":
+        return Again(task, alone=False)  # not the task's fault: its retries are not used up
+    elif kind == "budget" and job.has_money:
+        return Again(task, alone=False)  # another contract may be granted more
+    elif kind == "crash":
+        strikes.crashes += 1
+        if strikes.crashes < CRASHES_MAX:
+            return Again(task, alone=True)
+    elif kind in RETRIED:
+        strikes.failures += 1
+        if strikes.failures <= job.spec.retries:
+            return Again(task, alone=False)
+    del job.strikes[task]
+    return None
+
+
+def _explain(job: Job, task: int, kind: str, text: str) -> str:
+    if kind != "crash" or job.spec.price is not None:
+        return text
+    return f"task {task} of job {job.id} crashed its slot {CRASHES_MAX} times: {text}"
+
+
+def _prints(job: Job, report: Reported) -> list[list[object]]:
+    """Return the output of the tasks; empty unless the job requests it."""
+    return report.prints if job.spec.prints else []
+
+
+def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[object]]) -> Results:
+    low, high = part
+    offset = report.first
+    return Results(
+        job.id,
+        low,
+        report.values[low - offset : high - offset],
+        [[task - low, *failures[task]] for task in sorted(failures) if low <= task < high],
+        [
+            [int(at) + offset - low, text]  # type: ignore[call-overload]
+            for at, text in _prints(job, report)
+            if low <= int(at) + offset < high  # type: ignore[call-overload]
+        ],
+        list(report.sites),
+    )
 
 
 class TaskCompletion:

@@ -23,7 +23,7 @@ from gateway.scheduler.model.effects import Effect
 from gateway.scheduler.model.jobs import Job as BrokerJob
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.fair_shares import FairShares
-from gateway.scheduler.tasks.outcomes import CRASHES_MAX
+from gateway.scheduler.tasks.completion import CRASHES_MAX
 from policies.access.entitlements import NO_WINDOW, EntitlementRule
 from policies.access.fairness import ShareNode
 from policies.access.windows import Window, WindowPlan
