@@ -15,7 +15,7 @@ from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendToWorker
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.shares import FairShare, Share
 from policies.parties import read_party

@@ -51,8 +51,9 @@ from gateway.scheduler.model.effects import (
     SendToSite,
     Write,
 )
-from gateway.scheduler.model.events import JobOpened, JobSpec
+from gateway.scheduler.model.events import JobOpened
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
 from gateway.sessions.conversation import Conversation

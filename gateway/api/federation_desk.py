@@ -11,8 +11,8 @@ from gateway.api import federation_views, views
 from gateway.api.budget_views import of_job
 from gateway.api.context import SiteContext
 from gateway.config.site import python_minor
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.intake import BadJob, job_event
+from gateway.scheduler.model.terms import JobSpec
 from gateway.trust.rights import Asker
 from policies.costs.alerts import PoolPrice
 

@@ -50,8 +50,8 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.spending import Short
 from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Owner, PartyKind

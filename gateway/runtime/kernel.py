@@ -19,10 +19,11 @@ from federation.messages import deals
 from gateway.contracts.exchange import Exchange
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
-from gateway.scheduler.model.events import Event, JobSpec
+from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.ports import PortKind
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.offers import Unmet
 from policies.tariffs import Tariff
 

@@ -15,8 +15,9 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.credits import Credits, free_times
-from gateway.scheduler.model.events import Event, JobRecovered, JobSpec, TasksArrived
-from gateway.scheduler.model.terms import stored_terms
+from gateway.scheduler.model.events import Event, JobRecovered, TasksArrived
+from gateway.scheduler.model.stored_terms import stored_terms
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
 from policies.access.fairness import spread_ns
 from policies.access.shares import FairShare

@@ -71,7 +71,7 @@ from gateway.scheduler.model.intake import (
     worker_joined,
 )
 from gateway.scheduler.model.peer_queries import PeerQueries
-from gateway.scheduler.model.terms import answer_ended
+from gateway.scheduler.model.stored_terms import answer_ended
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import Inbox
 from gateway.sessions.listener import (

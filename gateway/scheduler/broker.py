@@ -31,10 +31,11 @@ from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import Charge, Effect, Expel, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import Event, JobSpec
+from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
-from gateway.scheduler.model.terms import opened_record
+from gateway.scheduler.model.stored_terms import opened_record
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
 from gateway.scheduler.quotas.fair_shares import FairShares

@@ -28,7 +28,7 @@ from federation.signed.identity import Trust, TrustRefusal, Untrusted
 from federation.signed.tokens import Scope, UserToken, check_token
 from federation.transport import Origin
 from federation.users import check_user
-from gateway.scheduler.model.events import Warrant
+from gateway.scheduler.model.terms import Warrant
 from gateway.trust.rights import Denied
 
 NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal

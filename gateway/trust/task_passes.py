@@ -32,8 +32,8 @@ from federation.sessions.task_passes import (
 )
 from federation.signed.tokens import Scope, UserToken
 from federation.wishes import USUAL_PROJECT
-from gateway.scheduler.model.events import NO_WARRANT, JobSpec, Warrant
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import NO_WARRANT, JobSpec, Warrant
 from gateway.trust.passes import NO_SCOPE, NO_TOKEN, Pass
 from gateway.trust.rights import Denied
 

@@ -22,7 +22,7 @@ from gateway.runtime.prices import Prices
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.trust.grant_signer import KeyGrantSigner
 from policies.placement.asks import Wishes
 from policies.placement.placement import CapacityOffer

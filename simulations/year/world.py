@@ -11,7 +11,7 @@ from federation.messages.messages import Answer, Dropped, RejectJob, Results
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.asks import FASTEST, Objective, Wishes
 from simulations.world.clock import Clock
 from simulations.world.plan import PYTHON

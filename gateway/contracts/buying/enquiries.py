@@ -27,9 +27,10 @@ from gateway.scheduler.model.delegation import (
     NotGranted,
 )
 from gateway.scheduler.model.effects import PeerSide
-from gateway.scheduler.model.events import JobNoted, JobSpec
+from gateway.scheduler.model.events import JobNoted
 from gateway.scheduler.model.intake import wishes_plain
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from policies.costs.budgets import money_room, note_short
 from policies.placement.asks import Wishes
 from policies.placement.brokering import PoolQuote, choose_quote

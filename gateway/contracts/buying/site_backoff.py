@@ -22,7 +22,7 @@ from federation.reasons import Reason
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Backoff
 from gateway.contracts.model.purchase import Purchase
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from policies.access.entitlements import Work
 from policies.placement.brokering import BackoffEnd
 

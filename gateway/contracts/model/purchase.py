@@ -21,8 +21,8 @@ from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
 from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
-from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import SLOTS_MAX
+from gateway.scheduler.model.terms import HOPS_MAX, JobSpec
 from gateway.scheduler.tasks.completion import is_sound
 from gateway.scheduler.tasks.outcomes import DRIFT_SHARE
 from policies.costs.budgets import Earmark

@@ -22,7 +22,7 @@ from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.delegation import Delegation
 from gateway.scheduler.model.effects import Charge
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from policies.costs.pricelist import PriceNow
 from policies.tariffs import Tariff
 

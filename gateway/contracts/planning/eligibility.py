@@ -12,8 +12,8 @@ from federation.wishes import USUAL_PROJECT
 from gateway.config.pools import PoolFacts
 from gateway.contracts.model.dealing import Permits
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.asks import Preferences, Wishes
 from policies.placement.feasibility import PlacementTerms, Profile, check_jurisdiction, check_sites
 from policies.placement.market import Candidate, Market

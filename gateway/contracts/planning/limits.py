@@ -13,8 +13,8 @@ from federation.clocks import MonoS, UtcS
 from federation.reasons import Reason
 from gateway.contracts.model.dealing import Consequences
 from gateway.scheduler.model import events
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.decisions import Decision
 from policies.placement.offers import Unmet, falls_short
 

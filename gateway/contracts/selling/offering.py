@@ -26,9 +26,9 @@ from gateway.contracts.selling.shortfalls import Shortfalls
 from gateway.contracts.selling.showing import cold_slots, waiting
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.delegation import GrantSigner, NotGranted, check_ask
-from gateway.scheduler.model.events import HOPS_MAX, JobSpec
 from gateway.scheduler.model.intake import BadJob, check_spec
 from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.model.terms import HOPS_MAX, JobSpec
 from gateway.scheduler.quotas.occupancy import is_reserved
 from policies.placement.asks import CHEAPEST
 from policies.placement.decisions import Decision

@@ -7,16 +7,14 @@ Events are about bundles, never single tasks: a million tasks are a thousand eve
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
 from typing import Final
 
 from federation.clocks import UtcS
 from federation.ranges import Range
-from federation.users import site_of
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
-from gateway.scheduler.model.delegation import DelegationGrant
 from gateway.scheduler.model.ports import PortKind
-from policies.access.entitlements import Entitlements, Work
+from gateway.scheduler.model.terms import JobSpec
+from policies.access.entitlements import Entitlements
 from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
 from policies.access.windows import PoolRules
@@ -24,95 +22,11 @@ from policies.costs.carbon import Emissions, Footprint
 from policies.costs.pricelist import PriceNow
 from policies.costs.volumes import Buyer
 from policies.parties import Owner
-from policies.placement.asks import Wishes
 from policies.placement.autoscaling import PoolGrowth
-from policies.placement.environments import kind_of
-from policies.placement.placement import FrozenTags, Need, Tags
-from policies.tariffs import PriceClass, Tariff
+from policies.placement.placement import Tags
+from policies.tariffs import Tariff
 
-HOPS_MAX: Final = 3  # how often a job may be forwarded
 MEMORY_BYTES_MAX: Final = 1 << 46  # of one host
-
-
-@dataclass(frozen=True, slots=True)
-class Warrant:
-    """The token or task pass by which a job was opened; its tasks' passes depend on it.
-
-    `stays`: jobs that its tasks open may run at this site alone.
-    """
-
-    issuer: str = ""
-    token: str = ""  # its id; empty: no token
-    expires_s: UtcS = UtcS(inf)  # UTC
-    stays: bool = False
-
-
-NO_WARRANT: Final = Warrant()
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """The specification of a job: one function and its terms."""
-
-    name: str
-    function: bytes
-    detached: bool
-    user: str
-    project: str
-    priority: float
-    tags: Tags
-    timeout_s: float | None
-    retries: int
-    max_cost_nanos: int | None
-    currency: str | None
-    python: str
-    prints: bool
-    wishes: Wishes = field(default_factory=Wishes)
-    # Of a job that another site sent: its price, and the sites that it came through.
-    price: Tariff | None = None
-    path: tuple[str, ...] = ()
-    given: DelegationGrant | None = None  # and the rights given by its user
-    hops_left: int = HOPS_MAX
-    pool: str = ""  # the only pool of ours that it may run in; empty: any
-    group: str = ""  # its user's, as configured here; empty: none
-    price_class: PriceClass = "guaranteed"
-    tasks: int | None = None  # their number, if announced by its client
-    task_s: float | None = None  # and their approximate duration
-    slots_sold: int = 0  # of a job that another site sent to one of our pools
-    warrant: Warrant = NO_WARRANT
-
-    @property
-    def need(self) -> Need:
-        """The requirements on a worker."""
-        kind = kind_of(self.wishes.environment)
-        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
-
-    @property
-    def origin(self) -> str:
-        """The site whose code it is, as far as we deal with it; empty: ours.
-
-        Of a job that another site sent it is that neighbour. Of a guest, a user with the token of a
-        welcome site, and of jobs that a guest's tasks submit, it is that site.
-        """
-        return self.path[-1] if self.path else site_of(self.user)
-
-    @property
-    def whose(self) -> Owner:
-        """The principal for rules and books; for a job of another site, it includes the neighbour.
-
-        A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
-        """
-        return Owner(self.user, self.group, self.project, self.path[-1] if self.path else "")
-
-    @property
-    def work(self) -> Work:
-        """The principal with priority and price class, for entitlements."""
-        return Work(self.whose, self.priority, self.price_class)
-
-    @property
-    def reservation(self) -> str:
-        """The reservation here whose slots another site's job was sold; empty: none."""
-        return "" if self.price is None else self.price.reservation
 
 
 @dataclass(frozen=True, slots=True)

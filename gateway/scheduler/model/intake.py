@@ -17,7 +17,8 @@ from gateway.base.tags import check_tags
 from gateway.config.groups import NO_GROUPS
 from gateway.config.pools import USUAL_POOL
 from gateway.scheduler.model import events
-from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Event, JobSpec
+from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Event
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement import environments
 from policies.placement.asks import WhenClosed, Wishes, read_objective
 from policies.placement.environments import is_sandbox

@@ -15,8 +15,9 @@ from federation.ranges import Range, RangeSet
 from federation.words import headline
 from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
 from gateway.scheduler.model.credits import Credits
-from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered, JobSpec
+from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered
 from gateway.scheduler.model.ports import PortKind
+from gateway.scheduler.model.terms import JobSpec
 from policies.access.entitlements import Work
 from policies.access.fairness import ShareNode
 from policies.costs.budgets import BudgetAccount

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Set
 from typing import Protocol
 
 from federation.clocks import UtcS
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.offers import Unmet
 from policies.tariffs import Tariff
 

@@ -1,81 +1,98 @@
-"""A job's terms as the store keeps them, and back. Pure."""
+"""The terms of a job: what its user asks of it, and what its site knows of them. Pure."""
 
-from dataclasses import asdict, astuple
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
-from federation.messages.messages import Kept, RejectJob
-from federation.messages.wire import pack, unpack
-from federation.reasons import Reason
-from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord
-from gateway.scheduler.model.events import NO_WARRANT, JobSpec, Warrant
-from gateway.scheduler.model.intake import check_wishes, wishes_plain
-from gateway.scheduler.model.jobs import Job
+from federation.clocks import UtcS
+from federation.users import site_of
+from gateway.scheduler.model.delegation import DelegationGrant
+from policies.access.entitlements import Work
+from policies.parties import Owner
 from policies.placement.asks import Wishes
+from policies.placement.environments import kind_of
+from policies.placement.placement import FrozenTags, Need, Tags
+from policies.tariffs import PriceClass, Tariff
+
+HOPS_MAX: Final = 3  # how often a job may be forwarded
 
 
-def opened_record(job: Job) -> JobOpenedRecord:
-    """Return the record that a job was opened."""
-    spec = job.spec
-    return JobOpenedRecord(
-        job=job.id,
-        name=spec.name,
-        user=spec.user,
-        project=spec.project,
-        detached=spec.detached,
-        spec=pack(terms_plain(spec)),
-        submitted_at_s=job.opened_at_s,
-        function=spec.function if spec.detached else None,
-    )
+@dataclass(frozen=True, slots=True)
+class Warrant:
+    """The token or task pass by which a job was opened; its tasks' passes depend on it.
 
-
-def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept | RejectJob:
-    """Return the answer to an owner that opens a detached job again after its end.
-
-    Only a job that was submitted whole can be reported as kept whole.
+    `stays`: jobs that its tasks open may run at this site alone.
     """
-    if total is not None:
-        return Kept(job, total, True)
-    return RejectJob(job, Reason.JOB_NOT_FOUND, f"job {job} was {state}: {reason}")
+
+    issuer: str = ""
+    token: str = ""  # its id; empty: no token
+    expires_s: UtcS = UtcS(inf)  # UTC
+    stays: bool = False
 
 
-def terms_plain(spec: JobSpec) -> dict[str, Any]:
-    """Return the part of a JobSpec that is stored with its job."""
-    return {
-        "priority": spec.priority,
-        "tags": dict(spec.tags),
-        "timeout_s": spec.timeout_s,
-        "retries": spec.retries,
-        "max_cost_nanos": spec.max_cost_nanos,
-        "currency": spec.currency,
-        "python": spec.python,
-        "prints": spec.prints,
-        "function": spec.function,
-        "wishes": _wishes(spec.wishes),
-        "group": spec.group,
-        "price_class": spec.price_class,
-        "tasks": spec.tasks,
-        "task_s": spec.task_s,
-        **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
-    }
+NO_WARRANT: Final = Warrant()
 
 
-def _wishes(wishes: Wishes) -> dict[str, Any]:
-    plain = wishes_plain(wishes)
-    if wishes.objective is not None:
-        plain["objective"] = asdict(wishes.objective)
-    if wishes.when_closed is not None:
-        plain["when_closed"] = wishes.when_closed.value
-    if wishes.data:
-        plain["data"] = sorted(wishes.data)
-    for key in ("deferrable", "whole"):
-        if getattr(wishes, key):
-            plain[key] = True
-    return plain
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """The specification of a job: one function and its terms."""
 
+    name: str
+    function: bytes
+    detached: bool
+    user: str
+    project: str
+    priority: float
+    tags: Tags
+    timeout_s: float | None
+    retries: int
+    max_cost_nanos: int | None
+    currency: str | None
+    python: str
+    prints: bool
+    wishes: Wishes = field(default_factory=Wishes)
+    # Of a job that another site sent: its price, and the sites that it came through.
+    price: Tariff | None = None
+    path: tuple[str, ...] = ()
+    given: DelegationGrant | None = None  # and the rights given by its user
+    hops_left: int = HOPS_MAX
+    pool: str = ""  # the only pool of ours that it may run in; empty: any
+    group: str = ""  # its user's, as configured here; empty: none
+    price_class: PriceClass = "guaranteed"
+    tasks: int | None = None  # their number, if announced by its client
+    task_s: float | None = None  # and their approximate duration
+    slots_sold: int = 0  # of a job that another site sent to one of our pools
+    warrant: Warrant = NO_WARRANT
 
-def stored_terms(body: bytes) -> dict[str, Any]:
-    """Return the part of a JobSpec that a JobOpenedRecord's `spec` holds."""
-    terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
-    # A ban on places holds for as long as the job does.
-    wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
-    return terms | {"wishes": wishes, "warrant": warrant}
+    @property
+    def need(self) -> Need:
+        """The requirements on a worker."""
+        kind = kind_of(self.wishes.environment)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
+
+    @property
+    def origin(self) -> str:
+        """The site whose code it is, as far as we deal with it; empty: ours.
+
+        Of a job that another site sent it is that neighbour. Of a guest, a user with the token of a
+        welcome site, and of jobs that a guest's tasks submit, it is that site.
+        """
+        return self.path[-1] if self.path else site_of(self.user)
+
+    @property
+    def whose(self) -> Owner:
+        """The principal for rules and books; for a job of another site, it includes the neighbour.
+
+        A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
+        """
+        return Owner(self.user, self.group, self.project, self.path[-1] if self.path else "")
+
+    @property
+    def work(self) -> Work:
+        """The principal with priority and price class, for entitlements."""
+        return Work(self.whose, self.priority, self.price_class)
+
+    @property
+    def reservation(self) -> str:
+        """The reservation here whose slots another site's job was sold; empty: none."""
+        return "" if self.price is None else self.price.reservation

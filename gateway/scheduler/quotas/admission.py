@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.reasons import Reason
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.peer_queries import PeerQueries
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.roster import WorkerRoster
 from policies.placement.placement import CapacityOffer, judge, judge_all

@@ -18,8 +18,9 @@ from typing import Final
 from federation.clocks import NEVER_S, UtcS
 from federation.ranges import Range
 from federation.reasons import Reason
-from gateway.scheduler.model.events import EntitlementsKnown, JobSpec
+from gateway.scheduler.model.events import EntitlementsKnown
 from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.occupancy import WHOSE_MAX, Occupancy, count_slots
 from policies.access.entitlements import (
     ELSEWHERE,

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import AdvertisedWindow
 from federation.reasons import Reason
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.model.terms import JobSpec
 from policies.access import claims as claiming
 from policies.access.claims import ClaimLevel, Claims, ReservedSlots
 from policies.access.windows import Closing, PoolRules, WindowSpan, closing_at, closings

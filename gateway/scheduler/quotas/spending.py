@@ -13,8 +13,8 @@ from federation.clocks import UtcS
 from federation.reasons import Reason
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.reserved import ReservedAmounts
 from policies.costs.budgets import BudgetAccount, Running, Waiting, named, payers, unpayable
 from policies.parties import PartyKind

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volume
-from gateway.scheduler.model.events import JobSpec, PricesChanged, ReportUsage
+from gateway.scheduler.model.events import PricesChanged, ReportUsage
 from gateway.scheduler.model.jobs import Assignment
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.tasks.outcomes import is_nothing, usage_records
 from policies.access.claims import ReservedSlots
 from policies.costs.carbon import Emissions

@@ -13,7 +13,7 @@ from federation.messages.messages import Kept, RejectJob
 from federation.reasons import Reason
 from gateway.scheduler.model.events import JobOpened, JobRecovered
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.model.terms import answer_ended
+from gateway.scheduler.model.stored_terms import answer_ended
 
 # Jobs whose charges are remembered in case their client returns: more than can have ended while
 # their last records, at least three each, wait for the store.

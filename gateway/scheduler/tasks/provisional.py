@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from federation.clocks import UtcS
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 
 SETTLE_S: Final = 30.0  # workers and sites return within this time after a start
 JUDGED_MAX: Final = 100  # in one call

@@ -17,7 +17,7 @@ from gateway.ledger.db.jobs.records import (
     JobOpenedRecord,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
-from gateway.scheduler.model.terms import terms_plain
+from gateway.scheduler.model.stored_terms import terms_plain
 from policies.costs.budgets import Budget
 from policies.parties import read_party
 from simulations.world.memory.disk import Disk

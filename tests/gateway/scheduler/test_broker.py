@@ -26,7 +26,8 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.terms import answer_ended, stored_terms
+from gateway.scheduler.model.stored_terms import answer_ended, stored_terms
+from gateway.scheduler.model.terms import Warrant
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
@@ -338,8 +339,8 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
 
 def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
     world = BrokerWorld(slots=0)
-    world.submit(1, detached=True, warrant=events.Warrant("london", "first", 10.0))
-    later = events.Warrant("london", "later", 20.0)
+    world.submit(1, detached=True, warrant=Warrant("london", "first", 10.0))
+    later = Warrant("london", "later", 20.0)
     world.do(events.ClientGone(CLIENT))
     world.do(events.ClientJoined(5, "ann"))
     again = events.JobOpened(5, "j", spec(detached=True, warrant=later), again=True)

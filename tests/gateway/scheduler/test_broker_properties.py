@@ -13,7 +13,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.tasks.losses import SHUN_S
 from policies.access.fairness import ShareNode

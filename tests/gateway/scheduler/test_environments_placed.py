@@ -8,8 +8,8 @@ from federation.messages.wire import pack
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.effects import SendToClient, SendToWorker
-from gateway.scheduler.model.events import JobSpec
-from gateway.scheduler.model.terms import stored_terms, terms_plain
+from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.asks import Wishes
 from policies.placement.environments import tags_of
 from policies.placement.placement import CapacityOffer

@@ -12,7 +12,7 @@ from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Expel, SendToWorker
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import TURN_MAX
 from gateway.trust.permits import Nobody

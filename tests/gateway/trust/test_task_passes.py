@@ -21,7 +21,7 @@ from federation.sessions.task_passes import (
     subject_of,
 )
 from federation.users import site_of
-from gateway.scheduler.model.events import NO_WARRANT, Warrant
+from gateway.scheduler.model.terms import NO_WARRANT, Warrant
 from gateway.trust.rights import Denied, asker_of, right_to
 from gateway.trust.task_passes import PassCredentials, TaskPasses
 

@@ -7,9 +7,9 @@ from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.tariffs import Tariff
 

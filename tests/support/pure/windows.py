@@ -8,7 +8,7 @@ from federation.messages import messages
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendToWorker
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import NOTHING, Claim, Claims
 from policies.access.windows import EVERYBODY, WindowPlan, rules_at

@@ -9,8 +9,8 @@ from gateway.grids.scaling.carried import Carried
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendToClient
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.model.terms import JobSpec
 from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE
 from policies.placement.autoscaling import PoolGrowth

@@ -7,7 +7,7 @@ import pytest
 from gateway.grids.scaling.demand import CLAIM_MAX_S, PilotShape, demand
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from policies.access.claims import NOTHING, Claim, Claims
 from policies.access.windows import Window, WindowPlan, rules_at
 from policies.calendar.hours import Hours, Weekdays

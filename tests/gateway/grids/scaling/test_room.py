@@ -6,7 +6,7 @@ from gateway.grids.scaling.demand import PilotShape, demand
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from policies.access.claims import NOTHING, Amount, Claim, Claims
 from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.access.windows import Window, WindowPlan, rules_at

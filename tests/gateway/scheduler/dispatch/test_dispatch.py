@@ -9,8 +9,8 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.dispatch import ends_too_soon, in_time
 from gateway.scheduler.model.durations import Durations
 from gateway.scheduler.model.effects import Effect, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff

@@ -18,8 +18,9 @@ from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import SendToWorker
-from gateway.scheduler.model.events import Drainer, JobSpec
+from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import Job, QueuedBundle
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import Amount, Claim, Claims
 from policies.access.entitlements import EntitlementRule, Entitlements

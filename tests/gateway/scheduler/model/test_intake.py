@@ -19,7 +19,7 @@ from gateway.scheduler.model.intake import (
     worker_joined,
 )
 from gateway.scheduler.model.intake import wishes_plain as wishes_passed_on
-from gateway.scheduler.model.terms import stored_terms, terms_plain
+from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
 from gateway.worker.settings import parse_tags
 from policies.placement.asks import WhenClosed
 from policies.placement.placement import show_tags

@@ -3,8 +3,8 @@
 import pytest
 
 from federation.ranges import RangeSet
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 

@@ -15,7 +15,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.access.claims import Amount, Claim, Claims
 from policies.access.entitlements import EntitlementRule, Entitlements

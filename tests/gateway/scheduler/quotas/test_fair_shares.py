@@ -15,8 +15,8 @@ from gateway.api import views
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import dispatch, events
 from gateway.scheduler.model.effects import SendToWorker
-from gateway.scheduler.model.events import JobSpec
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.fair_shares import UNKNOWN_S, FairShares
 from policies.access.fairness import NS

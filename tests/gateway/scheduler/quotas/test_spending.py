@@ -18,7 +18,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
 from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
-from gateway.scheduler.model.events import JobSpec
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.spending import used_of
 from gateway.scheduler.tasks import provisional

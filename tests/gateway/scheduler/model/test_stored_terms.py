@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from support.pure.town import spec
 
 from federation.messages.wire import pack
-from gateway.scheduler.model.events import JobSpec, Warrant
-from gateway.scheduler.model.terms import stored_terms, terms_plain
+from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
+from gateway.scheduler.model.terms import JobSpec, Warrant
 from policies.placement.asks import Objective, WhenClosed, Wishes
 
 # Of the row itself, or of jobs that another site sent, which are not stored.

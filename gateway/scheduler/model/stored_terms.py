@@ -1,0 +1,81 @@
+"""A job's terms as the store keeps them, and back. Pure."""
+
+from dataclasses import asdict, astuple
+from typing import Any
+
+from federation.messages.messages import Kept, RejectJob
+from federation.messages.wire import pack, unpack
+from federation.reasons import Reason
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord
+from gateway.scheduler.model.intake import check_wishes, wishes_plain
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.terms import NO_WARRANT, JobSpec, Warrant
+from policies.placement.asks import Wishes
+
+
+def opened_record(job: Job) -> JobOpenedRecord:
+    """Return the record that a job was opened."""
+    spec = job.spec
+    return JobOpenedRecord(
+        job=job.id,
+        name=spec.name,
+        user=spec.user,
+        project=spec.project,
+        detached=spec.detached,
+        spec=pack(terms_plain(spec)),
+        submitted_at_s=job.opened_at_s,
+        function=spec.function if spec.detached else None,
+    )
+
+
+def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept | RejectJob:
+    """Return the answer to an owner that opens a detached job again after its end.
+
+    Only a job that was submitted whole can be reported as kept whole.
+    """
+    if total is not None:
+        return Kept(job, total, True)
+    return RejectJob(job, Reason.JOB_NOT_FOUND, f"job {job} was {state}: {reason}")
+
+
+def terms_plain(spec: JobSpec) -> dict[str, Any]:
+    """Return the part of a JobSpec that is stored with its job."""
+    return {
+        "priority": spec.priority,
+        "tags": dict(spec.tags),
+        "timeout_s": spec.timeout_s,
+        "retries": spec.retries,
+        "max_cost_nanos": spec.max_cost_nanos,
+        "currency": spec.currency,
+        "python": spec.python,
+        "prints": spec.prints,
+        "function": spec.function,
+        "wishes": _wishes(spec.wishes),
+        "group": spec.group,
+        "price_class": spec.price_class,
+        "tasks": spec.tasks,
+        "task_s": spec.task_s,
+        **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
+    }
+
+
+def _wishes(wishes: Wishes) -> dict[str, Any]:
+    plain = wishes_plain(wishes)
+    if wishes.objective is not None:
+        plain["objective"] = asdict(wishes.objective)
+    if wishes.when_closed is not None:
+        plain["when_closed"] = wishes.when_closed.value
+    if wishes.data:
+        plain["data"] = sorted(wishes.data)
+    for key in ("deferrable", "whole"):
+        if getattr(wishes, key):
+            plain[key] = True
+    return plain
+
+
+def stored_terms(body: bytes) -> dict[str, Any]:
+    """Return the part of a JobSpec that a JobOpenedRecord's `spec` holds."""
+    terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
+    # A ban on places holds for as long as the job does.
+    wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
+    return terms | {"wishes": wishes, "warrant": warrant}
