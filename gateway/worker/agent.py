@@ -324,7 +324,7 @@ class Agent:
             [
                 *("chunk", chunk.number, terms.function, chunk.piece.arguments),
                 *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
-                *(chunk.piece.first, self._settings.label),
+                *(chunk.piece.first, self._settings.label(terms.job)),
             ]
         )
 

@@ -67,9 +67,10 @@ class AgentSettings:
     gpus: tuple[str, ...] = ()
     tasks_dial: str = ""
 
-    @property
-    def label(self) -> str:
-        """The worker, its host and its pool, for people."""
+    def label(self, job: str) -> str:
+        """Return the worker, its host and its pool, for people; for other sites' jobs the pool."""
+        if ":" in job:  # it is of another site, which is shown no names of hosts
+            return f"a worker of pool {self.pool}"
         return f"worker {self.name} (host {socket.gethostname()}, pool {self.pool})"
 
     @property

@@ -46,7 +46,7 @@ contact = {contact}             # on our card, for operators
 # rotation_overlap_s = 1200.0   # how long the old ones stay valid after that
 # rotation_await_s = 604800.0   # the longest wait for members' acknowledgements
 
-[log]
+# [log]
 # file = ""                     # the log; SIGHUP opens it anew, after rotation. Empty: stderr
 
 [limits]

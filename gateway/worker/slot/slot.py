@@ -240,7 +240,8 @@ class Slot:
 
     def _which(self, number: int, job: str) -> str:
         which = "a task" if self._ahead is None else f"task {number + self._ahead}"
-        return f"{which} of job {job}, on {self._worker}"
+        of = "" if ":" in job else f" of job {job}"  # another site's job has its own name there
+        return f"{which}{of}, on {self._worker}"
 
     def _exit_if_fork(self) -> None:
         """Exit in a child that a task forked, which must not go on as the slot."""
