@@ -12,6 +12,7 @@ from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.config.federation import FederationConfig
 from gateway.config.limits import LIMITS
+from gateway.config.log import LogConfig
 from gateway.config.site import ConfigError, check, load
 from gateway.grids.kinds import Installed
 from policies.placement.asks import Preferences
@@ -42,7 +43,7 @@ def knobs(text):
     for line in text.splitlines():
         if EXAMPLES.match(line):
             lines = []
-        elif heading := re.match(r"\[(\w+)\]$", line):
+        elif heading := re.match(r"(?:# )?\[(\w+)\]$", line):
             lines = found[heading[1]] = []
         elif re.match(r"(# )?\w+ = ", line):
             lines.append(line)
@@ -80,6 +81,7 @@ def test_every_key_of_other_tables_is_there(written, tmp_path, table):
 @pytest.mark.parametrize(
     ("section", "names"),
     [
+        ("log", {each.name for each in fields(LogConfig)}),
         ("limits", set(LIMITS)),
         ("federation", {each.name for each in fields(FederationConfig)}),
         ("contracts", {each.name for each in fields(DealRules)} - {"grace_s"}),
