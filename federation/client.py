@@ -569,9 +569,13 @@ class Client(concurrent.futures.Executor):
         self._shared.choice = replace(choice, measured_at_s=at_s)
         if not measure(nearer):
             return engine
+        try:
+            there = self._connect()
+        except GridError:  # it answers, and lets nobody in
+            return engine
         engine.close()
         self._recent = None
-        return self._connect()
+        return there
 
     @property
     def address(self) -> str:

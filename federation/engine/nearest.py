@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from federation.address import host_and_port, is_home, is_tcp
@@ -58,7 +57,7 @@ class GatewayChoice:
 def choose(addresses: Sequence[str], origin: str) -> GatewayChoice:
     """Put gateways in order, the nearest first; one alone is not measured."""
     if len(addresses) == 1:
-        return GatewayChoice(tuple(addresses), {}, origin)
+        return GatewayChoice(tuple(addresses), {}, origin, MonoS(time.monotonic()))
     trips_s = measure(addresses)
     return GatewayChoice(in_order(addresses, trips_s), trips_s, origin, MonoS(time.monotonic()))
 
@@ -115,8 +114,10 @@ def measure(
 def round_trip_s(address: str, within_s: float) -> float:
     """Return the time of a connection to a gateway, in seconds. Raises OSError."""
     if is_home(address):
-        if not Path(address.removeprefix("ipc://")).is_socket():
-            raise FileNotFoundError(address)
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(within_s)
+            link.connect(address.removeprefix("ipc://"))
+            _await_header(link, address)
         return 0.0
     if not is_tcp(address):
         raise OSError(f"{address}: its distance can't be measured")
@@ -129,9 +130,15 @@ def round_trip_s(address: str, within_s: float) -> float:
         link.connect(place)
         if address.startswith("tls+"):
             _greet_by_tls(link)
-        elif not link.recv(1):  # a gateway begins with the header of its protocol
-            raise ConnectionResetError(address)
+        else:
+            _await_header(link, address)
         return time.monotonic() - begun_s
+
+
+def _await_header(link: socket.socket, address: str) -> None:
+    """Wait for the first byte of a gateway, which begins with the header of its protocol."""
+    if not link.recv(1):
+        raise ConnectionResetError(address)
 
 
 def _greet_by_tls(link: socket.socket) -> None:

@@ -225,7 +225,7 @@ def test_keys_and_trust_are_for_their_owner_alone(alone):
 
 
 def test_the_configuration_that_is_written_says_what_holds_by_default():
-    section = TEMPLATE.partition("\n[federation]\n")[2].partition("\n\n[")[0]
+    section = TEMPLATE.partition("\n[federation]\n")[2].partition("\n\n# [log]")[0]
     lines = [line for line in section.splitlines() if " = " in line]
     said = tomllib.loads("\n".join(line[2:] for line in lines if line.startswith("# ")))
     said = {key: tuple(value) if type(value) is list else value for key, value in said.items()}
