@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from benchmarks import bulk, ours, peers, plots
 from benchmarks.books import books, books_audit, books_map, books_size
@@ -17,6 +18,7 @@ from benchmarks.load.command import many_jobs
 from benchmarks.placement import placement
 from benchmarks.sharing import sharing
 from benchmarks.slurm import slurm
+from benchmarks.versions import versions
 from federation import Client
 
 
@@ -167,10 +169,20 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
 def main() -> None:
     """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("name", choices=[*BENCHMARKS, "all", "plots"])
+    parser.add_argument("name", choices=[*BENCHMARKS, "versions", "all", "plots"])
     parser.add_argument("--quick", action="store_true", help="smaller figures, for a quick check")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="FOLDER",
+        help="versions: a checkout of another commit, with its .venv",
+    )
     given = parser.parse_args()
+    if given.name == "versions":
+        if given.against is None:
+            parser.error("versions needs --against FOLDER, a checkout of another commit")
+        versions(given.repeats, given.quick, given.against)
     for name, benchmark in BENCHMARKS.items():
         if given.name in (name, "all"):
             benchmark(given.repeats, given.quick)

@@ -24,9 +24,9 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def pair() -> Iterator[tuple[str, str]]:
     """Start both sites; yield the addresses of near and far."""
     sys.path.insert(0, str(EXAMPLES))
-    from local_federation import Plan, local_federation  # type: ignore[import-not-found]
+    from local_federation import LocalSitePlan, local_federation
 
-    plans = [Plan("near", 0, "0.04 USD"), Plan("far", 2, "0.04 USD")]
+    plans = [LocalSitePlan("near", 0, "0.04 USD"), LocalSitePlan("far", 2, "0.04 USD")]
     with local_federation(plans) as (near, far):
         yield near.address, far.address
 
@@ -67,9 +67,13 @@ def lost_site(repeats: int, quick: bool) -> None:
     facts = machine()
     tasks = 10_000 if quick else 100_000
     sys.path.insert(0, str(EXAMPLES))
-    from local_federation import LEASE_S, Plan, local_federation
+    from local_federation import LEASE_S, LocalSitePlan, local_federation
 
-    plans = [Plan("near", 0, "1 USD"), Plan("far", 2, "0.04 USD"), Plan("spare", 2, "0.08 USD")]
+    plans = [
+        LocalSitePlan("near", 0, "1 USD"),
+        LocalSitePlan("far", 2, "0.04 USD"),
+        LocalSitePlan("spare", 2, "0.08 USD"),
+    ]
 
     def run(*, kills: bool) -> float:
         with local_federation(plans) as (near, far, _), Client(near.address) as client:

@@ -79,11 +79,23 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def save(
-    name: str, facts: dict[str, Any], series: Sequence[BenchSeries], notes: Sequence[str]
+    name: str,
+    facts: dict[str, Any],
+    series: Sequence[BenchSeries],
+    notes: Sequence[str],
+    command: str = "",
 ) -> None:
-    """Write a run's figures as JSON, and as a table for people, with ratios to the floor."""
+    """Write a run's figures as JSON, and as a table for people, with ratios to the floor.
+
+    Args:
+        name: of the benchmark, and of the files.
+        facts: what `machine` said.
+        series: the figures.
+        notes: lines of Markdown below the table.
+        command: what gave the figures, without paths of a machine; by default, as it was typed.
+    """
     RESULTS.mkdir(exist_ok=True)
-    command = f"python -m benchmarks {' '.join(sys.argv[1:])}"
+    command = command or f"python -m benchmarks {' '.join(sys.argv[1:])}"
     body = {"command": command, "machine": facts, "series": [asdict(each) for each in series]}
     (RESULTS / f"{name}.json").write_text(json.dumps(body, indent=1) + "\n")
     floor = {each.measure: each.median for each in series if each.contestant == "floor"}
