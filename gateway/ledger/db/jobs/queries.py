@@ -1,9 +1,20 @@
 """The queries of jobs; they run in the caller's transaction."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, String, case, func, literal_column, select
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    String,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.jobs.records import JobRow
@@ -12,31 +23,14 @@ from gateway.ledger.db.usage.tables import usage
 
 def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
     """Add its usage to each job, within the transaction that found it."""
-    is_lost = usage.c.state == literal_column("'lost'", String)  # only its later run counts
-    is_repeat = usage.c.state == literal_column("'repeat'", String)
-    ran_ns = (
-        *(
-            case((is_lost, literal_column("0")), else_=each)
-            for each in (usage.c.wall_ns, usage.c.cpu_ns)
-        ),
-        case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
-    )
-    # The cost of a repeat is its site's overhead.
-    charged_nanos = case((is_repeat, literal_column("0")), else_=usage.c.cost_nanos)
-    query = (
-        select(usage.c.job, usage.c.currency)
-        .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
-        .add_columns(*exact_sums(*ran_ns, charged_nanos))
-        .where(usage.c.job.in_([row.job for row in found]))
-        .group_by(usage.c.job, usage.c.currency)
-        .order_by(usage.c.job, usage.c.currency)
-    )
     wall_ns = dict.fromkeys((row.job for row in found), 0)
     cpu_ns = dict(wall_ns)
     costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     attempt_max, repeat_ns = dict(wall_ns), dict(wall_ns)
-    for job, currency, price, attempt, *halves in connection.execute(query):
+    for job, currency, price, attempt, *halves in connection.execute(
+        _usage(), {"jobs": [row.job for row in found]}
+    ):
         wall, cpu, repeat, cost = joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
@@ -70,3 +64,27 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
         )
         for row in found
     ]
+
+
+@cache
+def _usage() -> Select[Any]:
+    """Return the query for the usage of `jobs`, built once: building takes longer than running."""
+    is_lost = usage.c.state == literal_column("'lost'", String)  # only its later run counts
+    is_repeat = usage.c.state == literal_column("'repeat'", String)
+    ran_ns = (
+        *(
+            case((is_lost, literal_column("0")), else_=each)
+            for each in (usage.c.wall_ns, usage.c.cpu_ns)
+        ),
+        case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
+    )
+    # The cost of a repeat is its site's overhead.
+    charged_nanos = case((is_repeat, literal_column("0")), else_=usage.c.cost_nanos)
+    return (
+        select(usage.c.job, usage.c.currency)
+        .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
+        .add_columns(*exact_sums(*ran_ns, charged_nanos))
+        .where(usage.c.job.in_(bindparam("jobs", expanding=True)))
+        .group_by(usage.c.job, usage.c.currency)
+        .order_by(usage.c.job, usage.c.currency)
+    )
