@@ -61,7 +61,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
-        server.outbox.carrier = self
+        server.outbox.carry_by(self)
         federation = server.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
         self.circle = GossipLoop(

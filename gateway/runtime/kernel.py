@@ -48,7 +48,7 @@ class Kernel:
     def act(self, happened: Iterable[Event], mono_s: MonoS, utc_s: UtcS) -> list[Effect]:
         """Process events and all their consequences here; return the effects, in order."""
         broker, exchange = self.broker, self.exchange
-        broker.monotonic_s = mono_s
+        broker.begin_turn(mono_s)
         effects, self._effects = self._effects + exchange.take_effects(), []
         pending = [*exchange.take_events(), *happened]
         while True:
@@ -87,7 +87,7 @@ class Kernel:
         A seller may report its held tasks thousands of times: planning for each takes too long.
         """
         broker, exchange = self.broker, self.exchange
-        broker.monotonic_s = mono_s
+        broker.begin_turn(mono_s)
         self._effects += exchange.take_effects()
         try:
             while (event := exchange.next_event()) is not None:

@@ -55,17 +55,33 @@ class Carrier(Protocol):
         """Send the queued messages."""
 
 
+@dataclass(frozen=True)
+class OutboxUses:
+    """What effects use besides the port and the store.
+
+    Args:
+        recall: runs slow queries of the store.
+        remark: receives lines for the operator.
+        pass_key: returns the sealed pass by which the tasks of a job may connect, from the
+            description of the worker and the job; empty for none.
+        on_write: is called with each record that is written.
+    """
+
+    recall: StoreLookup = recall_now
+    remark: Callable[[str], None] = lambda _: None
+    pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
+    on_write: Callable[[Record], None] | None = None
+
+
 class EffectOutbox:
     """Performs effects.
 
     Args:
         on_stored: `on_stored(f)` must arrange for f() to be called soon in the site's own thread;
-            it
-            is called from the store's writer thread.
+            it is called from the store's writer thread.
         on_results: called in the site's own thread with the jobs of which more results, or the end,
             can now be read.
-        recall: runs slow queries of the store.
-        remark: receives lines for the operator.
+        uses: what effects need beyond the port and the store.
     """
 
     def __init__(
@@ -75,22 +91,27 @@ class EffectOutbox:
         functions: FunctionStore,
         on_stored: Callable[[Callable[[], None]], None],
         on_results: Callable[[Iterable[str]], None],
-        recall: StoreLookup = recall_now,
-        remark: Callable[[str], None] = lambda _: None,
+        uses: OutboxUses | None = None,
     ) -> None:
         self._listener = listener
         self._store = store
         self._functions = functions
         self._on_stored = on_stored
         self._on_results = on_results
-        self._remark = remark
+        self._uses = uses = uses or OutboxUses()
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
-        self.carrier: Carrier | None = None  # None for a single site
-        self.on_write: Callable[[Record], None] | None = None  # called with each written record
-        # (description of a worker, job) → the sealed pass by which the job's tasks may connect.
-        self.pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
-        self._late_bills = LateBills(store.contracts, recall, self._perform_and_flush)
+        self._carrier: Carrier | None = None  # None for a single site
+        self._late_bills = LateBills(store.contracts, uses.recall, self._perform_and_flush)
+
+    @property
+    def carrier(self) -> Carrier | None:
+        """The carrier of messages to other sites; None for a lone site."""
+        return self._carrier
+
+    def carry_by(self, carrier: Carrier) -> None:
+        """Send what is for other sites by this carrier: the site is part of a federation."""
+        self._carrier = carrier
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the guests that the site must expel."""
@@ -118,7 +139,7 @@ class EffectOutbox:
                 case SendFunction():
                     self._send_function(effect)
                 case Remark():
-                    self._remark(effect.text)
+                    self._uses.remark(effect.text)
                 case _:
                     assert_never(effect)
         if records or durable:
@@ -134,8 +155,8 @@ class EffectOutbox:
 
     def _with_function(self, record: Record) -> list[Record]:
         """Return the records to store: a detached job together with the function that it runs."""
-        if self.on_write is not None:
-            self.on_write(record)
+        if self._uses.on_write is not None:
+            self._uses.on_write(record)
         if isinstance(record, JobOpenedRecord) and record.function is not None:
             body = self._functions.body(record.function)
             if body is not None:
@@ -168,23 +189,23 @@ class EffectOutbox:
                 self._listener.post(guest, tell.message)
 
     def _say(self, say: SendToSite) -> None:
-        if self.carrier is not None:
-            self.carrier.carry(say.site, say.side, say.message)
+        if self._carrier is not None:
+            self._carrier.carry(say.site, say.side, say.message)
 
     def _answer_bill(self, answer: AnswerBill) -> None:
         self._late_bills.take(answer)
 
     def _perform_and_flush(self, effects: Iterable[Effect]) -> None:
         self.perform(effects)
-        if self.carrier is not None:
-            self.carrier.flush()
+        if self._carrier is not None:
+            self._carrier.flush()
 
     def _send_function(self, send: SendFunction) -> None:
         """Send a seller a function that a contract needs."""
         get = self._functions.want if send.again else self._functions.to_send
         body = get(send.site, send.digest)
-        if body is not None and self.carrier is not None:
-            self.carrier.carry(send.site, PeerSide.SELLER, PutFunction(send.digest, body))
+        if body is not None and self._carrier is not None:
+            self._carrier.carry(send.site, PeerSide.SELLER, PutFunction(send.digest, body))
 
     def forget_site(self, site: str) -> None:
         """Note that a site's session is new: it may have none of the functions sent before."""
@@ -199,7 +220,7 @@ class EffectOutbox:
             body = self._functions.to_send(order.worker, message.function)
             if body is not None:
                 self._listener.post(guest, PutFunction(message.function, body))
-            key = self.pass_key(guest.about, message.job)
+            key = self._uses.pass_key(guest.about, message.job)
             message = replace(message, pass_key=key) if key else message
         self._listener.post(guest, message)
 

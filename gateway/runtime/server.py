@@ -51,7 +51,7 @@ from gateway.runtime.budget_books import read_known
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
-from gateway.runtime.outbox import EffectOutbox
+from gateway.runtime.outbox import EffectOutbox, OutboxUses
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
 from gateway.runtime.timetable import WindowTimetable
@@ -196,11 +196,14 @@ class GatewayServer:
         )
         self._inbox = Inbox(self.listener)
         self.outbox = EffectOutbox(
-            self.listener, store, self.functions, on_stored, on_results, recall, say
+            *(self.listener, store, self.functions, on_stored, on_results),
+            OutboxUses(
+                recall,
+                remark=say,
+                pass_key=self.task_passes.sealed_for,
+                on_write=self.broker.purses.note if self.broker.purses.has_credit else None,
+            ),
         )
-        self.outbox.pass_key = self.task_passes.sealed_for
-        if self.broker.purses.has_credit:
-            self.outbox.on_write = self.broker.purses.note
         self._recall = recall
         self.bookings = Bookings(
             config,

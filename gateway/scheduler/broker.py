@@ -95,7 +95,7 @@ class Broker:
         self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = MonoS(0.0)
-        self.monotonic_s = MonoS(0.0)  # the time of this turn, by the monotonic clock
+        self._mono_s = MonoS(0.0)  # the time of this turn, by the monotonic clock
         self._effects: list[Effect] = []  # never replaced: the parts append to the same list
         self._accounts = Accounts()
         self.clients = self._accounts.clients
@@ -155,7 +155,16 @@ class Broker:
         self._orphans: set[str] = set()  # jobs that may be half submitted without their client
         self._numbers = 0
 
+    @property
+    def monotonic_s(self) -> MonoS:
+        """The time of this turn, by the monotonic clock."""
+        return self._mono_s
+
     # --- events --------------------------------------------------------------------------------
+
+    def begin_turn(self, mono_s: MonoS) -> None:
+        """Take the time by the monotonic clock for the events that follow."""
+        self._mono_s = mono_s
 
     def handle(self, event: Event, utc_s: UtcS) -> list[Effect]:  # noqa: C901 - one match
         """Take an event; return the effects to carry out, in order."""
@@ -521,7 +530,7 @@ class Broker:
 
     def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
         """Why no work of this kind is accepted at all, as code and sentence."""
-        if self.is_stuck(self.monotonic_s):
+        if self.is_stuck(self._mono_s):
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"

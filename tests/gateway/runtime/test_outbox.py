@@ -16,7 +16,7 @@ from federation.messages.messages import (
 )
 from gateway.ledger.db import records
 from gateway.runtime.functions import FunctionStore
-from gateway.runtime.outbox import EffectOutbox
+from gateway.runtime.outbox import EffectOutbox, OutboxUses
 from gateway.scheduler.model.effects import (
     Expel,
     Harden,
@@ -42,7 +42,7 @@ ASSIGN = Assign(7, "j", DIGEST, 0, [b"x"], None, False)
 class Desk:
     """An outbox whose store keeps everybody waiting, with all that left it, in order."""
 
-    def __init__(self):
+    def __init__(self, **uses):
         self.out = []
         self.written = []
         guests = {
@@ -58,11 +58,13 @@ class Desk:
         self.results, self.said, self.threads = [], [], []
         self.box = EffectOutbox(
             listener, store, self.functions, self.threads.append, self.results.append,
-            remark=self.said.append,
+            OutboxUses(remark=self.said.append, **uses),
         )  # fmt: skip
-        self.box.carrier = SimpleNamespace(
-            carry=lambda site, side, message: self.out.append((site, side, message)),
-            flush=lambda: None,
+        self.box.carry_by(
+            SimpleNamespace(
+                carry=lambda site, side, message: self.out.append((site, side, message)),
+                flush=lambda: None,
+            )
         )
 
 
@@ -131,9 +133,9 @@ def test_a_store_that_is_done_in_its_own_thread_is_heard_in_ours(desk):
     assert desk.out == [(CLIENT, WORD)]
 
 
-def test_a_detached_job_is_stored_with_its_function(desk):
+def test_a_detached_job_is_stored_with_its_function():
     heard = []
-    desk.box.on_write = heard.append
+    desk = Desk(on_write=heard.append)
     about = "f", "ann", "risk", True, b"", 0.0
     opened = records.JobOpenedRecord("j", *about, function=DIGEST)
     lacking = records.JobOpenedRecord("k", *about, function=b"?" * 32)
@@ -142,8 +144,8 @@ def test_a_detached_job_is_stored_with_its_function(desk):
     assert heard == [opened, lacking]
 
 
-def test_a_worker_has_a_function_before_its_first_task_and_once(desk):
-    desk.box.pass_key = lambda about, job: b"key" if about == {"n": OTHER} else b""
+def test_a_worker_has_a_function_before_its_first_task_and_once():
+    desk = Desk(pass_key=lambda about, job: b"key" if about == {"n": OTHER} else b"")
     for worker in (WORKER, WORKER, OTHER, 99):
         desk.box.perform([SendToWorker(worker, ASSIGN)])
     put = PutFunction(DIGEST, BODY)

@@ -170,7 +170,8 @@ def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
     world = BrokerWorld()
     world.broker.note_trouble("the disk is full", 0.0)
     assert orders(world.submit(1, "taken"))
-    now_s = world.broker.monotonic_s = world.broker.limits.store_wait_s
+    now_s = world.broker.limits.store_wait_s
+    world.broker.begin_turn(now_s)
     world.broker.note_trouble("the disk is still full", now_s)
     rejection, *_ = told(world.submit(1, "refused"), messages.RejectJob)
     assert rejection.code == Reason.STORE_TROUBLE
@@ -182,12 +183,13 @@ def test_jobs_are_taken_for_a_while_when_nothing_can_be_recorded() -> None:
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 def test_how_long_nothing_can_be_recorded_is_counted_by_a_clock_that_nobody_sets(step_s) -> None:
     world = BrokerWorld()
-    world.now_s, world.broker.monotonic_s = 10_000.0, 500.0
+    world.now_s = 10_000.0
+    world.broker.begin_turn(500.0)
     world.broker.note_trouble("the disk is full", 500.0)
     world.now_s = 10_000.0 + step_s  # the calendar is set
-    world.broker.monotonic_s = 529.0
+    world.broker.begin_turn(529.0)
     assert not told(world.submit(1, "taken"), messages.RejectJob)
-    world.broker.monotonic_s = 530.0
+    world.broker.begin_turn(530.0)
     rejection, *_ = told(world.submit(1, "refused"), messages.RejectJob)
     assert rejection.code == Reason.STORE_TROUBLE
 
