@@ -268,7 +268,7 @@ class Conversation:
         if link is None or not (self._is_greeted or self._greet(link, mono_s)):
             return
         self._receive(link, mono_s)
-        if self._has_unheard:
+        if self._messages or self._frames:
             return  # the rest is handled by the next step, after other tasks had their turn
         self.flush(mono_s)
         if self._is_stale or link.is_lost or self._dialogue.is_silent(mono_s):
@@ -277,14 +277,10 @@ class Conversation:
     def _is_leaving(self, mono_s: MonoS) -> bool:
         return mono_s >= self._leaves_s or (self._leaves_s < MonoS(math.inf) and self.is_settled)
 
-    @property
-    def _has_unheard(self) -> bool:
-        return bool(self._messages or self._frames)
-
     def _due_s(self, mono_s: MonoS) -> MonoS:
         if self.is_over:
             return MonoS(math.inf)
-        if self._has_unheard or self._is_stale:
+        if self._messages or self._frames or self._is_stale:
             return mono_s
         if self.link is None:
             return min(max(self._redial_s, self._not_before_s), self._leaves_s)
@@ -328,10 +324,10 @@ class Conversation:
                 return
             self._heard_s = mono_s
             self._frames.extend(arrived)
-        if not self._has_unheard:
+        if not (self._messages or self._frames):
             return
         room = PART_MAX
-        while room > 0 and self._has_unheard:
+        while room > 0 and (self._messages or self._frames):
             if not self._messages:
                 self._messages = self._dialogue.receive(self._frames.popleft(), mono_s)
                 self._says_bye = any(isinstance(message, Bye) for message in self._messages)

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class AgentSettings:
         """Return the worker, its host and its pool, for people; for other sites' jobs the pool."""
         if ":" in job:  # it is of another site, which is shown no names of hosts
             return f"a worker of pool {self.pool}"
-        return f"worker {self.name} (host {socket.gethostname()}, pool {self.pool})"
+        return f"worker {self.name} (host {_host_name()}, pool {self.pool})"
 
     @property
     def credentials(self) -> SharedSecret:
@@ -181,3 +182,9 @@ def _gpus(text: str) -> tuple[str, ...]:
     if text == "inherited":
         text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return tuple(filter(None, text.split(",")))
+
+
+@cache
+def _host_name() -> str:
+    """Return the name of this host; asked for once, as each assignment carries it."""
+    return socket.gethostname()

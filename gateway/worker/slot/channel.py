@@ -65,7 +65,7 @@ def encode(message: list[Any]) -> bytes:
 
 def encode_parts(message: list[Any]) -> list[bytes]:
     """Encode in parts to be sent one after the other, so that large byte strings are not copied."""
-    if not any(_is_large(field) for field in message):
+    if not _has_large(message):
         return [encode(message)]
     parts: list[bytes] = [_pack_array_header(len(message))]
     for field in message:
@@ -81,9 +81,22 @@ def encode_parts(message: list[Any]) -> list[bytes]:
     return parts
 
 
-def _is_large(field: Any) -> bool:
-    items = field if type(field) is list else (field,)
-    return any(type(item) is bytes and len(item) >= LARGE_BYTES for item in items)
+def _has_large(message: list[Any]) -> bool:
+    # A plain loop: it runs for each task, and nearly all messages are small.
+    for field in message:
+        kind = type(field)
+        if kind is bytes and len(field) >= LARGE_BYTES:
+            return True
+        if kind is list and _is_large(field):
+            return True
+    return False
+
+
+def _is_large(items: list[Any]) -> bool:
+    for item in items:  # noqa: SIM110 - as above
+        if type(item) is bytes and len(item) >= LARGE_BYTES:
+            return True
+    return False
 
 
 def _pack_array_header(items: int) -> bytes:
