@@ -61,8 +61,8 @@ from gateway.ledger.db.database import READERS
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.jobs.records import JobForgotten
 from gateway.ledger.db.records import Record
-from gateway.ledger.store.patience import open_patiently
 from gateway.ledger.store.store import Store
+from gateway.ledger.store.waiting import open_patiently
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import Society

@@ -19,11 +19,11 @@ from gateway.config.pools import USUAL_POOL
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
+from gateway.trust.dealing_partners import DATA_CLASS
+from gateway.trust.identity_store import TRUST_FILE
 from gateway.trust.invitations import Invitations
 from gateway.trust.permissions import PermissionRequest, PermissionRule, Verb
 from gateway.trust.permissions import to_plain as rule_to_plain
-from gateway.trust.permits import DATA_CLASS
-from gateway.trust.registry import TRUST_FILE
 from policies.access import entitlements
 from policies.access.entitlements import (
     ELSEWHERE,

@@ -16,7 +16,7 @@ from gateway.api.estimates import estimates
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.quotas.fair_shares import FairShares
@@ -270,7 +270,7 @@ def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
 
 def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
     task_s = broker.durations.of(job.spec.function)
-    return dispatch.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
+    return matching.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
 
 
 def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from federation.signed.identity import SiteKey
 from federation.transport import Link, TlsSettings
 from gateway.trust import introduction
 from gateway.trust.certificates import fetch_leaf, leaf_hash, to_pem
+from gateway.trust.identity_store import Registry
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import Generation, dialler_tls, write_old_leaf, write_private
-from gateway.trust.registry import Registry
 from gateway.trust.standing import TrustLevel
 
 LOOK_S: Final = 5.0  # for one handshake

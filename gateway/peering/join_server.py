@@ -22,10 +22,10 @@ from gateway.sessions.listener import LAST_WORD_S
 from gateway.sessions.token_bucket import HostTokenBuckets
 from gateway.trust.book import TrustBook
 from gateway.trust.certificates import fetch_leaf, to_pem
+from gateway.trust.identity_store import Registry
 from gateway.trust.invitations import read_invitation
 from gateway.trust.joining import JoinApplicant, Joined, JoinReception, enter, reject
 from gateway.trust.keys import write_private
-from gateway.trust.registry import Registry
 
 AGAIN_S: Final = 0.2
 REOPENED_S: Final = 2.0  # a reopened port is up again by then

@@ -1,8 +1,8 @@
 """An operator's orders about keys and trust: each verb of `gridfed` that changes the trust book.
 
 The same code serves a command while no gateway runs and the gateway while it does: the process that
-holds the folder (gateway.trust.registry). Details are plain data, checked here; an answer is plain
-data.
+holds the folder (gateway.trust.identity_store). Details are plain data, checked here; an answer is
+plain data.
 """
 
 import json
@@ -20,9 +20,9 @@ from federation.users import check_user
 from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
+from gateway.trust.identity_store import Registry
 from gateway.trust.invitations import SECRET_BYTES, VALID_S, write_invitation
 from gateway.trust.permissions import ANY, PermissionRule, Verb
-from gateway.trust.registry import Registry
 from gateway.trust.standing import TrustedMember, TrustLevel
 
 TOKEN_VALID_S: Final = 12 * 3600.0

@@ -52,12 +52,12 @@ from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch, Sessions
 from gateway.sessions.token_bucket import TokenBucket
 from gateway.trust.card_rates import Reopening
+from gateway.trust.dealing_partners import BookPermits
 from gateway.trust.grant_signer import KeyGrantSigner
+from gateway.trust.identity_store import WORDS_MAX, Registry, Word, pack_words, unpack_words
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
 from gateway.trust.passes import Passes
-from gateway.trust.permits import BookPermits
-from gateway.trust.registry import WORDS_MAX, Registry, Word, pack_words, unpack_words
 
 SLOW_TICKS: Final = 20
 FAREWELL_S: Final = 2.0  # how long sessions stay open after our farewell, for delivery

@@ -13,7 +13,7 @@ from gateway.ledger.db.usage.records import Dimension, is_for_its_user
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent, Debtor, owed_by
-from gateway.scheduler.model.credits import free_times
+from gateway.scheduler.model.paid_time import free_times
 from policies.costs.budgets import Budget
 from policies.parties import Party, PartyKind
 

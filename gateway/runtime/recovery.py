@@ -14,8 +14,8 @@ from gateway.ledger.db.jobs.store import JobStore
 from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
-from gateway.scheduler.model.credits import Credits, free_times
 from gateway.scheduler.model.events import Event, JobRecovered, TasksArrived
+from gateway.scheduler.model.paid_time import Credits, free_times
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED

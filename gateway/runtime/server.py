@@ -84,8 +84,8 @@ from gateway.sessions.listener import (
     SessionListener,
 )
 from gateway.sessions.token_bucket import RateLimitedLines
+from gateway.trust.dealing_partners import Nobody
 from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
-from gateway.trust.permits import Nobody
 from gateway.trust.rights import Denied, is_operator
 from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
 from policies.parties import Owner

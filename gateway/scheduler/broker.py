@@ -28,7 +28,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
-from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import Charge, Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.events import Event
@@ -48,10 +48,10 @@ from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.completion import TaskCompletion, is_sound
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.losses import Losses
-from gateway.scheduler.tasks.outcomes import charged_for, footprint_of, within_bounds
 from gateway.scheduler.tasks.overdue import Fault, Overdue
 from gateway.scheduler.tasks.probation import Probation
 from gateway.scheduler.tasks.provisional import Provisional
+from gateway.scheduler.tasks.task_usage import charged_for, footprint_of, within_bounds
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 from policies.placement.offers import Unmet
 from policies.placement.placement import CapacityOffer, Refusal, counted
@@ -540,8 +540,8 @@ class Broker:
         """Why a worker can't take a task of a job now, apart from its room, or None."""
         task_s = self.durations.of(job.spec.function)
         return (
-            dispatch.refusal(job, worker)
-            or dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s)
+            matching.refusal(job, worker)
+            or matching.ends_too_soon(worker, matching.known_s(job, task_s), utc_s)
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )

@@ -17,7 +17,7 @@ SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgott
 
 
 class SigningSite(Protocol):
-    """The queries on our own site that signing needs; gateway.trust.registry implements them."""
+    """The queries on our own site that signing needs: gateway.trust.identity_store has them."""
 
     @property
     def book(self) -> Trust:

@@ -51,7 +51,7 @@ from gateway.worker.interruption import Interruption, watch
 from gateway.worker.isolation.adoption import Reaper, adopt_strays
 from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
 from gateway.worker.isolation.homes import BARE, SlotHome
-from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
+from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.outbox import WorkerOutbox

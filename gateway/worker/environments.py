@@ -15,7 +15,7 @@ import trio
 
 from federation.messages.environments import Environment
 from gateway.worker.isolation.homes import BARE, SlotHome, key_of
-from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
+from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook
 from gateway.worker.slot.process import SlotProcess
 from gateway.worker.task_book import TaskBook

@@ -48,8 +48,8 @@ def key_of(site: str) -> SiteKey:
 
 
 class SimRoll:
-    """The identities and permits of others in one run of a site, for gateway.trust.registry and its
-    book.
+    """The identities and permits of others in one run of a site, for gateway.trust.identity_store
+    and its book.
 
     Approved sites may run and send everything, except those that may not run (`runs_not`) or send
     (`takes_not`) anything.

@@ -22,9 +22,9 @@ from federation.sessions.handshake import Credentials, SharedSecret
 from federation.sessions.nng import NngPort
 from federation.transport import TlsSettings
 from gateway.trust import introduction
+from gateway.trust.identity_store import Registry, pack_words
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
-from gateway.trust.registry import Registry, pack_words
 from tests.fuzz.guests import ClientRole, Role, WorkerRole
 from tests.fuzz.members import BuyerRole
 from tests.fuzz.pipes import GREETING, Pipe, PipeClosed, connect

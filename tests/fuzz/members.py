@@ -53,7 +53,7 @@ from federation.signed.envelopes import ALL, body_of
 from federation.signed.grants import GrantBounds, Purpose
 from federation.signed.strict import INTEGER_MAX
 from gateway.peering.message_router import KIND
-from gateway.trust.registry import Registry
+from gateway.trust.identity_store import Registry
 from tests.fuzz.guests import PYTHON
 from tests.fuzz.values import Level
 from tests.fuzz.vocabulary import Remembered, Vocabulary, mutated, one_of

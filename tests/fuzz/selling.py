@@ -17,8 +17,8 @@ from gateway.sessions.listener import (
     PeerSession,
     SessionListener,
 )
+from gateway.trust.identity_store import Registry
 from gateway.trust.introduction import SiteCredentials
-from gateway.trust.registry import Registry
 from tests.fuzz.members import SellerRole
 from tests.fuzz.tally import Tally
 from tests.fuzz.values import Level

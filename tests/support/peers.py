@@ -20,10 +20,10 @@ from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
 from gateway.sessions.listener import PeerCameIn, PeerLeft, PeerSaid
 from gateway.trust import book_file, introduction
 from gateway.trust.book import TrustBook
+from gateway.trust.identity_store import TRUST_FILE
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.invitations import Invitations
 from gateway.trust.keys import KeyRing, create_keys, dialler_tls, make_generation
-from gateway.trust.registry import TRUST_FILE
 
 HERE = "tls+tcp://127.0.0.1:0"
 SITES = ("london", "paris", "lyon", "essex")

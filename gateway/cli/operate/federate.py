@@ -28,9 +28,9 @@ from gateway.grids.kinds import Installed
 from gateway.peering import orders
 from gateway.peering.orders import BadOrder
 from gateway.trust import permissions
+from gateway.trust.identity_store import Registry
 from gateway.trust.keys import FolderInUse, hold
 from gateway.trust.permissions import PermissionRule, Verb
-from gateway.trust.registry import Registry
 
 _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '

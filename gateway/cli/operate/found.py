@@ -29,9 +29,9 @@ from gateway.cli.shared.common import (
 )
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
+from gateway.trust.identity_store import TRUST_FILE
 from gateway.trust.invitations import Invitations
 from gateway.trust.keys import KeyRing, create_keys, hold, make_generation, write_private
-from gateway.trust.registry import TRUST_FILE
 
 PORT: Final = 7462
 HOST_CHARS_MAX: Final = 253

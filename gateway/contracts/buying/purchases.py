@@ -45,10 +45,10 @@ from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, Postin
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.delegation import GrantSigner
-from gateway.scheduler.model.dispatch import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.effects import AnswerBill, PeerSide, SendFunction
 from gateway.scheduler.model.intake import check_ranges
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import JobSpec
 from policies.costs.budgets import earmark, money_room

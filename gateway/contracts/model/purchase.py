@@ -24,7 +24,7 @@ from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, Postin
 from gateway.scheduler.model.intake import SLOTS_MAX
 from gateway.scheduler.model.terms import HOPS_MAX, JobSpec
 from gateway.scheduler.tasks.completion import is_sound
-from gateway.scheduler.tasks.outcomes import DRIFT_SHARE
+from gateway.scheduler.tasks.task_usage import DRIFT_SHARE
 from policies.costs.budgets import Earmark
 from policies.costs.carbon import Footprint, objection
 from policies.costs.pricelist import PRICE_NANOS_MAX

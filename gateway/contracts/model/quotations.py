@@ -4,7 +4,7 @@ from typing import Any
 
 from federation.messages import deals
 from gateway.ledger.db.contracts.records import ContractRow
-from gateway.scheduler.tasks.outcomes import charged_tasks
+from gateway.scheduler.tasks.task_usage import charged_tasks
 from policies.reservations.reservations import reservation_named
 from policies.tariffs import Tariff
 

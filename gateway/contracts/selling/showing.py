@@ -17,7 +17,7 @@ from federation.messages.adverts import (
 )
 from gateway.config.pools import PoolFacts
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from policies.access.entitlements import Work
 from policies.access.windows import Allowed, allowed
@@ -108,7 +108,7 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
-            task_s = dispatch.known_s(job, broker.durations.of(job.spec.function))
+            task_s = matching.known_s(job, broker.durations.of(job.spec.function))
             load_s += job.waiting * (task_s or 0.0)
     return tasks, load_s
 

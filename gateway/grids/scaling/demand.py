@@ -8,7 +8,7 @@ from typing import Final
 from federation.clocks import UtcS
 from gateway.grids.scaling.room import PoolRoom
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.quotas.occupancy import is_reserved
 from policies.access.claims import ReservedSlots
@@ -109,7 +109,7 @@ def demand(
     kept, booked = _kept(broker, pool, utc_s, utc_s + shape.start_s)
     for job, placed in _waiting(broker, pool, room, kept, booked, is_dry=is_dry):
         mean_s = broker.durations.of(job.spec.function)
-        known_s = dispatch.known_s(job, mean_s)
+        known_s = matching.known_s(job, mean_s)
         seats = shape.at_once(job.need) if shape.outlasts(known_s) else 0
         if not seats:
             if not is_dry:  # else others may do them
@@ -278,6 +278,6 @@ def _done_elsewhere(broker: Broker, job: Job, pool: str, rounds: float, tasks: i
     for each in broker.workers.values():
         if slots * rounds >= tasks:  # of thousands of workers the first few may be enough
             break
-        if each.offer.pool != pool and dispatch.refusal(job, each) is None:
+        if each.offer.pool != pool and matching.refusal(job, each) is None:
             slots += each.slots
     return min(tasks, int(slots * rounds))

@@ -10,7 +10,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.quotas.occupancy import is_reserved
 from policies.access.entitlements import NO_WINDOW, EntitlementRule, room
@@ -99,7 +99,7 @@ class PoolRoom:
         if tariff is None:
             tariff = self._broker.charging.tariff_for(self._pool, spec, "", self._utc_s)
         task_s = self._broker.durations.of(spec.function)
-        slots = dispatch.fits_cost(job, tariff, task_s, slots)
+        slots = matching.fits_cost(job, tariff, task_s, slots)
         for purse in job.purses:
             budget = purse.budget
             each_nanos = budget.bound_nanos(tariff, spec.timeout_s, task_s)

@@ -11,7 +11,7 @@ from typing import Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from gateway.ledger.page import costs, standing, usage, writing
+from gateway.ledger.page import costs, finality, usage, writing
 from gateway.ledger.page.facts import PageFacts, currencies
 from gateway.ledger.page.figures import PageFigure, palette
 from gateway.ledger.page.plots import draw
@@ -48,7 +48,7 @@ def render(facts: PageFacts) -> str:
             as_of=writing.moment(facts.as_of_s),
             is_running=facts.end_s > facts.as_of_s,
             key_figures=costs.key_figures(facts, found) if found else None,
-            finality=standing.finality(facts, found) if found else None,
+            finality=finality.finality(facts, found) if found else None,
             deals=costs.deals(facts),
             sections=list(_sections(facts, found)),
             left_out=found[CURRENCIES_MAX:],
@@ -65,7 +65,7 @@ def _sections(facts: PageFacts, found: list[str]) -> Iterator[Section]:
         yield _section(
             f"Cost in {currency}",
             costs.spend(facts, currency, colours),
-            standing.standing(facts, currency, colours),
+            finality.standing(facts, currency, colours),
             costs.projects(facts, currency),
             costs.flows(facts, currency),
             costs.prices(facts, currency, colours),

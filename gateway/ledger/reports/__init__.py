@@ -8,11 +8,11 @@ different currencies are never added. Each usage record is in exactly one row, s
 up to the records, to the nano-unit, whatever the keys are. docs/reports.md explains each column.
 """
 
+from gateway.ledger.reports.finality import OpenClaim, claim_of
 from gateway.ledger.reports.making import KINDS, UTILISATION, Present, make_report
 from gateway.ledger.reports.question import ALL, OURS, UsageQuestion
 from gateway.ledger.reports.rendering import NoParquet, to_csv, to_json, write_parquet
 from gateway.ledger.reports.report import Cell, ReportTable
-from gateway.ledger.reports.standing import OpenClaim, claim_of
 
 __all__ = [
     "ALL",

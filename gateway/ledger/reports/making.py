@@ -9,6 +9,13 @@ from gateway.ledger.db.checks import TIME_LIMIT_S
 from gateway.ledger.db.usage.records import CapacityRecord, Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.reports import idle, savings, tallies
+from gateway.ledger.reports.finality import (
+    DeliveryAmounts,
+    OpenClaim,
+    find_standing,
+    standing_notes,
+    standing_plain,
+)
 from gateway.ledger.reports.keys import key_of
 from gateway.ledger.reports.question import (
     ALL,
@@ -19,13 +26,6 @@ from gateway.ledger.reports.question import (
     read_taken_back,
 )
 from gateway.ledger.reports.report import ReportTable
-from gateway.ledger.reports.standing import (
-    DeliveryAmounts,
-    OpenClaim,
-    find_standing,
-    standing_notes,
-    standing_plain,
-)
 from gateway.ledger.store.slots import slots_of
 from gateway.ledger.store.store import Store
 from policies.tariffs import Tariff

@@ -1,6 +1,6 @@
 """Assigns waiting tasks to workers and recalls tasks from them. Pure.
 
-`dispatch.py` decides how much a worker should hold and which job is next. This module turns those
+`matching.py` decides how much a worker should hold and which job is next. This module turns those
 decisions into assignments, counted at the worker and at the job, and into orders to workers. It
 runs once after each batch of events, when all capacity that they released can be handed out again.
 """
@@ -17,7 +17,7 @@ from federation.ranges import RangeSet
 from gateway.base.ranked import RankedItems
 from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
 from gateway.scheduler.dispatch.worker_index import WorkerIndex
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.durations import Durations
 from gateway.scheduler.model.effects import Effect, SendToWorker
 from gateway.scheduler.model.events import JobHeld, Resumed
@@ -83,7 +83,7 @@ class Dispatcher:
         self._tariff = tariff
         self._paid_ahead = paid_ahead
         self._shares: FairShares | None = None
-        self._order: Callable[[Job, float | None], Rank] = dispatch.order
+        self._order: Callable[[Job, float | None], Rank] = matching.order
         self._terms = DispatchTermsBook()
         self._queues: dict[ShareNode | None, Queue] = {}  # by share; a single one without shares
         self._functions: Counter[bytes] = Counter()  # of the jobs in `ready`
@@ -116,8 +116,8 @@ class Dispatcher:
         is_round_over = not self._agenda and self._begun_at == self.changes
         self.is_settled = is_round_over or not self.ready
         if not self._agenda and self.crew.spare:
-            starving = [*islice(filter(dispatch.has_room, self.crew.dry()), RECALLS_MAX)]
-            donors = dispatch.donors(self.crew.spare.values(), utc_s) if starving else []
+            starving = [*islice(filter(matching.has_room, self.crew.dry()), RECALLS_MAX)]
+            donors = matching.donors(self.crew.spare.values(), utc_s) if starving else []
             for worker in starving if donors else ():
                 self._recall_for(worker, donors, utc_s)
 
@@ -145,7 +145,7 @@ class Dispatcher:
         found = self.crew.hungry(shortest_s)
         late: list[Worker] = []
         if longest_s >= AHEAD_MAX_S:  # shorter tasks can be queued ahead of an idle slot
-            late = [each for each in self.crew.spare.values() if dispatch.is_late(each, utc_s)]
+            late = [each for each in self.crew.spare.values() if matching.is_late(each, utc_s)]
         if not late:
             return found
         either = {each.handle: each for each in (*found, *late)}
@@ -166,9 +166,9 @@ class Dispatcher:
         return min(found, default=inf), max(found, default=0.0)
 
     def share_out(self, shares: FairShares | None) -> None:
-        """Serve jobs share by share from now on; with None, by `dispatch.order` alone."""
+        """Serve jobs share by share from now on; with None, by `matching.order` alone."""
         self._shares = shares
-        self._order = dispatch.order if shares is None else shares.order
+        self._order = matching.order if shares is None else shares.order
         self._queues.clear()
         for job in self.ready.values():
             self._file(job)
@@ -240,7 +240,7 @@ class Dispatcher:
         leaf = self._leaf_of(job)
         queue = self._queues.get(leaf)
         if queue is None:
-            queue = self._queues[leaf] = Queue(dispatch.order, self._measured_s, self._terms)
+            queue = self._queues[leaf] = Queue(matching.order, self._measured_s, self._terms)
         queue.file(job)
 
     def _measured_s(self, job: Job) -> float | None:
@@ -267,17 +267,17 @@ class Dispatcher:
         tasks can be queued ahead would keep every slot busy. So the first job in order that would
         use this worker decides, whether it can start now or needs an idle slot.
         """
-        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, utc_s)
-        if dispatch.is_full(worker) and not is_late:
+        is_late = matching.has_spare(worker) and matching.is_late(worker, utc_s)
+        if matching.is_full(worker) and not is_late:
             return False
         for job in self._candidates(worker):
             task_s = self.durations.pace(job.spec.function)
             # First of all: whether it needs an idle slot is decided by the task that comes first.
             if job.is_shunning and not self._bring_forward(job, worker, task_s, utc_s):
                 continue
-            tasks = dispatch.room(job, worker, task_s)
+            tasks = matching.room(job, worker, task_s)
             waits = tasks <= 0
-            if waits and not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+            if waits and not matching.needs_idle_slot(job, task_s, worker.ahead_max_s):
                 continue
             tasks = self._takes(job, worker, task_s, max(1, tasks), utc_s)
             if tasks <= 0:
@@ -302,7 +302,7 @@ class Dispatcher:
 
         def misfits(job: Job) -> bool:
             self._looks += 1
-            return dispatch.misfits(job, worker) is not None
+            return matching.misfits(job, worker) is not None
 
         leaves: Iterable[ShareNode | None] = self._queues
         if self._shares is not None:
@@ -318,17 +318,17 @@ class Dispatcher:
         """Give a worker a bundle of at most `tasks` tasks."""
         slots_total = self.crew.slots + (worker.slots if worker.job else 0)
         beside = self._queues[self._leaf_of(job)].tasks_beside(job)
-        part = dispatch.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
-        tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
+        part = matching.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
+        tasks = min(tasks, part, matching.BUNDLE_TASKS_MAX)
         if self._shares is not None and tasks > 1:
             tasks = self._turn(self._shares, job, worker, tasks, utc_s)
-        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), utc_s)
+        self._assign(job, worker, job.take(tasks, matching.BUNDLE_BYTES_MAX), utc_s)
 
     def _takes(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
     ) -> int:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
-        if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
+        if not self._is_heard(job) or matching.refusal(job, worker) is not None:
             return 0
         bound = self.occupancy.bound(job, worker, task_s, utc_s)
         if bound is not None:
@@ -337,7 +337,7 @@ class Dispatcher:
         if bound is not None:
             tasks = min(tasks, bound)
         if worker.ends_at_s is not None:
-            tasks = dispatch.in_time(worker, dispatch.known_s(job, task_s), tasks, utc_s)
+            tasks = matching.in_time(worker, matching.known_s(job, task_s), tasks, utc_s)
         return self._affords(job, worker, task_s, tasks)
 
     def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> bool:
@@ -381,7 +381,7 @@ class Dispatcher:
             each.place not in shuns
             and each.trial is None
             and not each.job
-            and dispatch.refusal(job, each) is None
+            and matching.refusal(job, each) is None
             and not self._is_shut(job, each, task_s, utc_s)
             for each in self.workers.values()
         )
@@ -404,11 +404,11 @@ class Dispatcher:
             return tasks
         tariff = self._tariff(job, worker)
         is_bounded = bool(worker.job)
-        tasks = dispatch.fits_cost(job, tariff, task_s, tasks, is_bounded=is_bounded)
+        tasks = matching.fits_cost(job, tariff, task_s, tasks, is_bounded=is_bounded)
         if not job.purses:
             return tasks
         paid = self._paid_ahead(worker.offer.pool, tariff)
-        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
+        return matching.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: FairShares, job: Job, worker: Worker, tasks: int, utc_s: UtcS) -> int:
         """Return how many of `tasks` tasks of a job a worker may take before another share's turn.
@@ -416,7 +416,7 @@ class Dispatcher:
         Tasks that can be queued ahead are not limited further: they finish soon.
         """
         task_s = self.durations.pace(job.spec.function)
-        if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+        if worker.job or not matching.needs_idle_slot(job, task_s, worker.ahead_max_s):
             return tasks
         others = (
             next((each for each in jobs if self._has_turn(each, worker, utc_s)), job)
@@ -428,7 +428,7 @@ class Dispatcher:
         task_s = self.durations.pace(job.spec.function)
         if job.is_shunning and not self._bring_forward(job, worker, task_s, utc_s):
             return False
-        has_room = dispatch.room(job, worker, task_s) > 0
+        has_room = matching.room(job, worker, task_s) > 0
         return has_room and self._takes(job, worker, task_s, 1, utc_s) > 0
 
     def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
@@ -448,7 +448,7 @@ class Dispatcher:
 
     def _task_s(self, job: Job) -> float:
         """Return the expected duration of a job's task; 0 if it is unknown."""
-        return dispatch.known_s(job, self.durations.pace(job.spec.function)) or 0.0
+        return matching.known_s(job, self.durations.pace(job.spec.function)) or 0.0
 
     def _assign(self, job: Job, worker: Worker, run: QueuedBundle, utc_s: UtcS) -> None:
         if job.places is not None:
@@ -565,9 +565,9 @@ class Dispatcher:
                 return False  # the tasks would be returned and recalled again
             if not job.purses:
                 return True
-            return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
+            return matching.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
-        found = dispatch.tail_to_recall(donors, worker, may_move)
+        found = matching.tail_to_recall(donors, worker, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True
@@ -577,7 +577,7 @@ class Dispatcher:
         """Whether a worker may start no task of a job: by rules, or as its grid ends it soon."""
         if worker.job:
             return not self.entitling.may_leave(job.work)
-        if dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s) is not None:
+        if matching.ends_too_soon(worker, matching.known_s(job, task_s), utc_s) is not None:
             return True
         pool = worker.offer.pool
         shut = self.occupancy.shut(pool, job.spec, task_s, utc_s)

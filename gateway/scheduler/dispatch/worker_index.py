@@ -9,7 +9,7 @@ from heapq import merge
 from math import inf
 
 from gateway.base.ranked import Rank, RankedItems
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Worker
 
 
@@ -47,7 +47,7 @@ class WorkerIndex:
 
     def moved(self, worker: Worker) -> None:
         """Update a worker whose tasks changed."""
-        if dispatch.has_spare(worker):
+        if matching.has_spare(worker):
             self.spare[worker.handle] = worker
         else:
             self.spare.pop(worker.handle, None)
@@ -55,7 +55,7 @@ class WorkerIndex:
         if not worker.draining:
             if worker.in_flight < worker.slots:
                 order = self._idle
-            elif not dispatch.is_full(worker):
+            elif not matching.is_full(worker):
                 order = self._open
         self._file(worker.handle, order, worker)
 

@@ -14,8 +14,8 @@ from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from federation.words import headline
 from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
-from gateway.scheduler.model.credits import Credits
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered
+from gateway.scheduler.model.paid_time import Credits
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import JobSpec
 from policies.access.entitlements import Work

@@ -1,6 +1,6 @@
 """Fair shares of slots among projects and sites: a tree fed with jobs, assignments and books. Pure.
 
-Without [fair_share], `dispatch.order` alone decides the order of service. With it, that is the
+Without [fair_share], `matching.order` alone decides the order of service. With it, that is the
 order within a share, and the places of shares come first. Only slots of our own pools count: work
 at another site takes no slot here.
 """
@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from gateway.ledger.db.usage.records import UsageRecord
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from policies.access.fairness import NS, ShareNode, ShareStanding, Tree
 from policies.access.shares import FairShare
 from policies.parties import Owner
 
 # The assumed duration of a task of unknown duration, until it is reported or has run longer.
-UNKNOWN_S: Final = 1.0
+ASSUMED_TASK_S: Final = 1.0
 # Usage that does not count: repeats, preempted tasks, and runs that ended with their worker.
 UNCOUNTED: Final = frozenset({"repeat", "preempted", "lost"})
 
@@ -98,8 +98,8 @@ class FairShares:
         return self.tree.turns()
 
     def order(self, job: Job, task_s: float | None) -> Rank:
-        """The rank of a job: by the place of its share, then by `dispatch.order`."""
-        return (self.tree.place(_leaf(job)), *dispatch.order(job, task_s))
+        """The rank of a job: by the place of its share, then by `matching.order`."""
+        return (self.tree.place(_leaf(job)), *matching.order(job, task_s))
 
     def is_ahead(self, job: Job, assignment: Assignment) -> bool:
         """Whether a job goes before one of another share, even after that gave up its tasks here.
@@ -130,4 +130,4 @@ def _leaf(job: Job) -> ShareNode:
 
 
 def _expected_ns(task_s: float | None) -> int:
-    return max(1, round((task_s or UNKNOWN_S) * NS))
+    return max(1, round((task_s or ASSUMED_TASK_S) * NS))

@@ -24,7 +24,7 @@ from typing import Final
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.messages import Notice
 from federation.ranges import RangeSet
-from gateway.scheduler.model import dispatch
+from gateway.scheduler.model import matching
 from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.quotas.entitling import Entitling
@@ -313,7 +313,7 @@ class Preemption:
         """Return a worker of a pool on which a job could run."""
         for each in self._workers.values():
             is_there = each.offer.pool == name and not each.job and not each.draining
-            if is_there and dispatch.verdict(job, each) is None:
+            if is_there and matching.verdict(job, each) is None:
                 return each
         return None
 

@@ -13,7 +13,7 @@ from gateway.ledger.db.usage.records import UsageRecord, UsageState, earns_volum
 from gateway.scheduler.model.events import PricesChanged, ReportUsage
 from gateway.scheduler.model.jobs import Assignment
 from gateway.scheduler.model.terms import JobSpec
-from gateway.scheduler.tasks.outcomes import is_nothing, usage_records
+from gateway.scheduler.tasks.task_usage import is_nothing, usage_records
 from policies.access.claims import ReservedSlots
 from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow

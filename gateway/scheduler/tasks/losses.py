@@ -8,7 +8,7 @@ fails as `timeout`, as if the worker had stopped it then, and is no loss.
 
 The cause of a worker's end can't be observed. So the run of each task that had begun there is
 charged at once, as `wasted`, and paid once: the next runs of the task are free for as long
-(gateway.scheduler.model.credits), and a later lost run is charged only for the time that it took
+(gateway.scheduler.model.paid_time), and a later lost run is charged only for the time that it took
 longer. A payer that keeps a result and ends the worker has paid for it; a payer whose tasks ran
 beside it pays as much as without the loss.
 

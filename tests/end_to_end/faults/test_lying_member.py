@@ -21,9 +21,9 @@ from federation.messages.wire import pack
 from federation.sessions.handshake import Dialogue, Opened
 from gateway.peering.directory import SiteDirectory
 from gateway.trust import introduction
+from gateway.trust.identity_store import Registry
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
-from gateway.trust.registry import Registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

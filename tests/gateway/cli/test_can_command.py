@@ -12,8 +12,8 @@ from gateway.cli.main import cli
 from gateway.cli.shared.codes import WRONG
 from gateway.config.site import check, load
 from gateway.trust import book_file
+from gateway.trust.identity_store import TRUST_FILE
 from gateway.trust.permissions import Verb, forbid, permit
-from gateway.trust.registry import TRUST_FILE
 from policies.access.entitlements import EntitlementRule
 from policies.parties import read_party
 

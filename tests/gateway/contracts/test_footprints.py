@@ -15,7 +15,7 @@ from gateway.api import views
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide
-from gateway.scheduler.tasks.outcomes import footprint_of
+from gateway.scheduler.tasks.task_usage import footprint_of
 from policies.costs.carbon import (
     NOTHING_KNOWN,
     SOURCE_CHARS_MAX,

@@ -6,8 +6,8 @@ from support.pure.site_keys import NOW_S, folder_of_london
 from federation.errors import GridError
 from federation.signed.tokens import Scope, check_token
 from gateway.peering.orders import RULES_MAX, VALID_MAX_S, perform, shown
+from gateway.trust.identity_store import TRUST_FILE, Registry
 from gateway.trust.permissions import ANY
-from gateway.trust.registry import TRUST_FILE, Registry
 from gateway.trust.standing import TrustLevel
 
 SEND = {"rule": "permit", "verb": "send"}

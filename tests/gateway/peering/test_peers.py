@@ -21,8 +21,8 @@ from gateway.trust import introduction
 from gateway.trust.book import BookError
 from gateway.trust.certificates import fetch_leaf, make_leaf, to_pem
 from gateway.trust.hearsay import PER_SOURCE_MAX
+from gateway.trust.identity_store import pack_words
 from gateway.trust.keys import Rotation
-from gateway.trust.registry import pack_words
 from gateway.trust.standing import TrustLevel
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

@@ -11,7 +11,7 @@ from federation.messages import messages
 from federation.ranges import RangeSet
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
@@ -136,7 +136,7 @@ class Site(RuleBasedStateMachine):
                     priority = self.terms(assign.job).priority
                     for job in self.broker.jobs.values():
                         if job.waiting and not job.leaving and job.spec.priority > priority:
-                            assert dispatch.refusal(job, worker) is not None
+                            assert matching.refusal(job, worker) is not None
 
     @rule(job=st.integers(0, 3), tasks=st.integers(1, 40))
     def submit(self, job: int, tasks: int) -> None:

@@ -6,7 +6,7 @@ from support.pure.broker import Peers
 from federation.messages import messages
 from federation.messages.wire import pack
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.effects import SendToClient, SendToWorker
 from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
 from gateway.scheduler.model.terms import JobSpec
@@ -115,7 +115,7 @@ def test_what_one_worker_can_t_make_is_anothers_and_the_first_is_asked_no_more()
     assert [each.worker for each in again] == [5 - first.worker]
     # For this job only.
     job = world.broker.jobs["j"]
-    refusal = dispatch.refusal(job, world.broker.workers[first.worker])
+    refusal = matching.refusal(job, world.broker.workers[first.worker])
     assert refusal is not None
     assert refusal.reason == "environment-failed"
     [results] = told(world.fail(again[0]), messages.Results)
@@ -177,7 +177,7 @@ def test_nothing_waits_for_what_is_made_for_minutes_but_the_job_that_wants_it():
     handed_back = events.HandedBack(2, message.assignment, ((message.first, message.first + 1),))
     assert not orders(world.do(handed_back))
     job = world.broker.jobs["j"]
-    refusal = dispatch.refusal(job, world.broker.workers[2])
+    refusal = matching.refusal(job, world.broker.workers[2])
     assert refusal is not None
     assert refusal.reason == "environment-preparing"
     # The slot is there for others; and another worker may have made it already.

@@ -15,7 +15,7 @@ from gateway.scheduler.model.effects import Expel, SendToWorker
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import TURN_MAX
-from gateway.trust.permits import Nobody
+from gateway.trust.dealing_partners import Nobody
 from policies.placement.asks import Preferences
 from policies.tariffs import Tariff
 from tests.support.pure.town import RULES

@@ -13,7 +13,7 @@ from gateway.trust.card_rates import (
     CardPaces,
     Reopening,
 )
-from gateway.trust.registry import Registry
+from gateway.trust.identity_store import Registry
 
 
 def openings(reopening, changes, until_s, *, urgent=False):

@@ -13,9 +13,9 @@ from gateway.peering.orders import BadOrder, perform
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.hearsay import FORGOTTEN_MAX, PER_SOURCE_MAX, TOLD_MAX, Hearsay
+from gateway.trust.identity_store import HEARSAY_FILE, TRUST_FILE, Registry
 from gateway.trust.invitations import Invitations
 from gateway.trust.permissions import ANY
-from gateway.trust.registry import HEARSAY_FILE, TRUST_FILE, Registry
 from gateway.trust.standing import TrustLevel
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from federation.messages.messages import Recall, Returned
 from gateway.worker.agent import Agent
-from gateway.worker.isolation.host import HostEnvironments
+from gateway.worker.isolation.host_environments import HostEnvironments
 from gateway.worker.pieces import AssignmentTerms
 from gateway.worker.settings import AgentSettings
 from gateway.worker.slot.cells import NO_LIMIT

@@ -9,9 +9,9 @@ from federation.signed.identity import SiteKey
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.certificates import make_leaf
+from gateway.trust.identity_store import TRUST_FILE
 from gateway.trust.invitations import Invitations
 from gateway.trust.keys import create_keys, make_generation
-from gateway.trust.registry import TRUST_FILE
 
 FEDERATION = "banks-7f3a"
 NOW_S = 1_700_000_000.0

@@ -66,7 +66,7 @@ class UsageRecord:
         carbon_source: the source of that figure; empty: unknown, and `carbon_ng` is meaningless.
         rules: the version of this site's rules that it ran under (gateway.rules); 0: none is named.
         free_ns: the part of its slot time that its tasks had paid before. No column of the books:
-            it follows from the records of the job (gateway.scheduler.model.credits).
+            it follows from the records of the job (gateway.scheduler.model.paid_time).
     """
 
     job: str

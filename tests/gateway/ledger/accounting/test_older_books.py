@@ -9,7 +9,7 @@ from federation.errors import ProtocolError
 from federation.messages.contracts import Verdict
 from federation.messages.reconciliation import AskReconcile, Sums
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.trust.permits import BookPermits
+from gateway.trust.dealing_partners import BookPermits
 
 WEEK_S = 7 * 86_400.0
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.money import format_amount
-from gateway.ledger.page import costs, standing, usage, writing
+from gateway.ledger.page import costs, finality, usage, writing
 from gateway.ledger.page.charts import Stacks
 from gateway.ledger.page.facts import PageFacts, UnsettledCost, facts_from, total
 from gateway.ledger.page.figures import palette
@@ -165,10 +165,10 @@ def test_settled_held_and_estimated_are_told_apart(london: PageFacts, london_pag
     dollars = (spent["USD"], spent["USD"] - 5 * 10**9, 5 * 10**9, 31_500_000_000, 250_000_000)
     shown = [
         tuple(each.exact for each in row[1:])
-        for row in standing.finality(london, ["USD", "EUR"]).rows
+        for row in finality.finality(london, ["USD", "EUR"]).rows
     ]
     assert shown == [tuple(map(format_amount, each)) for each in (dollars, euros)]
-    figure = standing.standing(london, "USD", palette(london))
+    figure = finality.standing(london, "USD", palette(london))
     assert figure.table is not None
     by_site = {row[0].text: [each.exact for each in row[3:]] for row in figure.table.rows}
     assert by_site["london"] == ["0", "31.5", "0"]
@@ -225,7 +225,7 @@ def test_what_is_owed_comes_first_and_what_nothing_is_in_is_left_out(london: Pag
 
 
 def test_what_sites_owe_and_how_final_it_is_are_shown_to_the_last_digit(london: PageFacts) -> None:
-    for table in (costs.deals(london), standing.finality(london, ["USD", "EUR"])):
+    for table in (costs.deals(london), finality.finality(london, ["USD", "EUR"])):
         assert table is not None
         cells = [each for row in table.rows for each in row if each.exact and each.text != DASH]
         assert cells

@@ -29,8 +29,8 @@ from gateway.ledger.reports import (
     to_csv,
     to_json,
 )
+from gateway.ledger.reports.finality import OpenAmounts
 from gateway.ledger.reports.keys import KEYS
-from gateway.ledger.reports.standing import OpenAmounts
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import AlertBudget, AlertScope
 from policies.tariffs import Tariff

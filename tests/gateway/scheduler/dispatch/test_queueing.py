@@ -15,7 +15,7 @@ from gateway.scheduler import broker as brokering
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
-from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.events import Drainer
@@ -54,7 +54,7 @@ def job_of(number=1, **changes):
 
 
 def queue_of(*jobs):
-    queue = Queue(dispatch.order, lambda _: None, DispatchTermsBook())
+    queue = Queue(matching.order, lambda _: None, DispatchTermsBook())
     for job in jobs:
         queue.file(job)
     return queue
@@ -119,8 +119,8 @@ def choice_of_all(dispatcher, worker, now_s):
     Returns ("give", job, at most so many tasks); ("make way", job) where what it has is taken back
     for a job; None: neither.
     """
-    is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
-    if dispatch.is_full(worker) and not is_late:
+    is_late = matching.has_spare(worker) and matching.is_late(worker, now_s)
+    if matching.is_full(worker) and not is_late:
         return None
     jobs = list(dispatcher.ready.values())
     if worker.job:
@@ -129,9 +129,9 @@ def choice_of_all(dispatcher, worker, now_s):
     for job in jobs:
         rank = rank_of(dispatcher, job)
         task_s = dispatcher.durations.pace(job.spec.function)
-        tasks = dispatch.room(job, worker, task_s)
+        tasks = matching.room(job, worker, task_s)
         if tasks <= 0:
-            if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+            if matching.needs_idle_slot(job, task_s, worker.ahead_max_s):
                 waiting.append((rank, job, task_s))
             continue
         tasks = dispatcher._takes(job, worker, task_s, tasks, now_s)

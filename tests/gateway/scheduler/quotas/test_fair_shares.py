@@ -13,12 +13,12 @@ from federation.messages import messages
 from federation.ranges import RangeSet
 from gateway.api import views
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model import dispatch, events
+from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.effects import SendToWorker
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
-from gateway.scheduler.quotas.fair_shares import UNKNOWN_S, FairShares
+from gateway.scheduler.quotas.fair_shares import ASSUMED_TASK_S, FairShares
 from policies.access.fairness import NS
 from policies.access.shares import FairShare, Share
 from policies.parties import Owner, read_party
@@ -136,7 +136,7 @@ def test_the_first_burst_is_shared_out_before_anything_is_known():
     grid.do(events.WorkerJoined(10, "w", "p", 64, {}, "3.11"))
     in_flight = {job.spec.project: job.in_flight for job in grid.broker.jobs.values()}
     assert in_flight == {"a": 48, "b": 16}
-    assert leaf(grid, "a").held_ns == 48 * UNKNOWN_S * NS
+    assert leaf(grid, "a").held_ns == 48 * ASSUMED_TASK_S * NS
 
 
 # A long task fills its slot; a short one is queued ahead with others.
@@ -210,7 +210,7 @@ def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_n
     assert turns == list(dict.fromkeys(job.leaf for job in ranked))
     for project in "ab":
         own = [job for job in ranked if job.spec.project == project]
-        assert own == sorted(own, key=lambda job: dispatch.order(job, task_s))
+        assert own == sorted(own, key=lambda job: matching.order(job, task_s))
     # And what is of one share is together.
     projects = [job.spec.project for job in ranked]
     assert projects == sorted(projects, reverse=projects[0] == "b")
@@ -331,7 +331,7 @@ def test_shares_that_change_while_work_is_out_know_of_it():
     other = grid.submit("b", 10)
     rules = shares(("a", 3), ("b", 1))
     grid.do(events.SharesKnown(rules, {Owner("ann", project="b"): 10**12}))
-    assert leaf(grid, "a").held_ns == 4 * UNKNOWN_S * NS
+    assert leaf(grid, "a").held_ns == 4 * ASSUMED_TASK_S * NS
     grid.run(101.0)
     assert (job.in_flight, other.in_flight) == (4, 0)  # b has had a thousand
     grid.do(events.SharesKnown(None, {}))

@@ -19,7 +19,7 @@ from federation.messages.environments import Environment, wrap
 from gateway.config.environments import Confines, EnvironmentRules
 from gateway.worker.isolation import containers
 from gateway.worker.isolation.homes import SlotHome, key_of
-from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
+from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.identities import container_user
 from gateway.worker.isolation.strays import owner_of
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.worker.isolation import host, strays
+from gateway.worker.isolation import host_environments, strays
 
 
 @pytest.fixture
@@ -28,12 +28,13 @@ def test_who_is_gone_is_told_from_who_is_elsewhere(on_node):
 
 def test_an_agent_lets_folders_of_other_nodes_be(on_node, tmp_path, monkeypatch):
     """Where TMPDIR is on a disk that a cluster's nodes share; each has the same first namespace."""
-    monkeypatch.setattr(host.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(host_environments.tempfile, "gettempdir", lambda: str(tmp_path))
     gone = {}
     for node in ("node1", "node2"):
         on_node(node)
         pid, _, whereabouts = strays.owner_of(os.getpid()).split("-")
-        gone[node] = tmp_path / f"{host.PREFIX}{pid}-1-{whereabouts}-abc"
+        gone[node] = tmp_path / f"{host_environments.PREFIX}{pid}-1-{whereabouts}-abc"
         gone[node].mkdir()
-    host._remove_strays()  # we are node2, and this process is not the one that began first
+    # We are node2, and this process is not the one that began first.
+    host_environments._remove_strays()
     assert [each.exists() for each in gone.values()] == [True, False]

@@ -59,7 +59,7 @@ def usage_records(
     fault of their user. Their share of the time is recorded as "repeat", at no cost, as long as it
     is in proportion to the amount paid (Job.may_repeat_free). Another site is paid for it in any
     case: that is our site's overhead, in a record without a user. The amounts paid for wasted runs
-    of a task are deducted (gateway.scheduler.model.credits).
+    of a task are deducted (gateway.scheduler.model.paid_time).
 
     `emissions` is the current data of its pool, for values that another site did not report.
     `state` is the state of the whole report, if the report does not tell; with `in_full` nothing is

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from gateway.ledger.db.errors import StoreAway, StoreInUse
-from gateway.ledger.store.patience import open_patiently
+from gateway.ledger.store.waiting import open_patiently
 
 
 class Server:

@@ -1,6 +1,6 @@
 """How final costs are: settled, held, or only estimated. Pure.
 
-The terms and amounts are those of `gateway.ledger.reports.standing`.
+The terms and amounts are those of `gateway.ledger.reports.finality`.
 """
 
 from collections.abc import Sequence

@@ -7,8 +7,8 @@ from support.pure.site_keys import NOW_S, card
 
 from gateway.config.federation import Follow
 from gateway.trust.book import TrustBook
+from gateway.trust.dealing_partners import KEPT_S, BookPermits
 from gateway.trust.permissions import ANY, ITSELF, Verb, forbid, permit
-from gateway.trust.permits import KEPT_S, BookPermits
 
 SITES = ("paris", "rome", "tokyo")
 

@@ -6,10 +6,10 @@ from federation.messages import messages
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.dispatch import ends_too_soon, in_time
 from gateway.scheduler.model.durations import Durations
 from gateway.scheduler.model.effects import Effect, SendToWorker, Write
 from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.model.matching import ends_too_soon, in_time
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.placement import CapacityOffer

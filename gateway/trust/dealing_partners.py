@@ -7,8 +7,8 @@ from federation.clocks import MonoS, UtcS
 from federation.signed.identity import TrustRefusal
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
+from gateway.trust.identity_store import Registry
 from gateway.trust.permissions import ANY, PermissionRequest, Verb
-from gateway.trust.registry import Registry
 from policies.tariffs import Tariff
 
 KEPT_S: Final = 1.0  # how long an answer is cached

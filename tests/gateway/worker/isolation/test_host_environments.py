@@ -5,10 +5,10 @@ import os
 import pytest
 
 from gateway.config.environments import Confines
-from gateway.worker.isolation import host
+from gateway.worker.isolation import host_environments
 from gateway.worker.isolation.cgroups import CgroupLimits, CgroupsUnavailable
 from gateway.worker.isolation.homes import BARE
-from gateway.worker.isolation.host import EnvironmentUnavailable, HostEnvironments
+from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 
 
 def no_groups(_pid):
@@ -16,7 +16,7 @@ def no_groups(_pid):
 
 
 def test_where_no_group_may_be_made_it_says_what_does_not_hold_and_goes_on(monkeypatch):
-    monkeypatch.setattr(host, "open_cgroups", no_groups)
+    monkeypatch.setattr(host_environments, "open_cgroups", no_groups)
     said: list[str] = []
     found = HostEnvironments(None, 100 << 20, said.append, Confines(cpus=1.0))
     found.open()
@@ -32,7 +32,7 @@ def test_where_no_group_may_be_made_it_says_what_does_not_hold_and_goes_on(monke
 
 
 def test_who_wants_no_limit_is_not_told_of_control_groups(monkeypatch):
-    monkeypatch.setattr(host, "open_cgroups", no_groups)
+    monkeypatch.setattr(host_environments, "open_cgroups", no_groups)
     said: list[str] = []
     HostEnvironments(None, 0, said.append).open()
     assert said == []
