@@ -29,7 +29,7 @@ _SIDES: Final = {Prover.DIALLER: PipeSide.DIALLER, Prover.LISTENER: PipeSide.LIS
 
 
 class Introducer(Protocol):
-    """The queries on our own site that authentication needs: gateway.trust.identity_store has them."""
+    """The queries on our own site that sessions need: gateway.trust.identity_store has them."""
 
     @property
     def federation(self) -> str:
