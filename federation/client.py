@@ -43,6 +43,7 @@ from federation.messages.messages import OpenJob
 from federation.money import parse_money
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
+from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import login
@@ -114,6 +115,7 @@ class _Shared:
         default_factory=dict
     )  # by address: gateways we have left
     homes: dict[str, str] = field(default_factory=dict)  # detached job → its gateway's address
+    shown: dict[str, RangeSet] = field(default_factory=dict)  # job → tasks whose output was shown
     choice: GatewayChoice | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -643,7 +645,8 @@ class Client(concurrent.futures.Executor):
                 under a limit are one job; without a limit, submit begins a new job when a function
                 was not used for a while.
             name: the name of the job.
-            prints: whether the output of tasks is shown here; otherwise it is shown nowhere.
+            prints: whether the output of tasks is shown here as results come, that of each task
+                once, stdout on stdout and stderr on stderr.
             objective: "cheapest", "fastest", "greenest", or weights as in {"money": 1, "time": 2,
                 "carbon": 0}; by default the gateway's own.
             deadline_s: the job goes only where it would be done by then: UTC, in seconds since
@@ -894,8 +897,15 @@ class Client(concurrent.futures.Executor):
             raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
         if engine.error is not None:
             raise engine.error
-        trusted, prints = self._where.trusted_sites, stream.opening.prints
-        return JobHandle(self._reach, stream.id, stream.home, trusted, prints=prints)
+        return self._handle(stream.id, stream.home, prints=stream.opening.prints)
+
+    def _handle(self, job_id: str, gateway: str, *, prints: bool = True) -> JobHandle:
+        shown = self._shared.shown
+        known = shown.setdefault(job_id, RangeSet())
+        while len(shown) > HOMES_MAX:
+            del shown[next(iter(shown))]
+        trusted = self._where.trusted_sites
+        return JobHandle(self._reach, job_id, gateway, trusted, prints=prints, shown=known)
 
     def _remember_home(self, stream: Stream) -> None:
         homes = self._shared.homes
@@ -914,7 +924,7 @@ class Client(concurrent.futures.Executor):
             engine = self._engine
             here = "" if engine.has_attached(job_id) else engine.address
             gateway = self._shared.homes.get(job_id, here)
-        return JobHandle(self._reach, job_id, gateway, self._where.trusted_sites)
+        return self._handle(job_id, gateway)
 
     def jobs(self, limit: int = 50, *, all_users: bool = False) -> list[dict[str, Any]]:
         """Return this user's latest jobs: id, name, user, state, counts, slot time and cost each.

@@ -58,6 +58,7 @@ from federation.messages.messages import (
     RejectJob,
     Results,
 )
+from federation.messages.printed import joined, stream_of
 from federation.offers import read_offers
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
@@ -169,7 +170,7 @@ class ClientEngine:
         self._resolved: deque[tuple[Any, Outcome]] = deque()
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
-        self._printed: list[str] = []
+        self._printed: list[tuple[str, int]] = []  # with the stream of each
         self._host = ""  # the site of the current gateway
         self._own_sites: set[str] = set()  # the sites of the gateways that the user named
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
@@ -266,8 +267,8 @@ class ClientEngine:
         printed, self._printed = self._printed, []
         self._lock.release()
         try:
-            for text in printed:
-                show(text)
+            for text, stream in printed:
+                show(text, stream)
             resolve_all(self._resolved)
         finally:
             self._lock.acquire()
@@ -545,7 +546,8 @@ class ClientEngine:
         sites, trusted = [*message.sites, *self.strangers], self.holder.trusted_sites
         outcomes = screen(message.values, message.failures, sites, trusted)
         if stream.opening.prints:  # otherwise nobody asked for them
-            self._printed += [text for _, text in message.prints]
+            printed = joined(message.prints, message.streams)
+            self._printed += [(row[1], stream_of(row)) for row in printed]
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
         placed = stream.place(message.first, outcomes, failed=failed)
         self._take(stream, placed)

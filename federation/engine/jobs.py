@@ -9,8 +9,10 @@ from federation.engine.engine import ClientEngine
 from federation.engine.outcomes import failure_of, screen, show
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
+from federation.messages.printed import joined, stream_of
 from federation.money import format_money
 from federation.payload import open_result
+from federation.ranges import RangeSet
 from federation.words import clean
 
 ASK_WAIT_S: Final = 10.0
@@ -65,8 +67,11 @@ class JobHandle:
         trusted_sites: frozenset[str] | None = None,
         *,
         prints: bool = True,
+        shown: RangeSet | None = None,
     ) -> None:
         self._prints = prints  # if False, nobody asked for output: show none
+        # Tasks whose output was shown: reading results again does not repeat it.
+        self._shown = RangeSet() if shown is None else shown
         self._reach = reach
         self._trusted_sites = trusted_sites
         self.id = job_id
@@ -167,13 +172,14 @@ class JobHandle:
         while True:
             before = at
             found = self._ask("results", {"after": at, "wait_s": ASK_WAIT_S})
+            streams = iter(found.get("streams", ()))  # an older gateway sends none
             for first, values, failures, prints, sites in found["outcomes"]:
+                printed = joined(prints, next(streams, ()))
                 if first > at:
                     break  # the tasks in between are still running
                 sites = [*sites, *self._reach(self.gateway, None).strangers]
                 outcomes = screen(values, failures, sites, self._trusted_sites)
-                for text in (text for _, text in prints if self._prints):
-                    show(text)
+                self._show(first, printed)
                 for outcome in outcomes[at - first :]:
                     at += 1
                     yield self._value(outcome, at - 1, return_exceptions)
@@ -186,6 +192,17 @@ class JobHandle:
             gone = Ended("cancelled", f"task {at} was dropped when its job ended")
             at += 1
             yield self._value(gone, at - 1, return_exceptions)
+
+    def _show(self, first: int, printed: list[list[Any]]) -> None:
+        """Show the output of tasks from `first` on, that of each task once."""
+        if not self._prints:
+            return
+        tasks = {first + row[0] for row in printed if first + row[0] not in self._shown}
+        for task in tasks:
+            self._shown.add(task, task + 1)
+        for row in printed:
+            if first + row[0] in tasks:
+                show(row[1], stream_of(row))
 
     def _value(self, outcome: bytes | Ended, task: int, return_exceptions: bool) -> Any:
         if not isinstance(outcome, Ended):

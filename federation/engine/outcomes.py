@@ -18,6 +18,7 @@ from federation.errors import (
     SerializationError,
     SessionRefused,
 )
+from federation.messages.printed import STDOUT
 from federation.payload import open_result
 from federation.raised import add_note, has_note, show_call
 from federation.reasons import Reason
@@ -25,10 +26,10 @@ from federation.reasons import Reason
 _log = logging.getLogger("gridfed")
 
 
-def show(text: str) -> None:
-    """Print the output of a task, if this process can."""
+def show(text: str, stream: int = STDOUT) -> None:
+    """Print the output of a task to the same stream here, if this process can."""
     try:
-        progress.show(text)
+        progress.show(text, stream)
     except (OSError, ValueError) as error:
         _log.warning("the output of a task can't be shown: %s", error)
 

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from typing import Any, Final
 
+from federation.messages.printed import STDERR, STDOUT
 from federation.words import clean, clean_lines
 
 LOG_INTERVAL_S: Final = 10.0  # between two states of a bar that goes to a file
@@ -30,15 +31,16 @@ def bar(total: int | None, name: str) -> Any:
     )
 
 
-def show(text: str) -> None:
-    """Write the output of a task to stdout, on lines of its own if there is a bar.
+def show(text: str, stream: int = STDOUT) -> None:
+    """Write the output of a task to the stream of its name, on lines of its own if there is a bar.
 
     Escape sequences and the like are written out: the text comes from another host. Raises the
-    errors of stdout.
+    errors of the stream.
     """
     text = clean_lines(text)
+    out = sys.stderr if stream == STDERR else sys.stdout
     module = sys.modules.get("tqdm")
     if module is None or not getattr(module.tqdm, "_instances", None):
-        sys.stdout.write(text)
+        out.write(text)
         return
-    module.tqdm.write(text.removesuffix("\n"), file=sys.stdout)
+    module.tqdm.write(text.removesuffix("\n"), file=out)

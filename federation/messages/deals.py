@@ -23,7 +23,7 @@ contract, never used twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from federation.messages.contracts import Delivery
@@ -277,6 +277,7 @@ class Deliver(FromSeller, to=Receiver.PURCHASES):
     embodied_ng: Count = 0
     intensity_mg_per_kwh: Count = 0
     carbon_source: Text = ""
+    streams: list[int] = field(default_factory=list)  # of the prints, as in Report
 
     @property
     def delivery(self) -> Delivery:

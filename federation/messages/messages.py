@@ -248,8 +248,8 @@ class Results:
 
     A failure is [offset, kind, text, payload]: kind as in federation.errors.FAILURES, text for
     people (with the remote traceback), payload the pickled exception, or empty. Prints are [offset,
-    text]. `sites` lists the sites that it came through, the one where it ran last; empty for the
-    gateway's own.
+    text], and `streams` those that they were written to (federation.messages.printed). `sites`
+    lists the sites that it came through, the one where it ran last; empty for the gateway's own.
     """
 
     kind: ClassVar[str] = "results"
@@ -259,6 +259,7 @@ class Results:
     failures: Failures
     prints: Prints
     sites: Names
+    streams: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +377,7 @@ class Drain:
 class Report:
     """Results of a contiguous part of an assignment, with the resources used.
 
+    `streams` are those that the prints were written to; empty: all to stdout (as in Results).
     `wall_ns` is slot time: from taking the first argument to having pickled the last result.
     """
 
@@ -388,6 +390,7 @@ class Report:
     wall_ns: Count
     cpu_ns: Count
     peak_memory_bytes: Count
+    streams: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,8 +331,10 @@ class Desk:
             left_s = until_s - self._site.surroundings.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
             if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.guests:
+                outcomes, streams = _bounded(kept) if is_next else ([], [])
                 return {
-                    "outcomes": _bounded(kept) if is_next else [],
+                    "outcomes": outcomes,
+                    "streams": streams,
                     "ended": ended,
                     "state": row.state,
                     "total": row.total,
@@ -541,17 +543,22 @@ class Desk:
         return to_plain(facts)
 
 
-def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
-    """Outcomes as sent: [first, values, failures, prints, sites], some megabytes at most."""
+def _bounded(kept: list[tuple[int, int, bytes]]) -> tuple[list[list[Any]], list[list[int]]]:
+    """Outcomes as sent, [first, values, failures, prints, sites], and the streams of the prints.
+
+    They are some megabytes at most.
+    """
     outcomes: list[list[Any]] = []
+    streams: list[list[int]] = []
     size = 0
     for first, _count, body in kept:
         size += len(body)
         if outcomes and size > 8 << 20:
             break
-        values, failures, prints, *sites = unpack(body, STORED_BYTES_MAX)
-        outcomes.append([first, values, failures, prints, sites[0] if sites else []])
-    return outcomes
+        values, failures, prints, *more = unpack(body, STORED_BYTES_MAX)
+        outcomes.append([first, values, failures, prints, more[0] if more else []])
+        streams.append(more[1] if len(more) > 1 else [])
+    return outcomes, streams
 
 
 def _check_home(guest: PeerSession, verb: str) -> None:

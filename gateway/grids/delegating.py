@@ -118,7 +118,7 @@ class Done:
     Attributes:
         values: a payload each, empty where the call failed.
         failures: [offset, kind, text, payload], in order; kind is one of FAILURE_KINDS.
-        prints: [offset, text].
+        prints: [offset, text], or [offset, text, stream]: 1 is stdout, 2 stderr.
         wall_ns: slot time of all of them together.
     """
 

@@ -38,6 +38,7 @@ from federation.messages.messages import (
     Report,
     Returned,
 )
+from federation.messages.printed import parted
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
 from federation.words import clean, count
@@ -262,9 +263,9 @@ class Agent:
             return False
         if values:
             terms, first = found
-            used = (wall_ns, cpu_ns, peak)
+            used, (prints, streams) = (wall_ns, cpu_ns, peak), parted(prints)
             self._outbox.add_report(
-                Report(terms.assignment, first, values, failures, prints, *used)
+                Report(terms.assignment, first, values, failures, prints, *used, streams)
             )
         if is_over and not self._roster.may_finish(slot):
             process.distrust()

@@ -7,6 +7,7 @@ reports gather here, and many small ones become few.
 from typing import Any, Final
 
 from federation.messages.messages import Report
+from federation.messages.printed import joined, parted
 from federation.sessions.handshake import Dialogue
 
 MERGED_BYTES_MAX: Final = 256 << 10
@@ -71,13 +72,16 @@ def _report_bytes(report: Report) -> int:
 
 def _merge(last: Report, more: Report) -> Report:
     shift = len(last.values)
+    printed = [[at + shift, *piece] for at, *piece in joined(more.prints, more.streams)]
+    prints, streams = parted([*joined(last.prints, last.streams), *printed])
     return Report(
         last.assignment,
         last.first,
         last.values + more.values,
         last.failures + [[at + shift, *rest] for at, *rest in more.failures],
-        last.prints + [[at + shift, text] for at, text in more.prints],
+        prints,
         last.wall_ns + more.wall_ns,
         last.cpu_ns + more.cpu_ns,
         max(last.peak_memory_bytes, more.peak_memory_bytes),
+        streams,
     )

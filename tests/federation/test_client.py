@@ -102,7 +102,7 @@ def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
     engine._printed, engine._own_sites, engine._host = [], set(), ""
     engine.holder = SimpleNamespace(trusted_sites=None)
     engine._hear(Results("j", 0, [b"value"], [], [[0, "hello"]], []))
-    assert engine._printed == (["hello"] if are_wanted else [])
+    assert engine._printed == ([("hello", 1)] if are_wanted else [])
 
 
 def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_next():

@@ -10,6 +10,7 @@ from typing import Final
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import Verdict
+from federation.messages.printed import joined
 from federation.ranges import RangeSet
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
@@ -105,7 +106,7 @@ class Deliveries:
                 first,
                 message.values,
                 message.failures,
-                message.prints,
+                joined(message.prints, message.streams),
                 message.wall_ns,
                 message.cpu_ns,
                 message.peak_memory_bytes,

@@ -17,6 +17,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Delivery, Lease, Out, Tab
 from federation.messages.messages import Results
+from federation.messages.printed import joined, parted
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
@@ -189,13 +190,14 @@ class Sale:
     ) -> deals.Deliver:
         """Return a part of the received results, as tasks from `first` on."""
         at, end = part
+        prints, streams = parted(_cut(joined(results.prints, results.streams), at, end))
         return deals.Deliver(
             contract=self.contract,
             epoch=epoch,
             first=first,
             values=results.values[at:end],
             failures=_cut(results.failures, at, end),
-            prints=_cut(results.prints, at, end),
+            prints=prints,
             wall_ns=charge.wall_ns,
             cpu_ns=charge.cpu_ns,
             peak_memory_bytes=charge.peak_memory_bytes,
@@ -207,6 +209,7 @@ class Sale:
             embodied_ng=charge.footprint.embodied_ng,
             intensity_mg_per_kwh=charge.footprint.intensity_mg_per_kwh,
             carbon_source=charge.footprint.source,
+            streams=streams,
         )
 
     def holding(self) -> deals.Holding:

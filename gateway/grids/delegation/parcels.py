@@ -16,6 +16,7 @@ from typing import Final
 
 from federation.clocks import MonoS
 from federation.messages.messages import Report, Returned
+from federation.messages.printed import parted
 from federation.ranges import RangeSet
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.scheduler.model.durations import Durations
@@ -390,15 +391,19 @@ def _reports(piece: AgentBundle, done: Done) -> Iterator[Report]:
         if stop < count and size + sizes[stop] <= REPORT_BYTES:
             continue
         wall_ns, cpu_ns = (amount * stop // count - amount * first // count for amount in used)
+        prints, streams = parted(
+            [at - first, *piece] for at, *piece in done.prints if first <= at < stop
+        )
         yield Report(
             piece.terms.assignment,
             piece.first + first,
             done.values[first:stop],
             [[at - first, *rest] for at, *rest in done.failures if first <= at < stop],
-            [[at - first, text] for at, text in done.prints if first <= at < stop],
+            prints,
             wall_ns,
             cpu_ns,
             done.peak_memory_bytes,
+            streams,
         )
         first, size = stop, 0
 
@@ -408,7 +413,7 @@ def _sizes(done: Done) -> list[int]:
     sizes = [len(value) for value in done.values]
     for at, _, text, payload in done.failures:
         sizes[at] += len(text) + len(payload)
-    for at, text in done.prints:
+    for at, text, *_ in done.prints:
         sizes[at] += len(text)
     return sizes
 

@@ -201,7 +201,10 @@ class ReportUsage:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A worker's results of a contiguous part of an assignment."""
+    """A worker's results of a contiguous part of an assignment.
+
+    `prints` are [offset, text, stream], or [offset, text] for stdout (federation.messages.printed).
+    """
 
     worker: int
     assignment: int

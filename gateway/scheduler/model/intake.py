@@ -11,6 +11,7 @@ from typing import Any, Final
 from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
+from federation.messages.printed import joined
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway.base.tags import check_tags
@@ -224,7 +225,7 @@ def worker_event(message: Any, worker: int) -> Event | None:
                 message.first,
                 message.values,
                 message.failures,
-                message.prints,
+                joined(message.prints, message.streams),
                 message.wall_ns,
                 message.cpu_ns,
                 message.peak_memory_bytes,

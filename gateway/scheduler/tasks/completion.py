@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from federation.messages.deals import Deliver
 from federation.messages.messages import Dropped, Results
+from federation.messages.printed import are_streams, parted
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet, gaps
 from gateway.ledger.db import records
@@ -57,7 +58,9 @@ def is_sound(report: Reported | Deliver) -> bool:
     offsets = [int(failure[0]) for failure in failures]
     in_order = all(low < high for low, high in itertools.pairwise(offsets))
     inside = all(at < count for at in offsets)
-    printed = all(int(at) < count for at, _ in prints)
+    printed = all(int(row[0]) < count for row in prints)
+    if isinstance(report, Deliver):
+        printed = printed and are_streams(prints, report.streams)
     return count > 0 and in_order and inside and printed
 
 
@@ -79,7 +82,9 @@ def judge_report(
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
-        whole = Results(job.id, first, report.values, [], _prints(job, report), list(report.sites))
+        prints, streams = parted(_prints(job, report))
+        sites = list(report.sites)
+        whole = Results(job.id, first, report.values, [], prints, sites, streams)
         return SortedReport([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -146,17 +151,19 @@ def _prints(job: Job, report: Reported) -> list[list[object]]:
 def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[object]]) -> Results:
     low, high = part
     offset = report.first
+    prints, streams = parted(
+        [int(at) + offset - low, *piece]  # type: ignore[call-overload]
+        for at, *piece in _prints(job, report)
+        if low <= int(at) + offset < high  # type: ignore[call-overload]
+    )
     return Results(
         job.id,
         low,
         report.values[low - offset : high - offset],
         [[task - low, *failures[task]] for task in sorted(failures) if low <= task < high],
-        [
-            [int(at) + offset - low, text]  # type: ignore[call-overload]
-            for at, text in _prints(job, report)
-            if low <= int(at) + offset < high  # type: ignore[call-overload]
-        ],
+        prints,
         list(report.sites),
+        streams,
     )
 
 
@@ -220,7 +227,8 @@ class TaskCompletion:
                 if failure[1] != "cancelled":
                     job.note_failure(str(failure[2]))
             if job.spec.detached:
-                body = pack([results.values, results.failures, results.prints, results.sites])
+                kept = (results.values, results.failures, results.prints, results.sites)
+                body = pack([*kept, results.streams])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
             elif (client := self._clients.get(job.client)) is not None:
                 self._effects.append(SendToClient(job.client, results, charge, client.port))

@@ -14,7 +14,8 @@ Slot to agent:
 
     ["ready"]
     ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
-                               results of tasks `number`, `number` + 1, … of the current chunk;
+                               results of tasks `number`, `number` + 1, … of the current chunk,
+                               and what they printed: [offset, text, stream];
                                with `is_over` the slot has finished the chunk, and has not started
                                its remaining tasks
 
@@ -31,6 +32,7 @@ from typing import Any, Final
 
 import msgpack
 
+from federation.messages.printed import STREAMS
 from federation.messages.wire import CHECKS, TEXT_CHARS_MAX, pack
 
 LARGE_BYTES: Final = 1 << 16  # byte strings of this size are sent without a copy
@@ -175,8 +177,7 @@ def is_part(fields: list[Any]) -> bool:
     if len(fields) != 7 or type(fields[6]) is not bool:
         return False
     values, failures, prints, *used = fields[:6]
-    kinds = zip(("Payloads", "Failures", "Prints"), (values, failures, prints), strict=True)
-    if not all(CHECKS[kind](value) for kind, value in kinds):
+    if not (CHECKS["Payloads"](values) and CHECKS["Failures"](failures) and _is_printed(prints)):
         return False
     if not all(CHECKS["Count"](figure) and figure < FIGURE_MAX for figure in used):
         return False
@@ -188,6 +189,16 @@ def is_part(fields: list[Any]) -> bool:
     offsets = [each[0] for each in failures]
     return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(
         low < high for low, high in itertools.pairwise(offsets)
+    )
+
+
+def _is_printed(value: object) -> bool:
+    """Whether this is [offset, text] or [offset, text, stream] for each piece of output."""
+    return type(value) is list and all(
+        type(row) is list
+        and CHECKS["Prints"]([row[:2]])
+        and (len(row) == 2 or (len(row) == 3 and type(row[2]) is int and row[2] in STREAMS))
+        for row in value
     )
 
 

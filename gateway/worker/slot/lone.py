@@ -64,7 +64,7 @@ class Ran:
         wall_ns = meter.charge(wall_ns, len(values), _moment())
         at = len(self.values)
         self.failures += [[offset + at, *rest] for offset, *rest in failures]
-        self.prints += [[offset + at, text] for offset, text in prints]
+        self.prints += [[offset + at, *piece] for offset, *piece in prints]
         self.values += values
         self.wall_ns += wall_ns
         self.cpu_ns += cpu_ns

@@ -83,6 +83,11 @@ class _Part:
         self.values.append(b"")
         self.bytes += len(text) + len(payload)
 
+    def add_prints(self, offset: int, pieces: list[list[Any]]) -> None:
+        """Add the output of a task: pieces [text, stream]."""
+        self.prints += [[offset, *piece] for piece in pieces]
+        self.bytes += sum(len(text) for text, _ in pieces)
+
     def message(self, *, is_over: bool) -> list[Any]:
         """Return the message for the agent: see gateway.worker.slot.channel."""
         wall_ns, cpu_ns = _CLOCKS[0]() - self.wall_ns, _CLOCKS[1]() - self.cpu_ns
@@ -232,9 +237,8 @@ class Slot:
                     part.fail(*_explain(error, note))
             if self._is_fork:
                 os._exit(0)
-            if prints is not None and (text := prints.take()):
-                part.prints.append([number - part.first, text])
-                part.bytes += len(text)
+            if prints is not None and (pieces := prints.take()):
+                part.add_prints(number - part.first, pieces)
             number += 1
         return part
 

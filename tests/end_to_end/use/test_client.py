@@ -321,7 +321,26 @@ def test_too_much_print_is_cut(client, capsys):
     client.options(prints=True).submit(noisy).result()
     out = capsys.readouterr().out
     assert len(out) < 100_000
-    assert "more characters were cut" in out
+    assert "earlier characters were cut" in out
+
+
+def test_stderr_of_a_task_is_stderr_here(client, capsys):
+    def both():
+        print("out")
+        print("\x1b[2Jerr", file=sys.stderr)
+
+    client.options(prints=True).submit(both).result()
+    out, err = capsys.readouterr()
+    assert (out, err) == ("out\n", "\\x1b[2Jerr\n")
+
+
+def test_reading_results_again_does_not_repeat_the_output(client, capsys):
+    job = client.options(prints=True).submit_job(print, ["a", "b"])
+    assert list(job.results()) == [None, None]
+    assert capsys.readouterr().out == "a\nb\n"
+    assert list(job.results()) == [None, None]
+    assert list(client.job(job.id).results()) == [None, None]
+    assert capsys.readouterr().out == ""
 
 
 def await_file(path):

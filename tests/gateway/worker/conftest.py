@@ -307,7 +307,11 @@ class Watched:
         }
 
     def prints(self) -> dict[int, str]:
-        return {report.first + at: text for report in self.reports for at, text in report.prints}
+        found: dict[int, str] = {}
+        for report in self.reports:
+            for at, text in report.prints:
+                found[report.first + at] = found.get(report.first + at, "") + text
+        return found
 
     def recall(self, first: int, stop: int, *, kill: bool = False) -> None:
         self.gateway.say(self.guest, Recall(self.number, first, stop, kill))

@@ -206,6 +206,7 @@ def test_prints_come_back_when_asked_for(gateway, start_agent):
     guest = gateway.guest()
     work = gateway.assign(guest, speaks, [(1,), (2,)], prints=True).wait()
     assert work.prints() == {0: "hello 1\noops 1\nraw\n", 1: "hello 2\noops 2\nraw\n"}
+    assert [stream for report in work.reports for stream in report.streams] == [1, 2, 1] * 2
     silent = gateway.assign(guest, speaks, [(1,)]).wait()
     assert silent.prints() == {}
     assert silent.values() == {0: False}
@@ -216,10 +217,13 @@ def test_prints_are_cut(gateway, start_agent):
 
     def shouts():
         print("\N{GRINNING FACE}" * 100_000)
+        print("the end")
 
     text = gateway.assign(gateway.guest(), shouts, [()], prints=True).wait().prints()[0]
     assert 60_000 < len(text.encode()) < 70_000
-    assert "more characters were cut" in text
+    assert text.startswith("[gridfed: ")
+    assert "earlier characters were cut" in text
+    assert text.endswith("\N{GRINNING FACE}\nthe end\n")
 
 
 def test_a_hundred_megabytes_of_prints_hurt_nobody(gateway, start_agent):

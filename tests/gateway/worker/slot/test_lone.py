@@ -71,7 +71,7 @@ def test_results_failures_and_prints(slot):
     assert values(ran) == ["a", None, "print", "b"]
     assert kinds(ran)[1][0] == "error"
     assert "ValueError: no" in kinds(ran)[1][1]
-    assert ran.prints == [[2, "said 1\n"]]
+    assert ran.prints == [[2, "said 1\n", 1]]
     assert ran.wall_ns > 0
 
 
