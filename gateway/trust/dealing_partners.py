@@ -8,7 +8,7 @@ from federation.signed.identity import TrustRefusal
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
 from gateway.trust.identity_store import Registry
-from gateway.trust.permissions import ANY, PermissionRequest, Verb
+from gateway.trust.permissions import ANY, PermissionRequest, Verb, explain
 from policies.tariffs import Tariff
 
 KEPT_S: Final = 1.0  # how long an answer is cached
@@ -153,9 +153,8 @@ class BookPermits:
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
         """See Permits. The hourly cost of all these slots counts as open."""
-        why_not = self._older.why_not(site)
-        if why_not:
-            return why_not
+        if self._older.why_not(site):  # what our books lack is no business of the other site
+            return f"{site} has newer books: nothing new is sold to it until that is settled"
         request = PermissionRequest(
             Verb.SEND,
             site,
@@ -167,5 +166,6 @@ class BookPermits:
             slots * price.price_nanos,
             price.currency,
         )
-        answer = self._registry.book.decide(request)
-        return "" if answer.is_yes else answer.why.value
+        book = self._registry.book
+        answer = book.decide(request)
+        return "" if answer.is_yes else explain(book.rules_of(site), request, answer)

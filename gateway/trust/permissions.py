@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from federation.money import format_money
 from federation.signed import strict
 from federation.signed.identity import site_id
 
@@ -173,6 +174,85 @@ def _limits(rule: PermissionRule, request: PermissionRequest) -> PermissionReaso
     ):
         return PermissionReason.OVER_BUDGET
     return PermissionReason.PERMITTED
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def explain(
+    rules: Iterable[PermissionRule], request: PermissionRequest, answer: PermissionAnswer
+) -> str:
+    """Say which rule refused a request, as a sentence for its site; empty if it is permitted.
+
+    The sentence names only what the request names, and the limits of the rule: it is sent to the
+    other site, which must not learn of projects and sites that it did not ask about.
+
+    Args:
+        rules: the rules of `request.site`.
+        request: the question.
+        answer: what `decide` said to it.
+    """
+    match answer.why:
+        case PermissionReason.PERMITTED:
+            return ""
+        case PermissionReason.NOT_APPROVED:
+            return f"{request.site} is not approved"
+        case PermissionReason.EXPELLED:
+            return f"{request.site}, or the site that it works for, is expelled"
+        case PermissionReason.ORIGIN_UNKNOWN:
+            return f"{request.other}, whose work it is, is not known"
+        case PermissionReason.FORBIDDEN:
+            return f"a never-{request.verb} rule forbids {_subject(answer.rule, request)}"
+        case PermissionReason.NOT_PERMITTED:
+            return _not_permitted(rules, request)
+        case PermissionReason.OVER_SLOTS:
+            most = max((rule.slots_max or 0 for rule in rules if rule.is_about(request)), default=0)
+            return f"the may-{request.verb} rule with slots={most} allows no more at a time"
+        case PermissionReason.OVER_BUDGET:
+            rule = answer.rule
+            assert rule is not None
+            assert rule.budget_nanos is not None
+            most_text = format_money(rule.budget_nanos, rule.currency)
+            asked = format_money(request.open_nanos, request.currency)
+            return (
+                f"the may-{request.verb} rule with budget={most_text.replace(' ', '')} "
+                f"allows {most_text} at a time, and {request.slots:,} slots cost {asked} an hour"
+            )
+
+
+def _subject(rule: PermissionRule | None, request: PermissionRequest) -> str:
+    """What a request has in common with the sets of a rule, as in "work of project eod"."""
+    found = [
+        text
+        for name, text in _texts(request).items()
+        if rule is not None and ANY not in getattr(rule, name)
+    ]
+    return " ".join(["work", *found]) if found else "any work"
+
+
+def _not_permitted(rules: Iterable[PermissionRule], request: PermissionRequest) -> str:
+    """Which part of a request no rule that permits covers."""
+    option = f"may-{request.verb}"
+    permits = [rule for rule in rules if rule.permits and rule.verb is request.verb]
+    if not permits:
+        return f"there is no {option} rule"
+    other = ITSELF if request.other == request.site else request.other
+    asked = (request.pool, request.project, request.data_class, other)
+    for (name, text), one in zip(_texts(request).items(), asked, strict=True):
+        if not any({ANY, one} & getattr(rule, name) for rule in permits):
+            return f"no {option} rule permits work {text}"
+    texts = " ".join(_texts(request).values())
+    return f"no {option} rule permits all of this: work {texts}"
+
+
+def _texts(request: PermissionRequest) -> dict[str, str]:
+    """What a request asks for, by the name of the set in a rule."""
+    return {
+        "pools": f"in pool {request.pool}",
+        "projects": f"of project {request.project}",
+        "classes": f"of class {request.data_class}",
+        "sites": f"of site {request.other}",
+    }
 
 
 # --- rules as plain data -------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Final
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Move, move
+from federation.messages.registry import FromBuyer
 from federation.money import format_money
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
@@ -131,7 +132,7 @@ class Enquiries:
             try:
                 question = self._question(job, purchase, decision)
             except NotGranted:
-                self._resting.spare(site, decision.made_at_s, "the grant does not allow it")
+                self._note_not_granted(job, site, pool, decision.made_at_s)
                 continue
             self._book.add(purchase)
             asked.append(contract)
@@ -142,6 +143,7 @@ class Enquiries:
         return [(each.site, each.pool) for each in map(self._book.by_name.__getitem__, asked)]
 
     def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: UtcS) -> None:
+        """Back off for work whose grant, made by another site, does not reach this one."""
         if pool:
             self._resting.refuse(job.spec, site, pool, utc_s, "the grant does not allow it")
         else:
@@ -230,7 +232,7 @@ class Enquiries:
             preemptible=spec.price_class == "preemptible",
         )
 
-    def _say(self, purchase: Purchase, message: deals.AskQuote | deals.Hold) -> None:
+    def _say(self, purchase: Purchase, message: FromBuyer) -> None:
         self._outcome.say(purchase.site, PeerSide.SELLER, message)
 
     # --- choosing ------------------------------------------------------------------------------
@@ -293,6 +295,8 @@ class Enquiries:
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
                 self._note_passed_over(purchase, quoted, chosen, decision, utc_s)
+                if purchase.quote is not None:  # its slots count as ours until the quote expires
+                    self._say(purchase, deals.CloseContract(purchase.contract))
                 self._book.remove(purchase)  # none of its tasks is in flight, nor in the books
 
     def _price_booked(self, purchase: Purchase) -> Reservation | None:

@@ -554,6 +554,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     def _drop(self, purchase: Purchase) -> None:
         self._release(purchase)
+        if purchase.until_s:  # it had slots there, which another contract may have now
+            self.resting.freed(purchase.site, purchase.pool)
         if purchase.is_recovered or purchase.is_orphan:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self._book.remove(purchase)

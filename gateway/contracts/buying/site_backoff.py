@@ -4,6 +4,7 @@ A refusal counts for its subject:
 
     the whole site     it drains, can't record, gives no credit, can't be reached, did not answer
     one kind of work   at one pool: its rules, its windows, its slots for that user and project
+    a moment           at one pool that is full, or where we have the most slots that we may have
     one job            a request without a pool, which asks a site to find a seller
 
 Each back-off after a refusal is twice as long as the one before, until a contract of that kind
@@ -14,6 +15,7 @@ new ones. The reason is kept for `gridfed explain`.
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -38,6 +40,7 @@ REFUSALS_OF_SITE: Final = frozenset(
         Reason.STORE_TROUBLE,
     }
 )
+FULL_REST_MAX_S: Final = 30.0  # maximal back-off of a job from a site that has no slot for it
 FULL_S: Final = 0.5  # the first back-off from a pool without a free slot
 FULL_MAX_S: Final = 8.0  # and the longest
 SILENT_MAX_S: Final = 30.0  # maximal back-off from a site that does not answer
@@ -73,6 +76,7 @@ class _Refused:
     times: int = 0
     is_of_terms: bool = False  # whether it was refused by the terms that its site showed
     full: int = 0  # how often it had no slot, in a row
+    is_full: bool = False  # whether lack of a slot is what it rests for
 
 
 class SiteBackoff:
@@ -128,7 +132,8 @@ class SiteBackoff:
             return False
         elif purchase.is_blind or pool == RELAY:
             self.note_payable(purchase.job, site)
-            return self.note_useless(purchase.job, site, utc_s)
+            max_s = FULL_REST_MAX_S if code == Reason.NO_SLOTS else inf
+            return self.note_useless(purchase.job, site, utc_s, max_s)
         elif is_small or (code == Reason.NO_SLOTS and not purchase.is_live):
             self.refuse_full(spec, site, pool, utc_s, why)
         else:
@@ -214,7 +219,7 @@ class SiteBackoff:
         found = self._refused(spec, site, pool)
         if utc_s >= found.rest.until_s:
             found.times += 1
-            found.is_of_terms = is_of_terms
+            found.is_of_terms, found.is_full = is_of_terms, False
             until_s = utc_s + self._rules.rest_after_s(found.times)
             found.rest = BackoffEnd(until_s, why, is_no)
 
@@ -226,7 +231,22 @@ class SiteBackoff:
         if utc_s >= found.rest.until_s:
             found.full = found.full + 1 if utc_s < found.rest.until_s + FULL_MAX_S else 1
             rest_s = min(FULL_S * 2.0 ** min(found.full - 1, 10), FULL_MAX_S, self._rules.rest_s)
+            found.is_full = True
             found.rest = BackoffEnd(utc_s + rest_s, why)
+
+    def freed(self, site: str, pool: str) -> None:
+        """End the back-offs from a pool for lack of a slot: a contract of ours there has ended.
+
+        Its slots may be what a limit of the seller's kept from our other work.
+        """
+        place = _place(site, pool)
+        for places in self._of_kind.values():
+            found = places.get(place)
+            if found is not None and found.is_full:
+                found.rest, found.full, found.is_full = _NEVER, 0, False
+        for (job, of), each in self._useless.items():
+            if of == site:
+                self._useless[job, of] = replace(each, until_s=_NEVER.until_s)
 
     def _refused(self, spec: JobSpec, site: str, pool: str) -> _Refused:
         of_kind = self._of_kind.setdefault(kind_of(spec), {})
@@ -254,13 +274,14 @@ class SiteBackoff:
 
     # --- of one job ----------------------------------------------------------------------------
 
-    def note_useless(self, job: str, site: str, utc_s: UtcS) -> bool:
-        """Back off from a site that has nothing for a job, longer each time.
+    def note_useless(self, job: str, site: str, utc_s: UtcS, max_s: float = inf) -> bool:
+        """Back off from a site that has nothing for a job, longer each time, up to `max_s`.
 
         Return whether it is the first time.
         """
         before = self._useless.get((job, site), _NO_BACKOFF)
-        self._useless[job, site] = before.once_more(utc_s, self._rules)
+        after = before.once_more(utc_s, self._rules)
+        self._useless[job, site] = replace(after, until_s=min(after.until_s, utc_s + max_s))
         return before is _NO_BACKOFF
 
     def note_too_dear(self, job: str, site: str, utc_s: UtcS, price: TooDear) -> bool:

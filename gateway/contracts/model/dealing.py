@@ -51,7 +51,10 @@ class Permits(Protocol):
     def may_send(
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
-        """Why a site may not have that many slots of a pool for this project; empty if it may."""
+        """Why a site may not have that many slots of a pool for this project; empty if it may.
+
+        The text names the rule that refuses, and may be sent to the site.
+        """
 
 
 @dataclass(slots=True)

@@ -174,10 +174,12 @@ class Offering:
         whole = objection[0] == Reason.NOT_ENTITLED  # otherwise it has its maximum for now
         reason = (
             f"the entitlements of {self._site} allow {buyer} no "
-            f"{'slots' if whole else 'more slots'}"
+            f"{'slots' if whole else 'more slots'} for this job"
         )
+        line = self._broker.entitling.line_of_refusal(spec) if whole else 0
+        reason += f" (the [[entitlement]] at line {line} of its file)" if line else ""
         code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
-        return deals.Decline(ask.contract, code, f"{reason} for this job")
+        return deals.Decline(ask.contract, code, reason)
 
     def _check_money(self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS) -> deals.Decline | None:
         """Refuse a job whose cost the buyer's credit, or a budget, can't cover in any pool."""
@@ -228,16 +230,35 @@ class Offering:
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> deals.Decline:
         """Decline for lack of an offer: because of our rules, or because there is no slot."""
-        pools = self._pools_for(ask, spec, utc_s)
-        barred = [pool for pool, price in pools if self._may_not(ask, spec, pool, price, utc_s)]
+        pools = list(self._pools_for(ask, spec, utc_s))
+        barred = [
+            (pool, price) for pool, price in pools if self._may_not(ask, spec, pool, price, utc_s)
+        ]
         if not barred:
-            reason = f"{self._site} has no slots that can run the job now"
+            shut = self._shut(ask, spec, [pool for pool, _ in pools], utc_s)
+            reason = f"{self._site} has no slots that can run the job now{shut}"
             return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
-        if any(self._may_ever(ask, spec, pool, utc_s) for pool in barred):
-            reason = f"{buyer} has the most slots that the rules of {self._site} allow it at a time"
-            return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
-        reason = f"the rules of {self._site} allow {buyer} no slots"
+        for pool, price in barred:
+            if not self._permits.may_send(buyer, ask.path[0], pool, spec.project, 1, price):
+                why = self._why_no_more(ask, spec, pool, price)
+                reason = (
+                    f"{buyer} has the most slots that the rules of {self._site} allow it at a "
+                    f"time: {why}"
+                )
+                return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
+        pool, price = barred[0]
+        why = self._permits.may_send(buyer, ask.path[0], pool, spec.project, 1, price)
+        reason = f"the rules of {self._site} allow {buyer} no slots: {why}"
         return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
+
+    def _shut(self, ask: deals.AskQuote, spec: JobSpec, pools: list[str], utc_s: UtcS) -> str:
+        """Return which window keeps a job out of the requested pools now; empty if none does."""
+        task_s = self._task_s(ask, spec)
+        for pool in pools:
+            shut = self._broker.occupancy.shut(pool, spec, task_s, utc_s)
+            if shut is not None:
+                return f": pool {pool} {shut.text}"
+        return ""
 
     def _may_not(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: UtcS
@@ -247,13 +268,10 @@ class Offering:
             return False
         return any(self._room(ask, replace(spec, price=price), pool, utc_s))
 
-    def _may_ever(self, ask: deals.AskQuote, spec: JobSpec, pool: str, utc_s: UtcS) -> bool:
-        """Whether our rules would let a buyer have a slot of a pool if it had none yet."""
-        prices = (price for name, price in self._pools_for(ask, spec, utc_s) if name == pool)
-        return any(
-            not self._permits.may_send(ask.path[-1], ask.path[0], pool, spec.project, 1, price)
-            for price in prices
-        )
+    def _why_no_more(self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff) -> str:
+        """Return the rule by which a buyer may have no slot of a pool beside those it has."""
+        slots = self._slots_of(ask.path[-1], pool) + 1
+        return self._permits.may_send(ask.path[-1], ask.path[0], pool, spec.project, slots, price)
 
     # --- offers --------------------------------------------------------------------------------
 
@@ -324,16 +342,20 @@ class Offering:
     ) -> int:
         """Return how many of `slots` slots the buyer may have beside its own; approximate."""
         buyer = ask.path[-1]
-        has = sum(
-            each.slots
-            for each in self._sales.values()
-            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
-        )
+        has = self._slots_of(buyer, pool)
         while slots and self._permits.may_send(
             buyer, ask.path[0], pool, spec.project, has + slots, price
         ):
             slots //= 2
         return slots
+
+    def _slots_of(self, buyer: str, pool: str) -> int:
+        """Return how many slots of a pool a buyer has, or was just offered."""
+        return sum(
+            each.slots
+            for each in self._sales.values()
+            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
+        )
 
     def _task_s(self, ask: deals.AskQuote, spec: JobSpec) -> float | None:
         """Return the duration of a task, as the buyer states or we have measured."""

@@ -300,6 +300,14 @@ class Entitling:
             return Reason.OVER_ENTITLEMENT, self.queue_text(spec)
         return None
 
+    def line_of_refusal(self, spec: JobSpec) -> int:
+        """The line of the rule that keeps a job out of this site's pools at all times.
+
+        0 if no rule does, or none in a file: no rule allows it, or a rule does.
+        """
+        found = self._ever(spec.work, [spec.pool] if spec.pool else [*self._windows])
+        return found.rule.line if found.rule is not None and not found.is_yes else 0
+
     def refusal(self, job: Job, worker: Worker) -> Refusal | None:
         """Why a worker is given no task of a job now, or None."""
         if self.bound(job, worker) != 0:

@@ -138,3 +138,13 @@ def test_a_job_for_other_sites_alone_of_a_user_who_may_use_none_is_refused_at_on
     refused = [each for each in london.told if isinstance(each, RejectJob)]
     assert refused[0].code == Reason.SITE_FORBIDDEN
     assert "the user is not entitled to use other sites (`gridfed can`)" in refused[0].reason
+
+
+def test_a_refusal_names_the_line_of_the_rule_for_the_sellers_operator(town):
+    entitle(town.sites["paris"], rule("site:london", allows=False, line=12))
+    town.sites["london"].submit(50)
+    town.run(finished(town, 50))
+    assert {each.reason for each in said(town, deals.Decline)} == {
+        "the entitlements of paris allow london no slots for this job (the [[entitlement]] at line "
+        "12 of its file)"
+    }

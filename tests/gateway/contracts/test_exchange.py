@@ -9,6 +9,7 @@ from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, s
 
 from federation.errors import ProtocolError
 from federation.messages import deals
+from federation.messages.contracts import ContractPhase
 from federation.messages.messages import Dropped, RejectJob
 from federation.ranges import RangeSet
 from federation.reasons import Reason
@@ -1511,3 +1512,19 @@ def first_forward(town):
 def forward_function(site):
     (job,) = site.broker.jobs.values()
     return job.spec.function
+
+
+def test_quotes_that_are_not_taken_up_are_given_back_at_once(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    lyon = town.build("lyon", CHEAP, 4)
+    town.show()
+    for job in ("a", "b"):
+        london.submit(4, job, wishes=Wishes(allowed_sites=frozenset({"paris", "lyon"})))
+        town.run(lambda job=job: job not in london.broker.jobs)
+    asked = {m.contract for *_, m in town.said if isinstance(m, deals.Quote)}
+    held = {m.contract for *_, m in town.said if isinstance(m, deals.Hold)}
+    closed = {m.contract for *_, m in town.said if isinstance(m, deals.CloseContract)}
+    assert asked - held
+    assert asked - held <= closed
+    quoted = [sale for site in (paris, lyon) for sale in site.exchange.sales.sales.values()]
+    assert not [each for each in quoted if each.phase is ContractPhase.QUOTED]

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from gateway.trust.permissions import (
     ANY,
     ITSELF,
+    PermissionAnswer,
     PermissionReason,
     PermissionRequest,
     PermissionRule,
     Verb,
     decide,
+    explain,
     forbid,
     from_plain,
     permit,
@@ -236,3 +238,57 @@ def test_a_rule_is_a_value():
 
 def _fields(rule):
     return {name: getattr(rule, name) for name in PermissionRule.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ([permit(Verb.SEND)], ""),
+        ([], "there is no may-send rule"),
+        ([permit(Verb.RUN)], "there is no may-send rule"),
+        (
+            [permit(Verb.SEND, projects=names("eod"))],
+            "no may-send rule permits work of project risk",
+        ),
+        ([permit(Verb.SEND, pools=names("gpu"))], "no may-send rule permits work in pool cpu"),
+        (
+            [permit(Verb.SEND, pools=names("gpu")), permit(Verb.SEND, projects=names("eod"))],
+            "no may-send rule permits all of this: work in pool cpu of project risk of class "
+            "internal of site paris",
+        ),
+        (
+            [permit(Verb.SEND), forbid(Verb.SEND, projects=names("risk", "eod"))],
+            "a never-send rule forbids work of project risk",
+        ),
+        ([permit(Verb.SEND), forbid(Verb.SEND)], "a never-send rule forbids any work"),
+        (
+            [permit(Verb.SEND, slots_max=8), permit(Verb.SEND, slots_max=4)],
+            "the may-send rule with slots=8 allows no more at a time",
+        ),
+        (
+            [permit(Verb.SEND, budget_nanos=499, currency="EUR")],
+            "the may-send rule with budget=0.000000499EUR allows 0.000000499 EUR at a time, and 10 "
+            "slots cost 0.0000005 EUR an hour",
+        ),
+    ],
+)
+def test_a_refusal_names_its_rule_and_nothing_that_was_not_asked_about(rules, text):
+    found = explain(rules, ASKED, decide(rules, ASKED))
+    assert found == text
+    assert "eod" not in found
+
+
+def test_a_refusal_by_the_trust_in_a_site_is_a_sentence():
+    texts = {
+        why: explain([], ASKED, PermissionAnswer(why))
+        for why in (
+            PermissionReason.NOT_APPROVED,
+            PermissionReason.EXPELLED,
+            PermissionReason.ORIGIN_UNKNOWN,
+        )
+    }
+    assert list(texts.values()) == [
+        "paris is not approved",
+        "paris, or the site that it works for, is expelled",
+        "paris, whose work it is, is not known",
+    ]

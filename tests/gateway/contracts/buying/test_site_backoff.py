@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from support.pure.town import RULES, spec
 
-from gateway.contracts.buying.site_backoff import FULL_MAX_S, FULL_S, SILENT_MAX_S, SiteBackoff
+from federation.clocks import MonoS
+from gateway.contracts.buying.site_backoff import (
+    FULL_MAX_S,
+    FULL_REST_MAX_S,
+    FULL_S,
+    SILENT_MAX_S,
+    SiteBackoff,
+)
+from gateway.contracts.model.purchase import Purchase
 
 
 @pytest.fixture
@@ -142,3 +150,32 @@ def test_other_terms_end_the_back_offs_that_the_former_ones_caused(resting):
     assert not resting.is_useless("j", "paris", 1.0)
     resting.refuse(spec(), "paris", "fast", 1.0, "declined")
     assert resting.rests(spec())["paris/fast"].until_s == 1.0 + 2 * until_s
+
+
+def test_a_contract_that_ends_frees_its_slots_for_other_work(resting):
+    resting.refuse_full(spec(), "paris", "fast", 0.0, "full")
+    resting.refuse_full(spec(user="bob"), "paris", "slow", 0.0, "full")
+    resting.refuse(spec(project="secret"), "paris", "fast", 0.0, "declined", is_no=True)
+    resting.note_useless("j", "paris", 0.0)
+    resting.spare("paris", 0.0, "drains")
+    resting.freed("paris", "fast")
+    del resting.sites["paris"]
+    assert resting.rests(spec())["paris/fast"].until_s < 0.0
+    assert resting.rests(spec(user="bob"))["paris/slow"].until_s > 0.0
+    assert resting.was_refused(spec(project="secret"), "paris", "fast")
+    assert resting.rests(spec(project="secret"))["paris/fast"].until_s > 0.0
+    assert not resting.is_useless("j", "paris", 0.0)
+
+
+@pytest.mark.parametrize(("code", "most_s"), [("no-slots", FULL_REST_MAX_S), ("not-entitled", 300)])
+def test_a_site_without_a_slot_for_a_job_is_asked_again_soon(resting, code, most_s):
+    purchase = Purchase("london-1-1", "j", "paris", "", 5, MonoS(0.0))
+    purchase.spec, purchase.is_blind = spec(), True
+    utc_s, longest_s = 0.0, 0.0
+    for _ in range(10):
+        resting.declined(purchase, code, "declined", utc_s)
+        began_s = utc_s
+        while resting.is_useless("j", "paris", utc_s):
+            utc_s += 1.0
+        longest_s = max(longest_s, utc_s - began_s)
+    assert longest_s == most_s
