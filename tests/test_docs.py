@@ -136,7 +136,7 @@ def test_every_knob_is_documented():
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"entitlements", "reservations", "residency"}
-    known -= {"source", "given", "rules_version"}  # of the command line
+    known -= {"source", "places", "given", "rules_version"}  # of the command line
     known |= set(LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
     for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):

@@ -27,6 +27,7 @@ NOT_COMPARED: Final = frozenset(
         "pools",
         "given",
         "source",
+        "places",
         "rules_version",
         "listen",
         "state",

@@ -6,18 +6,20 @@ place that it does not find has no line, which only makes a message shorter.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, KnobError, unknown
 
 Path = tuple[str | int, ...]
+T = TypeVar("T")
 
 _HEADER: Final = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
 _NAME: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 _KEY: Final = re.compile(rf"\s*((?:{_NAME.pattern})(?:\s*\.\s*(?:{_NAME.pattern}))*)\s*=")
+_UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _LONG: Final = re.compile(r'"""|\'\'\'')
 
 
@@ -69,6 +71,49 @@ def at_line(places: Mapping[Path, int], place: Path) -> str:
     """Return `line 12: `, if the line is known."""
     line = places.get(place)
     return f"line {line}: " if line is not None else ""
+
+
+def line_about(places: Mapping[Path, int], table: Path, key: Path) -> str:
+    """Return `line 12: ` of a key of a table; of the nearest place around it that has a line."""
+    path = (*table, *key)
+    while path:
+        for each in (path, (*path, 0)):  # a list of tables has no line but those of its tables
+            if each in places:
+                return at_line(places, each)
+        path = path[:-1]
+    return ""
+
+
+def located(
+    places: Mapping[Path, int],
+    place: Path,
+    table: object,
+    named: str,
+    read: Callable[[], T],
+) -> T:
+    """Call the reader of a table; an error gets the line of the key that it begins with.
+
+    Args:
+        places: the lines of everything.
+        place: the path of the table.
+        table: its content.
+        named: its name for people, as in "[[budget]] risk".
+        read: the reader.
+
+    Raises:
+        KnobError: with line and name before its text.
+    """
+    try:
+        return read()
+    except (KnobError, ValueError) as error:
+        text = str(error)
+        key = find_key(table, text) if isinstance(table, Mapping) else ()
+        unknown_key = _UNKNOWN.match(text)
+        if unknown_key is not None:
+            key = (unknown_key[1],)
+        elif key and not text.startswith(str(key[0])):
+            key = ()  # a word of the sentence
+        raise KnobError(f"{line_about(places, place, key)}{named}: {text}") from None
 
 
 def find_key(table: Mapping[str, Any], text: str) -> Path:
@@ -126,14 +171,12 @@ class Passage:
         """Refuse unknown keys."""
         for key in self.table:
             if key not in allowed:
-                raise self.error(f"unknown key {key!r}; known keys: {', '.join(sorted(allowed))}")
+                raise self.error(unknown(key, allowed))
 
     def error(self, text: str) -> ConfigError:
         """Return an error with the line of the key that the text names; else with the table's."""
-        path = (*self.path, *find_key(self.table, text))
-        while path and path not in self.places:
-            path = path[:-1]
-        return ConfigError(f"{at_line(self.places, path)}{self.named} {text}")
+        line = line_about(self.places, self.path, find_key(self.table, text))
+        return ConfigError(f"{line}{self.named} {text}")
 
     @contextmanager
     def about(self) -> Iterator[None]:

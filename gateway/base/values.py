@@ -1,9 +1,13 @@
 """Configuration values: checked numbers, words and durations; an error names the key."""
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
+_CLOCK: Final = re.compile(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])", re.ASCII)
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
+_UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MEMORY_BYTES_MIN: Final = 64 << 20  # per slot: Python and our slot process alone take half of that
@@ -26,12 +30,24 @@ def guarded(key: str, read: Callable[[], T]) -> T:
         raise KnobError(f"{key}: {error}") from None
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'that'?)" for the most similar of the known names; empty without."""
+    found = difflib.get_close_matches(name[:100], list(known), 1, 0.7)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def unknown(key: str, known: Iterable[str]) -> str:
+    """Return the text about a key that is not among the known ones."""
+    names = sorted(known)
+    return f"unknown key {key!r}{suggest(key, names)}; known keys: {', '.join(names)}"
+
+
 def check_known(table: Iterable[str], known: Iterable[str]) -> None:
     """Refuse an unknown key."""
     names = set(known)
     for key in table:
         if key not in names:
-            raise KnobError(f"unknown key {key!r}; known keys: {', '.join(sorted(names))}")
+            raise KnobError(unknown(key, names))
 
 
 def show(bound: float) -> str:
@@ -51,11 +67,45 @@ def number(key: str, value: Any, low: float, high: float) -> int | float:
 
 
 def read_length(text: str) -> float:
-    """Parse a length of time, "90s", "30m", "24h" or "7d", to seconds. Raises ValueError."""
+    """Parse a length of time to seconds: "90s", "30m", "24h", "7d", or as Slurm writes it.
+
+    Slurm's form is "04:00:00", hours, minutes and seconds, or "1-12:00:00" with days before them.
+    Raises ValueError.
+    """
     match = _LENGTH.fullmatch(text.strip())
+    if match is not None:
+        return float(match[1]) * _UNITS_S[match[2]]
+    clock = _CLOCK.fullmatch(text.strip())
+    if clock is not None:
+        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
+        return float(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+    raise ValueError(
+        f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d, or 04:00:00 (hours, "
+        "minutes and seconds)"
+    )
+
+
+def read_size(text: str) -> int:
+    """Parse a size to bytes: "4 GiB", "500M", "1073741824"; K, M, G and T are powers of 1,024.
+
+    Raises ValueError.
+    """
+    match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d")
-    return float(match[1]) * _UNITS_S[match[2]]
+        raise ValueError(f"{text[:60]!r} is not a size: write 500M or 4 GiB, or a number of bytes")
+    return int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
+
+
+def size(key: str, value: Any, low: int, high: int) -> int:
+    """Return a size in bytes, from `low` to `high`: a whole number, or text like "4 GiB"."""
+    if not isinstance(value, str):
+        return count(key, value, low, high)
+    found = guarded(key, lambda: read_size(value))
+    if not low <= found <= high:
+        raise KnobError(
+            f"{key} is {value}, {found:_} bytes: it must be {show(low)} to {show(high)}"
+        )
+    return found
 
 
 def length_s(key: str, value: Any, low: str, high: str) -> float:

@@ -1,13 +1,14 @@
 """The tables [alerts] and [[alert]]: the watched conditions, and the actions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from federation.money import parse_money
-from gateway.base.toml_lines import Passage
+from gateway.base.toml_lines import Passage, line_about
+from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, number
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.alerts import (
@@ -94,18 +95,21 @@ def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
     return AlertsConfig(made, tuple(watched.values()))
 
 
-def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None:
+def check_pools(
+    config: AlertsConfig, site: str, pools: Collection[str], places: Mapping[Place, int]
+) -> None:
     """Raise KnobError for the price of a pool that this site does not have.
 
     The pools that other sites have, and will have, are unknown when a gateway starts: `gridfed
     alerts` and the log report the missing ones.
     """
-    for watched in config.watched:
+    for at, watched in enumerate(config.watched):
         rule = watched.rule
         if isinstance(rule, PriceLimit) and rule.site == site and rule.pool not in ("", *pools):
             known = ", ".join(pools) or "none"
+            line = line_about(places, ("alert", at), ("pool",))
             raise KnobError(
-                f"[[alert]] {rule.name}: pool {rule.pool!r} not found at this site; its "
+                f"{line}[[alert]] {rule.name}: pool {rule.pool!r} not found at this site; its "
                 f"pools: {known}"
             )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from federation.money import NANOS_LIMIT, parse_money
 from federation.signed.identity import site_id
 from gateway.base.toml_lines import Path as Place
-from gateway.base.toml_lines import at_line
+from gateway.base.toml_lines import at_line, line_about, located
 from gateway.base.values import KnobError, check_known, flag, guarded, number
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
@@ -48,28 +48,40 @@ def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]
         name, line = table.get("name"), at_line(places, ("budget", at))
         is_shown = isinstance(name, str) and name.isprintable()
         titled = f" {name[:NAME_CHARS_MAX]}" if is_shown else ""
-        budget = guarded(f"{line}[[budget]]{titled}", partial(_budget, table))
+        place: Place = ("budget", at)
+        budget = located(places, place, table, f"[[budget]]{titled}", partial(_budget, table))
         if budget.name in found:
             raise KnobError(f"{line}[[budget]] {budget.name}: the name is used twice")
         found[budget.name] = budget
     return tuple(found.values())
 
 
-def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool) -> None:
+def check_budgets(
+    budgets: tuple[Budget, ...],
+    site: str,
+    places: Mapping[Place, int],
+    *,
+    is_federated: bool,
+) -> None:
     """Raise KnobError for a budget with this site as owner or sharer, or without a federation."""
-    for budget in budgets:
+    for at, budget in enumerate(budgets):
+        place: Place = ("budget", at)
+        named = f"[[budget]] {budget.name}"
         if budget.owner == site:
+            line = line_about(places, place, ("owner",))
             raise KnobError(
-                f"[[budget]] {budget.name}: owner is {site!r}, which is this site: omit it, "
+                f"{line}{named}: owner is {site!r}, which is this site: omit it, "
                 "and write amount in place of slice"
             )
         if (budget.owner or budget.sites) and not is_federated:
+            line = line_about(places, place, ("owner" if budget.owner else "sites",))
             raise KnobError(
-                f"[[budget]] {budget.name}: it is shared with other sites, but the "
+                f"{line}{named}: it is shared with other sites, but the "
                 "configuration has no [federation]"
             )
         if site in budget.sites:
-            raise KnobError(f"[[budget]] {budget.name}: sites: {site!r} is this site: remove it")
+            line = line_about(places, place, ("sites",))
+            raise KnobError(f"{line}{named}: sites: {site!r} is this site: remove it")
 
 
 def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:

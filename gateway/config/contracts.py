@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from federation.money import check_currency
 from gateway.base.toml_lines import Passage
-from gateway.base.values import KnobError, check_known, count, flag, number
+from gateway.base.values import KnobError, check_known, count, flag, number, size
 from policies.disclosure import Disclosure
 from policies.placement.asks import Objective, Preferences, read_objective
 
@@ -72,7 +72,9 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
     values: dict[str, Any] = {"lease_s": 3 * grace_s, "grace_s": grace_s}
     check_known(table, known)
     for key, value in table.items():
-        if key in _COUNTS:
+        if key.endswith("bytes_max"):
+            values[key] = size(key, value, *_COUNTS[key])
+        elif key in _COUNTS:
             values[key] = count(key, value, *_COUNTS[key])
         else:
             values[key] = number(key, value, 0.01, SECONDS_MAX)

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from federation.wishes import NAME_CHARS_MAX
 from gateway.base.toml_lines import Path as Place
-from gateway.base.toml_lines import at_line
+from gateway.base.toml_lines import line_about, located
 from gateway.base.values import KnobError, check_known, count, guarded, number
 from policies.access.entitlements import (
     ELSEWHERE,
@@ -61,16 +61,18 @@ def read_entitlements(
     rules = []
     for at, row in enumerate(rows):
         place = ("entitlement", at)
-        where = f"{at_line(places, place)}[[entitlement]]"
-        rules.append(guarded(where, partial(_rule, row, known, places.get(place, 0))))
+        read = partial(_rule, row, known, places.get(place, 0))
+        rules.append(located(places, place, row, "[[entitlement]]", read))
     return Entitlements(tuple(rules))
 
 
-def check_entitlements(entitlements: Entitlements, plans: Mapping[str, WindowPlan]) -> None:
+def check_entitlements(
+    entitlements: Entitlements, plans: Mapping[str, WindowPlan], places: Mapping[Place, int]
+) -> None:
     """Refuse rules with unknown pools or windows; KnobError has the line."""
     windows = window_names(plans)
-    for rule in entitlements.rules:
-        where = f"line {rule.line}: [[entitlement]]" if rule.line else "[[entitlement]]"
+    for at, rule in enumerate(entitlements.rules):
+        where = f"{line_about(places, ('entitlement', at), ('pools',))}[[entitlement]]"
         for name in sorted(rule.pools - plans.keys() - {ELSEWHERE}):
             known = ", ".join([*sorted(plans), ELSEWHERE])
             raise KnobError(f"{where}: pools: pool {name!r} not found here; known pools: {known}")
@@ -81,6 +83,7 @@ def check_entitlements(entitlements: Entitlements, plans: Mapping[str, WindowPla
             )
         about = [names for pool, names in windows.items() if rule.covers(pool)]
         there_are = frozenset[str]().union(*about)
+        where = f"{line_about(places, ('entitlement', at), ('windows',))}[[entitlement]]"
         for name in sorted(rule.windows - there_are):
             known = ", ".join(sorted(there_are)) or "none"
             raise KnobError(

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.base.toml_lines import Path as Place
-from gateway.base.toml_lines import at_line
+from gateway.base.toml_lines import at_line, located
 from gateway.base.values import KnobError, check_known, count, guarded, length_s
 from policies.access.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
 from policies.parties import NAMED, PartyKind, read_party
@@ -38,22 +38,22 @@ _PLACE: Final = ("fair_share",)
 
 def read_fair_share(table: dict[str, Any], places: Mapping[Place, int]) -> FairShare:
     """Read [fair_share]. Raises KnobError, with line, share and key in its text."""
-    whole = f"{at_line(places, _PLACE)}[fair_share]"
-    values = guarded(whole, lambda: _values(table))
+    values = located(places, _PLACE, table, "[fair_share]", lambda: _values(table))
     shares = []
     for at, row in enumerate(table.get("share", [])):
         name = row.get("name") if isinstance(row, dict) else None
         named = f" share {name[:80]!r}" if isinstance(name, str) else ""
-        of = f"{at_line(places, (*_PLACE, 'share', at))}[fair_share]{named}"
-        shares.append(guarded(of, partial(_share, row)))
+        place: Place = (*_PLACE, "share", at)
+        named = f"[fair_share]{named}"
+        shares.append(located(places, place, row, named, partial(_share, row)))
     try:
         return FairShare(**values, shares=tuple(shares))
     except BadShares as error:
-        place: Place = _PLACE
+        wrong: Place = _PLACE
         if error.share is not None:
             at = next(at for at, each in enumerate(shares) if each is error.share)
-            place = (*_PLACE, "share", at)
-        line = at_line(places, (*place, error.key)) or at_line(places, place)
+            wrong = (*_PLACE, "share", at)
+        line = at_line(places, (*wrong, error.key)) or at_line(places, wrong)
         raise KnobError(f"{line}[fair_share] {error}") from None
 
 

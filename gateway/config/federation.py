@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from federation.messages.adverts import check_doors
 from federation.signed.declarations import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
-from gateway.base.values import KnobError, check_known, count, number
+from gateway.base.values import KnobError, check_known, count, number, size
 
 # The minimum time that a card with the next keys must have been published before they are used. All
 # approved members must have acknowledged it as well.
@@ -108,8 +108,11 @@ def read_federation(table: dict[str, Any]) -> FederationConfig:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _NUMBERS:
-            read = count if key in _WHOLE else number
-            values[key] = read(key, value, *_NUMBERS[key])
+            low, high = _NUMBERS[key]
+            if key.endswith("bytes"):
+                values[key] = size(key, value, int(low), int(high))
+            else:
+                values[key] = (count if key in _WHOLE else number)(key, value, low, high)
         elif key == "advertise":
             if not isinstance(value, list) or len(value) > ADDRESSES_MAX:
                 raise KnobError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from gateway.base.toml_lines import Passage
-from gateway.base.values import count, number
+from gateway.base.values import count, number, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,10 @@ def read_limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
     values: dict[str, Any] = {}
     for key, value in limits.table.items():
         name, low, high = LIMITS[key]
-        read = count if name in whole else number
         with limits.about():
-            values[name] = read(key, value, low, high)
+            if key.endswith("bytes"):
+                values[name] = size(key, value, int(low), int(high))
+            else:
+                values[name] = (count if name in whole else number)(key, value, low, high)
     own: dict[str, Any] = {name: values.pop(name) for name in OF_THE_SITE if name in values}
     return ListenerLimits(**values), own

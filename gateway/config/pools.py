@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from gateway.base.tags import check_tags
 from gateway.base.toml_lines import Passage
-from gateway.base.values import MEMORY_BYTES_MIN, KnobError, number
+from gateway.base.values import MEMORY_BYTES_MIN, KnobError, number, size
 from gateway.config.carbon import CarbonConfig, read_carbon, read_intensity
 from gateway.config.environments import (
     ANY_USER,
@@ -32,6 +32,7 @@ from policies.placement.placement import Tags, TagValue
 
 BUILT_IN: Final = ("local", "remote")  # pools whose workers no grid starts
 USUAL_POOL: Final = "workers"
+MEMORY_BYTES_MAX: Final = 1 << 50
 DEFAULT_PRICE: Final = "0.04 USD"
 # Keys that a worker that dials in reports itself.
 OF_WORKERS: Final = (
@@ -244,20 +245,24 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
         raise given.error("kind must be a string")
     given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
     own = {key: value for key, value in table.items() if key in known}
+    if "memory_bytes" in own:
+        with given.about():
+            own["memory_bytes"] = size("memory_bytes", own["memory_bytes"], 0, MEMORY_BYTES_MAX)
     own |= _grown(given, kind, kinds)
     read = {"carbon": _carbon(given), "environments": _environments(given)}
     pool = PoolConfig(**{**own, **read, "plan": plan})
-    for key in ("slots", "memory_bytes"):
-        value = getattr(pool, key)
-        if type(value) is not int or value < 0:
-            raise given.error(f"{key} must be a whole number of zero or more")
+    if type(pool.slots) is not int or pool.slots < 0:
+        raise given.error("slots must be a whole number of zero or more")
     _check_facts(pool, given)
     with given.about():
         check_confines(pool.confines)
         check_user(pool.user)
         pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
-        raise given.error(f"memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
+        raise given.error(
+            f"memory_bytes must be 0, which is no limit, or at least {MEMORY_BYTES_MIN}, as in "
+            '"4 GiB"'
+        )
     if not isinstance(pool.tags, dict):
         raise given.error("tags must be a table")
     try:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.base.toml_lines import Path as Place
-from gateway.base.toml_lines import at_line
+from gateway.base.toml_lines import at_line, located
 from gateway.base.values import check_known, guarded, length_s, number
 from gateway.config.windows import GRACE_MAX_S, LEAD_MAX_S
 from policies.access.claims import read_amount
@@ -38,7 +38,7 @@ _PLACE: Final = ("reservations",)
 def read_reservations(table: Mapping[str, Any], places: Mapping[Place, int]) -> ReservationRules:
     """Read [reservations]. Raises KnobError, with line and key in its text."""
     line = at_line(places, _PLACE)
-    guarded(f"{line}[reservations]", partial(check_known, table, KEYS))
+    located(places, _PLACE, table, "[reservations]", partial(check_known, table, KEYS))
     values: dict[str, Any] = {}
     for key, value in table.items():
         where = at_line(places, (*_PLACE, key)) or line

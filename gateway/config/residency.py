@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.base.toml_lines import Path as Place
-from gateway.base.toml_lines import at_line
+from gateway.base.toml_lines import located
 from gateway.base.values import KnobError, check_known, flag, guarded
 from gateway.config.entitlements import read_parties
 from policies.access.residency import ResidencyRule, at_home
@@ -38,8 +38,8 @@ def read_residency(
     known, found = frozenset(groups), []
     for at, row in enumerate(rows):
         place = ("residency", at)
-        where = f"{at_line(places, place)}[[residency]]"
-        found.append(guarded(where, partial(_rule, row, known, site, places.get(place, 0))))
+        read = partial(_rule, row, known, site, places.get(place, 0))
+        found.append(located(places, place, row, "[[residency]]", read))
     return tuple(found)
 
 

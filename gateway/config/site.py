@@ -137,7 +137,7 @@ from federation.address import check_address, check_others, default_address, exp
 from federation.clocks import UtcS
 from federation.errors import GridError
 from gateway.base.secret_files import read_secret, secret_of_environment
-from gateway.base.toml_lines import Passage, find_places
+from gateway.base.toml_lines import Passage, find_places, line_about
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import ConfigError, KnobError, flag, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
@@ -203,6 +203,7 @@ class SiteConfig:
     reservations: ReservationRules | None = None  # None: nothing can be reserved
     rules_version: int = 0  # of the rules in the database; 0: those of the file alone
     source: str = ""  # the path of its file; empty without one
+    places: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)  # lines
     # The command line's settings of the local pool, which override the file.
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -244,6 +245,7 @@ _TABLES: Final = frozenset(
     | {
         "rules_version",
         "source",
+        "places",
         "given",
         "fair_share",
         "budgets",
@@ -253,6 +255,7 @@ _TABLES: Final = frozenset(
         "residency",
     }
 )
+_OF_FEDERATION: Final = tuple(each.name for each in fields(FederationConfig))
 T = TypeVar("T")
 
 
@@ -305,7 +308,12 @@ def parse(file: ConfigFile, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
         whole = Passage(file.table, "the top level:", (), file.places)
         config = _read(whole, Path(path).parent, kinds)
         entitlements = replace(config.entitlements, file=Path(path).name)
-        return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
+        return replace(
+            config,
+            source=str(Path(path).absolute()),
+            places=file.places,
+            entitlements=entitlements,
+        )
     except (ConfigError, KnobError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -317,17 +325,37 @@ def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple
     return (local, *known.values())
 
 
-def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
+def wrong(config: SiteConfig, place: Place, text: str) -> ConfigError:
+    """Return an error of a configuration: with its file, and the line of a place in it."""
+    file = f"{config.source}: " if config.source else ""
+    return ConfigError(f"{file}{line_about(config.places, place, ())}{text}")
+
+
+def _check_pools(config: SiteConfig, pools: tuple[PoolConfig, ...]) -> None:
     names = [pool.name for pool in pools]
-    if len(set(names)) != len(names):
-        raise ConfigError(f"several pools have the same name: {', '.join(sorted(names))}")
-    for pool in pools:
+    for at, pool in enumerate(pools):
+        if pool.name in names[:at]:
+            text = f"[[pool]] {pool.name}: another pool has the same name"
+            raise wrong(config, _pool_place(config, pool.name, "name"), text)
         # Only here: `gridfed up` turns the file's pool `local` into a local one.
         if pool.kind == "remote" and (name := pool.of_workers):
-            raise ConfigError(
+            raise wrong(
+                config,
+                _pool_place(config, pool.name, name),
                 f"[[pool]] {pool.name}: {name} is only for local pools; each worker of a "
-                "remote pool sets its own"
+                "remote pool sets its own",
             )
+
+
+def _pool_place(config: SiteConfig, name: str, key: str) -> Place:
+    """Return the place of a key of a pool of the file: of the last one of that name.
+
+    `gridfed up` changes the order of the pools: then none is known.
+    """
+    if config.given:
+        return ()
+    found = [at for at, pool in enumerate(config.pools) if pool.name == name]
+    return ("pool", found[-1], key) if found else ()
 
 
 def check(config: SiteConfig, utc_s: UtcS) -> SiteConfig:
@@ -336,48 +364,64 @@ def check(config: SiteConfig, utc_s: UtcS) -> SiteConfig:
     `utc_s` is now: windows are examined for some time from then on.
     """
     pools = config.pools or (PoolConfig(USUAL_POOL),)
-    _check_pools(pools)
+    _check_pools(config, pools)
     pools = tuple(each.settled(is_federated=config.federation is not None) for each in pools)
     try:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)
-        check_pools(config.alerts, config.name, [pool.name for pool in pools])
-        check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
-        check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
+        places, plans = config.places, {pool.name: pool.plan for pool in pools}
+        check_pools(config.alerts, config.name, list(plans), places)
+        check_entitlements(config.entitlements, plans, places)
+        is_federated = config.federation is not None
+        check_budgets(config.budgets, config.name, places, is_federated=is_federated)
     except KnobError as error:  # all of these are in the file: none can be set by an option
-        raise ConfigError(f"{config.source}: {error}" if config.source else str(error)) from None
+        raise wrong(config, (), str(error)) from None
+    listen: Place = ("site", "listen")
     for address in config.addresses:
         try:
             check_address(address)
         except ValueError as error:
-            raise ConfigError(f"[site] listen: {error}") from None
-        if not config.secret and not config.token_required and not is_local(address):
-            raise ConfigError(
+            raise wrong(config, listen, f"[site] listen: {error}") from None
+        if not _secret(config) and not config.token_required and not is_local(address):
+            raise wrong(
+                config,
+                listen,
                 f"[site] listen: {address} is reachable from other hosts, and any client can "
-                "run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
+                "run code here: set secret_file (or $GRIDFED_SECRET) or token_required first",
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
-            raise ConfigError(f"[site] {address} needs tls_certificate_file")
+            raise wrong(config, listen, f"[site] listen: {address} needs tls_certificate_file")
     if config.token_required:
         _check_tokens(config)
     if config.federation is not None:
         try:
             check_federation(config.federation)
         except KnobError as error:
-            raise ConfigError(f"[federation] {error}") from None
+            text = str(error)
+            key = next((each for each in _OF_FEDERATION if text.startswith(each)), "")
+            raise wrong(config, ("federation", key), f"[federation] {text}") from None
     try:
         check_others(list(config.others))
     except ValueError as error:
-        raise ConfigError(f"[site] others: {error}") from None
-    rules = replace(config.rules, site=config.name, secret=config.secret)
+        raise wrong(config, ("site", "others"), f"[site] others: {error}") from None
+    rules = replace(config.rules, site=config.name, secret=_secret(config))
     return replace(config, pools=pools, rules=rules)
+
+
+def _secret(config: SiteConfig) -> str:
+    try:
+        return config.secret
+    except ConfigError as error:
+        raise wrong(config, ("site", "secret_file"), f"[site] {error}") from None
 
 
 def _check_tokens(config: SiteConfig) -> None:
     if config.federation is None or not (config.trust_path / "current.pem").exists():
-        raise ConfigError(
+        raise wrong(
+            config,
+            ("site", "token_required"),
             "[site] token_required: tokens are signed, but there are no keys in "
-            f"{config.trust_path}: create a site with keys with `gridfed init`"
+            f"{config.trust_path}: create a site with keys with `gridfed init`",
         )
 
 

@@ -49,7 +49,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from federation.clocks import NEVER_S, UtcS
-from gateway.base.toml_lines import Passage, at_line
+from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, flag, guarded, number
 from gateway.config.tariffs import read_factor, read_time
@@ -105,8 +105,9 @@ def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> di
         raise KnobError(f"calendar has too many tables: at most {CALENDARS_MAX} are allowed")
     found = {}
     for name, table in tables.items():
-        where = f"{at_line(places, ('calendar', name))}[calendar.{name}]"
-        found[name] = guarded(where, partial(_calendar, table, folder))
+        place: Place = ("calendar", name)
+        read = partial(_calendar, table, folder)
+        found[name] = located(places, place, table, f"[calendar.{name}]", read)
     return found
 
 
@@ -126,8 +127,9 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> WindowPlan:
     for at, row in enumerate(rows):
         line = at_line(places, (*place, "window", at))
         name = row.get("name", "") if isinstance(row, dict) else ""
-        of = f"{line}[[pool.window]] {name!r:.60} of {table['name']}"
-        windows.append(guarded(of, partial(_window, row, calendars, line)))
+        named = f"[[pool.window]] {name!r:.60} of {table['name']}"
+        read = partial(_window, row, calendars, line)
+        windows.append(located(places, (*place, "window", at), row, named, read))
     return guarded(f"{at_line(places, place)}{where}", lambda: WindowPlan(tuple(windows), base))
 
 

@@ -78,7 +78,7 @@ def can(  # noqa: PLR0913 - one parameter an option
 def _from_file(path: str, details: dict[str, Any], at_s: UtcS) -> Any:
     config = configured(path, (), None)
     try:
-        check_entitlements(config.entitlements, _plans(config))
+        check_entitlements(config.entitlements, _plans(config), config.places)
     except KnobError as error:
         raise click.UsageError(f"{path}: {error}") from None
     question = answers.read_question(details, at_s)

@@ -15,7 +15,7 @@ from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
 from federation.words import clean_lines
 from gateway.base.secret_files import read_secret, read_token
-from gateway.base.values import MEMORY_BYTES_MIN, ConfigError
+from gateway.base.values import MEMORY_BYTES_MIN, ConfigError, read_size
 from gateway.cli.shared.codes import UNREACHABLE, WRONG
 
 CONFIG_FILE: Final = "gateway.toml"
@@ -162,14 +162,11 @@ def parse_tags(text: str) -> dict[str, bool | int | float]:
 
 
 def parse_size(text: str) -> int:
-    """Read a size in bytes: `500M`, `4G`, `1073741824`."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-    number = text.strip().upper().removesuffix("IB").removesuffix("B")
-    factor = units.get(number[-1:], 1)
+    """Read a size in bytes: `500M`, `4 GiB`, `1073741824`."""
     try:
-        return int(float(number.rstrip("KMGT") or "x") * factor)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r} is not a size: write 500M or 4G") from None
+        return read_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def parse_memory(text: str) -> int:

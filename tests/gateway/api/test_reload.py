@@ -155,7 +155,7 @@ def test_what_counts_only_after_a_restart_is_named_and_left(running, old, new, l
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("17:00", "27:00", "line 10: [[pool.window]] 'risk run' of fast: from is '27:00'"),
+        ("17:00", "27:00", "line 13: [[pool.window]] 'risk run' of fast: from is '27:00'"),
         ("[site]", "[site", "Expected"),
         ('days = "mon"', 'days = "mon"\n[[pool.window]]\nname = "b"', "raise the priority"),
     ],

@@ -102,21 +102,21 @@ def test_rules_are_read_whole(path):
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"group:quants"', '"group:quant"', "line 7: [[entitlement]]: allow: group 'quant' "
+        ('"group:quants"', '"group:quant"', "line 8: [[entitlement]]: allow: group 'quant' "
          "not found in [groups]; known groups: quants"),
-        ('"group:quants"', '"quants"', "line 7: [[entitlement]]: allow: 'quants' is not a party"),
-        ('"group:quants"', "3", "line 7: [[entitlement]]: allow: it must be a party, or a list"),
-        ('"group:quants"', "[]", "line 7: [[entitlement]]: allow: it must be a party, or a list"),
-        ('["fast", ', '["fst", ', "line 7: [[entitlement]]: pools: pool 'fst' not found here; "
+        ('"group:quants"', '"quants"', "line 8: [[entitlement]]: allow: 'quants' is not a party"),
+        ('"group:quants"', "3", "line 8: [[entitlement]]: allow: it must be a party, or a list"),
+        ('"group:quants"', "[]", "line 8: [[entitlement]]: allow: it must be a party, or a list"),
+        ('["fast", ', '["fst", ', "line 9: [[entitlement]]: pools: pool 'fst' not found here; "
          "known pools: fast, slow, elsewhere"),
-        ('["night"]', '["nigth"]', "line 17: [[entitlement]]: windows: no window 'nigth' in the "
+        ('["night"]', '["nigth"]', "line 19: [[entitlement]]: windows: no window 'nigth' in the "
          "pools of this rule; their windows: night"),
-        ("slots_max = 40", "slots_max = -1", "line 7: [[entitlement]]: slots_max is -1: it must"),
+        ("slots_max = 40", "slots_max = -1", "line 10: [[entitlement]]: slots_max is -1: it must"),
         ("slots_max = 40", "slots_max = 1.5", "slots_max is 1.5: it must be a whole number"),
         ("queued_max = 1000", 'queued_max = "x"', "queued_max must be a number"),
         ("priority_max = 5", "priority_max = inf", "priority_max is inf: it must be"),
         ('["preemptible"]', '["cheap"]', "classes: unknown class 'cheap'; known classes: gua"),
-        ("slots_max = 40", "slot_max = 40", "line 7: [[entitlement]]: unknown key 'slot_max'"),
+        ("slots_max = 40", "slot_max = 40", "line 10: [[entitlement]]: unknown key 'slot_max'"),
         ('deny = "user:bob"', "", "line 21: [[entitlement]]: it needs either allow or deny"),
         (
             'deny = "user:bob"',
@@ -228,7 +228,7 @@ def test_what_can_not_be_asked(path, arguments, text, code):
 
 def test_a_broken_file_is_told_with_its_line(path):
     path.write_text(FILE.replace('["fast", ', '["fst", ', 1))
-    assert "line 7: [[entitlement]]: pools: pool 'fst' not found" in told(path, "ann", code=WRONG)
+    assert "line 9: [[entitlement]]: pools: pool 'fst' not found" in told(path, "ann", code=WRONG)
 
 
 # --- with a trust book ---------------------------------------------------------------------------

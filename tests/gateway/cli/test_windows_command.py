@@ -140,7 +140,7 @@ def test_people_see_times_there_and_who_may_use_what(write):
         ('"Europe/London"', '"Europe/Lodnon"', "zone: 'Europe/Lodnon' is not a time zone"),
         ('calendar = "london"', 'calendar = "paris"', "calendar 'paris' not found; known "
          "calendars: london"),
-        ("priority = 5", 'days2 = "mon"', "line 28: [[pool.window]] 'month end' of fast: unknown "
+        ("priority = 5", 'days2 = "mon"', "line 32: [[pool.window]] 'month end' of fast: unknown "
          "key 'days2'"),
         ('"others", borrows = 0', '"other", borrows = 0', "claims[1].who: 'other' is not a party"),
         ("80%", "180%", "claims[2].guaranteed: '180%' is not a number of slots"),
@@ -155,7 +155,7 @@ def test_people_see_times_there_and_who_may_use_what(write):
         ("2026-11-27", "27.11.2026", "never: '27.11.2026' is not a date"),
         ("drain_lead_s = 600", "drain_lead_s = -1", "drain_lead_s is -1"),
         ('holidays = "london.txt"', 'holidays = "rome.txt"', "rome.txt: it can't be read"),
-        ("12:30", "12.30", "line 4: [calendar.london]: dates: line 1: '12.30' is not a time"),
+        ("12:30", "12.30", "line 6: [calendar.london]: dates: line 1: '12.30' is not a time"),
         ('"50%"', '"half"', "line 10: [[pool]] fast: claims[1].borrows: 'half' is not a number"),
         ("follows_work = true", 'follows_work = "yes"', "follows_work must be true or false"),
     ],
@@ -170,7 +170,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(write, old, new, complain
 
 def test_rubbish_in_a_holiday_file_is_said_with_both_lines(write):
     with pytest.raises(
-        ConfigError, match=r"line 4: \[calendar.london\]: holidays, .*: line 2: 'x'"
+        ConfigError, match=r"line 5: \[calendar.london\]: holidays, .*: line 2: 'x'"
     ):
         load(write(holidays="2026-12-25\nx\n"))
 

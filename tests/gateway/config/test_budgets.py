@@ -151,11 +151,11 @@ def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
 )
 def test_what_is_shared_needs_others(text, is_federated, said):
     with pytest.raises(KnobError, match=said):
-        check_budgets(read(text), "london", is_federated=is_federated)
+        check_budgets(read(text), "london", {}, is_federated=is_federated)
 
 
 def test_a_budget_that_is_ours_needs_nobody():
-    check_budgets(read('name = "b"\namount = "1 USD"'), "london", is_federated=False)
+    check_budgets(read('name = "b"\namount = "1 USD"'), "london", {}, is_federated=False)
 
 
 def test_credit_is_an_amount_for_each_site_or_several():
@@ -185,7 +185,7 @@ def test_credit_that_can_not_be_is_refused(table, said):
 def test_a_file_says_where_it_is_wrong(tmp_path):
     path = tmp_path / "site.toml"
     for text, said in (
-        ('[[budget]]\nname = "b"\namount = "x USD"', "line 1: [[budget]] b: amount: 'x'"),
+        ('[[budget]]\nname = "b"\namount = "x USD"', "line 3: [[budget]] b: amount: 'x'"),
         ("[[budget]]\nname = 3", "line 1: [[budget]]: needs a name of"),
         ("[budget]\nname = 'b'", "[[budget]] must be an array of tables"),
         ("[credit]\nparis = 3", "line 2: [credit] 'paris': '3' is not an amount"),

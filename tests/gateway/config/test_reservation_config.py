@@ -50,7 +50,7 @@ def test_all_that_it_may_say(read):
         ("cancel_factor = true", "line 2: [reservations]: cancel_factor must be a number"),
         ("hold_s = 0", "line 2: [reservations]: hold_s is 0: it must be 1 to 600"),
         ("grace_s = nan", "line 2: [reservations]: grace_s is nan: it must be 0 to 86400"),
-        ("price = 1", "line 1: [reservations]: unknown key 'price'; known keys: ahead"),
+        ("price = 1", "line 2: [reservations]: unknown key 'price'; known keys: ahead"),
     ],
 )
 def test_what_it_may_not_say(read, line, text):

@@ -37,19 +37,19 @@ def test_rules_are_read_in_order(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "line", "why"),
     [
-        ("home = true", "it needs who"),
-        ('who = "ours"', "it needs home = true, or one of sites, not_sites, jurisdictions"),
-        ('who = "ours"\nhome = true\nsites = ["a"]', "home and sites exclude each other"),
-        ('who = "site:paris"\nhome = true', "the places of other sites' work"),
-        ('who = "group:none"\nhome = true', "group 'none' not found in"),
-        ('who = "ours"\nsites = [1]', "sites: 1 must be 1 to 60 characters"),
-        ('who = "ours"\nsite = "a"', "unknown key 'site'"),
-        ('who = "ours"\ndata = []\nhome = true', "data: the list is empty"),
+        ("home = true", 4, "it needs who"),
+        ('who = "ours"', 4, "it needs home = true, or one of sites, not_sites, jurisdictions"),
+        ('who = "ours"\nhome = true\nsites = ["a"]', 6, "home and sites exclude each other"),
+        ('who = "site:paris"\nhome = true', 5, "the places of other sites' work"),
+        ('who = "group:none"\nhome = true', 5, "group 'none' not found in"),
+        ('who = "ours"\nsites = [1]', 6, "sites: 1 must be 1 to 60 characters"),
+        ('who = "ours"\nsite = "a"', 6, "unknown key 'site'"),
+        ('who = "ours"\ndata = []\nhome = true', 6, "data: the list is empty"),
     ],
 )
-def test_a_mistake_has_its_line_and_says_what_to_write(read, text, why):
-    with pytest.raises(ConfigError, match=r"line 4: \[\[residency\]\]") as caught:
+def test_a_mistake_has_its_line_and_says_what_to_write(read, text, line, why):
+    with pytest.raises(ConfigError, match=rf"line {line}: \[\[residency\]\]") as caught:
         read("[[residency]]\n" + text)
     assert why in str(caught.value)
