@@ -392,7 +392,8 @@ class Desk:
         except NOT_POSSIBLE as error:
             raise BadQuestion(f"{error}; nothing was changed") from None
         known = await self._known_users(found.change.config)
-        warnings = can.unknown_users(found.change.config.entitlements, known)
+        unknown = can.unknown_users(found.change.config.entitlements, known)
+        warnings = [*found.warnings, *unknown]
         return rules_desk.told(found, is_dry=is_dry) | {"warnings": warnings}
 
     async def _ruled(self, verb: Any, asker: Asker, details: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from federation.words import count
 from gateway.api.context import SiteContext
 from gateway.api.reload import Change, compare
 from gateway.base.values import ConfigError, KnobError
+from gateway.checking.whole import check_reload
 from gateway.config.pools import GridKinds
 from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file, with_local
 from gateway.ledger.db.records import Record
@@ -69,6 +70,7 @@ class Proposal:
         change: what it makes of the present configuration.
         number: of the change; 0: there is none.
         overridden: the rules that a command had set, and the file sets otherwise.
+        warnings: about the file, which is taken all the same.
     """
 
     file: RuledFile
@@ -77,6 +79,7 @@ class Proposal:
     change: Change
     number: int = 0
     overridden: tuple[RuleEdit, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class RuleKeeper:
@@ -97,6 +100,7 @@ class RuleKeeper:
         self._turn = trio.Lock()  # one change after the other
         self._file: RuledFile | None = None
         self._due_s: UtcS | None = None
+        self._is_open = False
         self.history = RuleHistory()
 
     # --- proposals -----------------------------------------------------------------------------
@@ -136,10 +140,19 @@ class RuleKeeper:
         number = self.history.next_number
         change = RuleChange(number, utc_s, utc_s, author, FILE, edits, reason=reason)
         changes = [change] if edits else []
+        found = self._proposal(file, changes, utc_s)
         return replace(
-            self._proposal(file, changes, utc_s),
+            found,
             overridden=tuple(overridden(self.history, edits, utc_s)),
+            warnings=tuple(self._warnings(found, utc_s)),
         )
+
+    def _warnings(self, proposal: Proposal, utc_s: UtcS) -> list[str]:
+        """Check the whole configuration against its files and names; KnobError for errors."""
+        if not self._is_open:
+            return []  # a start is checked before its database is open
+        new = self._configured(proposal.file, proposal.history, utc_s)
+        return check_reload(self._site.config, new, utc_s)
 
     def propose(
         self,
@@ -269,6 +282,7 @@ class RuleKeeper:
                 f"{error} (with the rules in the database: see docs/rules.md)"
             ) from None
         self._take(found)
+        self._is_open = True
         if found.number:
             many = count(len(found.history.changes[-1].edits), "rule")
             self._say(f"rules: {many} imported from {config.source} as change {found.number}")

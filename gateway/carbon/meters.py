@@ -113,10 +113,10 @@ def _open_feed(
 ) -> Follower:
     from gateway.carbon.feed import Feed  # loads an HTTP client, so only where a source is asked
 
-    return Feed(config, _read_key(config), folder, utc_s, say)
+    return Feed(config, read_key(config), folder, utc_s, say)
 
 
-def _read_key(config: HttpConfig) -> str:
+def read_key(config: HttpConfig) -> str:
     """Return the key of a source; GridError, which does not quote it."""
     if config.key_env:
         where, key = f"${config.key_env}", os.environ.get(config.key_env, "")

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "gateway.cli.books.database": ("db", "audit"),
     "gateway.cli.inspect.budgets": ("budgets",),
     "gateway.cli.inspect.can": ("can",),
+    "gateway.cli.operate.check": ("check",),
     "gateway.cli.operate.control": ("cancel", "forget", "drain", "reload"),
     "gateway.cli.books.export": ("export",),
     "gateway.cli.operate.federate": (

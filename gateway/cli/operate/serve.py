@@ -25,8 +25,9 @@ from federation.transport import TlsSettings
 from gateway.base.child import collect_seldom
 from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
-from gateway.base.secret_files import exposure, take_secret
+from gateway.base.secret_files import take_secret
 from gateway.base.values import ConfigError, KnobError
+from gateway.checking.whole import check_start
 from gateway.cli.operate.log_lines import LogLines
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -125,6 +126,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
         config = check(config, utc_now())
         for pool in config.pools:
             _ = pool.prices
+        findings = check_start(config, utc_now())
     except (ConfigError, KnobError) as error:
         raise click.UsageError(str(error)) from None
     # Slots are processes of our user: neither our variables nor our memory are theirs to read.
@@ -138,8 +140,8 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
         log = LogLines(config.log.path)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    if config.secret_file and (warning := exposure(config.secret_file)):
-        log.say(f"gridfed: {warning}")
+    for each in findings:
+        log.say(f"gridfed: {each.level}: {each}")
     forbid_unpickling(log.say)
     from gateway.site import Site  # it takes a second, and a worker does not need it
 

@@ -124,11 +124,8 @@ def launch_of(
             environment["GRIDFED_TOKEN"] = read_token(scale.token_file)
         except ConfigError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
-    elif config.token_required:
-        raise GridError(
-            f"pool {pool.name}: this site requires tokens, so its pilots need one: set "
-            "token_file in [pool.scale] (`gridfed token --scope work`)"
-        )
+    elif why := needs_token(config):
+        raise GridError(f"pool {pool.name}: {why}")
     elif config.rules.secret:  # grants more than any pilot needs
         environment["GRIDFED_TOKEN"] = str(pass_of_pool(config.rules.secret, pool.name))
     if scale.ca_file:
@@ -147,6 +144,22 @@ def launch_of(
         scale.dial_for_s,
         tuple(pool.agent_options),
     )
+
+
+def needs_token(config: SiteConfig) -> str:
+    """Return why pilots without a token can't be admitted; empty if they can."""
+    if not config.token_required:
+        return ""
+    return (
+        "this site requires tokens, so its pilots need one: set token_file in [pool.scale] "
+        "(`gridfed token --scope work`)"
+    )
+
+
+def check_dial(pool: PoolConfig, addresses: Sequence[str]) -> None:
+    """Check that the pilots of a pool can be told an address to dial. Raises GridError."""
+    if pool.scale is not None and not pool.scale.dial:
+        _far(pool.name, addresses)
 
 
 def mark_of(config: SiteConfig, pool: PoolConfig) -> str:

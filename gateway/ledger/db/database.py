@@ -70,7 +70,7 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = _parse(url)
+        self._url = check_url(url)
         is_sqlite = _is_sqlite(self._url)
         self.lock = _Lock(Path(self._url.database or "")) if is_sqlite else None
         try:
@@ -130,7 +130,7 @@ def opened(url: str) -> Iterator[Database]:
 
 def check_there(url: str) -> None:
     """Raise StoreError for a missing SQLite file, which opening would create."""
-    parsed = _parse(url)
+    parsed = check_url(url)
     if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
         raise StoreError(
             f"the database {parsed.database} does not exist: check --config or --state"
@@ -144,7 +144,7 @@ def snapshot(url: str) -> Iterator[Connection]:
     Raises StoreError.
     """
     check_there(url)
-    parsed = _parse(url)
+    parsed = check_url(url)
     readers = _readers(parsed)
     try:
         with readers.begin() as connection:
@@ -217,7 +217,8 @@ class _Lock:
         os.close(self._descriptor)
 
 
-def _parse(url: str) -> URL:
+def check_url(url: str) -> URL:
+    """Read the URL of a database; StoreError for one that can't be used."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:

@@ -1,0 +1,52 @@
+"""All checks of a configuration, for `gridfed check`, a reload and a start of the gateway."""
+
+from federation.clocks import UtcS
+from gateway.base.values import ConfigError, KnobError
+from gateway.checking.credentials import check_pilots, open_trust
+from gateway.checking.expiry import check_windows
+from gateway.checking.files import check_files
+from gateway.checking.findings import FindingList
+from gateway.checking.names import check_names
+from gateway.config.site import SiteConfig
+
+
+def examine(config: SiteConfig, utc_s: UtcS) -> FindingList:
+    """Check a configuration that `gateway.config.site.check` has accepted; ask no grid.
+
+    Reads files, and changes nothing.
+    """
+    findings = FindingList(config.source, config.places)
+    check_files(config, findings, utc_s)
+    book = open_trust(config, findings, utc_s)
+    check_pilots(config, book, findings, utc_s)
+    check_names(config, frozenset(book.members) if book is not None else (), findings)
+    check_windows(config, findings, utc_s)
+    return findings
+
+
+def check_start(config: SiteConfig, utc_s: UtcS) -> FindingList:
+    """Return the findings for a start. Raises ConfigError for those that stop it."""
+    findings = examine(config, utc_s)
+    stopping = [each for each in findings.errors if each.stops]
+    if stopping:
+        raise ConfigError("\n".join(map(str, stopping)))
+    return findings
+
+
+def check_reload(present: SiteConfig, config: SiteConfig, utc_s: UtcS) -> list[str]:
+    """Return the warnings about a configuration that is to replace the present one.
+
+    Raises KnobError for errors.
+    """
+    findings = examine(config, utc_s)
+    if findings.errors:
+        raise KnobError("\n".join(map(str, findings.errors)))
+    if present.secret_file and not config.secret_file:
+        findings.warn(
+            "secret-removed",
+            "[site] secret_file",
+            "it was removed: from the next start on, clients, workers and pilots that know the "
+            "secret are refused, unless they have a token",
+            ("site",),
+        )
+    return [str(each) for each in findings.warnings]
