@@ -13,6 +13,7 @@ from federation import (
     GridError,
     JobHandle,
     LimitsUnmet,
+    LogLine,
     TaskFuture,
     TlsSettings,
     as_completed,
@@ -46,6 +47,8 @@ def run(ca_file: Path | None = None) -> float:
             print(unmet.offers)
             raise
         print(job.wait(timeout=60), job.progress().done, str(job.cost()))
+        lines: list[LogLine] = list(job.logs())
+        print([f"{line.at:%H:%M} task {line.task} {line.stream}: {line.text}" for line in lines])
         try:
             client.job("no-such-job").details()
         except GridError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from federation.client import Client, TaskFuture, as_completed
     from federation.engine.jobs import JobHandle
+    from federation.engine.log_lines import LogLine
     from federation.errors import GridError, LimitsUnmet
     from federation.running import deadline
     from federation.transport import TlsSettings
@@ -21,6 +22,7 @@ __all__ = [
     "GridError",
     "JobHandle",
     "LimitsUnmet",
+    "LogLine",
     "TaskFuture",
     "TlsSettings",
     "as_completed",
@@ -34,6 +36,7 @@ _WHERE: Final = {
     "GridError": "federation.errors",
     "JobHandle": "federation.engine.jobs",
     "LimitsUnmet": "federation.errors",
+    "LogLine": "federation.engine.log_lines",
     "TaskFuture": "federation.client",
     "TlsSettings": "federation.transport",
     "as_completed": "federation.client",

@@ -63,12 +63,14 @@ from gateway.ledger.db.jobs.records import JobForgotten
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
+from gateway.logs.task_logs import TaskLogs
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import Society
 from gateway.peering.peers import open_society
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.outbox import Pieces
 from gateway.runtime.server import SLOW_TICKS, GatewayServer, Seat
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -117,8 +119,10 @@ class Site:
         self.keeper = RuleKeeper(self, Installed(), say)
         self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
+        self.logs: TaskLogs | None = None  # None where no output of tasks is kept
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
+        self._more_output: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
         self._router: MessageRouter | None = None
@@ -176,13 +180,14 @@ class Site:
         except (GridError, trio.Cancelled):
             self.store.close()
             raise
+        self.logs = under.open_logs(self.config, self._say_from_thread, under.mono_s)
         folder = self._folder_for_pools()
         try:
             listen = self._listen_addresses() + ((f"ipc://{folder}/{SOCKET}",) if folder else ())
             port = under.open_port(listen, self._pipe_watch.note, self._tls())
             self._open_door(folder)
         except GridError:
-            self.store.close()
+            self._close_files()
             _remove(folder)
             raise
         self._port, self._folder = port, folder
@@ -213,10 +218,15 @@ class Site:
                 self.server.goodbye("the gateway is shutting down")
                 self.recorder.close()
             try:
-                self.store.close()
+                self._close_files()
             finally:
                 port.close()
                 _remove(folder)
+
+    def _close_files(self) -> None:
+        if self.logs is not None:
+            self.logs.close()
+        self.store.close()
 
     def _open_store(self) -> Store:
         return self.surroundings.open_store(
@@ -344,6 +354,8 @@ class Site:
             say=self._say,
             utc_s=under.utc_s,
         )
+        if self.logs is not None:
+            self.server.keep_output(self._keep_output)
         self.server.recover()
 
     def _hear_peers(self, news: list[News]) -> None:
@@ -389,6 +401,9 @@ class Site:
             self._token.run_sync_soon(run_and_flush)
         except trio.RunFinishedError:
             return  # the site has stopped; no guest is left to be told
+
+    def _say_from_thread(self, line: str) -> None:
+        self._from_thread(lambda: self._say(line))
 
     def nudge(self) -> None:
         """Send posted or newly stored messages, and wake the tasks that wait for them."""
@@ -492,16 +507,29 @@ class Site:
     def _note_results(self, jobs: Iterable[str]) -> None:
         """Wake all tasks that wait for results of these jobs."""
         for job in jobs:
-            more = self._more_results.pop(job, None)
-            if more is not None:
-                more.set()
+            for waiting in (self._more_results, self._more_output):
+                more = waiting.pop(job, None)
+                if more is not None:
+                    more.set()
 
     def results_of(self, job: str) -> trio.Event:
         """Return an event that is set when more results of a job, or its end, can be read."""
         return self._more_results.setdefault(job, trio.Event())
 
+    def _keep_output(self, job: str, pieces: Pieces) -> None:
+        """Keep output of a job's tasks, and wake all tasks that wait for it."""
+        assert self.logs is not None
+        self.logs.add(job, self.surroundings.utc_s(), pieces)
+        more = self._more_output.pop(job, None)
+        if more is not None:
+            more.set()
+
+    def output_of(self, job: str) -> trio.Event:
+        """Return an event that is set when more output of a job is kept, or it has ended."""
+        return self._more_output.setdefault(job, trio.Event())
+
     async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
-        """Return when the event of `results_of` is set, or after so many seconds."""
+        """Return when an event of `results_of` or `output_of` is set, or after so many seconds."""
         with trio.move_on_after(at_most_s):
             await more.wait()
 
@@ -526,6 +554,8 @@ class Site:
     async def forget(self, jobs: Sequence[str]) -> None:
         """Drop the results of jobs that have ended; return when they are gone."""
         await self.record(*map(JobForgotten, jobs))
+        if self.logs is not None:
+            self.logs.forget(jobs)
         self._note_results(jobs)
 
     async def wait_for_progress(self, at_most_s: float) -> None:
@@ -630,6 +660,8 @@ class Site:
                 ):
                     await self.forget(jobs)
                 looked_s = old_s
+                if self.logs is not None:  # an attached job has no results that are forgotten
+                    self.logs.forget_silent(old_s, self.broker.jobs.keys())
             except (StoreError, SQLAlchemyError) as error:
                 self.tell_store_trouble(error)
             await trio.sleep(min(keep_s, FORGET_S))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.engine.engine import ClientEngine
+from federation.engine.log_lines import LogLine, read_lines
 from federation.engine.outcomes import failure_of, screen, show
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
@@ -220,10 +221,25 @@ class JobHandle:
         except GatewayUnreachable as error:
             raise self._explain(error) from error
 
-    def forget(self) -> None:
-        """Make the gateway drop the results of a job that has ended; its cost stays on record.
+    def logs(self, task: int | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines that its tasks have printed, in the order in which they arrived.
 
-        Otherwise the results are kept for as long as the site keeps results. Raises JobNotFound.
+        The gateway keeps the last output of each task, up to the limits of its site, whatever the
+        option `prints` says. It forgets the output with the job.
+
+        Args:
+            task: only the lines of this task.
+            follow: wait for more lines until the job has ended.
+
+        Raises JobNotFound.
+        """
+        return read_lines(lambda details: dict(self._ask("logs", details)), task, follow=follow)
+
+    def forget(self) -> None:
+        """Make the gateway drop the results and the output of a job that has ended.
+
+        Its cost stays on record. Without this they are kept for as long as the site keeps results.
+        Raises JobNotFound.
         """
         self._ask("forget", {})
 

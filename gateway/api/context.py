@@ -12,6 +12,7 @@ from gateway.contracts.exchange import Exchange
 from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
+from gateway.logs.task_logs import TaskLogs
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.neighbours import Society
 from gateway.runtime.capacity_recorder import CapacityRecorder
@@ -31,6 +32,7 @@ class SiteContext(Protocol):
     store: Store
     watch: Watch
     recorder: CapacityRecorder
+    logs: TaskLogs | None  # None where no output of tasks is kept
 
     @property
     def config(self) -> SiteConfig:
@@ -97,8 +99,11 @@ class SiteContext(Protocol):
     def results_of(self, job: str) -> trio.Event:
         """What is set when more results of a job, or its end, can be read from the store."""
 
+    def output_of(self, job: str) -> trio.Event:
+        """What is set when more output of a job's tasks is kept, or the job has ended."""
+
     async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
-        """Return when `results_of` has come about, or after so many seconds."""
+        """Return when `results_of` or `output_of` has come about, or after so many seconds."""
 
     async def wait_for_progress(self, at_most_s: float) -> None:
         """Return when anything has been stored or told, or after so many seconds."""

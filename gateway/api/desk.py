@@ -29,6 +29,7 @@ from gateway.api import (
     views,
 )
 from gateway.api.context import SiteContext
+from gateway.api.log_desk import LogDesk, NoLogs
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.wait_reasons import wait_reason
@@ -69,6 +70,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "jobs": ("limit", ALL_USERS),
         **dict.fromkeys(("job", "running"), ("job",)),
         "results": ("job", "after", "limit", "wait_s"),
+        "logs": ("job", "task", "after", "wait_s"),
         "forget": ("job",),
         "test_alert": ("name",),
         "drain": ("worker", "on"),
@@ -113,6 +115,7 @@ class Desk:
     def __init__(self, site: SiteContext, keeper: RuleKeeper) -> None:
         self._site = site
         self._keeper = keeper
+        self._log_desk = LogDesk(site)
         self._under_way: Counter[int] = Counter()  # questions, by guest
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -120,6 +123,7 @@ class Desk:
             "job": self._job,
             "running": self._running,
             "results": self._results,
+            "logs": self._logs,
             "forget": self._forget,
             "workers": self._workers,
             "drain": self._drain,
@@ -281,9 +285,7 @@ class Desk:
                     broker, job, reasons, utc_s, is_nested=self._is_of_task(job)
                 )
             return view | await self._rules_of(name)
-        row = await self._site.read(self._site.store.jobs.get, name)
-        if job is not None or row is None or not asker.may_see(row.user, row.project):
-            raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
+        row = await self._ended_job(asker, name, is_live=job is not None)
         return views.stored_job(row) | await self._rules_of(name)
 
     def _is_of_task(self, job: Job) -> bool:
@@ -307,10 +309,7 @@ class Desk:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
         name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
         limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
-        wait_s = details.get("wait_s", 0)
-        if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
-            raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-        until_s = self._site.surroundings.mono_s() + wait_s
+        until_s = self._site.surroundings.mono_s() + _wait_s(details)
         store = self._site.store
         while True:
             # Registered before the store is read, so that results in between are not missed.
@@ -340,6 +339,25 @@ class Desk:
                     "total": row.total,
                 }
             await self._site.wait_for_results(more, left_s)
+
+    async def _logs(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """What tasks of a job have printed after a piece, waiting up to `wait_s` for more."""
+        name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
+        task = None if details.get("task") is None else _number(details, "task", 0, 1 << 62)
+        job = self._site.broker.jobs.get(name)
+        if job is None or not _may_see(asker, job):
+            await self._ended_job(asker, name, is_live=job is not None)
+        try:
+            return await self._log_desk.logs(asker, name, task, after, _wait_s(details))
+        except NoLogs as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _ended_job(self, asker: Asker, name: str, *, is_live: bool = False) -> JobRow:
+        """Return a job from the books; BadQuestion if it is none of the asker's."""
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
+        if is_live or row is None or not asker.may_see(row.user, row.project):
+            raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
+        return row
 
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Drop the results of an ended job of this asker; its row and its cost stay."""
@@ -595,6 +613,13 @@ def _text(details: dict[str, Any], key: str) -> str:
     if type(value) is not str:
         raise BadQuestion(f"the detail {key} is missing")
     return value
+
+
+def _wait_s(details: dict[str, Any]) -> float:
+    wait_s = details.get("wait_s", 0)
+    if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
+        raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
+    return float(wait_s)
 
 
 def _number(details: dict[str, Any], key: str, default: int, largest: int) -> int:

@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     ),
     "gateway.cli.operate.found": ("init",),
     "gateway.cli.inspect.jobs": ("status", "jobs", "job", "workers"),
+    "gateway.cli.inspect.logs": ("logs",),
     "gateway.cli.inspect.federation": ("sites", "pools", "deals", "explain"),
     "gateway.cli.books.report": ("report",),
     "gateway.cli.inspect.reserve": ("reserve", "reservations"),

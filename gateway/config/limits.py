@@ -60,14 +60,19 @@ LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
     "results_s": ("results_s", 0, 10**10),
+    "task_log_bytes": ("task_log_bytes", 1 << 10, 1 << 30),
+    "job_log_bytes": ("job_log_bytes", 1 << 10, 1 << 40),
+    "site_log_bytes": ("site_log_bytes", 0, 1 << 44),
 }
-OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that are fields of SiteConfig
+LOG_BYTES: Final = ("task_log_bytes", "job_log_bytes", "site_log_bytes")
+OF_THE_SITE: Final = ("unread_bytes", "results_s", *LOG_BYTES)  # fields of SiteConfig
 
 
 def read_limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
     """Read [limits]: limits of the listener, and fields of SiteConfig; ConfigError."""
     limits.expect(LIMITS)
-    whole = {field.name for field in fields(ListenerLimits) if field.type is int} | {"unread_bytes"}
+    whole = {field.name for field in fields(ListenerLimits) if field.type is int}
+    whole |= {"unread_bytes", *LOG_BYTES}
     values: dict[str, Any] = {}
     for key, value in limits.table.items():
         name, low, high = LIMITS[key]

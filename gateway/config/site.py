@@ -32,6 +32,9 @@ connections = 512                       # that are not authenticated yet; each h
 questions = 256                         # unanswered questions of one client
 unread_bytes = 67108864                 # results left unread before a client's work waits
 results_s = 2592000                     # results of an ended detached job; 0: kept for ever
+task_log_bytes = 65536                  # the output that is kept of a task, …
+job_log_bytes = 16777216                # … of a job, …
+site_log_bytes = 1073741824             # … and of all jobs; 0: none is kept
 
 [federation]                            # see gateway.config.federation
 listen = "tls+tcp://0.0.0.0:7462"
@@ -185,6 +188,9 @@ class SiteConfig:
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     results_s: float = 30 * 86400.0
+    task_log_bytes: int = 64 << 10
+    job_log_bytes: int = 16 << 20
+    site_log_bytes: int = 1 << 30
     log: LogConfig = field(default_factory=LogConfig)
     rules: ListenerLimits = field(default_factory=ListenerLimits)
     pools: tuple[PoolConfig, ...] = ()

@@ -7,7 +7,7 @@ itself.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
@@ -23,6 +23,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
+    KeepOutput,
     PeerSide,
     Remark,
     SendFunction,
@@ -33,6 +34,7 @@ from gateway.scheduler.model.effects import (
 )
 from gateway.sessions.listener import PeerSession, SessionListener
 
+Pieces = Sequence[tuple[int, int, str]]  # of output: task, stream, text
 _Waiting = SendToClient | SendToSite | AnswerBill
 
 
@@ -102,6 +104,8 @@ class EffectOutbox:
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
         self._carrier: Carrier | None = None  # None for a single site
+        # (job, (task, stream, text) of each piece of output): keeps it; must return soon.
+        self._on_output: Callable[[str, Pieces], None] = lambda _job, _pieces: None
         self._late_bills = LateBills(store.contracts, uses.recall, self._perform_and_flush)
 
     @property
@@ -112,6 +116,10 @@ class EffectOutbox:
     def carry_by(self, carrier: Carrier) -> None:
         """Send what is for other sites by this carrier: the site is part of a federation."""
         self._carrier = carrier
+
+    def keep_output(self, keep: Callable[[str, Pieces], None]) -> None:
+        """Hand the output of tasks to `keep`, which gets the job and its pieces, and returns soon."""
+        self._on_output = keep
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the guests that the site must expel."""
@@ -140,6 +148,8 @@ class EffectOutbox:
                     self._send_function(effect)
                 case Remark():
                     self._uses.remark(effect.text)
+                case KeepOutput():
+                    self._on_output(effect.job, effect.pieces)
                 case _:
                     assert_never(effect)
         if records or durable:

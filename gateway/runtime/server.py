@@ -51,7 +51,7 @@ from gateway.runtime.budget_books import read_known
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
-from gateway.runtime.outbox import EffectOutbox, OutboxUses
+from gateway.runtime.outbox import EffectOutbox, OutboxUses, Pieces
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
 from gateway.runtime.timetable import WindowTimetable
@@ -273,6 +273,14 @@ class GatewayServer:
         if self._passes is None:
             return SharedSecret(secret)
         return TokenCredentials(self._passes, secret, required=required)
+
+    def keep_output(self, keep: Callable[[str, Pieces], None]) -> None:
+        """Hand the output of the tasks of this site's jobs to `keep`: (job, pieces).
+
+        Call it before any job is known.
+        """
+        self.broker.keeps_output = True
+        self.outbox.keep_output(keep)
 
     def pass_of(self, guest: PeerSession) -> Pass | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""

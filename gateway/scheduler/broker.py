@@ -92,6 +92,7 @@ class Broker:
         self.limits = limits or ClientLimits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
+        self.keeps_output = False  # of the tasks of this site's jobs; set before there are any
         self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = MonoS(0.0)
@@ -550,6 +551,7 @@ class Broker:
         self._numbers += 1
         purses = self.purses.of(spec.whose)
         job = Job(name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), purses)
+        job.is_logged = self.keeps_output and spec.price is None  # for a buyer its own site does
         self.jobs[name] = job
         self._accounts.begin(job)
         if self.shares is not None:

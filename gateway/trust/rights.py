@@ -58,7 +58,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("status", "sites", "pools", "scale"), Right(RowScope.NOBODYS)),
     **dict.fromkeys(("jobs", "reservations"), Right(RowScope.OWN, takes_all_users=True)),
     **dict.fromkeys(("workers", "shares"), Right(RowScope.OWN, takes_all_users=True)),
-    **dict.fromkeys(("job", "running", "results", "explain"), Right(RowScope.OWN)),
+    **dict.fromkeys(("job", "running", "results", "logs", "explain"), Right(RowScope.OWN)),
     **dict.fromkeys(("forget", "unreserve"), Right(RowScope.OWN, (Scope.CANCEL, Scope.SUBMIT))),
     "reserve": Right(RowScope.OWN, (Scope.SUBMIT,)),
     **dict.fromkeys(("report", "budgets"), Right(RowScope.OWN, _BILL, takes_all_users=True)),

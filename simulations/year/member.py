@@ -27,6 +27,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
+    KeepOutput,
     PeerSide,
     Remark,
     SendFunction,
@@ -216,7 +217,7 @@ class YearMember:
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
-            case Harden() | Remark() | SendFunction():
+            case Harden() | Remark() | KeepOutput() | SendFunction():
                 return
             case _:
                 assert_never(effect)

@@ -67,6 +67,9 @@ contact = {contact}             # on our card, for operators
 # questions = 256               # unanswered questions of one client
 # unread_bytes = 67108864       # unread results of a client; over it, its work waits
 # results_s = 2592000.0         # how long results of a detached job are kept; 0: forever
+# task_log_bytes = 65536        # output that is kept of a task (the last of it), ...
+# job_log_bytes = 16777216      # ... of a job, ...
+# site_log_bytes = 1073741824   # ... and of all jobs; 0: none is kept
 
 [contracts]
 # Contracts with other sites. The lease is how long an unreachable site keeps our tasks; it must be

@@ -223,7 +223,7 @@ class Enquiries:
             tags=dict(spec.tags),
             timeout_s=spec.timeout_s,
             python=spec.python,
-            prints=spec.prints,
+            prints=job.wants_output,
             currency=spec.currency or "",
             wishes=wishes_plain(self._wishes_of(spec)),
             path=[*spec.path, self._site],

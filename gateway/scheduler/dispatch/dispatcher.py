@@ -476,7 +476,7 @@ class Dispatcher:
                     run.first,
                     run.arguments,
                     spec.timeout_s,
-                    spec.prints,
+                    job.wants_output,
                     spec.origin,
                     show_tags(job.counted) if job.counted else "",
                     wary=run.is_wary,

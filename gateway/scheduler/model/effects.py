@@ -83,6 +83,14 @@ class Remark:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeepOutput:
+    """Keep output of tasks of a job of ours: (task, stream, text) of each piece."""
+
+    job: str
+    pieces: tuple[tuple[int, int, str], ...]
+
+
 class PeerSide(StrEnum):
     """The other site's end of a contract."""
 
@@ -130,6 +138,7 @@ Effect = (
     | SendToWorker
     | Expel
     | Remark
+    | KeepOutput
     | SendToSite
     | SendFunction
     | AnswerBill

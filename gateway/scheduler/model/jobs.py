@@ -275,6 +275,7 @@ class Job:
     unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
     orphan_since_s: UtcS | None = None  # a detached job whose client left before closing it
     leaf: ShareNode | None = None  # its leaf in the tree of shares, where slots are shared out
+    is_logged: bool = False  # the output of its tasks is kept here
     terms: object = None  # owned by gateway.scheduler.dispatch.queueing
     notes: deque[tuple[UtcS, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
     whose: Owner = field(init=False)  # cached from the spec, like `work`: both are read often
@@ -283,6 +284,11 @@ class Job:
     def __post_init__(self) -> None:
         self.work = self.spec.work
         self.whose = self.work.whose
+
+    @property
+    def wants_output(self) -> bool:
+        """Whether those that run its tasks are to send their output."""
+        return self.spec.prints or self.is_logged
 
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""

@@ -11,12 +11,19 @@ from typing import Any, Final
 
 from federation.messages.deals import Deliver
 from federation.messages.messages import Dropped, Results
-from federation.messages.printed import are_streams, parted
+from federation.messages.printed import are_streams, parted, stream_of
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet, gaps
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
-from gateway.scheduler.model.effects import NO_CHARGE, Charge, Effect, SendToClient, Write
+from gateway.scheduler.model.effects import (
+    NO_CHARGE,
+    Charge,
+    Effect,
+    KeepOutput,
+    SendToClient,
+    Write,
+)
 from gateway.scheduler.model.events import Reported
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundle, Strikes, Worker
 from gateway.scheduler.model.peer_queries import PeerQueries
@@ -148,6 +155,12 @@ def _prints(job: Job, report: Reported) -> list[list[object]]:
     return report.prints if job.spec.prints else []
 
 
+def _pieces(report: Reported) -> tuple[tuple[int, int, str], ...]:
+    """Return the output in a report as (task, stream, text)."""
+    rows: Sequence[Sequence[Any]] = report.prints
+    return tuple((report.first + row[0], stream_of(row), row[1]) for row in rows)
+
+
 def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[object]]) -> Results:
     low, high = part
     offset = report.first
@@ -201,6 +214,8 @@ class TaskCompletion:
     def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
         """Send results, and queue failed tasks for a retry; return the latter."""
         job = assignment.job
+        if job.is_logged and event.prints:
+            self._effects.append(KeepOutput(job.id, _pieces(event)))
         has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
         verdict = judge_report(
             *(job, event, charge.wall_ns),

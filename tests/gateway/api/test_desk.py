@@ -39,6 +39,9 @@ REFUSED = [
     ("results", {"job": "j-x", "wait_s": -1}, "wait_s must be 0 to 30"),
     ("results", {"job": "j-x", "limit": 65}, "limit must be 0 to 64"),
     ("results", {"job": "j-x", "after": 0.5}, "after must be"),
+    ("logs", {"job": "j-x"}, NOT_HERE),
+    ("logs", {"job": "j-x", "task": -1}, "task must be 0 to"),
+    ("logs", {"job": "j-x", "after": "x"}, "after must be 0 to"),
     ("forget", {"job": "j-x"}, "no job 'j-x' of yours found here"),
     ("reload", {"dry_run": "yes"}, "dry_run must be true or false"),
     ("reload", {}, "nothing was changed"),
@@ -225,6 +228,44 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         assert "no job" in (await counter.refusal("forget", user="bob", job="j-fx"))[1]
         assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
         assert "were deleted" in (await counter.refusal("results", job="j-fx"))[1]
+
+
+async def test_output_is_shown_to_those_that_see_the_job(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        counter.site._keep_output("j-fx", [(0, 2, "hello")])
+        answer = await counter.ask("logs", job="j-fx", token=token(Scope.SUBMIT))
+        ((_, _, *shown),) = answer.value["pieces"]
+        assert (shown, answer.value["ended"], answer.value["more"]) == (
+            [0, 2, "hello"],
+            False,
+            False,
+        )
+        for asked in (
+            {"user": "bob", "token": token(Scope.SUBMIT)},
+            {"token": token(Scope.SUBMIT, projects=frozenset({"risk"}))},
+        ):
+            assert "no job" in (await counter.refusal("logs", job="j-fx", **asked))[1]
+        await counter.site.record()
+        counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
+        await counter.site.record()
+        after = answer.value["after"]
+        answer = await counter.ask("logs", job="j-fx", after=after, wait_s=30)
+        assert (answer.value["pieces"], answer.value["ended"]) == ([], True)
+        answer = await counter.ask("logs", job="j-fx", task=0, home=True)
+        assert [each[2:] for each in answer.value["pieces"]] == [[0, 2, "hello"]]
+        answer = await counter.ask("logs", job="j-fx", task=1)
+        assert answer.value["pieces"] == []
+        assert "no job" in (await counter.refusal("logs", job="j-fx", token=token(), user="bob"))[1]
+        await counter.ask("forget", job="j-fx")
+        assert (await counter.ask("logs", job="j-fx")).value["pieces"] == []
+
+
+async def test_a_site_that_keeps_no_output_says_so(tmp_path):
+    async with counter_of(tmp_path, site_log_bytes=0) as counter:
+        open_jobs(counter)
+        assert "keeps no output" in (await counter.refusal("logs", job="j-fx"))[1]
+        assert not counter.site.broker.jobs["j-fx"].is_logged
 
 
 async def test_what_is_being_drained_is_said_and_done(tmp_path):

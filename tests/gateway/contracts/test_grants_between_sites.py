@@ -200,6 +200,21 @@ def test_results_say_which_sites_they_came_through(chain):
     assert {tuple(each.sites) for each in london.results[1]} == {("paris", "tokyo")}
 
 
+@pytest.mark.parametrize("are_wanted", [True, False])
+def test_output_comes_home_from_wherever_a_task_ran(chain, are_wanted):
+    for site in chain.sites.values():
+        site.broker.keeps_output = True
+        site.says = f"from {site.name}"
+    london = chain.sites["london"]
+    london.submit(300, tags={"gpu": True}, prints=are_wanted)
+    chain.run(lambda: len(london.answers()) == 300)
+    assert sorted(london.output) == [(task, 2, "from tokyo") for task in range(300)]
+    assert not chain.sites["paris"].output
+    assert not chain.sites["tokyo"].output
+    told = [text for each in london.results[1] for _, text in each.prints]
+    assert told == (["from tokyo"] * 300 if are_wanted else [])
+
+
 def test_our_own_results_came_through_nobody():
     town = Town()
     london = town.build("london", DEAR, 1)

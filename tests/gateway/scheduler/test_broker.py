@@ -25,7 +25,14 @@ from gateway.ledger.db import records
 from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Effect, Expel, SendToClient, SendToWorker, Write
+from gateway.scheduler.model.effects import (
+    Effect,
+    Expel,
+    KeepOutput,
+    SendToClient,
+    SendToWorker,
+    Write,
+)
 from gateway.scheduler.model.stored_terms import answer_ended, stored_terms
 from gateway.scheduler.model.terms import Warrant
 from gateway.scheduler.quotas.accounts import ClientLimits
@@ -54,6 +61,37 @@ def test_prints_are_passed_on_only_where_they_were_asked_for(are_wanted, failure
     effects = world.report(order, failures=failures, prints=[[0, "\x1b[2Jhello"]])
     (results,) = told(effects, messages.Results)
     assert results.prints == ([[0, "\x1b[2Jhello"]] if are_wanted else [])
+
+
+@pytest.mark.parametrize("are_wanted", [True, False])
+def test_output_is_kept_for_every_job_of_ours(are_wanted) -> None:
+    world = BrokerWorld()
+    world.broker.keeps_output = True
+    (order,) = orders(world.submit(3, prints=are_wanted))
+    assert order.prints
+    effects = world.report(order, prints=[[0, "a", 1], [0, "b", 2]])
+    kept = [each for each in effects if isinstance(each, KeepOutput)]
+    assert kept == [KeepOutput("j", ((0, 1, "a"), (0, 2, "b")))]
+    (results,) = told(effects, messages.Results)
+    assert (results.prints, results.streams) == (
+        ([[0, "a"], [0, "b"]], [1, 2]) if are_wanted else ([], [])
+    )
+    (order,) = orders(effects)
+    effects = world.report(order)
+    assert not [each for each in effects if isinstance(each, KeepOutput)]  # it printed nothing
+
+
+def test_output_of_a_job_of_another_site_is_kept_there() -> None:
+    world = BrokerWorld()
+    world.broker.keeps_output = True
+    (order,) = orders(world.submit(1, price=PRICE, prints=True))
+    effects = world.report(order, prints=[[0, "a", 1]])
+    assert not [each for each in effects if isinstance(each, KeepOutput)]
+
+
+def test_a_site_that_keeps_no_output_asks_for_none() -> None:
+    (order,) = orders(BrokerWorld().submit(1))
+    assert not order.prints
 
 
 def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> None:

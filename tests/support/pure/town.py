@@ -16,6 +16,7 @@ from support.pure.broker import after_its_time, spec
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.messages import Assign, Recall, Results
+from federation.messages.printed import STDERR
 from federation.messages.wire import pack, unpack
 from gateway.config.budgets import NO_CREDIT, Credit
 from gateway.config.contracts import DealRules
@@ -33,6 +34,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
+    KeepOutput,
     PeerSide,
     SendFunction,
     SendToClient,
@@ -192,6 +194,8 @@ class TownSite:
         self.books: list[records.Record] = []
         self.hardened = 0  # how many of them would survive a power cut
         self.results: dict[int, list[Results]] = defaultdict(list)
+        self.says = ""  # what each task prints to stderr
+        self.output: list[tuple[int, int, str]] = []  # that is kept: task, stream, text
         self.told: list[Any] = []
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
@@ -285,15 +289,15 @@ class TownSite:
         at = queue.index(order)
         left = order.arguments[count:]
         if left:
-            queue[at] = Assign(
-                order.assignment, order.job, order.function, order.first + count, left, None, False
-            )
+            first = order.first + count
+            queue[at] = replace(order, first=first, arguments=left, timeout_s=None)
         else:
             del queue[at]
         values = [b"r" + each for each in order.arguments[:count]]
         wall_ns = round(task_s * 1e9) * count
         used = (wall_ns, wall_ns)
-        report = events.Reported(worker, order.assignment, order.first, values, [], [], *used)
+        prints = [[at, self.says, STDERR] for at in range(count)] if order.prints else []
+        report = events.Reported(worker, order.assignment, order.first, values, [], prints, *used)
         self.do(after_its_time(self.broker, report))
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -316,6 +320,8 @@ class TownSite:
                         self.results[effect.client].append(effect.message)
                 case SendToWorker():
                     self._order(effect)
+                case KeepOutput():
+                    self.output += effect.pieces
                 case Expel():
                     raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
 

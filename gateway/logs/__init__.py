@@ -1,0 +1,1 @@
+"""What the tasks of this site's jobs have printed."""
