@@ -17,6 +17,7 @@ from federation.messages.wire import (
     Catalogue,
     Count,
     Failures,
+    Lines,
     Maps,
     Names,
     Number,
@@ -328,6 +329,7 @@ class Assign:
     holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
     pass_key: bytes = b""  # with which tasks of the job may connect as its user; sealed, or empty
     wary: bool = False  # a worker was lost with these: start them singly, each after a BegunTasks
+    logs: bool = False  # whether the output of tasks is sent while they run, as TaskOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +406,19 @@ class BegunTasks:
 
     kind: ClassVar[str] = "begun"
     tasks: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """Output of tasks of an assignment with `logs`: [task, stream, text] of each piece, in order.
+
+    It is sent before the report that ends the tasks. The streams are those of
+    federation.messages.printed. A worker that sends these declares `output: true` in its hello.
+    """
+
+    kind: ClassVar[str] = "output"
+    assignment: Count
+    pieces: Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +499,7 @@ MESSAGES = Catalogue(
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
-        *(Report, BegunTasks, Returned, Preparing, Pulse),
+        *(Report, BegunTasks, TaskOutput, Returned, Preparing, Pulse),
     ]
 )
 

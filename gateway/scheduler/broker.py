@@ -30,7 +30,15 @@ from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.effects import Charge, Effect, Expel, SendToClient, SendToWorker, Write
+from gateway.scheduler.model.effects import (
+    Charge,
+    Effect,
+    Expel,
+    KeepOutput,
+    SendToClient,
+    SendToWorker,
+    Write,
+)
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
@@ -214,6 +222,8 @@ class Broker:
             case events.ClientReading():
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
+            case events.OutputArrived():
+                self._output_arrived(event)
             case events.TasksBegun():
                 self._begun(event, utc_s)
             case events.WorkerJoined():
@@ -750,6 +760,17 @@ class Broker:
                 begun_s = max(assignment.given_at_s, utc_s - ran_s)
                 assignment.begun.setdefault(task, begun_s)
                 self._overruns.begun(assignment.job)
+
+    def _output_arrived(self, event: events.OutputArrived) -> None:
+        """Keep the output of tasks that a worker has, if it is a job of ours; else ignore it."""
+        worker = self.workers.get(event.worker)
+        assignment = worker.assignments.get(event.assignment) if worker else None
+        if assignment is None or not assignment.job.is_logged:
+            return
+        run = assignment.run
+        pieces = tuple(each for each in event.pieces if run.first <= each[0] < run.stop)
+        if pieces:
+            self._effects.append(KeepOutput(assignment.job.id, pieces))
 
     def _keep_deadlines(self, utc_s: UtcS) -> None:
         """End queued tasks whose deadline has passed."""

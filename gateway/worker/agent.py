@@ -55,12 +55,13 @@ from gateway.worker.isolation.homes import BARE, SlotHome
 from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
+from gateway.worker.live_output import FLUSH_S, OUTBOX_CHARS_MAX, LiveOutput
 from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
-from gateway.worker.slot.channel import is_part
+from gateway.worker.slot.channel import are_said, is_part
 from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.slot.meter import Attention, Moment
 from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
@@ -101,6 +102,7 @@ class Agent:
             usual=host.usual,
         )
         self._processes: list[SlotProcess] = []
+        self._output = [LiveOutput() for _ in range(settings.slots)]
         self._attention = Attention(time.monotonic_ns())
         self._environments = Environments(
             self._roster,
@@ -186,6 +188,7 @@ class Agent:
             *(message.origin, self._gpus_of(message.holds)),
             task_pass=self._settings.pass_of(message.job, message.pass_key),
             wary=message.wary,
+            logs=message.logs,
         )
         self._roster.assign(terms, first, message.arguments)
         if function not in self._functions:
@@ -244,6 +247,8 @@ class Agent:
                     slot.is_ready = True
                     process.came_up()
                     self._environments.started(slot.home)
+                case ["said", rows] if are_said(rows):
+                    self._take_said(slot, rows)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message, moment):
                         break
@@ -257,12 +262,15 @@ class Agent:
     ) -> bool:
         _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
+        if slot.chunks and slot.chunks[0].piece.terms.logs:
+            process.take_output()  # what its processes wrote until now is of these tasks
         found = self._roster.report(slot, number, len(values), wall_ns)
         if found is None:
             process.distrust()
             return False
         if values:
             terms, first = found
+            self._flush_output(slot.index)
             used, (prints, streams) = (wall_ns, cpu_ns, peak), parted(prints)
             self._outbox.add_report(
                 Report(terms.assignment, first, values, failures, prints, *used, streams)
@@ -275,6 +283,32 @@ class Agent:
             if slot.freeze is None:
                 process.limit()
         return True
+
+    def _take_said(self, slot: SlotBook, rows: list[list[Any]]) -> None:
+        """Keep what tasks have printed until it is sent; a task may name any task of its chunk."""
+        for number, text, stream in rows:
+            running = self._roster.running(slot, number)
+            if running is not None and running[0].logs:
+                self._output[slot.index].add(running[0].assignment, running[1], stream, text)
+
+    def _take_raw(self, index: int, stream: int, data: bytes) -> None:
+        """Keep what a slot's processes have written to a file descriptor while a task runs."""
+        process, slot = self._processes[index], self._roster.slots[index]
+        chunk = slot.chunks[0] if slot.chunks else None
+        if chunk is None or not chunk.piece.terms.logs:
+            return
+        # The slot may be at its next chunk already: of this one the last task has written it.
+        number = min(max(chunk.reported, process.started), chunk.live - 1)
+        running = self._roster.running(slot, number)
+        if running is not None:
+            text = data.decode(errors="replace")
+            self._output[index].add(running[0].assignment, running[1], stream, text)
+
+    def _flush_output(self, index: int) -> None:
+        """Send the output of a slot's tasks, unless the gateway is far behind."""
+        if self._output[index] and self._outbox.output_chars < OUTBOX_CHARS_MAX:
+            for message in self._output[index].take():
+                self._outbox.add_output(message)
 
     def _report_failure(
         self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
@@ -325,7 +359,7 @@ class Agent:
             [
                 *("chunk", chunk.number, terms.function, chunk.piece.arguments),
                 *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
-                *(chunk.piece.first, self._settings.label(terms.job)),
+                *(chunk.piece.first, self._settings.label(terms.job), terms.logs),
             ]
         )
 
@@ -438,7 +472,10 @@ class Agent:
         while True:
             process = self._processes[index]
             try:
-                await process.run(lambda messages: self._slot_says(index, messages))
+                await process.run(
+                    lambda messages: self._slot_says(index, messages),
+                    lambda stream, data: self._take_raw(index, stream, data),
+                )
                 self._bury(self._roster.slots[index], process)
             finally:
                 await process.close()
@@ -476,6 +513,7 @@ class Agent:
         number, is_at_fault = judge(slot, end)
         running = self._roster.running(slot, number)
         cancelled = self._roster.died(slot, number, is_at_fault=is_at_fault)
+        self._flush_output(slot.index)
         if running is not None and is_at_fault:
             self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
         self._report_cancelled(cancelled)
@@ -484,7 +522,7 @@ class Agent:
     # --- timers --------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        pulse_s = MonoS(0.0)
+        pulse_s = output_s = MonoS(0.0)
         reaper = Reaper()
         while True:
             await trio.sleep(WATCH_S)
@@ -494,6 +532,10 @@ class Agent:
             self._oversee()
             if not self._is_stopping:
                 self._relieve()
+            if mono_s - output_s > FLUSH_S:
+                output_s = mono_s
+                for index in range(len(self._processes)):
+                    self._flush_output(index)
             begun = newly_begun(self._roster, self._processes, moment)
             if begun:
                 self._outbox.add(BegunTasks(begun))

@@ -6,9 +6,10 @@ reports gather here, and many small ones become few.
 
 from typing import Any, Final
 
-from federation.messages.messages import Report
+from federation.messages.messages import Report, TaskOutput
 from federation.messages.printed import joined, parted
 from federation.sessions.handshake import Dialogue
+from gateway.worker.live_output import size_of
 
 MERGED_BYTES_MAX: Final = 256 << 10
 
@@ -20,9 +21,15 @@ class WorkerOutbox:
         self._messages: list[Any] = []
         self._bytes: dict[int, int] = {}  # of the reports that may still grow, by place
         self._last: dict[int, int] = {}  # the place of an assignment's last report
+        self.output_chars = 0  # in the queued messages with output of tasks
 
     def add(self, message: Any) -> None:
         """Queue a message that is not merged."""
+        self._messages.append(message)
+
+    def add_output(self, message: TaskOutput) -> None:
+        """Queue output of tasks; its sender heeds `output_chars`."""
+        self.output_chars += size_of(message)
         self._messages.append(message)
 
     def add_report(self, report: Report) -> None:
@@ -47,6 +54,7 @@ class WorkerOutbox:
         self._messages = []
         self._bytes.clear()
         self._last.clear()
+        self.output_chars = 0
         return messages
 
     def __len__(self) -> int:

@@ -22,6 +22,7 @@ class AssignmentTerms:
     gpus: int = 0  # the number that each task has to itself
     task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not be
     wary: bool = False  # each task is reported as begun before it starts
+    logs: bool = False  # the output of its tasks is sent while they run
 
 
 @dataclass(slots=True)

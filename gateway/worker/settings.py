@@ -99,6 +99,7 @@ class AgentSettings:
             "memory_bytes": self.memory_bytes,
             "host_memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             "begun": True,
+            "output": True,
         }
         about[HANDS_ON] = True
         own = read_pass(self.token)

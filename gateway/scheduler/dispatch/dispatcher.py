@@ -476,10 +476,11 @@ class Dispatcher:
                     run.first,
                     run.arguments,
                     spec.timeout_s,
-                    job.wants_output,
+                    spec.prints if worker.tells_output else job.wants_output,
                     spec.origin,
                     show_tags(job.counted) if job.counted else "",
                     wary=run.is_wary,
+                    logs=job.is_logged and worker.tells_output,
                 ),
                 worker.port,
             )

@@ -80,6 +80,7 @@ class WorkerJoined:
     is_funded: bool = False
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host, if stated
     tells_begun: bool = False  # whether it reports which tasks have begun
+    tells_output: bool = False  # whether it sends the output of tasks while they run
     takes_others: bool = (
         True  # may have work of other sites: policies.placement.placement.CapacityOffer
     )
@@ -106,6 +107,15 @@ class TasksBegun:
 
     worker: int
     tasks: tuple[tuple[int, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputArrived:
+    """A worker sends output of running tasks: (task, stream, text) of each piece."""
+
+    worker: int
+    assignment: int
+    pieces: tuple[tuple[int, int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +487,7 @@ Event = (
     | WorkerJoined
     | WorkerGone
     | TasksBegun
+    | OutputArrived
     | JobOpened
     | FunctionArrived
     | JobRecovered

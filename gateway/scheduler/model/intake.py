@@ -11,7 +11,7 @@ from typing import Any, Final
 from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
-from federation.messages.printed import joined
+from federation.messages.printed import STREAMS, joined
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway.base.tags import check_tags
@@ -232,6 +232,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.BegunTasks():
             return events.TasksBegun(worker, _begun(message.tasks))
+        case messages.TaskOutput():
+            return events.OutputArrived(worker, message.assignment, _output(message.pieces))
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
         case messages.Preparing():
@@ -308,6 +310,7 @@ def worker_joined(
         round_trip_s=float(trip_s),
         memory_bytes=min(memory_bytes, MEMORY_BYTES_MAX),
         tells_begun=about.get("begun") is True,
+        tells_output=about.get("output") is True,
         takes_others=about.get("others") is True or any(map(is_sandbox, own)),
     )
 
@@ -319,6 +322,18 @@ def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
             "started tasks must be [assignment, task, milliseconds], once for each slot"
         )
     return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
+
+
+def _output(rows: list[list[Any]]) -> tuple[tuple[int, int, str], ...]:
+    """Return output that a worker sends; ProtocolError if the rows are malformed."""
+    pieces = []
+    for row in rows:
+        match row:
+            case [int(task), int(stream), str(text)] if stream in STREAMS:
+                pieces.append((task, stream, text))
+            case _:
+                raise ProtocolError("output of tasks must be [task, stream, text]")
+    return tuple(pieces)
 
 
 def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:

@@ -130,6 +130,7 @@ class Worker:
     ends_at_s: UtcS | None = None  # UTC, when its grid will stop it
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host
     tells_begun: bool = False  # whether it reports which tasks have begun
+    tells_output: bool = False  # whether it sends the output of tasks while they run
     token: str = ""  # the id of the token by which it joined, if any
     trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
     port: PortKind = PortKind.WORKER

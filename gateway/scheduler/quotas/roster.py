@@ -76,6 +76,7 @@ class WorkerRoster:
             ends_at_s=ends_s,
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
+            tells_output=event.tells_output,
             token=event.token,
             port=event.port,
         )

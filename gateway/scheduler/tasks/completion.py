@@ -214,7 +214,7 @@ class TaskCompletion:
     def deliver(self, assignment: Assignment, event: Reported, charge: Charge) -> list[int]:
         """Send results, and queue failed tasks for a retry; return the latter."""
         job = assignment.job
-        if job.is_logged and event.prints:
+        if job.is_logged and event.prints and not assignment.worker.tells_output:
             self._effects.append(KeepOutput(job.id, _pieces(event)))
         has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
         verdict = judge_report(

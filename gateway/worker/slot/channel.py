@@ -6,13 +6,17 @@ Agent to slot:
     ["forget", digest]
     ["pass", text]             the pass by which the next tasks may be clients; empty: none
     ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s, first,
-     worker]                   tasks `number`, `number` + 1, …, which are the job's tasks `first`,
+     worker, live]             tasks `number`, `number` + 1, …, which are the job's tasks `first`,
                                `first` + 1, … (None: not known); and the worker, its host and
-                               its pool, for people
+                               its pool, for people. With `live` (optional) what the tasks print
+                               is sent as `said` while they run
 
 Slot to agent:
 
     ["ready"]
+    ["said", [[number, text, stream], …]]
+                               what tasks of the current chunk have printed; before the part that
+                               has their results
     ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
                                results of tasks `number`, `number` + 1, … of the current chunk,
                                and what they printed: [offset, text, stream];
@@ -23,11 +27,13 @@ A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, 
 the slot's end: the agent checks everything it reads, and kills a slot that sends nonsense.
 """
 
+import contextlib
 import itertools
 import socket
 import struct
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgpack
@@ -168,6 +174,16 @@ class Decoder:
             yield message
 
 
+def are_said(rows: object) -> bool:
+    """Whether these are valid rows of `said`, and could go into a message to a gateway."""
+    return (
+        type(rows) is list
+        and all(type(row) is list and len(row) == 3 for row in rows)
+        and _is_printed(rows)
+        and all(len(row[1].encode(errors="replace")) <= TEXT_CHARS_MAX for row in rows)
+    )
+
+
 def is_part(fields: list[Any]) -> bool:
     """Whether these are valid fields of a `part` after its number, and could go into a report.
 
@@ -208,11 +224,28 @@ class BlockingChannel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._stream = connection.makefile("rb", buffering=READ_BYTES)
+        self._sending = threading.Lock()
 
     def send(self, message: list[Any]) -> None:
         """Send a whole message."""
-        for part in encode_parts(message):
-            self._socket.sendall(part)
+        with self._sending:
+            for part in encode_parts(message):
+                self._socket.sendall(part)
+
+    def send_said(self, take: Callable[[], list[list[Any]]]) -> bool:
+        """Send the rows that `take` returns as `said`, unless another message is being sent.
+
+        For any thread, and for signal handlers and finalizers, within `send` too. A broken channel
+        is noticed at the next `send`.
+        """
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(encode(["said", take()]))
+        finally:
+            self._sending.release()
+        return True
 
     def receive(self) -> list[Any]:
         """Wait for a message. Raises ChannelClosedError."""

@@ -250,7 +250,7 @@ class LoneSlot:
             [
                 *("chunk", process.next_number, calls.digest, arguments, calls.prints, calls.job),
                 *(calls.result_bytes_max, calls.timeout_s),
-                *(None, f"host {socket.gethostname()}"),
+                *(None, f"host {socket.gethostname()}", False),
             ]
         )
         process.next_number += len(arguments)

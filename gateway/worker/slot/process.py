@@ -9,10 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import trio
 
+from federation.messages.printed import STDERR, STDOUT
 from gateway.worker.isolation.handover import Handover
 from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.isolation.limits import (
@@ -80,7 +82,8 @@ class SlotProcess:
     def __init__(self, launch: SlotLaunch) -> None:
         self._socket, theirs = socket.socketpair()
         self._cells, cells_fd = create_cells()
-        self._stderr, write_end = os.pipe()
+        pipes = {stream: os.pipe() for stream in (STDOUT, STDERR)}
+        self._outputs = {stream: ends[0] for stream, ends in pipes.items()}
         descriptors = (theirs.fileno(), cells_fd)
         filter_fd = launch.open_filter()
         inherited = descriptors if filter_fd is None else (*descriptors, filter_fd)
@@ -89,21 +92,22 @@ class SlotProcess:
             self._process = subprocess.Popen(
                 launch.argv(descriptors, filter_fd),
                 stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
+                stdout=pipes[STDOUT][1],
+                stderr=pipes[STDERR][1],
                 pass_fds=() if launch.socket else inherited,
                 env=dict(launch.environment),
                 cwd=launch.folder or None,
                 start_new_session=True,
             )
-        os.close(write_end)
+        for reading, writing in pipes.values():
+            os.close(writing)
+            os.set_blocking(reading, False)
         if filter_fd is not None:
             os.close(filter_fd)
         if self._handover is None:
             theirs.close()
             os.close(cells_fd)
         self._socket.setblocking(False)
-        os.set_blocking(self._stderr, False)
         self._launch = launch
         self.leader = self._process.pid
         # Unknown for a container until it has connected.
@@ -118,7 +122,8 @@ class SlotProcess:
         self.born_ns = time.monotonic_ns()
         self.mute_since_ns: int | None = None  # when its channel was seen to be broken
         self.quiet_since_ns: int | None = None  # by the agent's clock (meter.Moment)
-        self._tail = bytearray()
+        self._tail = bytearray()  # of both
+        self._on_output: Callable[[int, bytes], None] = lambda _stream, _data: None
         self._decoder = Decoder(START_BYTES_MAX)
         self._outgoing = SendQueue()
         self._has_outgoing = trio.Event()
@@ -230,12 +235,21 @@ class SlotProcess:
         if self.mute_since_ns is None:
             self.mute_since_ns = time.monotonic_ns()
 
-    async def run(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
-        """Relay messages both ways until it ends, including its last ones."""
+    async def run(
+        self,
+        on_messages: Callable[[list[list[Any]]], None],
+        on_output: Callable[[int, bytes], None] = lambda _stream, _data: None,
+    ) -> None:
+        """Relay messages both ways until it ends, including its last ones.
+
+        `on_output` is called with the stream and what was written to its file descriptor.
+        """
+        self._on_output = on_output
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, on_messages)
             nursery.start_soon(self._write)
-            nursery.start_soon(self._drain)
+            for stream in self._outputs:
+                nursery.start_soon(self._drain, stream)
             if self._handover is not None:
                 nursery.start_soon(self._let_in, self._handover)
                 nursery.start_soon(self._insist)
@@ -243,7 +257,8 @@ class SlotProcess:
             nursery.cancel_scope.cancel()
         self.is_breached |= self._process.wait() == CHANNEL_LOST
         await self._end_what_is_left()
-        for take in (self._take_stderr, lambda: self._take_messages(on_messages)):
+        takes = [partial(self._take_output, stream) for stream in self._outputs]
+        for take in (*takes, partial(self._take_messages, on_messages)):
             for _ in range(LAST_READS):
                 if not take():
                     break
@@ -323,20 +338,27 @@ class SlotProcess:
                 self._push()
             self._has_outgoing = trio.Event()
 
-    async def _drain(self) -> None:
+    async def _drain(self, stream: int) -> None:
         while True:
-            await trio.lowlevel.wait_readable(self._stderr)
-            if not self._take_stderr():
+            await trio.lowlevel.wait_readable(self._outputs[stream])
+            if not self._take_output(stream):
                 return
 
-    def _take_stderr(self) -> bool:
-        """Keep the end of its output to descriptors 1 and 2; return False at its end."""
+    def take_output(self) -> None:
+        """Take what it has written to its file descriptors until now."""
+        for stream in self._outputs:
+            self._take_output(stream)
+
+    def _take_output(self, stream: int) -> bool:
+        """Take output to descriptor 1 or 2, and keep its end; return False at its end."""
         try:
-            data = os.read(self._stderr, READ_BYTES)
+            data = os.read(self._outputs[stream], READ_BYTES)
         except BlockingIOError:
             return self._process.returncode is None
         self._tail += data
         del self._tail[:-STDERR_KEPT_BYTES]
+        if data:
+            self._on_output(stream, data)
         return bool(data)
 
     @property
@@ -388,5 +410,6 @@ class SlotProcess:
             self._process.wait()
             await self._end_what_is_left()
         self._socket.close()
-        os.close(self._stderr)
+        for reading in self._outputs.values():
+            os.close(reading)
         os.close(self._pidfd)

@@ -104,7 +104,7 @@ class Slot:
         self._cells = cells.view
         self._bodies: dict[bytes, bytes] = {}
         self._functions: dict[bytes, Any] = {}
-        self._prints = Prints()
+        self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
         self._result_bytes_max = 0
         self._is_fork = False
         self._timeout_s: float | None = None  # of the tasks of this chunk
@@ -126,8 +126,8 @@ class Slot:
                     self._bodies.pop(digest, None)
                     self._functions.pop(digest, None)
                 case ["chunk", number, digest, arguments, prints, job, *rest]:
-                    self._prints.install(keep=prints)
-                    self._result_bytes_max, self._timeout_s, first, self._worker = rest
+                    self._result_bytes_max, self._timeout_s, first, self._worker, *live = rest
+                    self._prints.install(keep=prints, live=bool(live and live[0]))
                     self._ahead = None if first is None else first - number
                     self._run_chunk(number, digest, arguments, job)
 
@@ -142,6 +142,7 @@ class Slot:
     def disown(self) -> None:
         """Mark this process as a child that a task has forked: it is no slot."""
         self._is_fork = True
+        self._prints.disown()
         self._channel.close()
 
     def _deadline(self) -> float | None:
@@ -169,7 +170,14 @@ class Slot:
                 part = _Part(number)
             part = self._run(part, function, arguments, job)
         self._cells[SINCE_NS] = 0
-        self._channel.send(part.message(is_over=True))
+        self._send(part, is_over=True)
+
+    def _send(self, part: _Part, *, is_over: bool) -> None:
+        """Send a part, after what its tasks have printed."""
+        rows = self._prints.rows()
+        if rows:
+            self._channel.send(["said", rows])
+        self._channel.send(part.message(is_over=is_over))
 
     def _come_to(self, number: int) -> bool:
         """Announce the start of a task; return whether it may start. See
@@ -198,12 +206,12 @@ class Slot:
         """Run a chunk's tasks in order; return the part that is not reported yet."""
         # The innermost loop of the whole system: its variables are local names.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
-        prints = self._prints if self._prints.is_keeping else None
+        prints = self._prints
         values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
         for payload in arguments:
             now_ns = clock()
             if (now_ns > due_ns or part.bytes > PART_BYTES) and values:
-                self._channel.send(part.message(is_over=False))
+                self._send(part, is_over=False)
                 part = _Part(number)
                 values, due_ns = part.values, part.wall_ns + PART_NS
             # In this order: the agent must never overestimate the age of a task, and must know of
@@ -237,8 +245,10 @@ class Slot:
                     part.fail(*_explain(error, note))
             if self._is_fork:
                 os._exit(0)
-            if prints is not None and (pieces := prints.take()):
-                part.add_prints(number - part.first, pieces)
+            if prints.is_dirty:
+                part.add_prints(number - part.first, prints.take())
+                if prints.unsent_chars > PART_BYTES:
+                    self._channel.send(["said", prints.rows()])
             number += 1
         return part
 

@@ -81,6 +81,32 @@ def test_output_is_kept_for_every_job_of_ours(are_wanted) -> None:
     assert not [each for each in effects if isinstance(each, KeepOutput)]  # it printed nothing
 
 
+def test_output_of_running_tasks_is_kept() -> None:
+    world = BrokerWorld(slots=0)
+    world.broker.keeps_output = True
+    world.do(events.WorkerJoined(WORKER, "w", "local", 1, {}, "3.11", tells_output=True))
+    (order,) = orders(world.submit(2))
+    assert (order.logs, order.prints) == (True, False)
+    said = ((0, 1, "a"), (7, 1, "of a task that it does not have"))
+    effects = world.do(events.OutputArrived(WORKER, order.assignment, said))
+    assert effects == [KeepOutput("j", ((0, 1, "a"),))]
+    for other in ((WORKER, order.assignment + 1), (WORKER + 1, order.assignment)):
+        assert world.do(events.OutputArrived(*other, said)) == []
+    effects = world.report(order, prints=[[0, "a", 1]])
+    assert not [each for each in effects if isinstance(each, KeepOutput)]  # it is kept already
+    assert world.do(events.OutputArrived(WORKER, order.assignment, said)) == []
+
+
+def test_output_that_a_client_wants_comes_with_the_results_as_well() -> None:
+    world = BrokerWorld(slots=0)
+    world.broker.keeps_output = True
+    world.do(events.WorkerJoined(WORKER, "w", "local", 1, {}, "3.11", tells_output=True))
+    (order,) = orders(world.submit(1, prints=True))
+    assert (order.logs, order.prints) == (True, True)
+    (results,) = told(world.report(order, prints=[[0, "a", 1]]), messages.Results)
+    assert results.prints == [[0, "a"]]
+
+
 def test_output_of_a_job_of_another_site_is_kept_there() -> None:
     world = BrokerWorld()
     world.broker.keeps_output = True

@@ -28,6 +28,7 @@ from federation.messages.messages import (
     Refused,
     Report,
     Returned,
+    TaskOutput,
     Welcome,
 )
 from federation.ranges import RangeSet
@@ -217,6 +218,7 @@ class ScriptedGateway:
         prints: bool = False,
         origin: str = "",
         holds: str = "",
+        logs: bool = False,
     ) -> "Watched":
         """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
         self._assignments += 1
@@ -227,6 +229,7 @@ class ScriptedGateway:
             Assign(
                 *(self._assignments, "job", digest, first, payloads, timeout_s, prints),
                 *(origin, holds),
+                logs=logs,
             ),
         )
         return Watched(self, guest, self._assignments, first, first + len(calls))
@@ -312,6 +315,11 @@ class Watched:
             for at, text in report.prints:
                 found[report.first + at] = found.get(report.first + at, "") + text
         return found
+
+    def said(self) -> list[tuple[int, int, str]]:
+        """What was sent of its output while it ran: task, stream and text."""
+        messages = [each for each in self.guest.all(TaskOutput) if each.assignment == self.number]
+        return [(*piece,) for each in messages for piece in each.pieces]
 
     def recall(self, first: int, stop: int, *, kill: bool = False) -> None:
         self.gateway.say(self.guest, Recall(self.number, first, stop, kill))

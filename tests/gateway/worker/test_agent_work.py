@@ -1,6 +1,10 @@
 """What an agent does with work that goes well, or fails in an ordinary way."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from functools import partial
 
 import cloudpickle
@@ -210,6 +214,47 @@ def test_prints_come_back_when_asked_for(gateway, start_agent):
     silent = gateway.assign(guest, speaks, [(1,)]).wait()
     assert silent.prints() == {}
     assert silent.values() == {0: False}
+
+
+def test_output_is_sent_while_a_task_runs(gateway, start_agent, tmp_path):
+    start_agent(gateway)
+    go = str(tmp_path / "go")
+
+    def waits():
+        print("first")
+        print("oops", file=sys.stderr)
+        while not os.path.exists(go):
+            time.sleep(0.01)
+        subprocess.run(["echo", "a child"], check=True)
+        print("no end", end="")
+
+    work = gateway.assign(gateway.guest(), waits, [()], logs=True)
+    gateway.wait_for(lambda: work.said() == [(0, 1, "first\n"), (0, 2, "oops\n")])
+    assert not work.reports
+    (tmp_path / "go").touch()
+    work.wait()
+    assert sorted(work.said()[2:]) == [(0, 1, "a child\n"), (0, 1, "no end")]
+    assert work.prints() == {}
+
+
+def test_output_before_a_crash_is_sent(gateway, start_agent):
+    start_agent(gateway)
+
+    def crashes():
+        print("before")
+        os.write(2, b"raw\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    work = gateway.assign(gateway.guest(), crashes, [()], logs=True).wait()
+    assert sorted(work.said()) == [(0, 1, "before\n"), (0, 2, "raw\n")]
+    assert work.failures()[0][0] == "crash"
+
+
+def test_output_of_many_quick_tasks_is_told_apart(gateway, start_agent):
+    start_agent(gateway)
+    work = gateway.assign(gateway.guest(), print, [(number,) for number in range(500)], logs=True)
+    work.wait()
+    assert sorted(work.said()) == [(number, 1, f"{number}\n") for number in range(500)]
 
 
 def test_prints_are_cut(gateway, start_agent):

@@ -1,11 +1,12 @@
 """The end of a task's output is kept, by stream and in order."""
 
 import sys
+import threading
 
 import pytest
 
 from federation.messages.printed import PIECES_MAX, PRINTS_BYTES_MAX
-from gateway.worker.slot.prints import Prints
+from gateway.worker.slot.prints import BURST, Prints
 
 
 @pytest.fixture
@@ -67,3 +68,99 @@ def test_nothing_is_kept_unless_asked_for(prints):
     prints.install(keep=False)
     print("lost")
     assert prints.take() == []
+
+
+class Agent:
+    """Takes what a slot sends while its task runs."""
+
+    def __init__(self):
+        self.rows = []
+        self.is_busy = False
+
+    def send(self, take):
+        if not self.is_busy:
+            self.rows.append(take())
+        return not self.is_busy
+
+
+@pytest.fixture
+def live(monkeypatch):
+    """Prints that are sent at once, of task 7; and the agent."""
+    agent = Agent()
+    prints = Prints(lambda: 7, agent.send)
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)  # for a later undo
+    return prints, agent
+
+
+def test_lines_are_sent_while_their_task_runs(live):
+    prints, agent = live
+    prints.install(keep=False, live=True)
+    print("a")
+    print("no line yet", end="", file=sys.stderr)
+    print("b")
+    assert agent.rows == [[[7, "a\n", 1]], [[7, "no line yet", 2], [7, "b\n", 1]]]
+    print("the rest", end="")
+    assert prints.is_dirty
+    assert prints.take() == []
+    assert not prints.is_dirty
+    assert prints.unsent_chars == len("the rest")
+    assert prints.rows() == [[7, "the rest", 1]]
+    assert prints.rows() == []
+
+
+def test_output_may_be_both_sent_and_kept(live):
+    prints, agent = live
+    prints.install(keep=True, live=True)
+    print("a")
+    assert agent.rows == [[[7, "a\n", 1]]]
+    assert prints.take() == [["a\n", 1]]
+
+
+def test_a_task_that_prints_without_end_sends_now_and_then(live, monkeypatch):
+    prints, agent = live
+    now = [1000.0]
+    monkeypatch.setattr("gateway.worker.slot.prints.time.monotonic", lambda: now[0])
+    prints.install(keep=False, live=True)
+    for number in range(1000):
+        print(number)
+    assert len(agent.rows) == BURST
+    now[0] += 1.0
+    print("after a second")
+    ((_, text, _),) = agent.rows[-1]
+    assert text.endswith("999\nafter a second\n")
+
+
+def test_output_waits_while_another_message_is_being_sent(live):
+    prints, agent = live
+    prints.install(keep=False, live=True)
+    agent.is_busy = True
+    print("a")
+    agent.is_busy = False
+    print("b")
+    assert agent.rows == [[[7, "a\nb\n", 1]]]
+
+
+def test_a_forked_child_sends_nothing(live):
+    prints, agent = live
+    prints.install(keep=False, live=True)
+    prints.disown()
+    print("from the child")
+    assert agent.rows == []
+
+
+def test_threads_that_print_at_once_lose_nothing(prints):
+    prints.install(keep=True)
+    out = sys.stdout
+
+    def shout(letter):
+        for _ in range(200):
+            print(letter, file=out)
+
+    threads = [threading.Thread(target=shout, args=(each,)) for each in "abcd"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    text = "".join(text for text, _ in prints.take())
+    assert [text.count(each) for each in "abcd"] == [200] * 4
