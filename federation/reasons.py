@@ -19,6 +19,7 @@ class Reason(StrEnum):
     NO_SANDBOX = "no-sandbox"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
+    HELD = "held"
     DRAINING = "draining"
     COST_LIMIT = "cost-limit"
     CLIENT_NOT_READING = "client-not-reading"

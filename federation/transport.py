@@ -66,11 +66,14 @@ class Origin:
         port: the port of the other end; 0 without a host.
         is_private: whether data on the pipe can't be read on the way: it uses TLS, or never leaves
             this host.
+        uid: of the process that connected by a socket of this host, as the kernel records it; None
+            where that is unknown.
     """
 
     host: str = ""
     port: int = 0
     is_private: bool = True
+    uid: int | None = None
 
 
 GONE: Final = Origin("0.0.0.0", 0, is_private=False)  # noqa: S104 - of a closed pipe

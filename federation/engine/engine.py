@@ -774,8 +774,11 @@ class ClientEngine:
         stream = self._streams.get(job)
         return None if stream is None or stream.opening.detached else stream
 
-    def cancel_job(self, job: str, *, stop: bool, at: str = "") -> int:
-        """Cancel a whole job by its id; return the number of tasks taken back or stopped.
+    def cancel_job(self, job: str, *, stop: bool, at: str = "") -> tuple[int, str]:
+        """Cancel a whole job by its id.
+
+        Return the number of tasks taken back or stopped, and the job's id, user and project as its
+        gateway writes them (empty from an older gateway).
 
         For a job of this client, the calls that wait here count too. The job takes no more calls:
         the next `submit` opens another.
@@ -796,7 +799,8 @@ class ClientEngine:
             raise self._no_gateway(answer)
         if answer.code:
             raise JobNotFound(answer.reason)
-        return before + sum(int(high) - int(low) for low, high in answer.value["taken"])
+        taken = sum(int(high) - int(low) for low, high in answer.value["taken"])
+        return before + taken, str(answer.value.get("title", ""))
 
     def abandon(self, stream: Stream, calls: Range | None = None, *, stop: bool = False) -> None:
         """Cancel calls whose results are not needed, without waiting; by default a whole job.

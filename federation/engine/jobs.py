@@ -47,6 +47,19 @@ class Cost:
         return format_money(self.nanos, self.currency) if self.currency else "0"
 
 
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """A job was cancelled.
+
+    Attributes:
+        tasks: the number of tasks taken back or stopped.
+        title: its id, user and project, for people; empty if its gateway does not say so.
+    """
+
+    tasks: int
+    title: str
+
+
 class JobHandle:
     """A job by its id, at a gateway. Each property asks that gateway anew.
 
@@ -215,9 +228,14 @@ class JobHandle:
 
     def cancel(self, *, stop: bool = False) -> int:
         """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number."""
+        return self.order_cancel(stop=stop).tasks
+
+    def order_cancel(self, *, stop: bool = False) -> JobCancelled:
+        """Cancel as `cancel` does; say as well whose job it was."""
         try:
             engine = self._reach(self.gateway, None)
-            return engine.cancel_job(self.id, stop=stop, at=self.gateway)
+            tasks, title = engine.cancel_job(self.id, stop=stop, at=self.gateway)
+            return JobCancelled(tasks, clean(title))
         except GatewayUnreachable as error:
             raise self._explain(error) from error
 
@@ -234,6 +252,33 @@ class JobHandle:
         Raises JobNotFound.
         """
         return read_lines(lambda details: dict(self._ask("logs", details)), task, follow=follow)
+
+    def hold(self) -> None:
+        """Hold the job: no task of it begins, here or at another site, until it is released.
+
+        Running tasks go on. The hold lasts over restarts of the gateway; it does not put a deadline
+        off. Raises JobNotFound, or GridError when it is held already.
+        """
+        self._ask("hold", {})
+
+    def release(self) -> None:
+        """Let a held job go on. Raises JobNotFound, or GridError when it is not held.
+
+        A job that the operator holds can be released by the operator alone.
+        """
+        self._ask("release", {})
+
+    def prioritise(self, priority: float) -> None:
+        """Serve the job by another priority: of one user's jobs, those of higher priority go first.
+
+        Raises JobNotFound, or GridError when the user's entitlements don't allow it.
+        """
+        self._ask("prioritise", {"priority": priority})
+
+    @property
+    def held_by(self) -> str:
+        """The user who holds the job; empty if it is not held."""
+        return clean(str(self.details().get("held_by", "")))
 
     def forget(self) -> None:
         """Make the gateway drop the results and the output of a job that has ended.

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -470,6 +471,8 @@ class NngPort:
         if found is None:
             try:
                 found = _origin_of(self._pipes[pipe])
+                if self.is_near(pipe) and (caller := self._caller(pipe)) is not None:
+                    found = replace(found, uid=caller[0])
             except (KeyError, pynng.exceptions.NNGException):
                 return GONE
             self._origins[pipe] = found

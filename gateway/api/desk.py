@@ -23,6 +23,7 @@ from gateway.api import (
     budgets_desk,
     can,
     federation_desk,
+    job_desk,
     report_desk,
     reservation_desk,
     rules_desk,
@@ -48,7 +49,7 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
-from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
+from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to, title_of
 from policies.parties import Party
 from policies.reservations.reservations import CantReserve
 
@@ -70,8 +71,9 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "jobs": ("limit", ALL_USERS),
         **dict.fromkeys(("job", "running"), ("job",)),
         "results": ("job", "after", "limit", "wait_s"),
-        "logs": ("job", "task", "after", "wait_s"),
-        "forget": ("job",),
+        **dict.fromkeys(("logs": ("job", "task", "after", "wait_s"),
+        "forget", "hold", "release"), ("job",)),
+        "prioritise": ("job", "priority"),
         "test_alert": ("name",),
         "drain": ("worker", "on"),
         "reload": ("dry_run",),
@@ -125,6 +127,7 @@ class Desk:
             "results": self._results,
             "logs": self._logs,
             "forget": self._forget,
+            **{verb: partial(self._job_order, verb) for verb in job_desk.VERBS},
             "workers": self._workers,
             "drain": self._drain,
             "reload": self._reload,
@@ -185,6 +188,9 @@ class Desk:
         try:
             return Answer(ask.request, "", "", await self._find(guest, ask))
         except (BadQuestion, Denied) as error:
+            if ask.verb in job_desk.VERBS:
+                what = f"{ask.verb} job {str(ask.details.get('job'))[:64]!r}: {error}"
+                self._site.server.order_log.refused(self._title(guest), what)
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
             # A page of the database that can't be read is no reason to stop all work.
@@ -207,13 +213,28 @@ class Desk:
             _check_home(guest, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
-            return await verb(asker, ask.details)
+            found = await verb(asker, ask.details)
+            if ask.verb in job_desk.VERBS:
+                self._site.server.order_log.done(self._title(guest), found["text"])
+            return found
         if ask.verb in orders.VERBS:
             return await self._order(ask)
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
             return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"no question {ask.verb[:60]!r}; known questions: {known}")
+
+    def _title(self, guest: PeerSession) -> str:
+        """Who a guest is, for the log."""
+        held = self._site.server.pass_of(guest)
+        return title_of(guest, held.token if held is not None else None)
+
+    async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
+        """Hold, release or prioritise a job."""
+        try:
+            return await job_desk.VERBS[verb](self._site, asker, details)
+        except job_desk.BadJobOrder as error:
+            raise BadQuestion(str(error), error.code) from None
 
     async def _order(self, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
@@ -268,7 +289,7 @@ class Desk:
     def _live(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Show a job in a list, with the reason for waiting where it may wait for ever."""
         view, broker = views.live_job(job, utc_s), self._site.broker
-        if job.waiting and (job.unmet or broker.admission.unpayable(job.spec)):
+        if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
             view["why_waiting"] = views.why_waiting(broker, job, utc_s)
         return view
 

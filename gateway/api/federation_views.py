@@ -17,6 +17,7 @@ from gateway.ledger.db.contracts.records import DealTotal
 from gateway.ledger.db.settlement.records import DisputeRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.tasks.job_control import held_text
 from policies.placement.market import Market
 from policies.placement.placement import show_tag
 
@@ -127,6 +128,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: UtcS) -> An
     # Tasks in flight are not placed again: when they end, their workers know.
     found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
     found["job"] = job.id
+    found["held"] = held_text(job)
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight
     found["places"], found["places_left_off"] = _workers_of(job, broker, utc_s)

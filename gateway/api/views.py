@@ -20,6 +20,7 @@ from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.quotas.fair_shares import FairShares
+from gateway.scheduler.tasks.job_control import held_text
 from policies.access.fairness import ShareNode, ShareStanding
 from policies.costs.carbon import Emissions
 from policies.parties import Party
@@ -55,9 +56,21 @@ def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
         "as_of_s": as_of_s,
         "tags": dict(job.spec.tags),
         "forgotten": False,
+        **_orders(job),
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed
+
+
+def _orders(job: Job) -> dict[str, Any]:
+    """Return the hold on a job, and its priority, with who ordered them."""
+    hold, given = job.spec.hold, job.spec.given_priority
+    return {
+        "held": "" if hold is None else str(hold),
+        "held_by": "" if hold is None else hold.by,
+        "priority": job.spec.rank_priority,
+        "priority_by": "" if given is None else given.by,
+    }
 
 
 def _state(job: Job) -> str:
@@ -114,6 +127,10 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "as_of_s": row.ended_at_s,
         "tags": {},
         "forgotten": row.forgotten,
+        "held": "",
+        "held_by": "",
+        "priority": None,
+        "priority_by": "",
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed
@@ -230,6 +247,8 @@ def notes(job: Job) -> list[dict[str, Any]]:
 
 def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
     """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason."""
+    if job.spec.hold is not None:
+        return [{"reason": Reason.HELD.value, "text": held_text(job), "workers": 0}]
     unpayable = broker.admission.unpayable(job.spec)
     if unpayable:
         return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]

@@ -25,7 +25,10 @@ _COMMANDS: Final = {
     "gateway.cli.inspect.budgets": ("budgets",),
     "gateway.cli.inspect.can": ("can",),
     "gateway.cli.operate.check": ("check",),
-    "gateway.cli.operate.control": ("cancel", "forget", "drain", "reload"),
+    "gateway.cli.operate.control": (
+        *("cancel", "hold", "release", "prioritise"),
+        *("forget", "drain", "reload"),
+    ),
     "gateway.cli.books.export": ("export",),
     "gateway.cli.operate.federate": (
         *("invite", "join", "approve", "leave", "expel", "keep", "known"),

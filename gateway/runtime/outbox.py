@@ -24,6 +24,7 @@ from gateway.scheduler.model.effects import (
     Expel,
     Harden,
     KeepOutput,
+    LogOrder,
     PeerSide,
     Remark,
     SendFunction,
@@ -67,12 +68,14 @@ class OutboxUses:
         pass_key: returns the sealed pass by which the tasks of a job may connect, from the
             description of the worker and the job; empty for none.
         on_write: is called with each record that is written.
+        on_order: writes an operator's order into the log.
     """
 
     recall: StoreLookup = recall_now
     remark: Callable[[str], None] = lambda _: None
     pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
     on_write: Callable[[Record], None] | None = None
+    on_order: Callable[[LogOrder], None] = lambda _order: None
 
 
 class EffectOutbox:
@@ -118,7 +121,7 @@ class EffectOutbox:
         self._carrier = carrier
 
     def keep_output(self, keep: Callable[[str, Pieces], None]) -> None:
-        """Hand the output of tasks to `keep`, which gets the job and its pieces, and returns soon."""
+        """Hand the output of tasks to `keep`, which gets a job and its pieces; must not wait."""
         self._on_output = keep
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
@@ -150,6 +153,8 @@ class EffectOutbox:
                     self._uses.remark(effect.text)
                 case KeepOutput():
                     self._on_output(effect.job, effect.pieces)
+                case LogOrder():
+                    self._uses.on_order(effect)
                 case _:
                     assert_never(effect)
         if records or durable:

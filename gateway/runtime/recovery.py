@@ -54,9 +54,10 @@ def spec_of(row: JobRow) -> JobSpec:
 
 
 def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
-    """Return the charges of a job."""
+    """Return the charges of a job, and the orders about it."""
     charged = tuple((first, first + count) for first, count in usage.charged_ranges(row.job))
     free_ns, credits = _paid_before(usage, row.job)
+    spec = spec_of(row)
     return JobRecovered(
         job=row.job,
         spec=None,
@@ -73,8 +74,11 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
         repeat_ns=row.repeat_ns,
         free_ns=free_ns,
         credits=credits,
-        function=spec_of(row).function,
+        function=spec.function,
         submitted_at_s=row.submitted_at_s,
+        hold=spec.hold,
+        priority=spec.priority,
+        given_priority=spec.given_priority,
     )
 
 

@@ -51,6 +51,7 @@ from gateway.runtime.budget_books import read_known
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
+from gateway.runtime.order_log import OrderLog
 from gateway.runtime.outbox import EffectOutbox, OutboxUses, Pieces
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
@@ -59,7 +60,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.delegation import GrantSigner
-from gateway.scheduler.model.effects import Effect
+from gateway.scheduler.model.effects import Effect, LogOrder
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
     BadJob,
@@ -86,7 +87,7 @@ from gateway.sessions.listener import (
 from gateway.sessions.token_bucket import RateLimitedLines
 from gateway.trust.dealing_partners import Nobody
 from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
-from gateway.trust.rights import Denied, is_operator
+from gateway.trust.rights import Denied, is_operator, title_of
 from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
 from policies.parties import Owner
 from policies.placement.placement import CapacityOffer
@@ -159,6 +160,7 @@ class GatewayServer:
         self._say = say
         self._on_unfinished = on_unfinished
         mono_s = surroundings.mono_s()
+        self.order_log = OrderLog(say, surroundings.mono_s)
         self._comings = RateLimitedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s(), config.rules_version)
@@ -202,6 +204,7 @@ class GatewayServer:
                 remark=say,
                 pass_key=self.task_passes.sealed_for,
                 on_write=self.broker.purses.note if self.broker.purses.has_credit else None,
+                on_order=self._log_order,
             ),
         )
         self._recall = recall
@@ -285,6 +288,14 @@ class GatewayServer:
     def pass_of(self, guest: PeerSession) -> Pass | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
         return self._tokens.get(guest.handle)
+
+    def _log_order(self, order: LogOrder) -> None:
+        guest = self.listener.guests.get(order.client)
+        if guest is None:
+            return  # another site: its messages are logged as its own
+        held = self.pass_of(guest)
+        who = title_of(guest, held.token if held is not None else None)
+        (self.order_log.refused if order.is_refused else self.order_log.done)(who, order.text)
 
     def recover(self) -> None:
         """Restore the state that the last run of the gateway left in the store."""
@@ -382,6 +393,7 @@ class GatewayServer:
             is_behind = any(each in self.broker.workers for each in self._held)
             happened.append(events.Ticked(is_behind))
             self._comings.tick(self._clock.mono_s())
+            self.order_log.tick()
             self._watch_tokens(happened)
             self.functions.sweep(set(self.listener.guests))
             for line in self.broker.spending.news():
@@ -649,6 +661,9 @@ class GatewayServer:
                 self.listener.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
             case Ask() | Cancel() if message.request:
                 self.listener.post(guest, Answer(message.request, denial.code, str(denial), None))
+        if isinstance(message, Cancel) and not message.ranges:
+            order = LogOrder(guest.handle, f"cancel of job {message.job[:64]!r}: {denial}", True)
+            self._log_order(order)
 
     def _event(self, guest: PeerSession, message: Any, happened: list[Event]) -> Event | None:
         match guest.role, message:

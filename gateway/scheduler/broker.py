@@ -11,7 +11,8 @@ It opens and ends jobs, processes the reports of workers, and guarantees:
 
 Its parts: Handout (assigns tasks), TaskCompletion (ends tasks or queues them again), WorkerRoster
 (the workers and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the
-unfinished work of clients), Withdrawals (cancels that wait for workers), History (ended jobs). They
+unfinished work of clients), Withdrawals (cancels that wait for workers), JobControl (holds and
+priorities), History (ended jobs). They
 know nothing of the broker; their effects join the broker's in order.
 """
 
@@ -35,6 +36,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     KeepOutput,
+    LogOrder,
     SendToClient,
     SendToWorker,
     Write,
@@ -55,6 +57,7 @@ from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.completion import TaskCompletion, is_sound
 from gateway.scheduler.tasks.history import History
+from gateway.scheduler.tasks.job_control import JobControl, held_text
 from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.overdue import Fault, Overdue
 from gateway.scheduler.tasks.probation import Probation
@@ -138,9 +141,10 @@ class Broker:
             self._effects,
         )
         self._withdrawals = Withdrawals(
-            *(self.clients, self._dispatcher, self._tell, self._cancel),
+            *(self.clients, self._dispatcher, self._tell, self._cancel, self._log),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
+        self._control = JobControl(self._dispatcher, self._effects)
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
@@ -215,6 +219,9 @@ class Broker:
                 self._job_closed(event, utc_s)
             case events.CancelAsked():
                 self._cancel_asked(event, utc_s)
+            case events.JobHoldAsked() | events.PriorityAsked():
+                if event.job in self.jobs:
+                    self._control.take(event, self.jobs[event.job], utc_s)
             case events.ClientJoined():
                 self._accounts.join(event)
             case events.ClientGone():
@@ -364,6 +371,9 @@ class Broker:
         client = self.clients.get(handle)
         if client is not None:
             self._effects.append(SendToClient(handle, message, port=client.port))
+
+    def _log(self, client: int, text: str, is_refused: bool) -> None:
+        self._effects.append(LogOrder(client, text, is_refused))
 
     def _expel(self, guest: BrokerClient | Worker, reason: str) -> None:
         self._effects.append(Expel(guest.handle, reason, guest.port))
@@ -549,6 +559,8 @@ class Broker:
 
     def refusal(self, job: Job, worker: Worker, utc_s: UtcS) -> Refusal | None:
         """Why a worker can't take a task of a job now, apart from its room, or None."""
+        if job.spec.hold is not None:
+            return Refusal(Reason.HELD, "begins no task of it: {}", (held_text(job),))
         task_s = self.durations.of(job.spec.function)
         return (
             matching.refusal(job, worker)
@@ -808,6 +820,8 @@ class Broker:
         job = self.jobs.get(worker.job) if worker else None
         if worker is not None and job is not None:
             self._dispatcher.resume(event, worker, job, utc_s)
+            if job.spec.hold is not None:
+                self._dispatcher.recall_unstarted(job)
 
     # --- workers and clients that leave --------------------------------------------------------
 

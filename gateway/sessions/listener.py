@@ -10,7 +10,7 @@ import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.address import check_others
@@ -74,6 +74,7 @@ class PeerSession:
     since_s: MonoS
     pace: TokenBucket
     is_local: bool = False
+    origin: Origin = field(default_factory=Origin)  # of the pipe by which it came first
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,7 @@ class SessionListener:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
             guest = self._new_guest(hello, mono_s, is_local=is_local)
+            guest.origin = self._port.origin(pipe)
         else:
             if guest.pipe is not None:
                 self._forget_pipe(guest)

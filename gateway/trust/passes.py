@@ -41,8 +41,8 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     OpenJob: (Scope.SUBMIT,),
     Tasks: (Scope.SUBMIT,),
     CloseJob: (Scope.SUBMIT,),
-    # The submit scope also permits cancelling; the broker checks the job's owner.
-    Cancel: (Scope.CANCEL, Scope.SUBMIT),
+    # The scopes submit and admin also permit cancelling; the broker checks the job's owner.
+    Cancel: (Scope.CANCEL, Scope.SUBMIT, Scope.ADMIN),
 }
 # Questions in the name of a project, with the project meant if they name none.
 _OF_A_PROJECT: Final = {"reserve": "", "explain": None}

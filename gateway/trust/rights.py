@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from federation.reasons import Reason
 from federation.signed.tokens import Scope, UserToken
+from federation.transport import Origin
+from federation.words import clean
 from policies.parties import Owner, Party, PartyKind
 
 ALL_USERS: Final = "all_users"  # the detail of a question that asks for the rows of all users
@@ -51,6 +53,7 @@ class Right:
 
 
 _ADMIN: Final = (Scope.ADMIN,)
+_CONTROL: Final = (Scope.CANCEL, Scope.SUBMIT, Scope.ADMIN)
 _BILL: Final = (Scope.REPORT, Scope.AUDIT)
 _ORDER: Final = Right(RowScope.SITE, _ADMIN, at_home=True)
 
@@ -60,6 +63,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("workers", "shares"), Right(RowScope.OWN, takes_all_users=True)),
     **dict.fromkeys(("job", "running", "results", "logs", "explain"), Right(RowScope.OWN)),
     **dict.fromkeys(("forget", "unreserve"), Right(RowScope.OWN, (Scope.CANCEL, Scope.SUBMIT))),
+    **dict.fromkeys(("hold", "release", "prioritise"), Right(RowScope.OWN, _CONTROL)),
     "reserve": Right(RowScope.OWN, (Scope.SUBMIT,)),
     **dict.fromkeys(("report", "budgets"), Right(RowScope.OWN, _BILL, takes_all_users=True)),
     **dict.fromkeys(("page", "statement", "margin", "deals"), Right(RowScope.SITE, (Scope.AUDIT,))),
@@ -142,6 +146,20 @@ def is_operator(guest: Any, token: UserToken | None) -> bool:
     if token is None:
         return bool(guest.is_local)
     return token.projects is None and token.allows(Scope.ADMIN)
+
+
+def title_of(guest: Any, token: UserToken | None) -> str:
+    """Return who a client is and by what it was admitted, for the log: `root (uid 0, …)`."""
+    origin: Origin = guest.origin
+    if token is not None:
+        how = f"token {token.id}" if token.id else "the pass of a task"
+    elif guest.is_local:
+        how = "the gateway's own socket"
+    else:
+        how = "no token"
+    where = f"from {origin.host}" if origin.host else f"uid {origin.uid}"
+    is_known = origin.host or origin.uid is not None
+    return f"{clean(guest.user)} ({f'{where}, ' if is_known else ''}{how})"
 
 
 def asker_of(

@@ -28,6 +28,7 @@ from gateway.scheduler.model.effects import (
     Expel,
     Harden,
     KeepOutput,
+    LogOrder,
     PeerSide,
     Remark,
     SendFunction,
@@ -217,7 +218,7 @@ class YearMember:
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
-            case Harden() | Remark() | KeepOutput() | SendFunction():
+            case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction():
                 return
             case _:
                 assert_never(effect)

@@ -1,5 +1,6 @@
 """One contract for every transport: nng over tcp, ipc and tls, and the one in memory."""
 
+import os
 import select
 import socket
 import ssl
@@ -276,7 +277,11 @@ def test_tls_1_3_alone_is_spoken_whose_ciphers_all_authenticate(version, tmp_pat
 
 @pytest.mark.parametrize(
     ("scheme", "origin"),
-    [("ipc", Origin()), ("tcp", Origin("127.0.0.1")), ("tls+tcp", Origin("127.0.0.1"))],
+    [
+        ("ipc", Origin(uid=os.geteuid())),
+        ("tcp", Origin("127.0.0.1")),
+        ("tls+tcp", Origin("127.0.0.1")),
+    ],
 )
 def test_a_pipe_knows_where_it_comes_from(scheme, origin, tmp_path):
     both, alone = make_certificate(tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from federation.messages.messages import Answer, Ask
+from federation.transport import Origin
 from gateway.config.site import SiteConfig
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.scheduler.model import events
@@ -54,14 +55,15 @@ async def read_at_once(query: Any, *arguments: Any) -> Any:
 class DeskClient:
     """Asks a site as a client, a holder of a token, or its operator."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, told: list[str]) -> None:
         self.site = site
+        self.told = told  # the lines of the site's log
 
     async def ask(
         self, verb: str, user: str = "ann", token: Any = None, *, home: bool = False, **details: Any
     ) -> Answer:
         """The answer to one question, asked by a guest of its own."""
-        guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home)
+        guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home, origin=Origin())
         if token is not None:
             self.site.server._tokens[77] = SimpleNamespace(token=token)
         try:
@@ -92,5 +94,5 @@ async def counter_of(folder: Any, **config: Any) -> AsyncIterator[DeskClient]:
     site = Site(made, told.append, surroundings)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: site.run(task_status=task_status))
-        yield DeskClient(site)
+        yield DeskClient(site, told)
         nursery.cancel_scope.cancel()

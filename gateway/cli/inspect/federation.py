@@ -212,6 +212,8 @@ def explain(
 
 def _show_plan(found: dict[str, Any]) -> None:
     """Print where the job goes, how much waits, and how much can't be done."""
+    if found.get("held"):
+        show.say(f"{show.clean(found['held'])}. Once it is released:")
     show.say(found["text"])
     for kind in ("refused_by_rule", "refused_for_money"):
         if found.get(kind):

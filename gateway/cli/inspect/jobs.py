@@ -107,9 +107,16 @@ def jobs(reach: DialOptions, as_json: bool, limit: int, all_users: bool) -> None
 def _job_row(row: dict[str, Any]) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
     counts = [row["done"], row["failed"], row["cancelled"], total]
-    who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
+    who = [row["id"], row["name"], row["user"], row["project"], _state(row)]
     money = [row["cost"], row["estimated_cost"]]
     return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), *money]
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Return the state of a job as it is shown; an older gateway says of none that it is held."""
+    if not row.get("held_by"):
+        return str(row["state"])
+    return "running, held" if row["state"] == "running" else "held"
 
 
 @click.command()
@@ -131,13 +138,20 @@ def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
         raise SystemExit(TASKS_FAILED)
 
 
+def _priority(found: dict[str, Any]) -> str:
+    by = found.get("priority_by")
+    return f"{found['priority']:g}" + (f", given by {by}, the operator" if by else "")
+
+
 def _show_job(found: dict[str, Any]) -> None:
     total = found["total"] if found["total"] is not None else found["tasks"]
     lines = [
         ("job", found["id"]),
         ("name", found["name"]),
         ("billed to", f"{found['user']}, project {found['project']}"),
-        ("state", f"{found['state']} {found['reason'] and '(' + found['reason'] + ')'}"),
+        ("state", f"{_state(found)} {found['reason'] and '(' + found['reason'] + ')'}"),
+        *([("held", found["held"])] if found.get("held") else []),
+        *([("priority", _priority(found))] if found.get("priority") else []),
         ("submitted", show.when(found["submitted_at_s"])),
         ("ended", show.when(found["ended_at_s"])),
         (

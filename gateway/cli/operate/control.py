@@ -1,4 +1,6 @@
-"""Changes: cancel, forget, drain, reload."""
+"""Changes: cancel, hold, release, prioritise, forget, drain, reload."""
+
+from typing import Any
 
 import click
 
@@ -25,13 +27,62 @@ from gateway.cli.shared.rule_changes import say_change
 @json_option
 @errors_to_exit_codes
 def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
-    """Cancel a job of yours."""
+    """Cancel a job of yours; the operator cancels any user's."""
     with reach.client() as client:
-        taken = client.job(job_id).cancel(stop=stop)
+        found = client.job(job_id).order_cancel(stop=stop)
     if as_json:
-        show.as_json({"job": job_id, "cancelled": taken})
+        show.as_json({"job": job_id, "cancelled": found.tasks, "title": found.title})
     else:
-        show.say(f"{count(taken, 'task')} cancelled")
+        title = f"{found.title}: " if found.title else ""
+        show.say(f"{title}{count(found.tasks, 'task')} cancelled")
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def hold(job_id: str, reach: DialOptions, as_json: bool) -> None:
+    """Hold a job of yours, so that none of its tasks begins; the operator holds any user's.
+
+    Running tasks go on. Nothing new is sent to other sites. The job goes on with `gridfed release`:
+    what the operator holds is released by the operator alone. A hold does not put a deadline off.
+    """
+    _order(reach, "hold", as_json=as_json, job=job_id)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def release(job_id: str, reach: DialOptions, as_json: bool) -> None:
+    """Let a held job of yours go on; the operator releases any user's."""
+    _order(reach, "release", as_json=as_json, job=job_id)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("job_id", metavar="ID")
+@click.argument("priority", metavar="N", type=float)
+@reach_options
+@json_option
+@errors_to_exit_codes
+def prioritise(job_id: str, priority: float, reach: DialOptions, as_json: bool) -> None:
+    """Give a job of yours another priority: higher ones go first; the operator any user's.
+
+    N is a number as in client.options(priority=N), below zero as well. Entitlements limit the
+    priority that users give, but not the operator's.
+    """
+    _order(reach, "prioritise", as_json=as_json, job=job_id, priority=priority)
+
+
+def _order(reach: DialOptions, verb: str, *, as_json: bool, **details: Any) -> None:
+    """Give an order about a job, and print what was done, and whose job it is."""
+    found = ask(reach, verb, **details)
+    if as_json:
+        show.as_json(found)
+    else:
+        show.say(show.clean(found["text"]))
 
 
 @click.command()

@@ -219,7 +219,7 @@ class Enquiries:
             name=spec.name,
             user=spec.user,
             project=spec.project,
-            priority=spec.priority,
+            priority=spec.rank_priority,
             tags=dict(spec.tags),
             timeout_s=spec.timeout_s,
             python=spec.python,

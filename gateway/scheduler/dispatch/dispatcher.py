@@ -89,7 +89,9 @@ class Dispatcher:
         self._functions: Counter[bytes] = Counter()  # of the jobs in `ready`
         self._ready_counted = 0  # jobs in `ready` whose tasks hold counted tags
         self._alone: set[str] = set()  # jobs in `ready` whose next task goes alone
-        self._dated: RankedItems[Job] = RankedItems()  # jobs in `ready` with a deadline
+        # Jobs with a deadline, in `ready` or on hold: a hold does not put the deadline off.
+        self._dated: RankedItems[Job] = RankedItems()
+        self._watched: set[str] = set()  # the jobs in `ready` or on hold
         self._turned: list[Job] = []  # jobs whose queue has another first task, to be filed anew
         self._agenda: deque[int] = deque()  # workers that this pass has still to look at
         self._looks = 0  # looks at jobs for the current worker
@@ -192,11 +194,16 @@ class Dispatcher:
         if not (job.waiting and not job.leaving and is_free):
             self.forget(job)
             return
+        if job.id not in self._watched:
+            self._watched.add(job.id)
+            self._dated.move(job, None, _due(job))
+        if job.spec.hold is not None:
+            self._take_out(job)
+            return
         if job.id not in self.ready:
             self.ready[job.id] = self.fresh[job.id] = job
             self._functions[job.spec.function] += 1
             self._ready_counted += bool(job.counted)
-            self._dated.move(job, None, _due(job))
         self._file(job)
 
     def refile(self, job: Job) -> None:
@@ -206,6 +213,13 @@ class Dispatcher:
 
     def forget(self, job: Job) -> None:
         """Remove a job that has ended or has no waiting tasks."""
+        if job.id in self._watched:
+            self._watched.remove(job.id)
+            self._dated.move(job, _due(job), None)
+        self._take_out(job)
+
+    def _take_out(self, job: Job) -> None:
+        """Take a job out of the queue; do nothing if it is not there."""
         if self.ready.pop(job.id, None) is None:
             return
         self.fresh.pop(job.id, None)
@@ -215,7 +229,6 @@ class Dispatcher:
             del self._functions[function]
         self._ready_counted -= bool(job.counted)
         self._alone.discard(job.id)
-        self._dated.move(job, _due(job), None)
         leaf = self._leaf_of(job)
         queue = self._queues[leaf]
         queue.drop(job)
@@ -223,7 +236,7 @@ class Dispatcher:
             del self._queues[leaf]
 
     def overdue(self, utc_s: UtcS) -> list[Job]:
-        """Return the ready jobs whose deadline has passed."""
+        """Return the jobs with waiting tasks whose deadline has passed."""
         return [job for _, job in takewhile(lambda pair: pair[0][0] <= utc_s, self._dated)]
 
     def waiting_groups(self) -> Iterator[tuple[Job, int]]:

@@ -57,7 +57,7 @@ class DispatchTermsBook:
             parts = (need.tags, need.python, need.currency, need.environment)
             job.need = self._needs.setdefault(parts, need)
             key = (
-                *(job.need, spec.pool, spec.function, job.work, spec.price),
+                *(job.need, spec.pool, spec.function, job.work, spec.price, spec.given_priority),
                 *(spec.timeout_s, spec.task_s, tuple(map(id, job.purses))),
             )
             job.terms = self._terms.setdefault(key, DispatchTerms(job.need))

@@ -91,6 +91,15 @@ class KeepOutput:
     pieces: tuple[tuple[int, int, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LogOrder:
+    """Log an order of a client about a job: the job and the result, or why it was refused."""
+
+    client: int
+    text: str
+    is_refused: bool = False
+
+
 class PeerSide(StrEnum):
     """The other site's end of a contract."""
 
@@ -139,6 +148,7 @@ Effect = (
     | Expel
     | Remark
     | KeepOutput
+    | LogOrder
     | SendToSite
     | SendFunction
     | AnswerBill

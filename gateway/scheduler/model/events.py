@@ -13,7 +13,7 @@ from federation.clocks import UtcS
 from federation.ranges import Range
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
 from gateway.scheduler.model.ports import PortKind
-from gateway.scheduler.model.terms import JobSpec
+from gateway.scheduler.model.terms import GivenPriority, JobHold, JobSpec
 from policies.access.entitlements import Entitlements
 from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
@@ -162,6 +162,10 @@ class JobRecovered:
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
     first_error: str = ""  # of the first of its tasks that failed, in one line
+    # Orders about it: a client that opens it again does not know them.
+    hold: JobHold | None = None
+    priority: float | None = None  # None: unknown, as its client says
+    given_priority: GivenPriority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,26 @@ class CancelAsked:
     job: str
     ranges: tuple[Range, ...]
     kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobHoldAsked:
+    """Hold a job, so that none of its tasks begins; without a hold, let it go on.
+
+    The desk has checked who orders it.
+    """
+
+    job: str
+    hold: JobHold | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityAsked:
+    """Give a job another priority; `given_by`: the operator who orders it; empty: its user does."""
+
+    job: str
+    priority: float
+    given_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +518,8 @@ Event = (
     | TasksArrived
     | JobClosed
     | CancelAsked
+    | JobHoldAsked
+    | PriorityAsked
     | PlacesChosen
     | PlacesLeft
     | MoneySpent

@@ -6,8 +6,8 @@ a worker, or ended. A million queued tasks are a few hundred runs.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from federation.clocks import UtcS
 from federation.offers import show_time
@@ -291,6 +291,18 @@ class Job:
         """Whether those that run its tasks are to send their output."""
         return self.spec.prints or self.is_logged
 
+    @property
+    def title(self) -> str:
+        """Its id, user and project, for people: `job 12ab of bob, project risk`."""
+        whose = self.whose
+        user = f"{whose.user}@{whose.site}" if whose.site else whose.user
+        return f"job {self.id} of {user}, project {whose.project}"
+
+    def change_terms(self, **changes: Any) -> None:
+        """Change some of its terms, by their names in JobSpec; file it anew afterwards."""
+        self.spec = replace(self.spec, **changes)
+        self.work, self.terms = self.spec.work, None
+
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
@@ -462,7 +474,11 @@ class Job:
         self.attempt = max([self.attempt_max, *runs]) + 1
 
     def take_up(self, history: JobRecovered) -> None:
-        """Restore the charges of the job's earlier run."""
+        """Restore the charges of the job's earlier run, and the orders about it."""
+        priority = self.spec.priority if history.priority is None else history.priority
+        self.change_terms(
+            hold=history.hold, priority=priority, given_priority=history.given_priority
+        )
         self.charged = RangeSet(history.charged)
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
@@ -472,7 +488,7 @@ class Job:
         self.attempt = history.attempt_max + 1
 
     def history(self) -> JobRecovered:
-        """Return the charges of the job, for a client that returns later."""
+        """Return the charges of the job, and orders about it, for a client that returns."""
         return JobRecovered(
             job=self.id,
             spec=None,
@@ -490,6 +506,9 @@ class Job:
             free_ns=self.free_ns,
             credits=self.credits.left(),
             function=self.spec.function,
+            hold=self.spec.hold,
+            priority=self.spec.priority,
+            given_priority=self.spec.given_priority,
         )
 
     @property

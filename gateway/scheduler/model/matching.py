@@ -280,7 +280,7 @@ def order(job: Job, task_s: float | None) -> Rank:
     under_way = job.in_flight * filled
     is_preemptible = job.spec.price_class == "preemptible"
     is_sold = job.spec.price is not None
-    return (is_sold, is_preemptible, -job.spec.priority, under_way, job.served, job.number)
+    return (is_sold, is_preemptible, -job.spec.rank_priority, under_way, job.served, job.number)
 
 
 def has_room(worker: Worker) -> bool:

@@ -9,7 +9,13 @@ from federation.reasons import Reason
 from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord
 from gateway.scheduler.model.intake import check_wishes, wishes_plain
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.model.terms import NO_WARRANT, JobSpec, Warrant
+from gateway.scheduler.model.terms import (
+    NO_WARRANT,
+    GivenPriority,
+    JobHold,
+    JobSpec,
+    Warrant,
+)
 from policies.placement.asks import Wishes
 
 
@@ -56,6 +62,12 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "tasks": spec.tasks,
         "task_s": spec.task_s,
         **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
+        **({} if spec.hold is None else {"hold": list(astuple(spec.hold))}),
+        **(
+            {}
+            if spec.given_priority is None
+            else {"given_priority": list(astuple(spec.given_priority))}
+        ),
     }
 
 
@@ -78,4 +90,10 @@ def stored_terms(body: bytes) -> dict[str, Any]:
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
     # A ban on places holds for as long as the job does.
     wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
-    return terms | {"wishes": wishes, "warrant": warrant}
+    hold, given = terms.get("hold"), terms.get("given_priority")
+    return terms | {
+        "wishes": wishes,
+        "warrant": warrant,
+        "hold": None if hold is None else JobHold(*hold),
+        "given_priority": None if given is None else GivenPriority(*given),
+    }

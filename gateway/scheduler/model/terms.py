@@ -5,6 +5,7 @@ from math import inf
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.offers import show_time
 from federation.users import site_of
 from gateway.scheduler.model.delegation import DelegationGrant
 from policies.access.entitlements import Work
@@ -31,6 +32,36 @@ class Warrant:
 
 
 NO_WARRANT: Final = Warrant()
+
+
+@dataclass(frozen=True, slots=True)
+class JobHold:
+    """The order by which a job begins no task until it is released.
+
+    Attributes:
+        by: the user who ordered it.
+        at_s: when, UTC.
+        is_operators: whether the operator ordered it: then only the operator releases the job.
+    """
+
+    by: str
+    at_s: UtcS
+    is_operators: bool = False
+
+    def __str__(self) -> str:
+        who = f"{self.by}, the operator" if self.is_operators else self.by
+        return f"held by {who} since {show_time(float(self.at_s))}"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPriority:
+    """The priority that the operator gave a job, in place of its user's.
+
+    Entitlements limit the priorities of users: they don't apply to this one.
+    """
+
+    priority: float
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +94,13 @@ class JobSpec:
     task_s: float | None = None  # and their approximate duration
     slots_sold: int = 0  # of a job that another site sent to one of our pools
     warrant: Warrant = NO_WARRANT
+    hold: JobHold | None = None  # while it is held, no task of it begins
+    given_priority: GivenPriority | None = None
+
+    @property
+    def rank_priority(self) -> float:
+        """The priority by which its tasks are served: the operator's, or else its user's."""
+        return self.priority if self.given_priority is None else self.given_priority.priority
 
     @property
     def need(self) -> Need:

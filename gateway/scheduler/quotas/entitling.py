@@ -292,13 +292,20 @@ class Entitling:
         """
         if not self.is_on:
             return None
-        pools = [spec.pool] if spec.pool else [*self._windows]
-        found = self._ever(spec.work, [*pools, ELSEWHERE] if may_leave(spec) else pools)
-        if not found.is_yes:
-            return Reason.NOT_ENTITLED, self.text(found, spec.work)
+        text = self.objection_to_kind(spec, may_leave)
+        if text:
+            return Reason.NOT_ENTITLED, text
         if spec.price is None and not self.queue_left(spec):
             return Reason.OVER_ENTITLEMENT, self.queue_text(spec)
         return None
+
+    def objection_to_kind(self, spec: JobSpec, may_leave: Callable[[JobSpec], bool]) -> str:
+        """Why no pool may ever run such work of its user; empty if one may. See `objection`."""
+        if not self.is_on:
+            return ""
+        pools = [spec.pool] if spec.pool else [*self._windows]
+        found = self._ever(spec.work, [*pools, ELSEWHERE] if may_leave(spec) else pools)
+        return "" if found.is_yes else self.text(found, spec.work)
 
     def line_of_refusal(self, spec: JobSpec) -> int:
         """The line of the rule that keeps a job out of this site's pools at all times.

@@ -15,6 +15,7 @@ from typing import Any, Final
 from federation.messages.messages import Answer, Dropped
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from federation.words import count
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
@@ -37,6 +38,7 @@ class Withdrawal:
     ranges: RangeSet
     taken: RangeSet
     awaited: set[int]
+    is_ordered: bool  # of a whole job, by another session than its owner's
 
 
 class Withdrawals:
@@ -47,6 +49,7 @@ class Withdrawals:
         dispatcher: recalls tasks from workers.
         tell: sends a client a message.
         drop: ends tasks as cancelled; tells their owner if the last argument says so.
+        log: (client, text, is_refused): logs an order.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
             others; see Losses.
     """
@@ -57,26 +60,28 @@ class Withdrawals:
         dispatcher: Dispatcher,
         tell: Callable[[int, Any], None],
         drop: Callable[[Job, list[Range], bool], None],
+        log: Callable[[int, str, bool], None],
         end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
         self._clients = clients
         self._dispatcher = dispatcher
         self._tell = tell
         self._drop = drop
+        self._log = log
         self._end_owing = end_owing
         self._open: list[Withdrawal] = []
 
     def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
         """Take a cancel; return the job unless the cancel was refused."""
         if job is None or not self._may_cancel(job, event.client):
-            code = "" if event.ranges else Reason.JOB_NOT_FOUND
-            self._answer(event.client, event.request, RangeSet(), code)
+            self._refuse(event, job)
             return None
         # Each answer of a worker is compared with all cancels that wait for one.
         open_now = sum(each.client == event.client for each in self._open)
         if open_now >= CANCELS_MAX and not event.kill:
             self._answer(event.client, event.request, RangeSet(), Reason.BUSY)
             return None
+        is_ordered = not event.ranges and event.client != job.client
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
@@ -95,11 +100,25 @@ class Withdrawals:
         taken = self._cancel(job, taken, event.client)
         if not event.ranges:
             self._close_to_calls(job, event.client)
+        withdrawal = Withdrawal(
+            *(event.client, event.request, job, ranges, taken, awaited), is_ordered=is_ordered
+        )
         if event.kill or not awaited:
-            self._answer(event.client, event.request, taken)
+            self._conclude(withdrawal)
         else:
-            self._open.append(Withdrawal(event.client, event.request, job, ranges, taken, awaited))
+            self._open.append(withdrawal)
         return job
+
+    def _refuse(self, event: CancelAsked, job: Job | None) -> None:
+        """Refuse a cancel of a job that has ended, or is not the asker's."""
+        code = "" if event.ranges else Reason.JOB_NOT_FOUND
+        reason = CANCEL_REFUSED.get(code, "")
+        asking = self._clients.get(event.client)
+        if job is not None and not event.ranges and asking is not None:
+            if asking.is_operator and job.spec.path:
+                reason = f"site {job.spec.path[-1]} sent it under a contract, and cancels it there"
+            self._log(event.client, f"cancel of {job.title}: {reason}", True)
+        self._answer(event.client, event.request, RangeSet(), code, reason)
 
     def came_back(self, assignment: Assignment, returned: list[Range]) -> list[Range]:
         """Count returned tasks towards the cancels that wait for them; return the rest."""
@@ -159,10 +178,28 @@ class Withdrawals:
     def _answer_if_done(self, withdrawal: Withdrawal) -> None:
         if not withdrawal.awaited:
             self._open.remove(withdrawal)
-            self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+            self._conclude(withdrawal)
 
-    def _answer(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
+    def _conclude(self, withdrawal: Withdrawal) -> None:
+        job, taken, title = withdrawal.job, withdrawal.taken, ""
+        if withdrawal.is_ordered:
+            title = job.title
+            text = f"{job.title}: {count(len(taken), 'task')} cancelled"
+            self._log(withdrawal.client, text, False)
+        self._answer(withdrawal.client, withdrawal.request, taken, title=title)
+
+    def _answer(
+        self,
+        client: int,
+        request: int,
+        taken: RangeSet,
+        code: str = "",
+        reason: str = "",
+        title: str = "",
+    ) -> None:
         if request:
-            value = {"taken": [list(pair) for pair in taken]}
-            reason = CANCEL_REFUSED.get(code, "")
+            value: dict[str, Any] = {"taken": [list(pair) for pair in taken]}
+            if title:
+                value["title"] = title
+            reason = reason or CANCEL_REFUSED.get(code, "")
             self._tell(client, Answer(request, code, reason, value))

@@ -13,6 +13,7 @@ from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
 from gateway.scheduler.model import events
+from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget
 from policies.parties import read_party
 from policies.reservations.reservations import ReservationRules
@@ -24,6 +25,9 @@ NOT_HERE = "no job 'j-x' found here"
 REFUSED = [
     ("dance", {}, "no question 'dance'; known questions: status, jobs"),
     ("status", {"more": 1}, "status has no detail 'more'; its details: none"),
+    *((verb, {}, "the detail job is missing") for verb in ("hold", "release", "prioritise")),
+    *((verb, {"job": "j-x"}, "no unfinished job 'j-x' found") for verb in ("hold", "release")),
+    ("hold", {"job": "j-x", "now": 1}, "hold has no detail 'now'; its details: job"),
     ("drain", {"worker": "w", "now": 1}, "drain has no detail 'now'; its details: on, worker"),
     ("drain", {"worker": "w-x"}, "no worker 'w-x' found"),
     ("jobs", {"limit": -1}, "limit must be 0 to 1000"),
@@ -126,7 +130,7 @@ def token(*scopes, projects=None):
     def allows(scope, project=None):
         return scope in held and (projects is None or project is None or project in projects)
 
-    return SimpleNamespace(projects=projects, allows=allows)
+    return SimpleNamespace(id="64a3", projects=projects, allows=allows)
 
 
 async def test_what_makes_no_sense_is_refused_with_a_reason(tmp_path):
@@ -266,6 +270,80 @@ async def test_a_site_that_keeps_no_output_says_so(tmp_path):
         open_jobs(counter)
         assert "keeps no output" in (await counter.refusal("logs", job="j-fx"))[1]
         assert not counter.site.broker.jobs["j-fx"].is_logged
+
+
+async def test_users_hold_their_own_jobs_and_the_operator_everybodys(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        jobs, told = counter.site.broker.jobs, counter.told
+        for verb, details in (("hold", {}), ("release", {}), ("prioritise", {"priority": 1})):
+            for asked in (
+                {"user": "bob"},
+                {"token": token(Scope.SUBMIT, projects={"fx"})},
+                {"user": "root", "token": token(Scope.ADMIN, projects={"risk"})},
+            ):
+                code, reason = await counter.refusal(verb, job="j-risk", **details, **asked)
+                assert (code, reason) == (
+                    Reason.JOB_NOT_FOUND,
+                    "no unfinished job 'j-risk' of yours found here",
+                )
+                if verb == "hold":  # so many lines a second at most
+                    who = asked.get("user", "ann")
+                    assert told[-1].startswith(f"refused order by {who} (")
+                    assert told[-1].endswith(f"hold job 'j-risk': {reason}")
+        code, _ = await counter.refusal("hold", job="j-risk", token=token(Scope.AUDIT))
+        assert code == Reason.SCOPE_MISSING
+
+        held = (await counter.ask("hold", job="j-risk")).value
+        assert (held["user"], held["project"], held["held_by"]) == ("ann", "risk", "ann")
+        assert held["text"] == "job j-risk of ann, project risk: held"
+        assert told[-1] == "order by ann (no token): job j-risk of ann, project risk: held"
+        _, reason = await counter.refusal("hold", job="j-risk", home=True, user="root")
+        assert reason.startswith("job j-risk of ann, project risk: it is held by ann since")
+        assert (await counter.ask("release", job="j-risk", home=True, user="root")).value
+        assert jobs["j-risk"].spec.hold is None
+
+        answer = await counter.ask("hold", job="j-bob", user="ops", token=token(Scope.ADMIN))
+        assert answer.value["text"] == "job j-bob of bob, project risk: held"
+        assert told[-1].startswith("order by ops (token 64a3): job j-bob of bob")
+        _, reason = await counter.refusal("release", job="j-bob", user="bob")
+        assert "held by ops, the operator" in reason
+        assert "only the operator can release it" in reason
+        shown = (await counter.ask("job", job="j-bob", user="bob")).value
+        assert shown["waits_for"].startswith("the job is held by ops, the operator since")
+        [row] = (await counter.ask("jobs", user="bob")).value
+        assert (row["held_by"], row["why_waiting"][0]["reason"]) == ("ops", Reason.HELD)
+        explained = (await counter.ask("explain", job="j-bob", user="bob")).value
+        assert explained["held"] == shown["waits_for"]
+
+
+async def test_the_operators_priority_goes_beyond_the_entitlements_of_the_user(tmp_path):
+    rule = EntitlementRule(who=(read_party("user:ann"),), allows=True, priority_max=3.0)
+    async with counter_of(tmp_path, pools=WORKERS, entitlements=Entitlements((rule,))) as counter:
+        open_jobs(counter)
+        answer = await counter.ask("prioritise", job="j-risk", priority=2)
+        text = "job j-risk of ann, project risk: priority 2 instead of 0"
+        assert answer.value["text"] == text
+        _, reason = await counter.refusal("prioritise", job="j-risk", priority=4)
+        assert "priority" in reason
+        assert "3" in reason
+        answer = await counter.ask("prioritise", job="j-risk", priority=4, home=True, user="root")
+        assert answer.value["priority"] == 4.0
+        _, reason = await counter.refusal("prioritise", job="j-risk", priority=1)
+        assert "root, the operator, gave it the priority 4" in reason
+        for wrong in ("high", True, None, float("nan")):
+            code, _ = await counter.refusal("prioritise", job="j-risk", priority=wrong)
+            assert code == Reason.BAD_REQUEST
+
+
+async def test_orders_are_taken_while_the_database_fails_and_say_so(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        counter.site.broker.trouble = "the disk is full"
+        answer = await counter.ask("hold", job="j-fx")
+        assert (
+            "held until the gateway stops: it can't write to its database" in (answer.value["text"])
+        )
 
 
 async def test_what_is_being_drained_is_said_and_done(tmp_path):

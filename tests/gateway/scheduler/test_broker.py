@@ -29,6 +29,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     KeepOutput,
+    LogOrder,
     SendToClient,
     SendToWorker,
     Write,
@@ -337,6 +338,43 @@ def test_the_owner_is_told_what_an_operator_cancelled() -> None:
     assert dropped.ranges == [[0, 3]]
     ((first, stop),) = beyond.ranges
     assert (first, stop > 1 << 60) == (3, True)  # what its owner has not sent yet, too
+    (answer,) = told(effects, messages.Answer)
+    assert answer.value == {"taken": [[0, 3]], "title": "job j of ann, project risk"}
+    assert logged(effects) == [(9, "job j of ann, project risk: 3 tasks cancelled", False)]
+
+
+def logged(effects):
+    return [(e.client, e.text, e.is_refused) for e in effects if isinstance(e, LogOrder)]
+
+
+def test_a_cancel_is_logged_once_workers_have_answered_and_not_if_its_own_client_asks():
+    world = BrokerWorld(slots=1)
+    (order,) = orders(world.submit(3))
+    world.do(events.ClientJoined(9, "root", is_operator=True))
+    assert logged(world.do(events.CancelAsked(9, 1, "j", (), False))) == []
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ()))
+    assert logged(effects) == [(9, "job j of ann, project risk: 2 tasks cancelled", False)]
+    world.submit(2, job="k")
+    assert logged(world.do(events.CancelAsked(CLIENT, 2, "k", (), True))) == []
+
+
+def test_a_refused_cancel_is_logged_with_the_job_and_its_owner():
+    world = BrokerWorld(slots=0)
+    world.submit(1)
+    world.do(events.ClientJoined(9, "eve"))
+    [(client, text, is_refused)] = logged(world.do(events.CancelAsked(9, 1, "j", (), False)))
+    assert (client, is_refused) == (9, True)
+    assert text == "cancel of job j of ann, project risk: none of your unfinished jobs has that id"
+    assert logged(world.do(events.CancelAsked(9, 2, "no-such-job", (), False))) == []
+
+
+def test_the_operator_is_told_that_another_sites_contract_is_ended_there():
+    world = BrokerWorld(slots=0)
+    world.submit(1, price=PRICE, path=("paris",))
+    world.do(events.ClientJoined(9, "root", is_operator=True))
+    (answer,) = told(world.do(events.CancelAsked(9, 1, "j", (), False)), messages.Answer)
+    assert answer.code == Reason.JOB_NOT_FOUND
+    assert answer.reason == "site paris sent it under a contract, and cancels it there"
 
 
 def test_calls_that_arrive_after_the_end_of_their_job_are_named_in_the_rejection() -> None:

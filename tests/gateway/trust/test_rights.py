@@ -6,6 +6,7 @@ import pytest
 
 from federation.reasons import Reason
 from federation.signed.tokens import Scope
+from federation.transport import Origin
 from gateway.api import books_desk
 from gateway.api.desk import TAKES, Desk
 from gateway.peering import orders
@@ -19,6 +20,7 @@ from gateway.trust.rights import (
     asker_of,
     is_operator,
     right_to,
+    title_of,
 )
 from policies.parties import Owner, read_party
 
@@ -36,18 +38,19 @@ ADMIN = {
     "test_alert",
     "write_off",
 } | {*(*books_desk.ORDERS, *orders.VERBS)}
+CONTROL = {"hold", "release", "prioritise"}
 OF_SCOPE = {
-    Scope.SUBMIT: ANY | {"forget", "unreserve", "reserve"},
-    Scope.CANCEL: ANY | {"forget", "unreserve"},
+    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve"},
+    Scope.CANCEL: ANY | CONTROL | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY
     | {"report", "budgets", "page", "statement", "margin", "deals", "deliveries"}
     | {"disputes", "payments", "alerts", "rules", "rule_history"},
-    Scope.ADMIN: ANY | ADMIN,
+    Scope.ADMIN: ANY | ADMIN | CONTROL,
 }
 # Whose rows: these verbs name users, their jobs, and what is theirs.
 OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
-    *("workers", "shares", "report", "budgets", "running")
+    *("workers", "shares", "report", "budgets", "running", *CONTROL)
 }
 
 
@@ -57,8 +60,8 @@ def token(*scopes, projects=None):
     )
 
 
-def guest(user="ann", *, is_local=False):
-    return SimpleNamespace(handle=1, user=user, is_local=is_local)
+def guest(user="ann", *, is_local=False, origin=Origin()):  # noqa: B008 - it is frozen
+    return SimpleNamespace(handle=1, user=user, is_local=is_local, origin=origin)
 
 
 def ask(verb, held, who=None, **details):
@@ -176,3 +179,25 @@ def test_a_token_of_some_projects_shows_the_rules_of_no_other():
 def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
     assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
     assert asker_of(guest(is_local=is_local), held, Right(RowScope.OWN), {}).is_operator is may_all
+
+
+ABROAD = guest("ops", origin=Origin("10.1.2.3"))
+NEARBY = guest("ann", origin=Origin(uid=1001))
+
+
+@pytest.mark.parametrize(
+    ("who", "held", "title"),
+    [
+        (
+            guest("root", is_local=True, origin=Origin(uid=0)),
+            None,
+            "root (uid 0, the gateway's own socket)",
+        ),
+        (ABROAD, SimpleNamespace(id="64a3"), "ops (from 10.1.2.3, token 64a3)"),
+        (ABROAD, None, "ops (from 10.1.2.3, no token)"),
+        (NEARBY, SimpleNamespace(id=""), "ann (uid 1001, the pass of a task)"),
+        (guest("e\x1bve"), None, "e\\x1bve (no token)"),
+    ],
+)
+def test_the_log_says_who_ordered_and_by_what_they_came(who, held, title):
+    assert title_of(who, held) == title

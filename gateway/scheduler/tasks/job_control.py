@@ -1,0 +1,108 @@
+"""Orders about a job that goes on: hold, release, another priority. Pure.
+
+A held job begins no task: it leaves the queue, so no worker, other site or growing pool gets more
+of it, and its tasks that have not begun are recalled. Tasks that run go on. A hold is a part of the
+stored terms, so it lasts over restarts of the gateway. It does not put a deadline off: tasks that
+wait at the deadline end then.
+
+A user holds and releases their own jobs. A job that the operator holds is released by the operator
+alone, and a priority that the operator gave is changed by the operator alone.
+"""
+
+from typing import Final
+
+from federation.clocks import UtcS
+from gateway.ledger.db.records import Record
+from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.model.effects import Effect, Write
+from gateway.scheduler.model.events import JobHoldAsked, PriorityAsked
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.stored_terms import opened_record
+from gateway.scheduler.model.terms import GivenPriority
+
+PRIORITY_MAX: Final = 1e9
+
+
+class JobControl:
+    """Carries out orders about jobs.
+
+    Args:
+        dispatcher: has the jobs in their order, and recalls tasks from workers.
+        effects: the list to which records are appended.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, effects: list[Effect]) -> None:
+        self._dispatcher = dispatcher
+        self._effects = effects
+
+    def take(self, event: JobHoldAsked | PriorityAsked, job: Job, utc_s: UtcS) -> None:
+        """Carry out an order that `why_not` does not refuse."""
+        match event:
+            case JobHoldAsked():
+                job.note(utc_s, "released" if event.hold is None else str(event.hold))
+                job.change_terms(hold=event.hold)
+            case PriorityAsked():
+                self._prioritise(event, job, utc_s)
+        # The terms of the job are stored again, as when its client comes with another token.
+        record: Record = opened_record(job)
+        self._effects.append(Write(record, durable=True))
+        self._dispatcher.mark_ready(job)
+        if isinstance(event, JobHoldAsked) and event.hold is not None:
+            self._dispatcher.recall_unstarted(job)
+
+    def _prioritise(self, event: PriorityAsked, job: Job, utc_s: UtcS) -> None:
+        by = f"{event.given_by}, the operator" if event.given_by else job.spec.user
+        job.note(
+            utc_s, f"priority {event.priority:g} instead of {job.spec.rank_priority:g}, by {by}"
+        )
+        if event.given_by:
+            job.change_terms(given_priority=GivenPriority(event.priority, event.given_by))
+        else:
+            job.change_terms(priority=event.priority)
+
+
+def why_not_held(job: Job) -> str:
+    """Return why a job can't be held; empty if it can."""
+    hold = job.spec.hold
+    return _why_not(job) if hold is None else f"it is {hold} already"
+
+
+def why_not_released(job: Job, *, is_operator: bool) -> str:
+    """Return why a job can't be released by its user, or by the operator; empty if it can."""
+    hold = job.spec.hold
+    if hold is None:
+        return "it is not held"
+    if hold.is_operators and not is_operator:
+        return f"it is {hold}: only the operator can release it"
+    return _why_not(job)
+
+
+def why_not_prioritised(job: Job, priority: float, *, is_operator: bool) -> str:
+    """Return why a job can't have another priority; empty if it can."""
+    if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:  # nor is a NaN
+        return f"a priority is a number of up to {PRIORITY_MAX:g}, above or below zero"
+    given = job.spec.given_priority
+    if given is not None and not is_operator:
+        return (
+            f"{given.by}, the operator, gave it the priority {given.priority:g}: only the operator "
+            "can change that"
+        )
+    return _why_not(job)
+
+
+def _why_not(job: Job) -> str:
+    if job.spec.price is not None:
+        return (
+            f"site {job.spec.path[-1]} sent it under a contract: its user's site holds, releases "
+            "and prioritises it"
+        )
+    return f"it is ending: it was {job.leaving}" if job.leaving else ""
+
+
+def held_text(job: Job) -> str:
+    """Return by whom a job is held, and how it goes on; empty if it is not held."""
+    hold = job.spec.hold
+    if hold is None:
+        return ""
+    how = "the operator releases it" if hold.is_operators else "release it"
+    return f"the job is {hold}: {how} with `gridfed release {job.id}`"

@@ -1,0 +1,117 @@
+"""An operator and a user of one real site: cancel, hold, release, prioritise."""
+
+import json
+import os
+import time
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+from support.command import run
+from support.members import MemberSite
+from support.members import run as run_plainly
+from support.processes import wait_until
+
+from federation import Client
+from federation.errors import GridError
+from gateway.cli.main import cli
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+WAIT_S = 200
+
+
+def nap(folder, number):
+    """Run until a file appears."""
+    with open(os.path.join(folder, f"begun-{number}"), "w"):
+        pass
+    while not os.path.exists(os.path.join(folder, "go")):
+        time.sleep(0.01)
+    return number
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = MemberSite(tmp_path, "london", slots=1, price="1 USD")
+    yield made
+    made.gateway.stop()
+
+
+def begun(folder):
+    return len(list(folder.glob("begun-*")))
+
+
+def user_token(site, user, *scopes):
+    made = run_plainly(
+        *("token", "--user", user, *(("--scopes", ",".join(scopes)) if scopes else ())),
+        *(*site.where, "--json"),
+    )
+    return json.loads(made)["token"]
+
+
+def test_an_operator_holds_and_cancels_a_users_job_and_the_log_says_so(site, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
+    work = tmp_path / "work"
+    work.mkdir()
+    with Client(site.address, token=user_token(site, "bob")) as client:
+        view = client.options(project="risk", name="nightly")
+        job = view.submit_job(partial(nap, str(work)), range(4))
+        wait_until(lambda: begun(work) == 1, WAIT_S)
+        title = f"job {job.id} of bob, project risk"
+        assert run("hold", job.id).startswith(f"{title}: held; ")
+        assert job.held_by
+        (work / "go").touch()
+        wait_until(lambda: job.details()["in_flight"] == 0, WAIT_S)
+        assert (job.progress().done, begun(work)) == (1, 1)
+        assert "the operator releases it with `gridfed release" in job.why_waiting()
+        with pytest.raises(GridError, match="only the operator can release it"):
+            job.release()
+
+        site.gateway.stop()
+        site.start()
+        monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
+        found = json.loads(run("job", job.id, "--json"))
+        assert found["held_by"]
+        assert (found["done"], found["in_flight"]) == (1, 0)
+        assert "held" in run("jobs")
+        assert "Once it is released:" in run("explain", job.id)
+        assert run("prioritise", job.id, "-5") == f"{title}: priority -5 instead of 0\n"
+        assert run("release", job.id) == f"{title}: released\n"
+        wait_until(lambda: json.loads(run("job", job.id, "--json"))["done"] == 4, WAIT_S)
+    log = site.gateway.text()
+    assert f"the gateway's own socket): {title}: released" in log
+
+
+def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not(
+    site, tmp_path, monkeypatch
+):
+    work = tmp_path / "work"
+    work.mkdir()
+    tokens = {}
+    for user, scopes in (("bob", ()), ("eve", ()), ("ops", ("admin",))):
+        tokens[user] = tmp_path / f"{user}.token"
+        tokens[user].write_text(user_token(site, user, *scopes))
+        tokens[user].chmod(0o600)
+    monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
+    with Client(site.address, token=tokens["bob"].read_text()) as client:
+        job = client.options(project="risk").submit_job(partial(nap, str(work)), range(4))
+        wait_until(lambda: begun(work) == 1, WAIT_S)
+        job.hold()
+        assert (job.held_by, job.state) == ("bob", "running")
+        with pytest.raises(GridError, match="it is held by bob since"):
+            job.hold()
+        job.release()
+        job.prioritise(2)
+        assert (job.held_by, job.details()["priority"]) == ("", 2.0)
+        refused = CliRunner().invoke(cli, ["cancel", job.id, "--token-file", str(tokens["eve"])])
+        assert refused.exit_code == 1
+        assert "none of your unfinished jobs has that id" in refused.output
+        title = f"job {job.id} of bob, project risk"
+        done = run("cancel", "--stop", job.id, "--token-file", str(tokens["ops"]))
+        assert done == f"{title}: 4 tasks cancelled\n"
+        (work / "go").touch()
+        assert job.wait(WAIT_S) == "cancelled"
+    log = site.gateway.text()
+    assert f"{title}: 4 tasks cancelled" in log
+    assert "order by ops (uid " in log
+    assert f"cancel of {title}: none of your unfinished jobs has that id" in log
+    assert "refused order by eve (uid " in log

@@ -1,0 +1,290 @@
+"""Holds, releases and priorities of jobs. Pure objects."""
+
+import pytest
+from support.pure.broker import (
+    CLIENT,
+    PRICE,
+    WORKER,
+    BrokerWorld,
+    orders,
+    spec,
+    told,
+    written,
+)
+from support.pure.town import UTC_S, dear_and_cheap
+
+from federation.messages import messages
+from federation.messages.deals import Forward
+from federation.messages.messages import Recall
+from federation.reasons import Reason
+from gateway.api import views
+from gateway.api.wait_reasons import wait_reason
+from gateway.ledger.db import records
+from gateway.scheduler.model import events
+from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.stored_terms import opened_record, stored_terms
+from gateway.scheduler.model.terms import GivenPriority, JobHold
+from gateway.scheduler.tasks.job_control import (
+    why_not_held,
+    why_not_prioritised,
+    why_not_released,
+)
+from policies.placement.asks import Wishes
+from policies.tariffs import Tariff
+
+ROOT = JobHold("root", 1_000.0, is_operators=True)
+ANN = JobHold("ann", 1_000.0)
+LONG_NS = 5_000_000_000
+
+
+def hold(world, job="j", by=ROOT):
+    return world.do(events.JobHoldAsked(job, by))
+
+
+def release(world, job="j"):
+    return world.do(events.JobHoldAsked(job, None))
+
+
+def test_a_held_job_begins_no_task_and_goes_on_once_released():
+    world = BrokerWorld(slots=1)
+    (order,) = orders(world.submit(3))
+    effects = hold(world)
+    assert [each.assignment for each in orders(effects, Recall)] == [order.assignment]
+    assert orders(world.report(order, wall_ns=LONG_NS)) == []  # the running task goes on
+    world.join(3)
+    job = world.broker.jobs["j"]
+    assert (job.done, job.waiting, job.in_flight, job.id in world.broker.ready) == (1, 2, 0, False)
+    assert len(orders(release(world))) == 2
+
+
+def test_tasks_that_had_not_begun_come_back_and_failed_ones_wait_for_their_retry():
+    world = BrokerWorld(slots=2)
+    (order,) = orders(world.submit(2, retries=1))
+    hold(world)
+    assert orders(world.do(events.HandedBack(WORKER, order.assignment, ((1, 2),)))) == []
+    again = world.report(order, tasks=1, failures=[[0, "error", "ValueError", b""]])
+    assert orders(again) == []
+    job = world.broker.jobs["j"]
+    assert (job.waiting, job.in_flight) == (2, 0)
+    assert sum(len(each.arguments) for each in orders(release(world))) == 2
+
+
+def test_tasks_that_arrive_meanwhile_wait_and_other_jobs_go_on():
+    world = BrokerWorld(slots=1)
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    hold(world)
+    assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))) == []
+    assert len(orders(world.submit(1, job="other"))) == 1
+
+
+def test_a_held_job_says_so_and_how_it_goes_on():
+    world = BrokerWorld()
+    world.submit(2)
+    hold(world)
+    job = world.broker.jobs["j"]
+    view = views.live_job(job, world.now_s)
+    assert view["held"] == "held by root, the operator since 1970-01-01 00:16:40 UTC"
+    assert view["held_by"] == "root"
+    [why] = views.why_waiting(world.broker, job, world.now_s)
+    assert why["reason"] == Reason.HELD
+    text = wait_reason(world.broker, job, [why], world.now_s, is_nested=False)
+    assert text == f"the job is {view['held']}: the operator releases it with `gridfed release j`"
+    (worker,) = world.broker.workers.values()
+    refusal = world.broker.refusal(job, worker, world.now_s)
+    assert refusal.reason is Reason.HELD
+    assert view["held"] in refusal.text
+    release(world)
+    assert views.live_job(job, world.now_s)["held_by"] == ""
+
+
+def test_a_hold_does_not_put_a_deadline_off():
+    world = BrokerWorld(slots=0)
+    world.submit(2, wishes=Wishes(deadline_s=1_100.0))
+    hold(world)
+    world.now_s = 1_099.0
+    assert world.do(events.Ticked()) == []
+    world.now_s = 1_101.0
+    (dropped,) = told(world.do(events.Ticked()), messages.Dropped)
+    assert (dropped.failure, dropped.ranges) == ("deadline", [[0, 2]])
+    assert not world.broker._dispatcher._dated
+
+
+def test_a_released_job_keeps_its_deadline_and_a_cancelled_one_has_none():
+    world = BrokerWorld(slots=0)
+    world.submit(2, wishes=Wishes(deadline_s=1_100.0))
+    hold(world)
+    release(world)
+    assert len(world.broker._dispatcher._dated) == 1
+    hold(world)
+    world.do(events.CancelAsked(CLIENT, 1, "j", (), True))
+    assert not world.broker.jobs
+    assert not world.broker._dispatcher._dated
+
+
+def test_orders_are_on_disk_before_they_count_as_carried_out():
+    world = BrokerWorld(slots=0)
+    world.submit(1)
+    effects = hold(world)
+    (record,) = written(effects, records.JobOpenedRecord)
+    assert [each.durable for each in effects if getattr(each, "record", None) is record] == [True]
+    assert stored_terms(record.spec)["hold"] == ROOT
+    world.do(events.PriorityAsked("j", 7.0, "root"))
+    terms = stored_terms(opened_record(world.broker.jobs["j"]).spec)
+    assert (terms["priority"], terms["given_priority"]) == (0.0, GivenPriority(7.0, "root"))
+    (record,) = written(release(world), records.JobOpenedRecord)
+    assert stored_terms(record.spec)["hold"] is None
+
+
+def test_terms_of_a_version_before_holds_are_read():
+    world = BrokerWorld(slots=0)
+    world.submit(1)
+    terms = stored_terms(opened_record(world.broker.jobs["j"]).spec)
+    assert (terms["hold"], terms["given_priority"]) == (None, None)
+
+
+def recovered(**changes):
+    fields = {
+        "job": "j",
+        "spec": None,
+        "total": None,
+        "ended": (),
+        "failed": 0,
+        "cancelled": 0,
+        "charged": (),
+        "costs_nanos": {},
+        "wall_ns": 0,
+        "cpu_ns": 0,
+        "function": b"f" * 32,
+    }
+    return events.JobRecovered(**(fields | changes))
+
+
+def test_a_detached_job_is_still_held_after_a_restart():
+    world = BrokerWorld()
+    kept = spec(detached=True, hold=ROOT, given_priority=GivenPriority(7.0, "root"))
+    world.do(
+        recovered(
+            spec=kept, total=1, hold=kept.hold, given_priority=kept.given_priority, priority=1.0
+        )
+    )
+    assert orders(world.do(events.TasksArrived(0, "j", 0, [b"0"]))) == []
+    assert world.broker.jobs["j"].spec.rank_priority == 7.0
+    assert len(orders(release(world))) == 1
+
+
+def test_an_attached_job_that_its_client_opens_again_is_still_held():
+    world = BrokerWorld()
+    world.do(recovered(hold=ROOT, priority=3.0))
+    world.do(events.JobOpened(CLIENT, "j", spec(), again=True))
+    assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))) == []
+    job = world.broker.jobs["j"]
+    assert (job.spec.hold, job.spec.priority, job.work.priority) == (ROOT, 3.0, 3.0)
+
+
+def test_a_held_job_whose_client_left_and_returned_in_between_is_still_held():
+    world = BrokerWorld(slots=0)
+    world.submit(1)
+    hold(world)
+    world.do(events.ClientGone(CLIENT))
+    assert not world.broker.jobs
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(9, "j", spec(), again=True))
+    assert world.broker.jobs["j"].spec.hold == ROOT
+
+
+def test_what_a_contract_still_has_of_a_held_job_is_recalled_after_a_restart():
+    world = BrokerWorld(slots=0)
+    world.submit(3)
+    hold(world)
+    world.do(events.WorkerJoined(50, "c-1", "paris/pool", 2, {}, "3.11", job="j", tariff=PRICE))
+    effects = world.do(events.Resumed(50, 99, ((0, 2),)))
+    assert [(each.assignment, each.first, each.stop) for each in orders(effects, Recall)] == [
+        (99, 0, 2)
+    ]
+
+
+def test_nothing_new_of_a_held_job_is_sent_to_another_site():
+    town = dear_and_cheap()
+    london, name = town.sites["london"], "j"
+    london.submit(200, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    town.run(lambda: any(isinstance(said, Forward) for *_, said in town.said))
+    london.do(events.JobHoldAsked(name, ROOT))
+    town.run(lambda: not london.broker.jobs[name].in_flight)
+    assert 0 < london.broker.jobs[name].done < 200
+    before = len(town.said)
+    town.pass_time(60.0)
+    assert not [said for *_, said in town.said[before:] if isinstance(said, Forward)]
+    london.do(events.JobHoldAsked(name, None))
+    town.run(lambda: not london.broker.jobs)
+
+
+def test_a_job_of_higher_priority_goes_first_from_now_on():
+    world = BrokerWorld(slots=1)
+    (running,) = orders(world.submit(1, job="first"))
+    world.submit(1, job="a")
+    world.submit(1, job="b")
+    world.do(events.PriorityAsked("b", 5.0))
+    assert world.broker.jobs["b"].work.priority == 5.0  # as entitlements judge it
+    (following,) = orders(world.report(running, wall_ns=LONG_NS))
+    assert following.job == "b"
+
+
+def test_the_operators_priority_is_not_judged_by_the_users_entitlements():
+    world = BrokerWorld(slots=1)
+    (running,) = orders(world.submit(1, job="first"))
+    world.submit(1, job="a")
+    world.submit(1, job="b")
+    world.do(events.PriorityAsked("b", 5.0, "root"))
+    job = world.broker.jobs["b"]
+    assert (job.work.priority, job.spec.rank_priority) == (0.0, 5.0)
+    view = views.live_job(job, world.now_s)
+    assert (view["priority"], view["priority_by"]) == (5.0, "root")
+    (following,) = orders(world.report(running, wall_ns=LONG_NS))
+    assert following.job == "b"
+
+
+def job_of(**changes) -> Job:
+    made = spec(**changes)
+    return Job("j", made, CLIENT, 1, UTC_S, made.need, {})
+
+
+@pytest.mark.parametrize(
+    ("why_not", "text"),
+    [
+        (why_not_held(job_of()), ""),
+        (why_not_held(job_of(hold=ANN)), "it is held by ann since 1970-01-01 00:16:40 UTC already"),
+        (why_not_released(job_of(), is_operator=True), "it is not held"),
+        (why_not_released(job_of(hold=ANN), is_operator=False), ""),
+        (
+            why_not_released(job_of(hold=ROOT), is_operator=False),
+            "only the operator can release it",
+        ),
+        (why_not_released(job_of(hold=ROOT), is_operator=True), ""),
+        (why_not_prioritised(job_of(), 1e9, is_operator=False), ""),
+        (why_not_prioritised(job_of(), 2e9, is_operator=True), "a number of up to 1e+09"),
+        (why_not_prioritised(job_of(), float("nan"), is_operator=True), "a number of up to"),
+        (
+            why_not_prioritised(
+                job_of(given_priority=GivenPriority(5.0, "root")), 1.0, is_operator=False
+            ),
+            "only the operator can change that",
+        ),
+        (
+            why_not_held(job_of(price=Tariff(1, "USD", "test"), path=("paris",))),
+            "site paris sent it under a contract",
+        ),
+    ],
+)
+def test_which_orders_are_refused(why_not, text):
+    assert text in why_not
+    assert bool(text) is bool(why_not)
+
+
+def test_a_job_that_is_ending_takes_no_order():
+    job = job_of()
+    job.leaving = "cancelled"
+    for why_not in (
+        why_not_held(job),
+        why_not_prioritised(job, 1.0, is_operator=True),
+    ):
+        assert why_not == "it is ending: it was cancelled"
