@@ -6,6 +6,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
+from federation.users import check_user
 from federation.wishes import USUAL_PROJECT
 from gateway.api import federation_views, views
 from gateway.api.budget_views import of_job
@@ -93,7 +94,26 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
         places = job.places or {}
         found["growing"] = [each.view() for each in site.controllers if places.get(each.pool.name)]
         return found
-    return _dry_run(site, details, asker.user, utc_s)
+    return _dry_run(site, details, _user(asker, details), utc_s)
+
+
+def _user(asker: Asker, details: Mapping[str, Any]) -> str:
+    """Return the user for whom a question about no job is answered. Raises BadFederationQuestion.
+
+    Others than the asker are for those who may see their rows: the answer has their rules.
+    """
+    user = details.get("user", "")
+    if user in ("", asker.user):
+        return asker.user
+    if not (asker.is_operator or asker.may_see_all) or asker.projects is not None:
+        raise BadFederationQuestion(
+            "to explain for another user takes the gateway's own socket, or a token of the scope "
+            "admin or audit that names no projects"
+        )
+    try:
+        return check_user(user if type(user) is str else "")
+    except ValueError as error:
+        raise BadFederationQuestion(str(error)) from None
 
 
 async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
@@ -126,6 +146,7 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
     spec = spending.denominated(spec)
     decision = site.exchange.decide(spec, tasks, utc_s, task_s)
     found = decision.to_plain()
+    found["user"] = spec.user
     found["residency"] = _residency(site, spec)
     found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
     refusal = spending.refusal(spec)

@@ -3,7 +3,6 @@
 The keys are an interface (`--json`, Client.explain): they are only ever added to.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -12,6 +11,7 @@ from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
 from gateway.api.views import notes
+from gateway.base.tags import PROBE_TAG
 from gateway.contracts.exchange import Exchange
 from gateway.ledger.db.contracts.records import DealTotal
 from gateway.ledger.db.settlement.records import DisputeRow
@@ -22,8 +22,6 @@ from policies.placement.market import Market
 from policies.placement.placement import show_tag
 
 WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
-# The tag that `gridfed pool test` gives its pilot, so that its task runs there; not a pool's tag.
-PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: UtcS) -> list[Any]:

@@ -48,11 +48,13 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     from_s = UtcS(_seconds(details, "from_s", float(utc_s), TIME_MAX_S))
     pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
     who, by = _whose(site, asker, details)
+    # A user who is named must be entitled; of other parties the maker stands for none.
+    is_operators = asker.is_operator and who.kind is not PartyKind.USER
     if site.broker.trouble:
         raise CantReserve(f"the gateway can't write to its database: {site.broker.trouble}")
     sites = _sites(site, details)
     if sites - {site.config.name}:
-        if not site.broker.entitling.may_leave(Work(by)):
+        if not site.broker.entitling.may_leave(Work(by, is_operators=is_operators)):
             raise CantReserve(
                 f"{by.user} may use no pools of other sites: see `gridfed can {by.user}`"
             )
@@ -62,9 +64,15 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
                 "asked for"
             )
         span = from_s, from_s + lasts_s
-        return await _at_several(site, sites, slots, span, pool, who, by)
+        return await _at_several(site, sites, slots, span, pool, who, by, is_operators=is_operators)
     bookings = site.server.bookings
-    found = bookings.ask(slots, from_s, from_s + lasts_s, str(who), by, utc_s, pool)
+    span = from_s, from_s + lasts_s
+    try:
+        found = bookings.ask(*(slots, *span, str(who), by, utc_s, pool), is_operators=is_operators)
+    except CantReserve as error:
+        is_for_itself = asker.is_operator and not _text(details, "who")
+        more = "; --user NAME or --who names the party that you reserve for"
+        raise CantReserve(f"{error}{more if is_for_itself else ''}") from None
     if not is_dry:
         found = replace(found, state=ReservationState.BOOKED)
         site.server.perform([bookings.keep(found)])
@@ -80,6 +88,8 @@ async def _at_several(
     pool: str,
     who: Party,
     by: Owner,
+    *,
+    is_operators: bool,
 ) -> list[dict[str, Any]]:
     """Book at each of these sites, or at none."""
     utc_s, mono_s = site.surroundings.utc_s(), site.surroundings.mono_s()
@@ -87,7 +97,7 @@ async def _at_several(
     buying, name = site.server.buying, site.surroundings.random_bytes(ID_BYTES).hex()
     from_s, until_s = span
     wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
-    whole, effects = buying.begin(sites, wanted, mono_s, utc_s)
+    whole, effects = buying.begin(sites, wanted, mono_s, utc_s, is_operators=is_operators)
     site.server.perform(effects)
     while not whole.is_settled:
         await site.wait_for_progress(TICK_S)

@@ -1,6 +1,7 @@
 """Tags of pools, workers and jobs: which are well formed. Pure."""
 
 import math
+import re
 from typing import Any, Final
 
 from federation.messages.adverts import TAG_MARKS
@@ -8,6 +9,8 @@ from federation.wishes import NAME_CHARS_MAX
 from policies.placement.placement import TagValue
 
 TAGS_MAX: Final = 64
+# The tag that `gridfed pool test` gives its pilot, so that its task runs there; not a pool's tag.
+PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
 def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:

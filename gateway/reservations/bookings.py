@@ -118,10 +118,14 @@ class Bookings:
         by: Owner,
         utc_s: UtcS,
         pool: str = "",
+        *,
+        is_operators: bool = False,
     ) -> Reservation:
         """Quote a reservation, with its price, in `pool` or in any of our pools.
 
-        Of the pools with room, choose the cheapest, then the first. Raises CantReserve.
+        Of the pools with room, choose the cheapest, then the first. `is_operators`: the operator
+        reserves for a group, a project or the site, so the entitlements of its maker don't count.
+        Raises CantReserve.
         """
         if self._owner is None:
             raise CantReserve(
@@ -140,8 +144,11 @@ class Bookings:
         found, errors = [], []
         for name in (pool,) if pool else self._pools:
             try:
-                self._check_entitled(name, by, slots, (from_s, until_s))
-                self.book_of(name).check(by, slots, from_s, until_s, utc_s)
+                if not is_operators:
+                    self._check_entitled(name, by, slots, (from_s, until_s))
+                self.book_of(name, is_operators=is_operators).check(
+                    by, slots, from_s, until_s, utc_s
+                )
             except CantReserve as error:
                 errors.append(f"pool {name}: {error}")
                 continue
@@ -181,14 +188,18 @@ class Bookings:
                     f"{by.user} may have at most {verdict.slots_max:g} slots ({verdict.rule})"
                 )
 
-    def book_of(self, pool: str) -> ReservationBook:
-        """The reservations and capacity of a pool, including the slots that can be started."""
+    def book_of(self, pool: str, *, is_operators: bool = False) -> ReservationBook:
+        """The reservations and capacity of a pool, including the slots that can be started.
+
+        `is_operators`: as in `ask`.
+        """
         made = [each for each in self.open.values() if each.pool == pool]
         total = 0 if self._broker.draining else self._broker.occupancy.slots_in_all(pool)
         entitling = self._broker.entitling
 
         def entitled(whose: Owner, span: WindowSpan) -> float:
-            return entitling.slots_max(Work(whose), pool, span.named)
+            work = Work(whose, is_operators=is_operators)
+            return entitling.slots_max(work, pool, span.named)
 
         return ReservationBook(self._pools[pool].plan, total, self.rules, made, entitled)
 

@@ -215,6 +215,7 @@ class Whole:
     Attributes:
         parts: by site, in the state that its site has reported.
         own: the id of this site's own part, if there is one.
+        is_operators: as in `Bookings.ask`; after a restart it is not needed any more.
         steps: how often each part was written.
         ended: the sites whose part is over, and billed.
     """
@@ -227,6 +228,7 @@ class Whole:
     ended: set[str] = field(default_factory=set)
     ask_bills_at_s: MonoS = MonoS(0.0)
     bills_asked: int = 0  # how often, since a part of it was over
+    is_operators: bool = False
 
     @property
     def by(self) -> Owner:
@@ -293,6 +295,8 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         wanted: Reservation,
         mono_s: MonoS,
         utc_s: UtcS,
+        *,
+        is_operators: bool = False,
     ) -> tuple[Whole, list[Effect]]:
         """Begin to book slots at each of these sites; the id of `wanted` is that of the whole."""
         if len(self.wholes) >= WHOLES_MAX:
@@ -307,7 +311,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
                 parts[site] = replace(wanted, whole=wanted.id)
             else:
                 parts[site] = replace(wanted, id=self._new_name(), whole=wanted.id)
-        whole = Whole(wanted.id, Coallocation(tuple(parts)), parts, own)
+        whole = Whole(wanted.id, Coallocation(tuple(parts)), parts, own, is_operators=is_operators)
         self.wholes[whole.id] = whole
         for site, part in parts.items():
             if site != self._site:
@@ -494,7 +498,7 @@ class Buying(MessageHandler[[MonoS, UtcS], Iterator[Effect]], receiver=Receiver.
         if known is None and step == Step.HOLD:
             asked = part.slots, part.from_s, part.until_s, str(part.who), part.by
             try:
-                found = bookings.ask(*asked, utc_s, part.pool)
+                found = bookings.ask(*asked, utc_s, part.pool, is_operators=whole.is_operators)
             except CantReserve as error:
                 answered += whole.machine.heard(self._site, coallocation.REFUSED, mono_s)
                 whole.machine.reason = f"{self._site}: {error}"

@@ -68,6 +68,7 @@ from gateway.scheduler.model.intake import (
     check_worker_name,
     client_event,
     job_event,
+    of_operator,
     worker_event,
     worker_joined,
 )
@@ -700,6 +701,8 @@ class GatewayServer:
             held = self._tokens.get(guest.handle)
             if held is not None:
                 event = replace(event, spec=replace(event.spec, warrant=held.warrant))
+            if is_operator(guest, held.token if held is not None else None):
+                event = replace(event, spec=of_operator(event.spec))
         except BadJob as error:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
             self.listener.post(guest, reject)

@@ -138,6 +138,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.option("--tags", default="", help="The tags that it requires, as in linux,gpu=2.")
 @click.option("--python", default="", help="The Python version that it needs. [default: this one]")
 @click.option("--project", default="", help="The project that is billed.")
+@click.option("--user", default="", help="Its user, for the operator or an auditor. [default: you]")
 @click.option("--max-cost", help='The cost limit, as in "5 USD".')
 @click.option("--objective", help="cheapest, fastest or greenest. [default: the site's preference]")
 @click.option(
@@ -173,7 +174,7 @@ def explain(
             details = _details(**described)
         except (ValueError, TypeError) as error:
             raise click.UsageError(str(error)) from None
-    found = ask(reach, "explain", **details)
+    found = _explained(reach, details)
     if as_json:
         show.as_json(found)
         return
@@ -208,6 +209,17 @@ def explain(
         show.say(f"and {workers} more of {show.clean(rest['pool'])} with {tasks:,} of its tasks")
     for note in found.get("notes", ()):
         show.say(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _explained(reach: DialOptions, details: dict[str, Any]) -> dict[str, Any]:
+    """Ask the gateway to explain; an older one would answer for the asker instead of a user."""
+    found: dict[str, Any] = ask(reach, "explain", **details)
+    user = details.get("user", "")
+    if user and found.get("user") != user:
+        raise click.ClickException(
+            "this gateway is of an older version and explains for yourself alone: leave out --user"
+        )
+    return found
 
 
 def _show_plan(found: dict[str, Any]) -> None:

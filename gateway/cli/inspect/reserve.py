@@ -44,6 +44,7 @@ _COLUMNS: Final = (
     default="",
     help="The user: or group: or project:NAME that may use it. [default: yourself]",
 )
+@click.option("--user", default="", help="As --who user:NAME; for the operator.")
 @click.option(
     "--project", default=USUAL_PROJECT, show_default=True, help="The project that is billed."
 )
@@ -61,6 +62,7 @@ def reserve(  # noqa: PLR0913 - its options
     sites: tuple[str, ...],
     pool: str,
     who: str,
+    user: str,
     project: str,
     is_dry: bool,
     cancelled: str | None,
@@ -69,14 +71,17 @@ def reserve(  # noqa: PLR0913 - its options
 ) -> None:
     """Reserve slots for a span of time, at a price that is fixed now.
 
-    Unused time is billed at its end, by the rule of the site. Over several sites all of it is
-    booked, or nothing.
+    The operator reserves for any party of the site, by --who or --user: for a user who is entitled
+    to the pool, and for any group or project. Unused time is billed at its end, by the rule of the
+    site. Over several sites all of it is booked, or nothing.
     """
     if cancelled is not None:
         if slots is not None or lasts is not None or sites or is_dry:
             raise click.UsageError("--cancel takes no other option")
         found = ask(reach, "unreserve", reservation=cancelled)
     else:
+        if who and user:
+            raise click.UsageError("give --who or --user, not both")
         if slots is None or lasts is None:
             raise click.UsageError("--slots and --for are missing, as in --slots 500 --for 2h")
         try:
@@ -86,7 +91,8 @@ def reserve(  # noqa: PLR0913 - its options
         details: dict[str, Any] = {"slots": slots, "lasts_s": lasts_s}
         if start is not None:
             details["from_s"] = moment(start, end_of_day=False, option="--from")
-        given = {"sites": list(sites), "pool": pool, "who": who, "project": project}
+        given = {"sites": list(sites), "pool": pool, "who": who or (user and f"user:{user}")}
+        given |= {"project": project}
         details |= {key: value for key, value in given.items() if value}
         found = ask(reach, "reserve", **details, **({"dry_run": True} if is_dry else {}))
     if as_json:

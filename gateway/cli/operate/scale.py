@@ -115,8 +115,8 @@ def test(name: str, wait_s: float, reach: DialOptions) -> None:
     """Run a probe task through a pool's real grid, and report any failure.
 
     It makes all requests of a gateway to the grid, has one pilot started, waits until its worker
-    connects, and runs a task there. The pilot ends as any other that is idle. A grid that has
-    workers of its own is asked whether it admits us, and for how many slots.
+    connects, and runs a task there, whatever entitlements say. The pilot ends as any other that is
+    idle. A grid that has workers of its own is asked whether it admits us, and for how many slots.
     """
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
@@ -142,9 +142,13 @@ def test(name: str, wait_s: float, reach: DialOptions) -> None:
     try:
         with reach.client() as client:
             view = client.options(tags={tag: True}, name="gridfed pool test")
-            where = view.submit(_where).result(wait_s)
-    except TimeoutError:
-        raise click.ClickException(f"task: timed out after {wait_s:g} s") from None
+            future = view.submit(_where)
+            try:
+                where = future.result(wait_s)
+            except TimeoutError:
+                why = future.why_waiting()
+                more = f": {why}" if why else ""
+                raise click.ClickException(f"task: timed out after {wait_s:g} s{more}") from None
     except GridError as error:
         raise click.ClickException(f"task: {error}") from None
     show.say(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")

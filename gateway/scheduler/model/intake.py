@@ -14,7 +14,7 @@ from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
-from gateway.base.tags import check_tags
+from gateway.base.tags import PROBE_TAG, check_tags
 from gateway.config.groups import NO_GROUPS
 from gateway.config.pools import USUAL_POOL
 from gateway.scheduler.model import events
@@ -72,6 +72,14 @@ def job_event(
         tasks=message.tasks,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
+
+
+def of_operator(spec: JobSpec) -> JobSpec:
+    """Return the terms of a job that the operator submits: entitlements don't bind a pool test.
+
+    Its tag is that of the pilot that was started for it, so it runs nowhere else.
+    """
+    return replace(spec, is_probe=any(map(PROBE_TAG.fullmatch, spec.tags)))
 
 
 def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:

@@ -96,6 +96,7 @@ class JobSpec:
     warrant: Warrant = NO_WARRANT
     hold: JobHold | None = None  # while it is held, no task of it begins
     given_priority: GivenPriority | None = None
+    is_probe: bool = False  # the operator tests a pool with it: no entitlement applies
 
     @property
     def rank_priority(self) -> float:
@@ -128,7 +129,7 @@ class JobSpec:
     @property
     def work(self) -> Work:
         """The principal with priority and price class, for entitlements."""
-        return Work(self.whose, self.priority, self.price_class)
+        return Work(self.whose, self.priority, self.price_class, self.is_probe)
 
     @property
     def reservation(self) -> str:

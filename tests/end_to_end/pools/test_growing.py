@@ -21,6 +21,8 @@ from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.db.usage.records import Dimension
 from policies.access.claims import EVERYTHING
+from policies.access.entitlements import EntitlementRule, Entitlements
+from policies.parties import read_party
 from policies.placement.autoscaling import ScalingRules
 from policies.reservations.reservations import ReservationRules
 
@@ -202,7 +204,10 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
 
 
 def test_a_probe_runs_a_task_in_a_pool_that_lets_go_at_once(tmp_path):
-    site = make_site(tmp_path, replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0)))
+    """Whatever entitlements say: it is the operator's."""
+    only_bob = Entitlements((EntitlementRule(allows=True, who=(read_party("user:bob"),)),))
+    at_once = replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0))
+    site = make_site(tmp_path, at_once, entitlements=only_bob)
     try:
         said = quick("pool", "test", "burst", "--gateway", site.address)
         assert [line.split()[:2] for line in said.splitlines()] == [

@@ -336,6 +336,60 @@ async def test_the_operators_priority_goes_beyond_the_entitlements_of_the_user(t
             assert code == Reason.BAD_REQUEST
 
 
+def only_for(*parties):
+    """Rules by which only these parties may use the pools."""
+    rule = EntitlementRule(who=tuple(map(read_party, parties)), allows=True)
+    return Entitlements((rule,), "gateway.toml")
+
+
+async def test_the_operator_reserves_for_others_whatever_they_may_themselves(tmp_path):
+    rules = ReservationRules(longest_s=10 * HOUR_S, ahead_s=1e6)
+    wish = {"slots": 1, "from_s": NOON_S + HOUR_S, "lasts_s": HOUR_S, "pool": "workers"}
+    async with counter_of(
+        tmp_path, reservations=rules, pools=WORKERS, entitlements=only_for("user:bob")
+    ) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 10, {}, "3.11"))
+        root = {"home": True, "user": "root"}
+        _, reason = await counter.refusal("reserve", **root, **wish)
+        assert "no [[entitlement]] of gateway.toml allows the work of root" in reason
+        assert reason.endswith("--user NAME or --who names the party that you reserve for")
+        for who in ("user:bob", "group:quants", "project:risk", "ours"):
+            [made] = (await counter.ask("reserve", **root, who=who, **wish)).value
+            assert made["who"] == who
+        _, reason = await counter.refusal("reserve", **root, who="user:eve", **wish)
+        assert "allows the work of eve" in reason
+        _, reason = await counter.refusal("reserve", user="eve", who="user:bob", **wish)
+        assert "you can't reserve for user:bob" in reason
+
+
+async def test_explain_answers_the_operator_for_a_user(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS, entitlements=only_for("user:bob")) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 10, {}, "3.11"))
+        own = (await counter.ask("explain", home=True, user="root")).value
+        assert "allows the work of root" in own["refused_by_rule"]
+
+        async def explained(about, **asked):
+            """The answer for a user, as the asker's own name is `user`, too."""
+            guest = SimpleNamespace(
+                handle=77, user="ann", role="client", is_local="token" not in asked
+            )
+            if "token" in asked:
+                counter.site.server._tokens[77] = SimpleNamespace(token=asked["token"])
+            return await counter.site.desk._answer(guest, Ask(1, "explain", {"user": about}))
+
+        found = (await explained("bob")).value
+        assert (found["user"], found["refused_by_rule"]) == ("bob", "")
+        assert "allows the work of eve" in (await explained("eve")).value["refused_by_rule"]
+        assert "user name" in (await explained("e\nve")).reason
+        assert "user name" in (await explained(7)).reason
+        for scopes, may in ((Scope.AUDIT, True), (Scope.ADMIN, True), (Scope.SUBMIT, False)):
+            answer = await explained("bob", token=token(scopes))
+            assert (not answer.code) is may, scopes
+        answer = await explained("bob", token=token(Scope.AUDIT, projects={"fx"}))
+        assert "takes the gateway's own socket" in answer.reason
+        assert not (await explained("ann", token=token(Scope.SUBMIT))).code
+
+
 async def test_orders_are_taken_while_the_database_fails_and_say_so(tmp_path):
     async with counter_of(tmp_path) as counter:
         open_jobs(counter)

@@ -717,6 +717,9 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
     ):
         with pytest.raises(CantReserve, match=why):
             site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
+    for party in ("group:quants", "project:risk", "ours"):
+        made = site.bookings.ask(4, *span, party, Owner("root"), NOON, is_operators=True)
+        assert made.slots == 4
     assert site.bookings.ask(1, *span, "user:x@rome", Owner("x@rome", site="rome"), NOON)
 
 

@@ -321,3 +321,11 @@ def test_a_guest_of_our_gateway_is_one_of_ours():
     )
     named = Entitlements((QUANTS, allow("user:zoe@paris")))
     assert named.verdict(Work(guest), "fast", "").why is EntitlementReason.ALLOWED
+
+
+def test_no_rule_binds_what_the_operator_orders_for_the_site():
+    nobody = Entitlements((EntitlementRule(False, (read_party("all"),)),))
+    ordered = Work(Owner("root"), is_operators=True)
+    assert nobody.verdict(ordered, "local", NO_WINDOW).is_yes
+    assert nobody.fitting(ordered).is_yes
+    assert not nobody.verdict(Work(Owner("root")), "local", NO_WINDOW).is_yes

@@ -1,6 +1,7 @@
 """What guests may say of themselves."""
 
 import pytest
+from support.pure.broker import spec
 
 from federation.client import Options
 from federation.errors import ProtocolError
@@ -15,6 +16,7 @@ from gateway.scheduler.model.intake import (
     BadWorker,
     check_worker_name,
     job_event,
+    of_operator,
     worker_event,
     worker_joined,
 )
@@ -185,3 +187,14 @@ def test_a_host_without_memory_is_refused(memory):
 def test_a_client_can_not_name_its_job_as_those_of_other_sites_are_named():
     with pytest.raises(BadJob, match="must not contain a colon"):
         job_event(opening(job="paris:c1"), 1, "ann")
+
+
+def test_only_the_tag_of_a_pool_test_makes_an_operators_job_one():
+    for tag, is_probe in (
+        ("probe-0123456789ab", True),
+        ("probe-0123456789abc", False),
+        ("probe", False),
+    ):
+        made = of_operator(spec(tags={tag: True}))
+        assert made.work.is_operators is made.is_probe is is_probe
+    assert not spec(tags={"probe-0123456789ab": True}).work.is_operators

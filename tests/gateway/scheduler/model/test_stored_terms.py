@@ -6,12 +6,13 @@ from support.pure.town import spec
 
 from federation.messages.wire import pack
 from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
-from gateway.scheduler.model.terms import JobSpec, Warrant
+from gateway.scheduler.model.terms import GivenPriority, JobHold, JobSpec, Warrant
 from policies.placement.asks import Objective, WhenClosed, Wishes
 
 # Of the row itself, or of jobs that another site sent, which are not stored.
 ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left", "pool"}
 ELSEWHERE |= {"slots_sold"}
+ELSEWHERE |= {"is_probe"}  # a pool test is over with the session that ran it
 
 
 def full() -> JobSpec:
@@ -41,6 +42,8 @@ def full() -> JobSpec:
         tasks=12,
         task_s=2.5,
         warrant=Warrant("paris", "0123456789abcdef", 2e9, stays=True),
+        hold=JobHold("root", 1.8e9, is_operators=True),
+        given_priority=GivenPriority(7.0, "root"),
     )
 
 
