@@ -70,7 +70,11 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     try:
         found = bookings.ask(*(slots, *span, str(who), by, utc_s, pool), is_operators=is_operators)
     except CantReserve as error:
-        is_for_itself = asker.is_operator and not _text(details, "who")
+        entitling = site.broker.entitling
+        is_barred = not any(
+            entitling.verdict(Work(by), each.name).is_yes for each in site.config.pools
+        )
+        is_for_itself = asker.is_operator and not _text(details, "who") and is_barred
         more = "; --user NAME or --who names the party that you reserve for"
         raise CantReserve(f"{error}{more if is_for_itself else ''}") from None
     if not is_dry:

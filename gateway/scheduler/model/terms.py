@@ -49,7 +49,7 @@ class JobHold:
     is_operators: bool = False
 
     def __str__(self) -> str:
-        who = f"{self.by}, the operator" if self.is_operators else self.by
+        who = f"{self.by}, the operator," if self.is_operators else self.by
         return f"held by {who} since {show_time(float(self.at_s))}"
 
 

@@ -310,7 +310,7 @@ async def test_users_hold_their_own_jobs_and_the_operator_everybodys(tmp_path):
         assert "held by ops, the operator" in reason
         assert "only the operator can release it" in reason
         shown = (await counter.ask("job", job="j-bob", user="bob")).value
-        assert shown["waits_for"].startswith("the job is held by ops, the operator since")
+        assert shown["waits_for"].startswith("the job is held by ops, the operator, since")
         [row] = (await counter.ask("jobs", user="bob")).value
         assert (row["held_by"], row["why_waiting"][0]["reason"]) == ("ops", Reason.HELD)
         explained = (await counter.ask("explain", job="j-bob", user="bob")).value

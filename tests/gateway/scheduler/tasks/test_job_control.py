@@ -83,7 +83,7 @@ def test_a_held_job_says_so_and_how_it_goes_on():
     hold(world)
     job = world.broker.jobs["j"]
     view = views.live_job(job, world.now_s)
-    assert view["held"] == "held by root, the operator since 1970-01-01 00:16:40 UTC"
+    assert view["held"] == "held by root, the operator, since 1970-01-01 00:16:40 UTC"
     assert view["held_by"] == "root"
     [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == Reason.HELD
