@@ -218,7 +218,7 @@ class Desk:
                 self._site.server.order_log.done(self._title(guest), found["text"])
             return found
         if ask.verb in orders.VERBS:
-            return await self._order(ask)
+            return await self._order(guest, ask)
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
             return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
@@ -236,13 +236,15 @@ class Desk:
         except job_desk.BadJobOrder as error:
             raise BadQuestion(str(error), error.code) from None
 
-    async def _order(self, ask: Ask) -> Any:
+    async def _order(self, guest: PeerSession, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
         peers = self._site.peers
         if peers is None:
             raise BadQuestion("this site is in no federation: create one with `gridfed init`")
         try:
-            return await peers.order(ask.verb, ask.details)
+            found = await peers.order(ask.verb, ask.details, self._title(guest))
+            self._site.server.end_revoked()
+            return found
         except GridError as error:
             raise BadQuestion(str(error)) from None
 

@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "gateway.cli.operate.serve": ("up", "gateway", "worker"),
     "gateway.cli.inspect.shares": ("shares",),
     "gateway.cli.inspect.tariff": ("tariff",),
+    "gateway.cli.operate.tokens": ("tokens",),
     "gateway.cli.inspect.windows": ("windows",),
 }
 _PLUG_INS: Final = "gridfed.commands"

@@ -106,5 +106,8 @@ class Society(Neighbours, Protocol):
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Talk to other sites until cancelled; started once `seat` and the rest are available."""
 
-    async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
-        """Carry out an order about keys and trust; GridError when it can't be done."""
+    async def order(self, verb: str, details: Mapping[str, Any], by: str = "") -> Any:
+        """Carry out an order about keys and trust; GridError when it can't be done.
+
+        `by`: who gives it, for the log.
+        """

@@ -9,11 +9,17 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from federation.errors import GridError
 from federation.signed import strict
-from federation.signed.declarations import REASON_CHARS_MAX, TOKEN_PATTERN
+from federation.signed.declarations import (
+    REASON_CHARS_MAX,
+    TOKEN_PATTERN,
+    Revocations,
+    Signed,
+)
 from federation.signed.identity import site_id
 from federation.signed.tokens import Scope, UserToken, check_token, write_token
 from federation.users import check_user
@@ -24,10 +30,12 @@ from gateway.trust.identity_store import Registry
 from gateway.trust.invitations import SECRET_BYTES, VALID_S, write_invitation
 from gateway.trust.permissions import ANY, PermissionRule, Verb
 from gateway.trust.standing import TrustedMember, TrustLevel
+from gateway.trust.token_register import RegisterFull
 
 TOKEN_VALID_S: Final = 12 * 3600.0
 VALID_MAX_S: Final = 366 * 86400.0
 RULES_MAX: Final = 256
+TOKENS_SHOWN_MAX: Final = 5_000
 
 SECRETS: Final = frozenset({"invitation", "token"})  # grant access
 SHOWN_CHARS_MAX: Final = 500
@@ -48,13 +56,27 @@ async def perform(registry: Registry, verb: str, details: Details) -> Any:
     return await VERBS[verb](registry, details)
 
 
-def shown(verb: str, details: Details) -> str:
-    """Format an order for the log, without secrets; empty when it changes nothing."""
-    if verb == "known" and not details.get("forget"):
+def shown(verb: str, details: Details, found: Any = None, by: str = "") -> str:
+    """Format an order for the log, without secrets; empty when it changes nothing.
+
+    Args:
+        found: its answer, of which the ids of tokens are told.
+        by: who gave it; empty: not told.
+    """
+    if verb == "tokens" or (verb == "known" and not details.get("forget")):
         return ""
     told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
     text = json.dumps(told, sort_keys=True, default=str)
-    return f"operator command: {verb} {text[:SHOWN_CHARS_MAX]}"
+    who = f" by {by}" if by else ""
+    ids = _ids(found) if verb in ("token", "revoke") else ""
+    about = f" (token {ids})" if ids else ""
+    return f"operator command{who}: {verb} {text[:SHOWN_CHARS_MAX]}{about}"
+
+
+def _ids(found: Any) -> str:
+    """Return the ids of the tokens in an answer, for the log."""
+    ids = found.get("tokens") or [found.get("id", "")] if isinstance(found, dict) else []
+    return ", ".join(filter(None, ids))
 
 
 async def _invite(registry: Registry, details: Details) -> Any:
@@ -215,8 +237,10 @@ async def _token(registry: Registry, details: Details) -> Any:
     )
     try:
         text = write_token(token, registry.signing_key)
-    except ValueError as error:
+        registry.tokens.add(token, utc_s)
+    except (ValueError, RegisterFull) as error:
         raise BadOrder(str(error)) from None
+    registry.save()  # it can be revoked by its id from now on
     return {
         "token": text,
         "id": token.id,
@@ -229,19 +253,60 @@ async def _token(registry: Registry, details: Details) -> Any:
 
 
 async def _revoke(registry: Registry, details: Details) -> Any:
-    """Revoke a token of ours: {token} → {id, user}; by its id alone, {id, user: ""}."""
+    """Revoke tokens of ours: {token}, its text or its id, or {user} → {id, user, tokens}.
+
+    `tokens` are the ids that are declared to other sites. All tokens of a user that were made until
+    now are refused here, also those that are not registered.
+    """
     utc_s = registry.clock()
+    if "user" in details:
+        if "token" in details:
+            raise BadOrder("revoke a token or a user, not both at once")
+        user = _text(details, "user")
+        found = {each.id: each.expires_at_s for each in registry.tokens.of_user(user, utc_s)}
+        said = registry.book.revoke(found, registry.signing_key, utc_s)
+        registry.tokens.cut_off(user, utc_s)
+        return _revoked(registry, said, {"id": "", "user": user, "tokens": [*found]})
     if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
-        until_s = utc_s + VALID_MAX_S  # the token's own end is unknown
-        said = registry.book.revoke(text, until_s, registry.signing_key, utc_s)
-        registry.save(("revocations", said.raw))
-        return {"id": text, "user": ""}
+        known = registry.tokens.find(text)
+        # The end of a token that is not registered is unknown.
+        until_s = utc_s + VALID_MAX_S if known is None else known.expires_at_s
+        if known is not None and known.state(utc_s) == "expired":
+            raise BadOrder(f"token {text} of {known.user} has expired already")
+        said = registry.book.revoke({text: until_s}, registry.signing_key, utc_s)
+        user = "" if known is None else known.user
+        return _revoked(registry, said, {"id": text, "user": user, "tokens": [text]})
     token = check_token(text, registry.book, utc_s)
     if token.issuer != registry.site:
         raise BadOrder(f"site {token.issuer!r} issued this token: it can be revoked only there")
-    said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, utc_s)
+    said = registry.book.revoke({token.id: token.expires_s}, registry.signing_key, utc_s)
+    return _revoked(registry, said, {"id": token.id, "user": token.user, "tokens": [token.id]})
+
+
+def _revoked(registry: Registry, said: Signed[Revocations], answer: dict[str, Any]) -> Any:
+    """Write a revocation down, and return the answer."""
+    registry.tokens.revoke(answer["tokens"], registry.clock())
     registry.save(("revocations", said.raw))
-    return {"id": token.id, "user": token.user}
+    return answer
+
+
+async def _tokens(registry: Registry, details: Details) -> Any:
+    """List the tokens that this site issued: {user, all} → rows, those made last first.
+
+    Without `all` only those that are valid. The text of a token is kept nowhere.
+    """
+    user, utc_s = details.get("user"), registry.clock()
+    if user is not None and type(user) is not str:
+        raise BadOrder("user must be a name")
+    shows_all = _flag(details, "all") or False
+    found = []
+    for each in registry.tokens:
+        state = each.state(utc_s)
+        if each.id in registry.book.revoked:
+            state = "revoked"
+        if user in (None, each.user) and (shows_all or state == "valid"):
+            found.append({**asdict(each), "state": state})
+    return found[:TOKENS_SHOWN_MAX]
 
 
 async def _rotate(registry: Registry, details: Details) -> Any:
@@ -251,6 +316,11 @@ async def _rotate(registry: Registry, details: Details) -> Any:
     hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
     names = sorted(host.strip("[]") for host in hosts)
     awaited = registry.rotate(names, compromised=compromised, force=force)
+    if compromised:  # no token that was signed before is valid any more
+        utc_s = registry.clock()
+        valid = [each.id for each in registry.tokens if each.state(utc_s) == "valid"]
+        registry.tokens.revoke(valid, utc_s)
+        registry.save()
     return {
         "site": registry.site,
         "stage": registry.rotation.value,
@@ -302,6 +372,7 @@ VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
     "expel": _expel,
     "trust": _trust,
     "token": _token,
+    "tokens": _tokens,
     "revoke": _revoke,
     "rotate": _rotate,
     "known": _known,

@@ -228,11 +228,14 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         """The addresses at which other gateways connect."""
         return self._port.addresses
 
-    async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
-        """Carry out an operator's order, one at a time; GridError when it can't be done."""
+    async def order(self, verb: str, details: Mapping[str, Any], by: str = "") -> Any:
+        """Carry out an operator's order, one at a time; GridError when it can't be done.
+
+        `by`: who gives it, for the log.
+        """
         async with self._ordering:
             found = await orders.perform(self.registry, verb, details)
-        line = orders.shown(verb, details)
+        line = orders.shown(verb, details, found, by)
         if line:
             self._say(line)
         self.trust_changed()
@@ -256,7 +259,12 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             registry.boot,
             BookPermits(registry, mono_now, self.older_books),
             self._handles,
-            Passes(lambda: registry.book, utc_now),
+            Passes(
+                lambda: registry.book,
+                utc_now,
+                lambda token: registry.tokens.is_cut_off(token),
+                lambda token, host: registry.tokens.used(token, host, utc_now()),
+            ),
             KeyGrantSigner(registry),
         )
 

@@ -515,6 +515,12 @@ class GatewayServer:
             if end is not None:
                 self._turn_out(guest, end, happened)
 
+    def end_revoked(self) -> None:
+        """End the sessions of tokens that were revoked just now; `tick` would do so later."""
+        gone: list[Event] = []
+        self._watch_tokens(gone)
+        self.act(gone)
+
     def _turn_out(self, guest: PeerSession, end: SessionRefused, happened: list[Event]) -> None:
         self._take(self.listener.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
 
@@ -555,7 +561,8 @@ class GatewayServer:
             if guest.role == "client" and ABOUT in guest.about:
                 self._tokens[guest.handle] = self.task_passes.read(guest.about[ABOUT])
             elif self._passes is not None and "token" in guest.about:
-                self._tokens[guest.handle] = self._passes.read(guest.about["token"])
+                shown = self._tokens[guest.handle] = self._passes.read(guest.about["token"])
+                self._passes.note_use(shown, guest.origin.host)
         except SessionRefused as end:  # it has expired since the hello
             self._turn_out(guest, end, happened)
             return
@@ -604,7 +611,9 @@ class GatewayServer:
     def _part(self, left: PeerLeft, happened: list[Event]) -> None:
         guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
-        self._tokens.pop(guest.handle, None)
+        held = self._tokens.pop(guest.handle, None)
+        if held is not None and self._passes is not None and not isinstance(held, JobPass):
+            self._passes.note_use(held, guest.origin.host)
         for message in self._held.pop(guest.handle, ()):
             if guest.role == "worker":  # work done before it left is not repeated
                 self._heed(guest, message, happened)

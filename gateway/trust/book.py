@@ -15,7 +15,7 @@ declarations it has, never on when they came: levels are worked out, not stored.
 Pure: the clock is passed in. gateway.trust.book_file keeps it on disk.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -385,17 +385,22 @@ class TrustBook:
         self.members.pop(site, None)
         self.hearsay.drop(site)
 
-    def revoke(self, token: str, expires_s: UtcS, key: SiteKey, utc_s: UtcS) -> Signed[Revocations]:
-        """Revoke a token of this site; return the declaration, without expired tokens."""
-        self.revoked = {
+    def revoke(self, tokens: Mapping[str, UtcS], key: SiteKey, utc_s: UtcS) -> Signed[Revocations]:
+        """Revoke tokens of this site, by id with the end of each; return the declaration.
+
+        It is without expired tokens. Raises BookError, and changes nothing, if there are too many.
+        """
+        revoked = {
             each: until_s
-            for each, until_s in (*self.revoked.items(), (token, expires_s))
+            for each, until_s in (*self.revoked.items(), *tokens.items())
             if until_s > utc_s
         }
-        if len(self.revoked) > REVOKED_MAX:
+        if len(revoked) > REVOKED_MAX:
             raise BookError(
-                f"{REVOKED_MAX} tokens are revoked already: rotate the keys with --compromised"
+                f"{len(revoked):,} tokens would be revoked, the limit is {REVOKED_MAX:,}: rotate "
+                "the keys with --compromised, which voids all"
             )
+        self.revoked = revoked
         last = self.own.revocations.content.serial if self.own.revocations else 0
         content = Revocations(
             self.federation,

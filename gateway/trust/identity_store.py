@@ -1,4 +1,4 @@
-"""A site's identity and trust on disk: keys, trust book and invitations, changed in one place.
+"""A site's identity and trust on disk: keys, trust book, invitations, tokens; changed in one place.
 
 One process at a time owns the folder (`gateway.trust.keys.hold`): the gateway while it runs, else a
 command that changes something. So there is one writer: while the gateway runs, it makes the changes
@@ -20,7 +20,7 @@ from federation.signed.envelopes import Sealer, Verifier
 from federation.signed.identity import SiteKey, TrustRefusal, Untrusted
 from gateway.base.clocks import utc_now
 from gateway.config.federation import AWAIT_S, OVERLAP_S, SPREAD_S, Follow
-from gateway.trust import book_file
+from gateway.trust import book_file, token_register
 from gateway.trust.book import BookError, TrustBook
 from gateway.trust.card_rates import CardPaces
 from gateway.trust.hearsay import PER_SOURCE_MAX
@@ -41,6 +41,7 @@ from gateway.trust.keys import (
     write_pins,
 )
 from gateway.trust.standing import LINEAGE_MAX, TrustLevel
+from gateway.trust.token_register import TOKENS_FILE
 
 TRUST_FILE: Final = "trust.json"
 HEARSAY_FILE: Final = "hearsay.json"
@@ -94,6 +95,8 @@ class Registry:
         self._switched_s = switched_s(folder)
         self.book, self.invitations = book_file.load(folder / TRUST_FILE, follow)
         book_file.load_hearsay(folder / HEARSAY_FILE, self.book)
+        self.tokens = token_register.load(folder)
+        self._tokens_saved = self.tokens.changes
         self._writer = TrustWriter(folder)
         self._is_noted = False  # whether the book has changes that are not on disk
         self._words: set[Word] | None = None  # all known declarations, cached until they change
@@ -232,18 +235,26 @@ class Registry:
 
     @property
     def is_noted(self) -> bool:
-        """Whether accepted declarations of others are not on disk yet."""
-        return self._is_noted
+        """Whether accepted declarations of others, or uses of tokens, are not on disk yet."""
+        return self._is_noted or self.tokens.changes != self._tokens_saved
 
     def take_noted(self) -> Callable[[], None] | None:
         """Return a callable that writes noted changes to disk, in any thread; None: all is written.
 
         Declarations of others that are not written are not lost: their senders repeat them.
         """
-        if not self._is_noted:
+        if not self.is_noted:
             return None
+        book = book_file.to_plain(self.book, self.invitations) if self._is_noted else None
         self._is_noted = False
-        return self._writer.later(book_file.to_plain(self.book, self.invitations), self._hearsay())
+        return self._writer.later(book, self._hearsay(), self._issued())
+
+    def _issued(self) -> dict[str, Any] | None:
+        """Return the contents for the file of tokens; None if they have not changed."""
+        if self.tokens.changes == self._tokens_saved:
+            return None
+        self._tokens_saved = self.tokens.changes
+        return self.tokens.to_plain()
 
     def take_news(self) -> list[Word]:
         """Return the declarations that others have not been told yet."""
@@ -432,18 +443,20 @@ def _without(sites: list[str]) -> str:
 
 
 class TrustWriter:
-    """Writes book and hearsay to disk, from any thread, never an older state over a newer one."""
+    """Writes the files to disk, from any thread, never an older state over a newer one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._made = 0
-        self._written = {TRUST_FILE: 0, HEARSAY_FILE: 0}  # the number of the state in each file
+        # The number of the state in each file.
+        self._written = {TRUST_FILE: 0, HEARSAY_FILE: 0, TOKENS_FILE: 0}
 
-    def later(self, book: Any, hearsay: Any) -> Callable[[], None]:
-        """Return a callable that writes both, as whole plain data; None leaves a file as it is."""
+    def later(self, book: Any, hearsay: Any, tokens: Any = None) -> Callable[[], None]:
+        """Return a callable that writes all, as whole plain data; None leaves a file as it is."""
         self._made += 1
-        return partial(self._write, self._made, {TRUST_FILE: book, HEARSAY_FILE: hearsay})
+        files = {TRUST_FILE: book, HEARSAY_FILE: hearsay, TOKENS_FILE: tokens}
+        return partial(self._write, self._made, files)
 
     def _write(self, number: int, files: Mapping[str, Any]) -> None:
         with self._lock:

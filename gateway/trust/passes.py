@@ -97,17 +97,29 @@ class Passes:
     Args:
         trust: returns our current trust book, which may be replaced later.
         utc_s: the time of day.
+        is_cut_off: whether a token of ours is refused because its user's tokens were revoked.
+        used: (id, host): notes that a session with a token of ours began or ended now.
     """
 
-    def __init__(self, trust: Callable[[], Trust], utc_s: Callable[[], UtcS]) -> None:
+    def __init__(
+        self,
+        trust: Callable[[], Trust],
+        utc_s: Callable[[], UtcS],
+        is_cut_off: Callable[[UserToken], bool] = lambda _token: False,
+        used: Callable[[str, str], None] = lambda _token, _host: None,
+    ) -> None:
         self._trust = trust
         self._utc_s = utc_s
+        self._is_cut_off = is_cut_off
+        self._used = used
 
     def read(self, text: str) -> Pass:
         """Read and verify a token; SessionRefused names the reason."""
         try:
             token = check_token(text, self._trust(), self._utc_s())
             check_user(token.user)
+            if token.issuer == self._trust().site and self._is_cut_off(token):
+                raise Untrusted(TrustRefusal.REVOKED, _of_a_revoked_user(token))
             return Pass(text, token)
         except ValueError as error:
             raise SessionRefused(f"invalid token: {error}", "name") from None
@@ -124,6 +136,11 @@ class Passes:
         """Whether a token of a site, by its id, was revoked."""
         return token in self._trust().revoked_by(issuer)
 
+    def note_use(self, found: Pass, host: str) -> None:
+        """Note that a session with an accepted token began or ended now, at a host."""
+        if found.token.issuer == self._trust().site:
+            self._used(found.token.id, host)
+
     def find_end(self, found: Pass) -> SessionRefused | None:
         """Return why an accepted token is no longer valid; fast, as it is called often."""
         trust, token = self._trust(), found.token
@@ -131,6 +148,8 @@ class Passes:
             return SessionRefused(f"token {token.id} has expired", TrustRefusal.EXPIRED)
         if self.is_revoked(token.issuer, token.id):
             return SessionRefused(f"token {token.id} is revoked", TrustRefusal.REVOKED)
+        if token.issuer == trust.site and self._is_cut_off(token):
+            return SessionRefused(_of_a_revoked_user(token), TrustRefusal.REVOKED)
         if token.issuer != trust.site and not trust.welcomes(token.issuer):
             reason = f"users of site {token.issuer!r} are no longer admitted here"
             return SessionRefused(reason, TrustRefusal.UNKNOWN_SITE)
@@ -141,6 +160,10 @@ class Passes:
         token = found.token
         is_own = token.issuer == self._trust().site
         return token.user if is_own else f"{token.user}@{token.issuer}"
+
+
+def _of_a_revoked_user(token: UserToken) -> str:
+    return f"token {token.id} is revoked, as are all earlier tokens of {token.user}"
 
 
 class TokenCredentials:

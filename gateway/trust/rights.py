@@ -75,7 +75,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute", "settle", "undo_payment"), _ORDER),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), _ORDER),
-    **dict.fromkeys(("token", "revoke", "rotate", "known"), _ORDER),
+    **dict.fromkeys(("token", "tokens", "revoke", "rotate", "known"), _ORDER),
 }
 
 

@@ -97,6 +97,6 @@ class TrioPeers:
         """Send queued messages that may go now, both ways."""
         self._sessions.flush(mono_s)
 
-    async def order(self, verb: str, _details: Mapping[str, Any]) -> Any:
+    async def order(self, verb: str, _details: Mapping[str, Any], by: str = "") -> Any:
         """Refuse all orders: keys and trust are fixed by the plan."""
         raise GridError(f"{verb}: keys and trust are fixed in the simulation")

@@ -17,6 +17,7 @@ import trio
 from federation import Client
 from federation.money import parse_money
 from federation.signed.tokens import Scope
+from federation.words import count
 from gateway.base.values import ConfigError, KnobError, read_length
 from gateway.cli.operate.found import config_dir_option, config_folder
 from gateway.cli.shared import show
@@ -402,22 +403,29 @@ def _yes(value: bool) -> str:
         metavar="TOKEN",
         help="Revoke a token of ours: the token itself, or its id.",
     ),
+    click.option(
+        "--revoke-user",
+        metavar="USER",
+        help="Revoke all tokens of a user that were made until now.",
+    ),
 )
-def token(
+def token(  # noqa: PLR0913 - each is an option of the command
     user: str | None,
     projects: str | None,
     scopes: str | None,
     sites: str | None,
     expires: str,
     revoke: str | None,
+    revoke_user: str | None,
     config_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Print a signed token: its holder's identity, and his rights at a gateway."""
-    if revoke:
-        found = order(config_dir, "revoke", token=revoke)
-        whose = f" of {found['user']}" if found["user"] else ""
-        _tell(found, as_json, f"token {found['id']}{whose} is revoked")
+    """Print a signed token: its holder's identity, and his rights at a gateway.
+
+    `gridfed tokens list` shows the tokens that were made, without their text.
+    """
+    if revoke or revoke_user:
+        revoke_tokens(config_dir, revoke, revoke_user, as_json=as_json)
         return
     if not user:
         raise click.UsageError("--user is missing")
@@ -435,6 +443,30 @@ def token(
     for each in () if as_json else warnings:
         show.say(f"warning: {each}", err=True)
     _tell({**found, "warnings": warnings}, as_json, found["token"])
+
+
+def revoke_tokens(
+    config_dir: str | None, token: str | None, user: str | None, *, as_json: bool
+) -> None:
+    """Revoke one token, by its text or id, or all of a user; tell what was revoked."""
+    if (token is None) is (user is None):
+        raise click.UsageError("give a token or its id, or a user with --user: one of the two")
+    found = order(config_dir, "revoke", token=token, user=user)
+    if user is None:
+        whose = f" of {found['user']}" if found["user"] else ""
+        text = f"token {found['id']}{whose} is revoked"
+        if not whose:
+            show.say(
+                f"warning: the list of tokens has none with the id {found['id']}: compare it with "
+                "`gridfed tokens list`, unless it is of a version that kept no list",
+                err=True,
+            )
+    else:
+        ids = found["tokens"]
+        known = f"{count(len(ids), 'token')} of {user} revoked: {', '.join(ids)}"
+        text = known if ids else f"the list has no valid token of {user}"
+        text += f"; every token of {user} that was made until now is refused here"
+    _tell(found, as_json, text)
 
 
 def _check_pools(config_dir: str | None, scopes: list[str]) -> None:

@@ -115,3 +115,35 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
     assert "order by ops (uid " in log
     assert f"cancel of {title}: none of your unfinished jobs has that id" in log
     assert "refused order by eve (uid " in log
+
+
+def test_a_lost_token_is_found_in_the_list_and_revoked_without_its_text(site):
+    """Also after a restart; its open session ends before the command does."""
+    lost, kept = user_token(site, "bob"), user_token(site, "bob")
+    other = user_token(site, "ann")
+    site.gateway.stop()
+    site.start()
+    with Client(site.address, token=lost) as client, Client(site.address, token=other) as ann:
+        assert client.ask("status")
+        rows = json.loads(run("tokens", "list", "--user", "bob", *site.where, "--json"))
+        assert len(rows) == 2
+        [found] = [row for row in rows if row["used_at_s"]]
+        said = run("tokens", "revoke", found["id"], *site.where)
+        assert said == f"token {found['id']} of bob is revoked\n"
+        with pytest.raises(GridError, match="revoked"):
+            client.ask("status")
+        with Client(site.address, token=kept) as second:
+            assert second.ask("status")
+            said = run("token", "--revoke-user", "bob", *site.where)
+            assert said.startswith("1 token of bob revoked: ")
+            with pytest.raises(GridError, match="revoked"):
+                second.ask("status")
+        assert ann.ask("status")
+    text = run("tokens", "list", *site.where)
+    assert "ann" in text
+    assert "bob" not in text
+    assert "revoked" in run("tokens", "list", "--all", *site.where)
+    [file] = site.folder.rglob("tokens.json")
+    assert lost not in file.read_text()
+    log = site.gateway.text()
+    assert f"the gateway's own socket): revoke {{}} (token {found['id']})" in log

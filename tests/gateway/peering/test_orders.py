@@ -4,11 +4,13 @@ import pytest
 from support.pure.site_keys import NOW_S, folder_of_london
 
 from federation.errors import GridError
-from federation.signed.tokens import Scope, check_token
+from federation.signed.declarations import REVOKED_MAX
+from federation.signed.tokens import Scope, check_token, read_token
 from gateway.peering.orders import RULES_MAX, VALID_MAX_S, perform, shown
 from gateway.trust.identity_store import TRUST_FILE, Registry
 from gateway.trust.permissions import ANY
 from gateway.trust.standing import TrustLevel
+from gateway.trust.token_register import TOKENS_FILE
 
 SEND = {"rule": "permit", "verb": "send"}
 RUN = {"rule": "permit", "verb": "run"}
@@ -54,6 +56,10 @@ REFUSED = [
     ("token", {"user": "ann", "expires_s": True}, "expires_s must be a time of at most"),
     ("revoke", {}, "token is missing"),
     ("revoke", {"token": "no token"}, ""),
+    ("revoke", {"user": ""}, "user is missing"),
+    ("revoke", {"user": "ann", "token": "00112233aabbccdd"}, "a token or a user, not both"),
+    ("tokens", {"user": 7}, "user must be a name"),
+    ("tokens", {"all": "yes"}, "all must be true or false"),
     ("rotate", {"compromised": "yes"}, "compromised must be true or false"),
     ("rotate", {"force": 1}, "force must be true or false"),
     ("known", {"forget": "yes"}, "forget must be true or false"),
@@ -119,16 +125,97 @@ async def test_a_token_is_good_until_it_is_revoked(folder):
     assert (made["sites"], made["projects"], made["expires_s"]) == (["london"], None, NOW_S + 60)
     assert check_token(made["token"], registry.book, NOW_S).user == "ann"
     told = await perform(registry, "revoke", {"token": made["token"]})
-    assert told == {"id": made["id"], "user": "ann"}
+    assert told == {"id": made["id"], "user": "ann", "tokens": [made["id"]]}
     with pytest.raises(GridError):
         check_token(made["token"], opened(folder).book, NOW_S)
     other = await perform(registry, "token", {"user": "bob", "scopes": ["report"]})
     assert await perform(registry, "revoke", {"token": other["id"]}) == {
         "id": other["id"],
-        "user": "",
+        "user": "bob",
+        "tokens": [other["id"]],
     }
     with pytest.raises(GridError):
         check_token(other["token"], opened(folder).book, NOW_S)
+
+
+async def listed(folder, **details):
+    return {each["id"]: each for each in await perform(opened(folder), "tokens", details)}
+
+
+async def test_issued_tokens_are_listed_after_a_restart_without_their_text(folder):
+    made = await perform(opened(folder), "token", {"user": "ann", "projects": ["risk", "fx"]})
+    other = await perform(opened(folder), "token", {"user": "bob"})
+    found = await listed(folder)
+    assert set(found) == {made["id"], other["id"]}
+    assert made["token"] not in (folder / TOKENS_FILE).read_text()
+    assert found[made["id"]] == {
+        "id": made["id"],
+        "user": "ann",
+        "scopes": ("cancel", "submit"),
+        "projects": ("fx", "risk"),
+        "sites": ("london",),
+        "made_at_s": NOW_S,
+        "expires_at_s": made["expires_s"],
+        "revoked_at_s": None,
+        "used_at_s": None,
+        "used_from": "",
+        "state": "valid",
+    }
+    assert set(await listed(folder, user="bob")) == {other["id"]}
+
+
+async def test_all_tokens_of_a_user_are_revoked_with_or_without_a_register(folder):
+    registry = opened(folder)
+    ann = [await perform(registry, "token", {"user": "ann"}) for _ in range(2)]
+    bob = await perform(registry, "token", {"user": "bob"})
+    old = await perform(registry, "token", {"user": "ann"})
+    (folder / TOKENS_FILE).unlink()  # as if an older version had made these
+    registry = opened(folder)
+    new = await perform(registry, "token", {"user": "ann"})
+    told = await perform(registry, "revoke", {"user": "ann"})
+    assert told == {"id": "", "user": "ann", "tokens": [new["id"]]}
+    assert set(registry.book.own.revocations.content.tokens) == {new["id"]}
+    again = opened(folder)
+    for made in (*ann, old, new):
+        token, *_ = read_token(made["token"])
+        assert again.tokens.is_cut_off(token)
+    assert not again.tokens.is_cut_off(read_token(bob["token"])[0])
+    assert await listed(folder) == {}
+    assert (await listed(folder, all=True))[new["id"]]["state"] == "revoked"
+    later = Registry(folder, clock=lambda: NOW_S + 1)
+    made = await perform(later, "token", {"user": "ann"})
+    assert not later.tokens.is_cut_off(read_token(made["token"])[0])
+
+
+async def test_too_many_revocations_change_nothing(folder):
+    registry = opened(folder)
+    made = await perform(registry, "token", {"user": "ann"})
+    for each in range(REVOKED_MAX):
+        registry.book.revoked[f"{each:016x}"] = NOW_S + 60
+    for details in ({"user": "ann"}, {"token": made["id"]}):
+        with pytest.raises(GridError, match="rotate the keys with --compromised"):
+            await perform(registry, "revoke", details)
+    token, *_ = read_token(made["token"])
+    assert not registry.tokens.is_cut_off(token)
+    assert made["id"] not in registry.book.revoked
+    [row] = await perform(registry, "tokens", {})
+    assert row["state"] == "valid"
+
+
+async def test_keys_that_are_compromised_take_all_tokens_with_them(folder):
+    registry = opened(folder)
+    made = await perform(registry, "token", {"user": "ann"})
+    await perform(registry, "rotate", {"compromised": True})
+    assert (await listed(folder, all=True))[made["id"]]["state"] == "revoked"
+
+
+def test_the_log_says_by_whom_and_which_token():
+    who, found = "root (uid 0, the gateway's own socket)", {"id": "0011", "token": "gft1_x"}
+    line = shown("token", {"user": "ann"}, found, who)
+    assert line == f'operator command by {who}: token {{"user": "ann"}} (token 0011)'
+    told = {"id": "", "user": "ann", "tokens": ["0011", "0022"]}
+    assert shown("revoke", {"user": "ann"}, told, who).endswith("(token 0011, 0022)")
+    assert shown("tokens", {}, [], who) == ""
 
 
 async def test_who_has_left_neither_leaves_again_nor_invites(folder):

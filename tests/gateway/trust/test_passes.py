@@ -46,7 +46,13 @@ class Door:
     def __init__(self, secret="", *, required=False, at_home=None):
         self.now_s = NOW_S
         self.trust = Circle("london", "paris")
-        self.passes = Passes(lambda: self.trust, lambda: self.now_s)
+        self.cut_off, self.uses = set(), []
+        self.passes = Passes(
+            lambda: self.trust,
+            lambda: self.now_s,
+            lambda token: token.user in self.cut_off,
+            lambda *use: self.uses.append(use),
+        )
         self.port = MemoryPort()
         self.exposed = []
         credentials = TokenCredentials(self.passes, secret, required=required)
@@ -306,6 +312,20 @@ def test_a_token_ends_when_it_expires(door):
     assert door.passes.find_end(found) is None
     door.now_s += 3600
     assert door.passes.find_end(found).code == "expired"
+
+
+def test_all_earlier_tokens_of_a_user_end_at_once(door):
+    found = door.passes.read(token())
+    assert door.passes.find_end(found) is None
+    door.cut_off.add("ada")
+    assert door.passes.find_end(found).code == "revoked"
+    assert "as are all earlier tokens of ada" in str(door.passes.find_end(found))
+    assert door.refusal(found.text) == "revoked"
+
+
+def test_the_use_of_our_own_tokens_is_noted(door):
+    door.passes.note_use(door.passes.read(token()), "10.1.2.3")
+    assert door.uses == [("00112233aabbccdd", "10.1.2.3")]
 
 
 def test_a_token_ends_when_it_is_revoked(door):

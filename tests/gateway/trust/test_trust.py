@@ -502,12 +502,12 @@ def test_pickles_are_taken_when_every_site_on_their_way_is_trusted():
 def test_revoked_tokens_are_told_and_forgotten_when_they_have_expired():
     made, other = book(), TrustBook(card("paris"))
     other.admit(card("london"), NOW_S, approve=True)
-    made.revoke("a" * 16, NOW_S + 10, key("london"), NOW_S)
-    told = made.revoke("b" * 16, NOW_S + 1000, key("london"), NOW_S + 5)
+    made.revoke({"a" * 16: NOW_S + 10}, key("london"), NOW_S)
+    told = made.revoke({"b" * 16: NOW_S + 1000}, key("london"), NOW_S + 5)
     assert set(made.revoked_by("london")) == {"a" * 16, "b" * 16}
     other.note("revocations", told.raw, NOW_S + 5)
     assert set(other.revoked_by("london")) == {"a" * 16, "b" * 16}
-    later = made.revoke("c" * 16, NOW_S + 1000, key("london"), NOW_S + 50)
+    later = made.revoke({"c" * 16: NOW_S + 1000}, key("london"), NOW_S + 50)
     assert later.content.tokens == ("b" * 16, "c" * 16)
     assert other.note("revocations", later.raw, NOW_S + 50) is DeclarationOrder.NEWER
     assert other.note("revocations", told.raw, NOW_S + 50) is DeclarationOrder.OLDER
@@ -543,7 +543,7 @@ def full_book():
     made.note("expulsion", expulsion("lyon", "rome"), NOW_S)
     made.note("farewell", farewell("oslo", 500), NOW_S)
     made.expel("lyon", "two tongues", key("london"), NOW_S)
-    made.revoke("a" * 16, NOW_S + 10, key("london"), NOW_S)
+    made.revoke({"a" * 16: NOW_S + 10}, key("london"), NOW_S)
     made.welcome("rome", users=True)
     refusal(made.note, "card", card("rome", contact="elsewhere").raw, NOW_S)
     invitations = Invitations()
