@@ -4,11 +4,12 @@ An invalid answer is the grid's fault like any other: nothing is done because of
 operator reads the reason.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NoReturn
 
 from federation.money import NANOS_LIMIT, check_currency
+from federation.words import clean
 from gateway.config.scale import PILOT_SLOTS_MAX, SLOTS_MAX
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
 
@@ -29,6 +30,8 @@ def checked(what: str, found: Any) -> Any:
                 return _capacity(found)
             case "prices":
                 return _price(found)
+            case "leaving":
+                return _leaving(found)
             case _:
                 return found if isinstance(found, str) else _wrong("text", found)
     except ValueError as error:
@@ -53,6 +56,17 @@ def _sightings(found: Any) -> Sequence[Sighting]:
         for moment_s in (each.paid_s, each.begins_s, each.ends_s):
             _moment(f"of pilot {each.name}", moment_s)
     return found
+
+
+def _leaving(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, Mapping):
+        _wrong("a mapping of pilots to reasons", found)
+    if len(found) > SHOWN_MAX:
+        raise ValueError(f"{len(found)} pilots, the limit is {SHOWN_MAX}")
+    for name, why in found.items():
+        if not isinstance(name, str) or not isinstance(why, str):
+            _wrong("a pilot's name and a reason as text", (name, why))
+    return {name: clean(why[:TEXT_CHARS_MAX]) for name, why in found.items()}
 
 
 def _limits(found: Any) -> Limits:

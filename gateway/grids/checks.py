@@ -20,14 +20,14 @@ may exist, and the secret must not have appeared in any text.
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final
 
 import trio
 
-from gateway.grids.contract import Blame, Capacity, Limits, Provisioning, Stand
+from gateway.grids.contract import Blame, Capacity, Limits, Maintained, Provisioning, Stand
 from gateway.grids.fake_gateway import Arrival
 from gateway.grids.scene import SECRETS, Bench, NotChecked, Scene, alive, fault_of, set_scene
 
@@ -311,6 +311,44 @@ async def check_taken_away(scene: Scene) -> None:
     scene.check_arrivals(order)
 
 
+async def check_leaving(scene: Scene) -> None:
+    """A pilot whose host is out of service is named with a reason, runs on, and is forgotten."""
+    grid, order = scene.open(), scene.order()
+    if not isinstance(grid, Maintained):
+        raise NotChecked("the grid does not tell of hosts that are out of service")
+    assert not await grid.leaving(), "leaving() names pilots before any was started"
+    await grid.start(order)
+    shown = await scene.until_at_work(grid, order.names())
+    assert not await grid.leaving(), f"leaving() names pilots of hosts in service: {shown}"
+    first = order.names()[0]
+    async with scene.bench.withdrawn(shown[first]):
+        for one in (grid, scene.open()):  # and the gateway's next run
+            why = await _until_named(scene, one, first, is_named=True)
+            scene.check_text(why, "a reason of leaving()")
+        shown = await scene.look(grid)
+        assert shown[first].stand is Stand.RUNNING, f"the pilot was ended: {shown[first]}"
+    await _until_named(scene, grid, first, is_named=False)
+
+
+async def _until_named(scene: Scene, grid: Provisioning, name: str, *, is_named: bool) -> str:
+    """Ask until leaving() names a pilot, or does not; return the reason."""
+    assert isinstance(grid, Maintained)
+    found: Mapping[str, str] = {}
+    with trio.move_on_after(scene.bench.wait_s):
+        while True:
+            await scene.look(grid)  # as a gateway does before
+            found = await grid.leaving()
+            if (name in found) is is_named:
+                break
+            await trio.sleep(scene.bench.look_s)
+    assert (name in found) is is_named, (
+        f"leaving() {'does not name' if is_named else 'still names'} {name} after "
+        f"{scene.bench.wait_s:g} s: {found}"
+    )
+    assert not is_named or found[name], f"leaving() gives no reason for {name}"
+    return found.get(name, "")
+
+
 async def check_no_capacity(scene: Scene) -> None:
     """Without capacity an order is queued, ends with a fault, or is refused: ELSEWHERE."""
     grid, order, full = scene.open(), scene.order(), scene.bench.full()
@@ -371,6 +409,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_lonely_pilots_end,
     check_calls_at_once,
     check_taken_away,
+    check_leaving,
     check_no_capacity,
     check_denied,
     check_down,

@@ -245,6 +245,25 @@ class Priced(Protocol):
         ...
 
 
+@runtime_checkable
+class Maintained(Protocol):
+    """Optional beside Provisioning: a grid that takes hosts out of service under running pilots.
+
+    Slurm drains nodes, HTCondor startds; Kubernetes cordons nodes; EC2 announces maintenance of
+    instances. Their pilots may go on running, for days: only the grid knows that they should end.
+    """
+
+    async def leaving(self) -> Mapping[str, str]:
+        """Return the pilots that are to end, by name, each with the grid's reason.
+
+        Such a pilot gets no new task; its running ones end, and then it is stopped. One that is no
+        longer named before that gets tasks again. Names of ended or unknown pilots do no harm.
+        Asked after `pilots`, at most once in each `look` of `[pool.scale]`; raises GridFault, and
+        then the last answer stands.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class GridKind:
     """A kind of grid.

@@ -87,6 +87,10 @@ class Bench:
         """Take a pilot away, as the grid itself would: its host dies, it is preempted."""
         raise NotChecked("the bench can't take a pilot away")
 
+    def withdrawn(self, pilot: Sighting) -> AbstractAsyncContextManager[None]:
+        """Take the host of a pilot out of service within the block, as its administrator would."""
+        raise NotChecked("the bench can't take a host out of service")
+
     def full(self) -> AbstractAsyncContextManager[None]:
         """Make the grid have no capacity within the block."""
         raise NotChecked("the bench can't refuse capacity")

@@ -140,6 +140,7 @@ class Ec2:
         self.spot: dict[tuple[str, str], str] = {}
         self.listed: dict[str, str] = {}
         self.hides: set[str] = set()  # instances that are not shown yet
+        self.events: dict[str, tuple[str, str, float]] = {}  # by instance: code, text, in s
         self.hides_new = self.is_down = False
         self.honours_tokens = True
         self.boots = True  # whether user data runs
@@ -345,6 +346,18 @@ class Ec2:
                     reason.text = each.reason
         return ElementTree.tostring(root)
 
+    def statuses(self) -> str:
+        """The scheduled events, of those instances that have one."""
+        items = "".join(
+            f"<item><instanceId>{instance}</instanceId><eventsSet><item><code>{code}</code>"
+            f"<description>{text}</description><notBefore>"
+            f"{datetime.fromtimestamp(time.time() + in_s, UTC):%Y-%m-%dT%H:%M:%SZ}</notBefore>"
+            "</item></eventsSet></item>"
+            for instance, (code, text, in_s) in self.events.items()
+        )
+        found = f"<instanceStatusSet>{items}</instanceStatusSet>"
+        return _answer("DescribeInstanceStatus", found)
+
     def spot_history(self, request: dict) -> str:
         kinds = request.get("InstanceType", [])
         items = "".join(
@@ -502,6 +515,8 @@ class _Proxy(_Handler):
             return 200, ec2.products(request)
         if action == "DescribeSpotPriceHistory":
             return 200, ec2.spot_history(request).encode()
+        if action == "DescribeInstanceStatus":
+            return 200, ec2.statuses().encode()
         if action == "CreateFleet":
             if request.get("DryRun") == "true":
                 raise _Refused("DryRunOperation", "would have succeeded")

@@ -109,6 +109,13 @@ class Ec2Calls:
         )
         return [each for reservation in listed for each in reservation["Instances"]]
 
+    def statuses(self, codes: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the statuses of the account's instances that have scheduled events."""
+        filters = [{"Name": "event.code", "Values": list(codes)}]
+        return list(
+            self._pages("describe_instance_status", "InstanceStatuses", {"Filters": filters})
+        )
+
     def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the descriptions of types."""
         return list(

@@ -29,7 +29,7 @@ from gateway.grids.contract import (
     Stand,
     check_order,
 )
-from gateway.grids.ec2 import faults
+from gateway.grids.ec2 import events, faults
 from gateway.grids.ec2.calls import ATTEMPTS, Ec2Calls
 from gateway.grids.ec2.ceilings import InstanceRelease, surplus
 from gateway.grids.ec2.launching import (
@@ -65,6 +65,7 @@ ORDER_MAX: Final = 500  # instances of one order
 ORDERS_MAX: Final = 30  # in a minute
 CALL_S: Final = 180.0  # the time limit of a call of the contract
 VISIBLE_S: Final = 300.0  # EC2 shows a started instance within this time, or it does not exist
+EVENTS_S: Final = 60.0  # how old the list of scheduled events may be
 SPOT_S: Final = 300.0  # how old a spot price may be
 LIST_S: Final = 86_400.0  # and the price list
 LATE_S: Final = 600.0  # an instance that starts slowly counts its time from later than we do
@@ -119,6 +120,8 @@ class Ec2Grid:
         self._listed: tuple[MonoS, Mapping[str, int]] | None = None
         self._spots: tuple[MonoS, Mapping[tuple[str, str], int]] | None = None
         self._leaving: dict[str, InstanceRelease] = {}
+        self._shown: Mapping[str, tuple[str, ...]] = {}  # by instance: its pilot, at the last look
+        self._events: tuple[MonoS, list[Mapping[str, Any]]] | None = None
         self._is_tidy = False
         self._said = ""
 
@@ -152,6 +155,10 @@ class Ec2Grid:
         """Terminate instances."""
         if names:
             await _in_thread(self._stop, frozenset(names))
+
+    async def leaving(self) -> Mapping[str, str]:
+        """Return the pilots whose instance has a scheduled event within 15 minutes."""
+        return await _in_thread(self._withdrawn)
 
     async def price_nanos(self) -> tuple[int, str] | None:
         """Return the average slot-hour of running instances; without any, the cheapest offer."""
@@ -231,6 +238,9 @@ class Ec2Grid:
             each = replace(read_instance(body), order=started.order)
             sighting = each.sighting(started.number, slots.get(started.kind, 1))
             found.setdefault(sighting.name, sighting)
+        self._shown = {
+            each.grid_id: (each.name,) for each in found.values() if each.stand is not Stand.ENDED
+        }
         return list(found.values())
 
     def _keep_to_ceilings(self, shown: Sequence[Ec2Instance]) -> None:
@@ -270,6 +280,15 @@ class Ec2Grid:
         room = self._room(offers, self._config.max_instances, shown)
         slots = min((each.slots for each in room.offers), default=0) * room.instances
         return Capacity(slots, slots)
+
+    def _withdrawn(self) -> dict[str, str]:
+        """Ask for events once in a while: they are announced days ahead."""
+        if not self._shown:
+            return {}
+        mono_s = MonoS(time.monotonic())
+        if self._events is None or mono_s - self._events[0] >= EVENTS_S:
+            self._events = mono_s, self._calls.statuses(sorted(events.CODES))
+        return events.leaving(self._events[1], self._shown, time.time())
 
     def _price(self) -> tuple[int, str] | None:
         book = self._book(is_needed=False)

@@ -59,6 +59,7 @@ class KnownPilot:
         came_at_s: when its worker came first; None: it has not.
         is_proven: it has finished a task, or stayed for long, or was found.
         is_let_go: we drained or stopped it.
+        leaves: why its grid wants it to end (its host is out of service); empty: it does not.
     """
 
     slots: int
@@ -71,6 +72,7 @@ class KnownPilot:
     came_at_s: UtcS | None = None
     is_proven: bool = False
     is_let_go: bool = False
+    leaves: str = ""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,7 @@ class Fleet:
         why: the grid's reason for the last failure.
         barred: the grid's reason for a failure that is not worth a retry until something is
             changed; empty: none.
+        leaving: pilots that the grid wants to end, each with its reason, as it last told.
     """
 
     start_s: float
@@ -106,6 +109,7 @@ class Fleet:
     failed_at_s: UtcS = UtcS(0.0)
     why: str = ""
     barred: str = ""
+    leaving: Mapping[str, str] = field(default_factory=dict)
     # orders with a counted failure, since the last success
     _failed: set[str] = field(default_factory=set)
     _is_fleeting: bool = False  # the last failure was of a pilot whose worker had come
@@ -174,6 +178,7 @@ class Fleet:
         self._strike_off(shown.keys() | ended.keys() | workers.keys(), utc_s)
         for name, known in list(self.pilots.items()):
             worker = workers.get(name)
+            known.leaves = self.leaving.get(name, "")
             if name in shown or (worker is not None and name not in ended):
                 self._advance(known, worker, utc_s)
             elif name in ended:
@@ -213,7 +218,7 @@ class Fleet:
             known.is_proven = worker.tasks_done > 0 or utc_s - known.came_at_s >= PROOF_S
             if known.is_proven:
                 self._works()
-        if stand is Stand.ENDING or known.is_let_go:
+        if stand is Stand.ENDING or known.is_let_go or known.leaves:
             _enter(known, PilotStage.DRAINING, utc_s)
         elif worker is not None:
             _enter(known, PilotStage.READY, utc_s)
@@ -253,7 +258,7 @@ class Fleet:
 
     def _ended(self, name: str, text: str, utc_s: UtcS) -> None:
         known = self.pilots.pop(name)
-        if known.is_let_go:
+        if known.is_let_go or known.leaves:
             return
         if known.came_at_s is not None and not known.is_proven:
             text = f"its worker connected and did no work: {text}"

@@ -5,7 +5,7 @@ grid's fault like any other, and a fault is reported once, as is its end.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from gateway.grids.contract import (
     Capacity,
     GridFault,
     Limits,
+    Maintained,
     Order,
     Priced,
     Provisioning,
@@ -126,6 +127,13 @@ class Ordering:
             self._with_ours = known.slots_max + self._fleet.slots(is_shown=True)
         if isinstance(self.grid, Priced):
             self.charged = await self.ask("prices", self.grid.price_nanos) or self.charged
+
+    async def ask_leaving(self) -> Mapping[str, str] | None:
+        """Ask which pilots the grid wants to end, and why; None: as before, or it never tells."""
+        if not isinstance(self.grid, Maintained):
+            return None
+        found: Mapping[str, str] | None = await self.ask("leaving", self.grid.leaving)
+        return found
 
     @property
     def attainable(self) -> int | None:

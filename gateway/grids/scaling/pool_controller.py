@@ -3,6 +3,7 @@ acts.
 
     run ── every ROUND_S, or less often if a round takes long:
     ├── grid.pilots()      every `look`, and each second while pilots start or end
+    ├── grid.leaving()     every `look`, of grids that take hosts out of service
     ├── Fleet.see          the grid's list, and the workers that have come
     ├── autoscaling.attend how many slots there should be
     └── grid.start / stop  each in a task of its own: a grid may be slow
@@ -12,6 +13,7 @@ measures the work of the pool; gateway.grids.scaling.ordering queries the grid. 
 the possible size of the pool, so that plans count with it.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -20,6 +22,7 @@ import trio
 
 from federation.clocks import UtcS
 from federation.money import format_money
+from federation.words import count
 from gateway.base.clocks import mono_now
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import Order, Provisioning, Sighting, Stand
@@ -124,6 +127,7 @@ class PoolController:
         # the same, of pilots without a worker yet
         self._awaited: dict[str, tuple[str, UtcS | None]] = {}
         self._looked_s = self._asked_s = UtcS("-inf")
+        self._leaving_asked_s = UtcS("-inf")
 
     async def run(self) -> None:
         """Keep the pool until cancelled. Its pilots go on: the next run of the site adopts them."""
@@ -242,6 +246,7 @@ class PoolController:
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
             self._looked_s += by_s
             self._asked_s += by_s
+            self._leaving_asked_s += by_s
         return utc_s
 
     def _with_kept(
@@ -283,6 +288,7 @@ class PoolController:
     def _can_return(self, worker: Worker) -> bool:
         sighting = self.fleet.pilots[worker.name].sighting
         is_taken = sighting is not None and sighting.stand is Stand.ENDING
+        is_taken |= bool(self.fleet.pilots[worker.name].leaves)
         is_others = worker.drained_by != {events.Drainer.KEEPER}
         return not is_taken and not is_others and not self._ordering.was_told(worker.name)
 
@@ -336,6 +342,9 @@ class PoolController:
         found = await self._ordering.ask("pilots", self.grid.pilots)
         if found is None:
             return
+        if not 0 <= utc_s - self._leaving_asked_s < self.scale.look_s:
+            self._leaving_asked_s = utc_s
+            self._note_leaving(await self._ordering.ask_leaving())
         workers = self._workers()
         utc_s = self._now()
         self.fleet.see(found, self._at_work(workers, utc_s), utc_s)
@@ -347,6 +356,19 @@ class PoolController:
             self._asked_s = utc_s
             await self._ordering.ask_facts()
             self._follow_price()
+
+    def _note_leaving(self, leaving: Mapping[str, str] | None) -> None:
+        """Have the fleet know the pilots that the grid wants to end, and report changes."""
+        if leaving is None:
+            return
+        before, self.fleet.leaving = self.fleet.leaving, leaving
+        for why, pilots in Counter(
+            why for name, why in leaving.items() if name not in before
+        ).items():
+            self._say(f"{count(pilots, 'pilot')} take no new task, and end: {why}")
+        back = sum(name not in leaving and name in self.fleet.pilots for name in before)
+        if back:
+            self._say(f"{count(back, 'pilot')} may work again: the hosts are back in service")
 
     def _found_again(self, found: Collection[Sighting], utc_s: UtcS) -> None:
         """Report the pilots of the former run of the site, and keep the queued ones for work."""
@@ -392,6 +414,8 @@ class PoolController:
         silent = self.fleet.silent(utc_s)
         over = self._ordering.to_tell({*orders.cancel, *silent, *done}, utc_s)
         tidings.add("stopped", len(over & set(silent)), "no worker of theirs connected in time")
+        # From now on it ends by us, even if its host is back in service meanwhile.
+        self.fleet.stopped([name for name in over if name in self.fleet.leaving], utc_s)
         if over:
             self._nursery.start_soon(self._ordering.stop, over)
 
@@ -474,6 +498,15 @@ class PoolController:
                 self._expect(events.DrainAsked(worker.handle, on=True, by=events.Drainer.KEEPER))
                 if is_over:
                     self._drained[name] = worker.handle
+        self._undrain()
+
+    def _undrain(self) -> None:
+        """Give tasks again to workers that were drained for their hosts, which are back."""
+        for name, handle in list(self._drained.items()):
+            known = self.fleet.pilots.get(name)
+            if known is not None and known.stage is PilotStage.READY:
+                del self._drained[name]
+                self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
 
     def _tell_what_was_seen(
         self, found: Collection[Sighting], workers: Mapping[str, Worker]
@@ -541,7 +574,16 @@ class PoolController:
             "start": self.decided.start,
             "cancel": len(self.decided.cancel),
             "drain": len(self.decided.drain),
-            "why": [*self.decided.why, *self._ordering.limited(self.decided.start)],
+            "why": [
+                *self.decided.why,
+                *self._ordering.limited(self.decided.start),
+                *(
+                    f"{count(pilots, 'pilot')} end: {why}"
+                    for why, pilots in Counter(
+                        each.leaves for each in self.fleet.pilots.values() if each.leaves
+                    ).items()
+                ),
+            ],
             "failures": past.failures,
             "failed": self.fleet.why,
             "barred": past.barred,

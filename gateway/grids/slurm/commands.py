@@ -86,9 +86,9 @@ class Commands:
         said = await self._ask("squeue", "--json", "--me", "--states=all")
         return await trio.to_thread.run_sync(parse, said.out, "squeue's answer")
 
-    async def nodes(self) -> Sequence[SlurmNode]:
-        """Return all nodes."""
-        command = ["scontrol", "show", "nodes", "--json"]
+    async def nodes(self, names: Sequence[str] = ()) -> Sequence[SlurmNode]:
+        """Return nodes of these names; () is all, as is any other with 22.05."""
+        command = ["scontrol", "show", "nodes", *([",".join(names)] if names else []), "--json"]
         if await self._get_release() < SHOW_JSON_SINCE:
             command = ["sinfo", "--json"]
         said = await self._ask(*command)

@@ -10,7 +10,7 @@ so that none is made again after Slurm has forgotten it (MinJobAge).
 
 import fcntl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,7 @@ from gateway.grids.slurm.asking import ArrayRequest, request_of
 from gateway.grids.slurm.commands import Commands
 from gateway.grids.slurm.listing import Partition, SlurmNode, read_jobs
 from gateway.grids.slurm.memory import memory_of, read_amount_mb
+from gateway.grids.slurm.nodes import UNUSABLE, ask_for, leaving
 from gateway.grids.slurm.quotas import JOBS, SUBMITS, Quotas
 from gateway.grids.slurm.rest import SlurmRest
 from gateway.grids.slurm.settings import SlurmSettings
@@ -44,14 +45,7 @@ from gateway.grids.slurm.way import SlurmBounds, SlurmInterface, is_there
 ARRAY_MAX: Final = 1_000  # Slurm's default, also if it can't be asked
 LOCK_S: Final = 0.02  # between two attempts to get the submission lock
 MADE_MAX: Final = 10_000  # names of orders that are kept
-# A node in one of these states begins no job.
-UNUSABLE: Final = frozenset(
-    (
-        *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN"),
-        *("MAINTENANCE", "MAINT", "NOT_RESPONDING", "NO_RESPOND", "INVAL", "INVALID_REG"),
-        *("POWERED_DOWN", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
-    )
-)
+NODES_MAX: Final = 200  # that are asked for by name
 
 
 class SlurmGrid:
@@ -76,6 +70,7 @@ class SlurmGrid:
         )
         self._made: OrderedDict[str, None] = OrderedDict()
         self._told_strays = False
+        self._hosts: Mapping[str, str] | None = None  # of pilots, as of the last look
         self._fit: int | None = None  # pilots of one order, after Slurm refused a larger one
 
     async def check(self) -> str:
@@ -156,6 +151,19 @@ class SlurmGrid:
             await self._way.cancel(found.strays)
         self._told_strays = bool(found.strays)
         return found.sightings
+
+    async def leaving(self) -> Mapping[str, str]:
+        """Return the pilots on nodes that are out of service, each with the reason.
+
+        Nodes of pilots are those of the last look. Without a pilot on a node nothing is asked.
+        """
+        if self._hosts is None:
+            await self._look()
+        hosts = self._hosts
+        if not hosts:
+            return {}
+        nodes = await self._way.nodes(ask_for(hosts.values(), NODES_MAX))
+        return leaving(hosts, nodes, self._settings.reservation)
 
     async def start(self, order: Order) -> None:
         """Submit an order as one job array.
@@ -269,9 +277,11 @@ class SlurmGrid:
         data = await self._way.jobs()
         mark, per_slot = self._launch.mark, self._settings.cpus_per_slot
         # It may list every job of a large cluster.
-        return await trio.to_thread.run_sync(
+        found = await trio.to_thread.run_sync(
             lambda: look(read_jobs(data, job_start(mark)), mark, self._utc_s(), per_slot)
         )
+        self._hosts = found.hosts
+        return found
 
     def _array_max(self, bounds: SlurmBounds) -> int:
         known = (self._settings.array_max, bounds.array_max, bounds.jobs_max)

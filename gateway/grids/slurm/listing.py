@@ -19,6 +19,7 @@ TASKS_MAX: Final = 100_000  # of one array: more than any Slurm allows
 NUMBER_MAX: Final = 1 << 53
 _UNSET: Final = 0xFFFFFFF0  # NO_VAL and its variants, where a version shows them
 _SPAN: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+_NODE: Final = re.compile(r"[\w.-]{1,255}", re.ASCII)  # one name, and no list such as "n[1-3]"
 CUT: Final = "..."  # the end of a truncated list of tasks
 
 
@@ -35,6 +36,7 @@ class SlurmJob:
         limit_s: how long it may run; None: for ever.
         preempted_s: when it was chosen for preemption; 0: it was not.
         exit_code: of its command; `signal`: that ended it.
+        node: that it has been given; empty: none yet, or several.
     """
 
     job_id: int
@@ -53,11 +55,17 @@ class SlurmJob:
     preempted_s: float
     exit_code: int
     signal: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node. The taken amounts are those of all jobs there."""
+    """A node. The taken amounts are those of all jobs there.
+
+    Attributes:
+        reason: of its last drain or failure; it stays after the node was resumed.
+        reservation: the active one that it is in; empty: none, or not told (22.05).
+    """
 
     name: str
     states: frozenset[str]
@@ -68,6 +76,8 @@ class SlurmNode:
     memory_taken_mb: int
     gpus: int
     gpus_taken: int
+    reason: str = ""
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +222,7 @@ def _job(entry: Mapping[str, Any]) -> SlurmJob:
         preempted_s=float(_count(entry, "preempt_time")),
         exit_code=code,
         signal=signal,
+        node=node if _NODE.fullmatch(node := _word(entry, "nodes")) else "",
     )
 
 
@@ -242,6 +253,8 @@ def _node(entry: Mapping[str, Any]) -> SlurmNode:
         memory_taken_mb=_count(entry, "alloc_memory"),
         gpus=_gpus(_word(entry, "gres")),
         gpus_taken=_gpus(_word(entry, "gres_used")),
+        reason=_word(entry, "reason"),
+        reservation=_word(entry, "reservation"),
     )
 
 

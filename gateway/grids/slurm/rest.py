@@ -48,8 +48,8 @@ class SlurmRest:
         """Return the known jobs."""
         return await self._ask("GET", "jobs")
 
-    async def nodes(self) -> Sequence[SlurmNode]:
-        """Return all nodes."""
+    async def nodes(self, names: Sequence[str] = ()) -> Sequence[SlurmNode]:
+        """Return all nodes: by name slurmrestd shows only one at a time."""
         return await trio.to_thread.run_sync(read_nodes, await self._ask("GET", "nodes"))
 
     async def partitions(self) -> Sequence[Partition]:

@@ -6,8 +6,8 @@ ever, or start one day unexpectedly.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -38,6 +38,7 @@ ENDED: Final = {
 }
 ENDING: Final = {"COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}
 STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
+ON_NODE: Final = {Stand.STARTING, Stand.RUNNING, Stand.ENDING}
 BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 
@@ -94,11 +95,13 @@ class Listing:
     Attributes:
         strays: jobs to be cancelled, by Slurm's names for them.
         orders: that it knows of.
+        hosts: the node of each pilot that has one and has not ended, by the pilot's name.
     """
 
     sightings: tuple[Sighting, ...]
     strays: tuple[str, ...]
     orders: frozenset[str]
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 def job_start(mark: str) -> str:
@@ -114,6 +117,7 @@ def look(jobs: Iterable[SlurmJob], mark: str, utc_s: UtcS, cpus_per_slot: int = 
     """
     start = job_start(mark)
     by_name: dict[str, Sighting] = {}
+    hosts: dict[str, str] = {}
     strays: list[str] = []
     orders: set[str] = set()
     ours = [each for each in jobs if each.name.startswith(start) and each.array_id]
@@ -129,9 +133,12 @@ def look(jobs: Iterable[SlurmJob], mark: str, utc_s: UtcS, cpus_per_slot: int = 
                 strays.append(found.grid_id)
             if former is None or former.stand is Stand.ENDED:
                 by_name[found.name] = found
+                if job.node and found.stand in ON_NODE:
+                    hosts[found.name] = job.node
             elif found.stand is not Stand.ENDED and found.grid_id != former.grid_id:
                 strays.append(found.grid_id)
-    return Listing(tuple(by_name.values()), tuple(dict.fromkeys(strays)), frozenset(orders))
+    found_strays = tuple(dict.fromkeys(strays))
+    return Listing(tuple(by_name.values()), found_strays, frozenset(orders), hosts)
 
 
 def _unnamed(job: SlurmJob, named: set[tuple[int, int]]) -> list[int]:

@@ -53,8 +53,8 @@ class SlurmInterface(Protocol):
         """Return the known jobs, as Slurm's JSON."""
         ...
 
-    async def nodes(self) -> Sequence[SlurmNode]:
-        """Return all nodes."""
+    async def nodes(self, names: Sequence[str] = ()) -> Sequence[SlurmNode]:
+        """Return nodes of these names, if the way can ask for them, else all; () is all."""
         ...
 
     async def partitions(self) -> Sequence[Partition]:

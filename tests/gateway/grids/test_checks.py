@@ -141,6 +141,13 @@ class Patient(ProcessGrid):
         return command
 
 
+class Eager(ProcessGrid):
+    """It wants all its pilots to end, at all times."""
+
+    async def leaving(self):
+        return {each.name: "maintenance" for each in await self.pilots()}
+
+
 class Bench(ProcessesBench):
     """Of a class of grids; for what is never to come it waits no longer than a good one takes."""
 
@@ -176,6 +183,7 @@ THOROUGH = [
     (Shy, checks.check_found_again, "timed out after 5 s"),
     (Greedy, checks.check_stop_of_nothing, "a name that does not exist stopped"),
     (Backward, checks.check_life, "went back from starting to queued"),
+    (Eager, checks.check_leaving, "names pilots of hosts in service"),
     (Patient, checks.check_lonely_pilots_end, "timed out after 5 s"),
 ]
 

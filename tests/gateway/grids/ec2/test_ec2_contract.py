@@ -11,8 +11,11 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture
-def bench(ec2, configure):
+def bench(ec2, configure, monkeypatch):
+    from gateway.grids.ec2 import grid
     from gateway.grids.ec2.grid import Ec2Grid
+
+    monkeypatch.setattr(grid, "EVENTS_S", 0.0)
 
     class Instances(checks.Bench):
         called = "EC2"
@@ -27,6 +30,12 @@ def bench(ec2, configure):
 
         async def take(self, pilot):
             ec2.take(pilot.grid_id, "Server.InternalError")
+
+        @asynccontextmanager
+        async def withdrawn(self, pilot):
+            ec2.events[pilot.grid_id] = "system-reboot", "maintenance", 600.0
+            yield
+            ec2.events.clear()
 
         @asynccontextmanager
         async def down(self):

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 import trio
 
-from gateway.grids.contract import Blame, GridFault, Order, Priced, Shape, Stand
+from gateway.grids.contract import Blame, GridFault, Maintained, Order, Priced, Shape, Stand
+from gateway.grids.ec2 import events
 
 pytestmark = pytest.mark.real
 
@@ -420,3 +421,50 @@ def test_why_one_has_ended(ec2, make_grid):
     found = shown(grid)["o-1.0"]
     assert "EC2 reclaimed the spot instance" in found.fault
     assert shown(grid)["o-1.1"].stand is Stand.RUNNING
+
+
+# --- scheduled events ----------------------------------------------------------------------------
+
+
+def instance_of(grid, name):
+    return shown(grid)[name].grid_id
+
+
+@pytest.mark.parametrize("code", events.CODES)
+def test_a_pilot_leaves_before_an_event_of_its_instance(ec2, make_grid, code):
+    grid = make_grid()
+    assert isinstance(grid, Maintained)
+    assert trio.run(grid.leaving) == {}
+    assert "DescribeInstanceStatus" not in ec2.calls, "there is no instance to ask for"
+    start(grid, order())
+    ec2.events[instance_of(grid, "o-1.1")] = code, "maintenance", events.LEAD_S - 5
+    found = trio.run(grid.leaving)
+    assert list(found) == ["o-1.1"]
+    assert f"({code}) from " in found["o-1.1"]
+    assert trio.run(grid.leaving) == found
+    assert ec2.calls.count("DescribeInstanceStatus") == 1, "it is asked for again at once"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "in_s"),
+    [
+        ("system-reboot", "maintenance", 86_400.0),
+        ("system-reboot", "[Completed] maintenance", -60.0),
+        ("instance-stop", "[Canceled] maintenance", 60.0),
+        ("something-new", "maintenance", 60.0),
+    ],
+)
+def test_an_event_that_is_far_or_over_changes_nothing(ec2, make_grid, code, text, in_s):
+    grid = make_grid()
+    start(grid, order())
+    ec2.events[instance_of(grid, "o-1.0")] = code, text, in_s
+    assert trio.run(grid.leaving) == {}
+
+
+def test_events_that_may_not_be_asked_for_are_a_fault_with_advice(ec2, make_grid):
+    grid = make_grid()
+    start(grid, order())
+    shown(grid)
+    ec2.failures["DescribeInstanceStatus"] = [("UnauthorizedOperation", "no")] * 2
+    with pytest.raises(GridFault, match=r"docs/grids_ec2\.md"):
+        trio.run(grid.leaving)

@@ -12,7 +12,16 @@ from support.pure.town import CHEAP, UTC_S, Town
 
 from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
-from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
+from gateway.grids.contract import (
+    Blame,
+    Capacity,
+    GridFault,
+    Limits,
+    Order,
+    Provisioning,
+    Sighting,
+    Stand,
+)
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
 from gateway.grids.scaling.pool_controller import SETTLE_S, START_STEP, PoolController
 from gateway.scheduler.model import events
@@ -25,9 +34,13 @@ SCALE = ScaleConfig(ScalingRules(slots_max=4, idle_s=10.0), start_s=10.0, look_s
 
 
 class ListedGrid(Provisioning):
-    """A grid that gives all that is ordered, as `stand`, and stops what it is told to."""
+    """A grid that gives all that is ordered, as `stand`, and stops what it is told to.
+
+    `out`: pilots on hosts that are out of service, and why; a fault is raised.
+    """
 
     def __init__(self) -> None:
+        self.out: dict[str, str] | GridFault = {}
         self.stand = Stand.QUEUED
         self.shown: dict[str, Sighting] = {}
         self.stopped: list[str] = []
@@ -44,6 +57,11 @@ class ListedGrid(Provisioning):
 
     async def pilots(self) -> list[Sighting]:
         return list(self.shown.values())
+
+    async def leaving(self) -> dict[str, str]:
+        if isinstance(self.out, GridFault):
+            raise self.out
+        return dict(self.out)
 
     async def start(self, order: Order) -> None:
         for name in order.names():
@@ -330,3 +348,85 @@ async def test_that_a_queue_is_a_moment_shorter_is_no_news(world, monkeypatch):
         known_s = world.broker.growth[POOL].start_s
         assert known_s == pytest.approx(left_s + SCALE.start_s, rel=START_STEP + 0.01)
     assert len(told) <= 80
+
+
+FAN = "node n1 is drained (a fan is broken)"
+
+
+async def with_one_at_work(world):
+    """A pilot whose worker runs a task; its name and the worker's handle."""
+    ask_for_slots(world, 1)
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    await world.round()
+    world.broker.workers[handle].in_flight = 1
+    return name, handle
+
+
+async def test_a_pilot_on_a_drained_host_ends_its_task_and_is_stopped(world):
+    name, handle = await with_one_at_work(world)
+    world.grid.out = {name: FAN, "unknown.0": FAN}
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].draining, "it is given tasks"
+    assert world.grid.stopped == [], "its task was ended"
+    await world.round()
+    [other] = world.grid.shown.keys() - {name}
+    assert other, "another takes its place"
+    assert any(FAN in each for each in world.said)
+    assert any(FAN in each for each in world.controller.view()["why"])
+    world.broker.workers[handle].in_flight = 0
+    await world.round()
+    await world.round()
+    assert world.grid.stopped == [name]
+    await world.round()
+    assert world.controller.fleet.failures == 0, "its end is no failed start"
+    assert sum(FAN in each for each in world.said) == 1, "it is reported once"
+
+
+async def test_a_pilot_works_again_once_its_host_is_back_in_service(world):
+    name, handle = await with_one_at_work(world)
+    world.grid.out = {name: FAN}
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].draining
+    world.grid.out = GridFault(Blame.AGAIN, "no answer")
+    await world.round()
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].draining, "no answer is no news"
+    world.grid.out = {}
+    await world.round()
+    world.hear()
+    assert not world.broker.workers[handle].draining
+    await world.round()
+    assert (world.stages[0], name in world.grid.stopped) == (PilotStage.READY, False)
+
+
+async def test_a_pilot_that_was_stopped_for_its_host_does_not_work_again(world):
+    name, handle = await with_one_at_work(world)
+    world.broker.workers[handle].in_flight = 0
+    world.grid.out = {name: FAN}
+    await world.round()
+    world.hear()
+    shown = world.grid.shown[name]
+    await world.round()
+    assert world.grid.stopped == [name]
+    world.grid.shown[name] = shown  # it takes a moment to end
+    world.grid.out = {}
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].draining
+
+
+async def test_what_another_drained_stays_so_when_its_host_is_back(world):
+    name, handle = await with_one_at_work(world)
+    world.site.do(events.DrainAsked(handle, on=True))
+    world.grid.out = {name: FAN}
+    await world.round()
+    world.hear()
+    world.grid.out = {}
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].drained_by == {events.Drainer.OPERATOR}

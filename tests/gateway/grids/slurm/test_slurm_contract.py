@@ -22,6 +22,7 @@ QUICK = {
     checks.check_found_again,
     checks.check_too_large,
     checks.check_hostile_names,
+    checks.check_leaving,
 }
 
 
@@ -50,6 +51,17 @@ class SlurmBench(checks.Bench):
 
     async def take(self, pilot):
         await self._run("scancel", "--signal=KILL", "--full", pilot.grid_id)
+
+    @asynccontextmanager
+    async def withdrawn(self, pilot):
+        node = (await self._run("squeue", "-h", "-j", pilot.grid_id, "-o", "%N")).strip()
+        told = f"nodename={node}"
+        await self._run("scontrol", "update", told, "state=drain", "reason=a fan is broken")
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._run("scontrol", "update", told, "state=resume")
 
     @asynccontextmanager
     async def _full(self):

@@ -159,6 +159,45 @@ def test_a_pilot_that_finds_no_gateway_gives_up_and_says_so(cluster, tmp_path):
     assert "ExitCode=69:0" in told
 
 
+def test_a_drained_node_is_not_fed_and_a_resumed_one_is_used_again(make_site, tmp_path):
+    """There is work all the time. The task that runs on the drained node ends there."""
+    with running(name="dr", nodes=2, cpus=1) as cluster, ExitStack() as stack:
+        config = pool_config(cluster.table, {"max": 2, "min": 2, "look": "1s"}, price="0.03 USD")
+        client = stack.enter_context(make_site(0, config=config).client())
+        stack.callback((tmp_path / "release").touch)  # or a failed test would wait for its task
+        held = client.submit(until_released, str(tmp_path), "held")
+        wait_until(lambda: list(tmp_path.glob("held-*")), "it runs", LATE_S)
+        [path] = tmp_path.glob("held-*")
+        job = path.name.partition("-")[2]
+        out = cluster.run("squeue", "-h", "-j", job, "-o", "%N").strip()
+        cluster.run("scontrol", "update", f"nodename={out}", "state=drain", "reason=a fan")
+        wait_until(
+            lambda: "draining" in {each["state"] for each in client.ask("workers")},
+            "its pilot drains",
+            LATE_S,
+        )
+        [other] = {each for each in cluster.nodes if each != out}
+        for _ in range(20):
+            assert client.submit(_node).result(LATE_S) == other
+        (tmp_path / "release").touch()
+        assert held.result(LATE_S) == ("held", job), "it ran again"
+        wait_until(
+            lambda: not cluster.run("squeue", "-h", "-t", "R", "-w", out), "its pilot ends", LATE_S
+        )
+        for _ in range(20):
+            assert client.submit(_node).result(LATE_S) == other
+        cluster.run("scontrol", "update", f"nodename={out}", "state=resume")
+        # Two long tasks at once need both nodes.
+        pairs = [client.submit(_node, 2.0) for _ in range(8)]
+        assert out in {each.result(10 * LATE_S) for each in pairs}
+
+
+def _node(sleep_s=0.0):
+    """Runs in a pilot: on which node."""
+    time.sleep(sleep_s)
+    return os.environ["SLURMD_NODENAME"]
+
+
 def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool):
     pool = make_pool(cluster, partition="low", walltime="5h")
     pool.start("hopeless", 3)
