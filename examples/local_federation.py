@@ -114,7 +114,7 @@ class LocalSite:
         for line in self.process.stdout:
             lines.append(line)
             if line == "}\n":
-                self.address = str(json.loads("".join(lines))["addresses"][0])
+                self.address = str(json.loads("".join(lines))["data"]["addresses"][0])
                 return
         sys.exit(f"{self.name} did not start:\n{(self.folder / 'gateway.log').read_text()}")
 

@@ -243,7 +243,7 @@ def wait_ready(process: subprocess.Popen[str], log: Path) -> str:
     for line in process.stdout:
         lines.append(line)
         if line == "}\n":
-            return str(json.loads("".join(lines))["addresses"][0])
+            return str(json.loads("".join(lines))["data"]["addresses"][0])
     sys.exit(f"the gateway did not start (exit code {process.wait()}):\n{log.read_text()}")
 
 

@@ -588,13 +588,15 @@ class Client(concurrent.futures.Executor):
     def gateway(self) -> dict[str, Any]:
         """The gateway of this client, why it is this one, and the round trips that were measured.
 
-        A map of `address`, `why` (in words), `addresses` (all that were named, the nearest first)
-        and `round_trips_s` (by address, in seconds; of those that answered).
+        A map of `address`, `site` (its name; "" before the first session), `why` (in words),
+        `addresses` (all that were named, the nearest first) and `round_trips_s` (by address, in
+        seconds; of those that answered).
         """
         address, choice = self._engine.address, self._shared.choice
         assert choice is not None
         return {
             "address": address,
+            "site": self._engine.site,
             "why": choice.why(address),
             "addresses": list(choice.addresses),
             "round_trips_s": dict(choice.round_trips_s),

@@ -121,7 +121,9 @@ def gateway_of(checkout: str, turns: str) -> Iterator[tuple[int, str]]:
         try:
             assert process.stdout is not None
             said = "".join(iter(process.stdout.readline, "}\n")) + "}"
-            yield process.pid, json.loads(said)["addresses"][0]
+            ready = json.loads(said)
+            # A checkout of an older version has no envelope.
+            yield process.pid, ready.get("data", ready)["addresses"][0]
         finally:
             stop(process)
 

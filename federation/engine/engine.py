@@ -171,7 +171,7 @@ class ClientEngine:
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
         self._printed: list[tuple[str, int]] = []  # with the stream of each
-        self._host = ""  # the site of the current gateway
+        self.site = ""  # of the current gateway; "" before the first session
         self._own_sites: set[str] = set()  # the sites of the gateways that the user named
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
@@ -416,7 +416,7 @@ class ClientEngine:
     @property
     def strangers(self) -> list[str]:
         """The current site, if the user did not name its gateway but another gateway did."""
-        return [self._host] if self._host and self._host not in self._own_sites else []
+        return [self.site] if self.site and self.site not in self._own_sites else []
 
     # --- messages of the gateway ---------------------------------------------------------------
 
@@ -575,7 +575,7 @@ class ClientEngine:
             self._sent_functions.difference_update(gone)
 
     def _opened(self, opened: Opened) -> None:
-        self._host = opened.site
+        self.site = opened.site
         if self.address in self._line.itinerary.own:
             self._own_sites.add(opened.site)
         if not opened.resumed:

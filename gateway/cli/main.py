@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from gateway.cli.shared.show import version
+
 # Each module is imported on first use: most commands need no database, and no site.
 _COMMANDS: Final = {
     "gateway.cli.inspect.alerts": ("alerts",),
@@ -80,15 +82,8 @@ def _plug_in(name: str) -> click.Command | None:
     return None
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("gridfed")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
 @click.group(cls=_Late, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="gridfed")
+@click.version_option(version(), prog_name="gridfed")
 def cli() -> None:
     """A federated meta-scheduler: one thin layer over the grids you already have.
 

@@ -86,9 +86,14 @@ class Agent:
     """A worker: a number of slots for one gateway."""
 
     def __init__(
-        self, settings: AgentSettings, say: Callable[[str], None], host: HostEnvironments
+        self,
+        settings: AgentSettings,
+        say: Callable[[str], None],
+        host: HostEnvironments,
+        on_joined: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
+        self._on_joined = on_joined
         self._say = say
         self._host = host
         self._devices = Devices(settings.gpus)
@@ -174,6 +179,8 @@ class Agent:
             self._drop_all("the gateway opened a new session")
             slots = self._settings.slots
             self._say(f"works for site {opened.site} with {count(slots, 'slot')}")
+            if self._on_joined is not None:
+                self._on_joined(opened.site)
             self._environments.tell_again()
 
     def _assigned(self, message: Assign) -> None:
@@ -620,8 +627,11 @@ def _moment_ns(in_s: float) -> int:
     return time.monotonic_ns() + round(min(in_s, NOTICE_MAX_S) * 1e9)
 
 
-async def run_agent(settings: AgentSettings) -> int:
-    """Run a worker until it is stopped; return its exit code."""
+async def run_agent(settings: AgentSettings, on_joined: Callable[[str], None] | None = None) -> int:
+    """Run a worker until it is stopped; return its exit code.
+
+    `on_joined` is called with the site's name at each new session.
+    """
 
     def say(line: str) -> None:
         text = clean(f"gridfed: worker {settings.name} {line}")
@@ -640,7 +650,7 @@ async def run_agent(settings: AgentSettings) -> int:
         host.close()
         say(f"can't start: {error}")
         return 1
-    agent = Agent(settings, say, host)
+    agent = Agent(settings, say, host, on_joined)
     try:
         await agent.run()
     except* GridError as errors:

@@ -4,12 +4,12 @@ London is fuzzed, at all of its ports. Paris buys from it and sells to it. The o
 London's operator has approved, and no gateway: attack.py speaks for them.
 """
 
-import json
 import re
 import socket
 from pathlib import Path
 from typing import Final
 
+from support.answers import answer
 from support.members import ACCEPTED, HERE, MemberSite, federate, run
 from support.processes import Process, make_certificate, wait_until
 
@@ -111,7 +111,7 @@ class FuzzTown:
             scopes = "work" if role == "worker" else "submit,cancel,report,audit"
             tokens = {user: self.london.token(user, scopes) for user in USERS}
             return {"role": role, "addresses": ports, "tokens": tokens}
-        joining = json.loads(run("invite", "--json", *self.london.where))["address"]
+        joining = answer(run("invite", "--json", *self.london.where))["address"]
         every = [*ports, *self._gates(), joining]
         leaf = self.members[BUYERS[0]].folder / "federation" / "leaf.pem"
         return {"role": role, "addresses": every, "certificate": str(leaf)}

@@ -1,6 +1,5 @@
 """Federations of real gateway processes for tests, made by the command line as operators do."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from support.answers import answer
 from support.processes import Process, wait_until
 
 from federation import Client
@@ -60,7 +60,7 @@ class MemberSite:
             *(("--port", "0") if host == HERE else ()),
             *(*self.where, "--json"),
         )
-        self.fingerprint = json.loads(made)["fingerprint"]
+        self.fingerprint = answer(made)["fingerprint"]
         self.config = self.folder / "gateway.toml"
         text = self.config.read_text()
         times = "\n".join(f"{key} = {value}" for key, value in TIMES.items())
@@ -127,11 +127,11 @@ def federate(*members: MemberSite, hidden: int = 0) -> None:
         for there in members:
             if here is there:
                 continue
-            known = json.loads(run("known", *here.where, "--json"))["sites"]
+            known = answer(run("known", *here.where, "--json"))["rows"]
             wait_until(
                 lambda here=here, there=there: any(
                     each["site"] == there.name
-                    for each in json.loads(run("known", *here.where, "--json"))["sites"]
+                    for each in answer(run("known", *here.where, "--json"))["rows"]
                 ),
                 f"{here.name} hears of {there.name}: {known}",
             )

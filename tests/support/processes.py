@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import ipaddress
-import json
 import os
 import select
 import signal
@@ -23,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from support.answers import answer
 from support.forked import Forked
 
 from federation import Client
@@ -112,7 +112,7 @@ class Process:
         for line in self.process.stdout:
             lines.append(line)
             if line.rstrip() == b"}":
-                found: dict[str, Any] = json.loads(b"".join(lines))
+                found: dict[str, Any] = answer(b"".join(lines))
                 return found
         raise AssertionError(f"it ended before it was ready:\n{self.text()}")
 

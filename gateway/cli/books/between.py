@@ -19,7 +19,7 @@ from gateway.cli.shared.common import (
     reach_options,
 )
 from gateway.cli.shared.moments import span_options
-from gateway.ledger.reports import ReportTable, to_csv, to_json
+from gateway.ledger.reports import ReportTable, named_rows, to_csv
 
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
@@ -38,11 +38,16 @@ def _check_forms(*, as_json: bool, as_csv: bool) -> None:
 
 
 def _write(
-    found: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool, as_csv: bool
+    found: list[dict[str, Any]],
+    columns: tuple[str, ...],
+    *,
+    as_json: bool,
+    as_csv: bool,
+    **data: Any,
 ) -> bool:
     """Print a list for programs, in the requested form; return False if it is for people."""
     if as_json:
-        show.as_json(found)
+        show.as_json(found, data or None)
     elif as_csv:
         timed = [{**row, "at": show.when(row["at_s"])} for row in found]
         rows = tuple(tuple(row[name] for name in columns) for row in timed)
@@ -81,7 +86,8 @@ def deliveries(
         last = datetime.fromtimestamp(found[-1]["at_s"], UTC).isoformat(timespec="milliseconds")
         last = last.replace("+00:00", "Z")
         show.say(f"only the first {len(found):,} are shown; continue with --from {last}", err=True)
-    if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
+    is_cut = bool(answer["is_cut"])
+    if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv, is_cut=is_cut):
         return
     words = {"buy": "bought", "sell": "sold"}
     show.table(
@@ -287,9 +293,15 @@ def settle(  # noqa: PLR0913 - options
 
 def _show_settled(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(to_json(statement_report(found)))
+        write_json(statement_report(found))
     else:
         show_statement(found)
+
+
+def write_json(made: ReportTable) -> None:
+    """Print a report as JSON: its rows, and its columns, totals and facts."""
+    rows, totals = named_rows(made)
+    show.as_json(rows, {"columns": made.columns, "totals": totals, "facts": dict(made.facts)})
 
 
 def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:

@@ -123,7 +123,9 @@ def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
         store.compact()
     after = _rows(config.database_url)
     if as_json:
-        show.as_json({name: {"before": before[name], "after": after[name]} for name in before})
+        show.as_json(
+            [{"table": name, "before": before[name], "after": after[name]} for name in before]
+        )
         return
     show.table(
         ("table", "rows before", "after"),
@@ -203,7 +205,10 @@ def audit(config: SiteConfig, as_json: bool) -> None:
 def _tell(copied: dict[str, Contents], as_json: bool, line: str) -> None:
     if as_json:
         show.as_json(
-            {name: {"rows": each.rows, "sha256": each.digest} for name, each in copied.items()}
+            [
+                {"table": name, "rows": each.rows, "sha256": each.digest}
+                for name, each in copied.items()
+            ]
         )
         return
     show.table(

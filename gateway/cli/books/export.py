@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from federation.clocks import UtcS
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
-from gateway.cli.shared.common import config_file_option
+from gateway.cli.shared.common import config_file_option, json_option
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.database import snapshot
@@ -79,18 +79,30 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
         def wrapped(
-            path: str | None, state: str | None, span: dict[str, UtcS], **given: Any
+            path: str | None,
+            state: str | None,
+            span: dict[str, UtcS],
+            as_json: bool,
+            **given: Any,
         ) -> None:
             period = _Period(span)
+            out: Path | None = given["out"]
+            if as_json and out is None:
+                raise click.UsageError("--json needs --out FILE: without it the export is printed")
             config = configured(path, (), state)
             try:
                 with snapshot(config.database_url) as connection:
                     command(connection, config.name, period, **given)
             except (StoreError, ParquetMissing) as error:
                 raise click.ClickException(str(error)) from None
+            if as_json and out is not None:
+                show.as_json({"file": str(out.absolute()), "bytes": out.stat().st_size})
 
         made: Callable[..., Any] = wrapped
         for option in (
+            click.option(
+                "--json", "as_json", is_flag=True, help="With --out: print the file's name as JSON."
+            ),
             click.option("--state", metavar="DIR", help="The folder of the database."),
             config_file_option,
             click.option(
@@ -123,9 +135,11 @@ def focus(
 
 @export.command("focus-check")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def focus_check(file: Path) -> None:
+@json_option
+def focus_check(file: Path, as_json: bool) -> None:
     """Check a CSV file against the rules of FOCUS 1.2. Exit code 1 when it breaks one."""
     rows, found = 0, 0
+    shown: list[str] = []
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
             for each in check(text):
@@ -133,10 +147,16 @@ def focus_check(file: Path) -> None:
                 for problem in each.problems:
                     found += 1
                     if found <= PROBLEMS_MAX:
-                        show.say(f"problem: {problem}")
+                        shown.append(str(problem))
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file} is not in UTF-8: {error}") from None
-    show.say(f"{rows:,} rows, {found:,} problems")
+    if as_json:
+        problems = [{"problem": line} for line in shown]
+        show.as_json(problems, {"rows_checked": rows, "problems": found})
+    else:
+        for line in shown:
+            show.say(f"problem: {line}")
+        show.say(f"{rows:,} rows, {found:,} problems")
     if found:
         raise SystemExit(1)
 

@@ -6,7 +6,13 @@ import click
 
 from federation.errors import ProtocolError
 from gateway.cli.shared import show
-from gateway.cli.shared.common import DialOptions, ask, errors_to_exit_codes, reach_options
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.page.facts import from_plain
@@ -16,8 +22,9 @@ from gateway.ledger.page.facts import from_plain
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @span_options
 @reach_options
+@json_option
 @errors_to_exit_codes
-def page(file: Path, span: dict[str, float], reach: DialOptions) -> None:
+def page(file: Path, span: dict[str, float], reach: DialOptions, as_json: bool) -> None:
     """Write a page with plots of cost, use and carbon: one HTML FILE.
 
     It covers the last 30 days by default, in whole hours. The file is complete: it can be opened or
@@ -35,4 +42,7 @@ def page(file: Path, span: dict[str, float], reach: DialOptions) -> None:
         raise ProtocolError(f"the gateway answered, but {error}") from None
     text = render(facts).encode()
     write_whole(file, lambda part: part.write_bytes(text))
+    if as_json:
+        show.as_json({"file": str(file.absolute()), "bytes": len(text)})
+        return
     show.say(f"wrote {file}")

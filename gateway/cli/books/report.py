@@ -10,7 +10,13 @@ import click
 
 from federation.money import parse_money
 from federation.words import count
-from gateway.cli.books.between import margin_report, show_margin, show_statement, statement_report
+from gateway.cli.books.between import (
+    margin_report,
+    show_margin,
+    show_statement,
+    statement_report,
+    write_json,
+)
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -22,7 +28,7 @@ from gateway.cli.shared.common import (
 )
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
-from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, to_json, write_parquet
+from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import is_decimal, is_whole
 
@@ -197,7 +203,7 @@ def _report(
 def _write(made: ReportTable, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
     """Write a report in the requested form; return False if it is for people."""
     if as_json:
-        click.echo(to_json(made))
+        write_json(made)
     elif as_csv:
         click.echo(to_csv(made), nl=False)
     elif parquet is not None:

@@ -61,6 +61,7 @@ def _show_gateway(reach: DialOptions, *, as_json: bool) -> None:
     """Print the gateway that a client comes to, and the round trips to all that it knows."""
     with reach.client() as client:
         found = client.gateway
+        show.note_site(found["site"])
     if as_json:
         show.as_json(found)
         return

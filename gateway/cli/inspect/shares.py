@@ -28,7 +28,7 @@ def shares(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     """
     found = ask(reach, "shares", **of_users(all_users=all_users))
     if as_json:
-        show.as_json(found)
+        show.as_json(found["shares"], {key: found[key] for key in found if key != "shares"})
         return
     show.table(
         (

@@ -85,6 +85,7 @@ def windows(
             "windows are read from a gateway's configuration: choose it with --config, or its "
             "folder with $GRIDFED_CONFIG_DIR"
         )
+    version = 0
     at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at")
     if not 0 <= float(at_s) <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
@@ -113,7 +114,8 @@ def windows(
             [
                 {"pool": name, "holds": [_row(plan, each) for each in found[name]]}
                 for name, plan in chosen.items()
-            ]
+            ],
+            {"version": version},
         )
         return
     for name, plan in chosen.items():

@@ -22,7 +22,12 @@ TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
 
 
 def init_client(
-    addresses: list[str], token_file: str | None, fingerprints: list[str], *, is_sure: bool
+    addresses: list[str],
+    token_file: str | None,
+    fingerprints: list[str],
+    *,
+    is_sure: bool,
+    as_json: bool,
 ) -> None:
     """Pin the certificates of gateways, take a token, write the file, and try it.
 
@@ -53,11 +58,16 @@ def init_client(
         if len(names) == 1:
             lines.append(f"tls_server_name = {json.dumps(names.pop())}")
     write_private(path, "".join(f"{line}\n" for line in lines).encode())
-    show.say(f"written  {path}")
+    if not as_json:
+        show.say(f"written  {path}")
     with Client(connect_timeout_s=TRY_S) as client:
         found = client.gateway
+    if as_json:
+        show.note_site(found["site"])
+        show.as_json({"file": str(path), "gateway": found["address"], "why": found["why"]})
+    else:
         show.say(f"gateway  {found['address']}: {found['why']}")
-    show.say("ready    from federation import Client; client = Client()")
+        show.say("ready    from federation import Client; client = Client()")
 
 
 def _pin(address: str, fingerprints: list[str], *, is_sure: bool) -> tuple[str, str]:
@@ -68,8 +78,8 @@ def _pin(address: str, fingerprints: list[str], *, is_sure: bool) -> tuple[str, 
     except (OSError, ssl.SSLError) as error:
         raise GridError(f"{address}: no certificate could be read: {error}") from None
     found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
-    show.say(f"{address} shows the certificate with the SHA-256 fingerprint")
-    show.say("  " + ":".join(found[at : at + 2] for at in range(0, len(found), 2)))
+    show.say(f"{address} shows the certificate with the SHA-256 fingerprint", err=True)
+    show.say("  " + ":".join(found[at : at + 2] for at in range(0, len(found), 2)), err=True)
     given = {each.replace(":", "").lower() for each in fingerprints}
     if given and found not in given:
         raise click.ClickException(

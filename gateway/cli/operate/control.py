@@ -30,6 +30,7 @@ def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
     """Cancel a job of yours; the operator cancels any user's."""
     with reach.client() as client:
         found = client.job(job_id).order_cancel(stop=stop)
+        show.note_site(client.gateway["site"])
     if as_json:
         show.as_json({"job": job_id, "cancelled": found.tasks, "title": found.title})
     else:

@@ -63,6 +63,7 @@ def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: A
         GridError: it can't be done.
     """
     config = _config(config_dir)
+    show.note_site(config.name)
     details = {key: value for key, value in details.items() if value is not None}
     try:
         with hold(config.trust_path):
@@ -248,7 +249,7 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
     details: dict[str, Any] = {"from": source, "forget": forget or None}
     found = order(config_dir, "known", **details)
     if as_json:
-        show.as_json(found)
+        show.as_json(found["sites"], {key: found[key] for key in found if key != "sites"})
         return
     if forget:
         show.say(f"{len(found['sites'])} sites reported by {source} are forgotten:")

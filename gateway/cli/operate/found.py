@@ -104,7 +104,9 @@ def init(  # noqa: PLR0913 - one parameter an option
     if gateways:
         if site is not None:
             raise click.UsageError("--client makes no site: omit --site")
-        init_client(list(gateways), token_file, list(fingerprints), is_sure=is_sure)
+        init_client(
+            list(gateways), token_file, list(fingerprints), is_sure=is_sure, as_json=as_json
+        )
         return
     if site is None:
         raise click.UsageError("give --site for a site of your own, or --client for a gateway's")
@@ -143,6 +145,7 @@ def init(  # noqa: PLR0913 - one parameter an option
     write_private(path, config.encode())  # it may hold addresses of webhooks, and of a database
     fingerprint = book.own.fingerprint
     if as_json:
+        show.note_site(site)
         show.as_json(
             {
                 "site": site,

@@ -381,14 +381,21 @@ def cancel_change(change: int, is_dry: bool, reach: DialOptions, as_json: bool) 
     help="Write them into this configuration file in place of its own; the rest of it is kept.",
 )
 @reach_options
+@json_option
 @errors_to_exit_codes
-def export_rules(at: str | None, path: str | None, reach: DialOptions) -> None:
+def export_rules(at: str | None, path: str | None, reach: DialOptions, as_json: bool) -> None:
     """Print the rules in force as a configuration file has them."""
     found = ask(reach, "rules", **_at(at))
     contents = {
         RuleKey(RuleKind(each["kind"]), each["pool"], each["name"]): each["content"]
         for each in found["rules"]
     }
+    if path is not None:
+        _write_into(Path(path), contents)
+    if as_json:
+        data = {"version": found["version"], "file": path}
+        show.as_json(found["rules"], data)
+        return
     if path is None:
         names = dict.fromkeys(key.pool for key in contents if key.pool)
         bare = ConfigFile("", {"pool": [{"name": name} for name in names]}, {})
@@ -396,7 +403,6 @@ def export_rules(at: str | None, path: str | None, reach: DialOptions) -> None:
         for line in tomlkit.dumps(_as_tables(whole)).splitlines():
             show.say(line)
         return
-    _write_into(Path(path), contents)
     show.say(f"{count(len(contents), 'rule')} of version {found['version']} written into {path}")
 
 
@@ -492,7 +498,7 @@ def _list(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
     if which.get("kind") is not None or which.get("pool") is not None:
         found["planned"] = [each for each in found["planned"] if each["edits"]]
     if as_json:
-        show.as_json(found)
+        show.as_json(found["rules"], {key: found[key] for key in found if key != "rules"})
         return
     show.say(f"version {found['version']} of the rules, in force at {show.when(found['at_s'])} UTC")
     show.table(

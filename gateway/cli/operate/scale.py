@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -110,34 +110,70 @@ def pool() -> None:
     help="The time to wait for its worker, in s.",
 )
 @reach_options
+@json_option
 @errors_to_exit_codes
-def test(name: str, wait_s: float, reach: DialOptions) -> None:
+def test(name: str, wait_s: float, reach: DialOptions, as_json: bool) -> None:
     """Run a probe task through a pool's real grid, and report any failure.
 
     It makes all requests of a gateway to the grid, has one pilot started, waits until its worker
     connects, and runs a task there, whatever entitlements say. The pilot ends as any other that is
     idle. A grid that has workers of its own is asked whether it admits us, and for how many slots.
     """
+    steps = _Steps(name, as_json=as_json)
+    _probe(reach, name, wait_s, steps)
+    steps.end()
+
+
+class _Steps:
+    """The steps of a probe: printed one by one, or as JSON at the end or the first failure."""
+
+    def __init__(self, pool: str, *, as_json: bool) -> None:
+        self._pool, self._as_json = pool, as_json
+        self._rows: list[dict[str, Any]] = []
+
+    def done(self, step: str, text: str) -> None:
+        """Note a step that succeeded."""
+        self._rows.append({"step": step, "ok": True, "text": text})
+        if not self._as_json:
+            show.say(f"ok      {step}: {text}")
+
+    def fail(self, step: str, text: str) -> NoReturn:
+        """Note the step that failed, and end the command with code 1."""
+        self._rows.append({"step": step, "ok": False, "text": text})
+        if not self._as_json:
+            raise click.ClickException(show.clean(f"{step}: {text}"))
+        self.end()
+        raise SystemExit(1)
+
+    def end(self) -> None:
+        """Print the steps, with --json."""
+        if self._as_json:
+            is_ok = all(each["ok"] for each in self._rows)
+            show.as_json(self._rows, {"pool": self._pool, "ok": is_ok})
+
+
+def _probe(reach: DialOptions, name: str, wait_s: float, steps: _Steps) -> None:
+    """Make every step of a probe of a pool, up to the first that fails."""
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
     for what, text in found["steps"]:
-        show.say(f"ok      {what}: {text}")
+        steps.done(what, text)
     if found["failed"] is not None:
-        what, text = found["failed"]
-        raise click.ClickException(show.clean(f"{what}: {text}"))
+        steps.fail(*found["failed"])
     if not found["pilot"]:
-        _show_slots(reach, name)
+        _show_slots(reach, name, steps)
         return
-    show.say(f"ok      start: pilot {found['pilot']}")
+    steps.done("start", f"pilot {found['pilot']}")
     worker = _wait_for(reach, found["pilot"], wait_s)
     if worker is None:
-        raise click.ClickException(
+        steps.fail(
+            "dial",
             f"its worker did not connect within {wait_s:g} s: it may still wait in the grid's "
             "queue, its host may not reach this gateway (dial in [pool.scale]), or gridfed is "
-            "not installed there (`gridfed scale --why`)"
+            "not installed there (`gridfed scale --why`)",
         )
     known = f" = {show.clean(worker['grid_id'])}" if worker["grid_id"] else ""
-    show.say(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
+    steps.done("dial", f"{count(worker['slots'], 'slot')}{known}, Python {worker['python']}")
     began_s = time.monotonic()
     try:
         with reach.client() as client:
@@ -148,20 +184,18 @@ def test(name: str, wait_s: float, reach: DialOptions) -> None:
             except TimeoutError:
                 why = future.why_waiting()
                 more = f": {why}" if why else ""
-                raise click.ClickException(f"task: timed out after {wait_s:g} s{more}") from None
+                steps.fail("task", f"timed out after {wait_s:g} s{more}")
     except GridError as error:
-        raise click.ClickException(f"task: {error}") from None
-    show.say(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
+        steps.fail("task", str(error))
+    steps.done("task", f"it ran on {where} in {time.monotonic() - began_s:.2f} s")
 
 
-def _show_slots(reach: DialOptions, name: str) -> None:
+def _show_slots(reach: DialOptions, name: str, steps: _Steps) -> None:
     """Print the slots that a grid with workers of its own has for us now."""
     slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
     if not slots:
-        raise click.ClickException(
-            "slots: the grid has none for us now; see the gateway's log for its answer"
-        )
-    show.say(f"ok      slots: {slots} available")
+        steps.fail("slots", "the grid has none for us now; see the gateway's log for its answer")
+    steps.done("slots", f"{slots} available")
 
 
 def _where() -> str:

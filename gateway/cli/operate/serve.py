@@ -57,7 +57,7 @@ STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway s
 @config_file_option
 @click.option("--listen", multiple=True, metavar="URL", help="An address to listen at; repeatable.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON when ready.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON when ready.")
 def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_json: bool) -> None:
     """Run a gateway. Workers join it with `gridfed worker`, or it has local pools by its config."""
     _serve(configured(path, listen, state), as_json)
@@ -73,7 +73,7 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
 @click.option("--listen", multiple=True, metavar="URL", help="An address to listen at; repeatable.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON when ready.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON when ready.")
 def up(
     slots: int | None,
     price: str | None,
@@ -114,6 +114,7 @@ def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> 
             raise click.BadParameter(str(error), param_hint="--listen") from None
     if listen:
         config = replace(config, listen=listen)
+    show.note_site(config.name)
     return replace(config, state=state) if state else config
 
 
@@ -161,6 +162,7 @@ async def _run_site(site: "Site", log: LogLines, as_json: bool) -> int:
             while missing := await site.wait_for_local_pools(POOLS_READY_S):
                 say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
+                show.note_site(site.config.name)
                 ready = {"ready": True, "site": site.config.name, "addresses": addresses}
                 if site.peers is not None:
                     ready["peer_addresses"] = site.peers.addresses
@@ -240,6 +242,7 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     "--environments", metavar="FILE", help="The environments of jobs: see docs/environments.md."
 )
 @reach_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON at each new session.")
 def worker(
     slots: int | None,
     tags: str,
@@ -248,6 +251,7 @@ def worker(
     memory: str,
     environments: str | None,
     reach: DialOptions,
+    as_json: bool,
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
@@ -276,4 +280,11 @@ def worker(
         memory_bytes=parse_memory(memory),
         rules=rules,
     )
-    sys.exit(trio.run(run_agent, settings))
+
+    def joined(site: str) -> None:
+        show.note_site(site)
+        about = {"name": settings.name, "pool": settings.pool, "slots": settings.slots}
+        show.as_json({"ready": True, **about, "gateway": dialled})
+        sys.stdout.flush()
+
+    sys.exit(trio.run(run_agent, settings, joined if as_json else None))

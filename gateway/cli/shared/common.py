@@ -16,6 +16,7 @@ from federation.transport import TlsSettings
 from federation.words import clean_lines
 from gateway.base.secret_files import read_secret, read_token
 from gateway.base.values import MEMORY_BYTES_MIN, ConfigError, read_size
+from gateway.cli.shared import show
 from gateway.cli.shared.codes import UNREACHABLE, WRONG
 
 CONFIG_FILE: Final = "gateway.toml"
@@ -142,7 +143,9 @@ def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
 def ask(reach: DialOptions, verb: str, **details: Any) -> Any:
     """Ask a gateway one question."""
     with reach.client() as client:
-        return client.ask(verb, **details)
+        found = client.ask(verb, **details)
+        show.note_site(client.gateway["site"])
+    return found
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:

@@ -1,8 +1,10 @@
 """Output of the command line: tables for people, JSON for programs, no control characters."""
 
+import importlib.metadata
 import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -13,9 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation import words
+from federation.clocks import UtcS
+from gateway.cli.shared.envelope import enveloped
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
+_SITE: Final = "gateway.cli.site"  # the key, in a command's context, of the site that answered
 LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: beyond our calendars
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for unknown values.
 _DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
@@ -28,9 +33,55 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(width=_PIPED_CHARS, no_color=True)
 
 
-def as_json(value: Any) -> None:
-    """Print a value as JSON."""
-    click.echo(json.dumps(value, indent=2, default=str))
+def as_json(
+    value: Mapping[str, Any] | Sequence[Mapping[str, Any]], data: Mapping[str, Any] | None = None
+) -> None:
+    """Print the answer of a command as JSON, in the envelope of gateway.cli.shared.envelope.
+
+    Args:
+        value: a list: the rows of the command's table. A map: its data.
+        data: with a list, everything that is no row.
+    """
+    rows = None if isinstance(value, Mapping) else value
+    found = enveloped(
+        version=version(),
+        command=_command(),
+        site=_site(),
+        at_s=UtcS(time.time()),
+        rows=rows,
+        data=value if isinstance(value, Mapping) else data,
+    )
+    click.echo(json.dumps(found, indent=2, default=str))
+
+
+def version() -> str:
+    """Return the version of gridfed, or that it is not installed."""
+    try:
+        return importlib.metadata.version("gridfed")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def note_site(name: str) -> None:
+    """Note the site that the running command's answer is of: its JSON names it."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_SITE] = name
+
+
+def _site() -> str | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_SITE)
+
+
+def _command() -> str:
+    """Return the verb that runs, with its sub-command."""
+    names: list[str] = []
+    context = click.get_current_context(silent=True)
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return " ".join(names)
 
 
 def clean(value: Any) -> str:

@@ -2,12 +2,15 @@
 
 import json
 import shlex
+import tomllib
 import zoneinfo
 from pathlib import Path
 
 import click
 
 from gateway.base.values import KnobError
+from gateway.cli.shared import show
+from gateway.cli.shared.common import json_option
 from gateway.grids.symphony.package import ApplicationProfile, build_package, profile
 from gateway.grids.symphony.plan import read_plan, show_windows
 from policies.parties import read_party
@@ -56,7 +59,8 @@ def symphony() -> None:
     show_default=True,
     help="Whether sessions of a killed gateway go on: see take_up_s.",
 )
-def package(
+@json_option
+def package(  # noqa: PLR0913 - one parameter an option
     out: Path,
     application: str,
     consumer: str,
@@ -65,6 +69,7 @@ def package(
     soam_python: str,
     memory_bytes: int,
     keep_sessions: bool,
+    as_json: bool,
 ) -> None:
     """Write the service package for Symphony's hosts to OUT (a .tar.gz), its profile beside it.
 
@@ -87,8 +92,15 @@ def package(
         beside.write_text(profile(wanted))
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
-    click.echo(shlex.join(["soamdeploy", "add", application, "-p", str(out), "-c", consumer]))
-    click.echo(shlex.join(["soamreg", str(beside)]))
+    commands = [
+        shlex.join(["soamdeploy", "add", application, "-p", str(out), "-c", consumer]),
+        shlex.join(["soamreg", str(beside)]),
+    ]
+    if as_json:
+        show.as_json({"package": str(out), "profile": str(beside), "commands": commands})
+        return
+    for each in commands:
+        click.echo(each)
 
 
 @symphony.command("windows")
@@ -108,7 +120,10 @@ def package(
 )
 @click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
 @click.option("--pool", help="The pool of the windows: its table is printed before them.")
-def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int, pool: str | None) -> None:
+@json_option
+def windows(
+    file: Path, zone: str, pairs: tuple[str, ...], grace_s: int, pool: str | None, as_json: bool
+) -> None:
     """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
 
     FILE is a table, a line for each consumer and interval: consumer,from,to,owned,lends,borrows.
@@ -134,6 +149,10 @@ def windows(file: Path, zone: str, pairs: tuple[str, ...], grace_s: int, pool: s
         shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
+    if as_json:
+        made = tomllib.loads(f"[[pool]]\n{shown}")["pool"][0].get("window", [])
+        show.as_json(made, {"pool": pool})
+        return
     if pool is not None:
         click.echo(f"[[pool]]\nname = {json.dumps(pool)}\n")  # a JSON text is a TOML text
     click.echo(shown, nl=False)

@@ -11,7 +11,7 @@ up to the records, to the nano-unit, whatever the keys are. docs/reports.md expl
 from gateway.ledger.reports.finality import OpenClaim, claim_of
 from gateway.ledger.reports.making import KINDS, UTILISATION, Present, make_report
 from gateway.ledger.reports.question import ALL, OURS, UsageQuestion
-from gateway.ledger.reports.rendering import NoParquet, to_csv, to_json, write_parquet
+from gateway.ledger.reports.rendering import NoParquet, named_rows, to_csv, write_parquet
 from gateway.ledger.reports.report import Cell, ReportTable
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "UsageQuestion",
     "claim_of",
     "make_report",
+    "named_rows",
     "to_csv",
-    "to_json",
     "write_parquet",
 ]

@@ -1,15 +1,14 @@
-"""Reports as CSV, JSON and Parquet, exact in each.
+"""Reports as CSV, maps for JSON, and Parquet, exact in each.
 
 CSV (RFC 4180): a header line, then the rows; no totals, so that a column can be summed. Texts that
 a spreadsheet would take for a formula, or that begin with an apostrophe, are prefixed with one.
-JSON: {"columns": […], "rows": [{column: value}], "totals": [{column: value}], "facts": {…}}.
+Maps: {column: value} for each row and each total.
 Parquet: the rows; whole numbers are decimal128(38, 0), decimal numbers decimal128(38, 9), both
 exact; other columns are text.
 """
 
 import csv
 import io
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -36,13 +35,13 @@ def to_csv(report: ReportTable) -> str:
     return text.getvalue()
 
 
-def to_json(report: ReportTable) -> str:
-    """Render columns, rows, totals and facts as JSON."""
-    named = {
-        name: [dict(zip(report.columns, row, strict=True)) for row in rows]
-        for name, rows in (("rows", report.rows), ("totals", report.totals))
-    }
-    return json.dumps({"columns": report.columns, **named, "facts": dict(report.facts)}, indent=2)
+def named_rows(report: ReportTable) -> tuple[list[dict[str, Cell]], list[dict[str, Cell]]]:
+    """Return the rows and the totals, each as a map of its columns."""
+    rows, totals = (
+        [dict(zip(report.columns, row, strict=True)) for row in part]
+        for part in (report.rows, report.totals)
+    )
+    return rows, totals
 
 
 def write_parquet(report: ReportTable, path: Path) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.command import quick
 from support.members import MemberSite, federate
 from support.processes import wait_until
@@ -34,13 +35,13 @@ def gridfed(site, *arguments, code=0):
 
 
 def budget_of(site):
-    (found,) = json.loads(gridfed(site, "budgets", "--json"))
+    (found,) = answer(gridfed(site, "budgets", "--json"))
     return found
 
 
 def spent(site):
     """What the work of a site's own users has cost, by its books."""
-    report = json.loads(gridfed(site, "report", "cost", "--by", "user", "--json"))
+    report = answer(gridfed(site, "report", "cost", "--by", "user", "--json"))
     return sum(int(row["cost_nanos"]) for row in report["rows"])
 
 
@@ -216,7 +217,7 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid(members
         futures = [view.submit(work, TASK_S) for _ in range(900)]
 
         def owed():
-            listed = json.loads(gridfed(paris, "budgets", "--json"))
+            listed = answer(gridfed(paris, "budgets", "--json"))
             return sum(each["spent_nanos"] for each in listed)  # none before the first purchase
 
         wait_until(lambda: owed() > 6 * UNIT - BOUND, "that its credit is used up")

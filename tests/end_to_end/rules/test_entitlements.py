@@ -1,10 +1,10 @@
 """Entitlements of a running gateway, by a clock that the test sets; and of two sites' gateways."""
 
-import json
 import time
 from datetime import UTC, datetime
 
 import pytest
+from support.answers import answer
 from support.members import dear_and_cheap, run
 from support.processes import InnerSite, SetClock, wait_until
 
@@ -59,7 +59,7 @@ def site(tmp_path):
 
 
 def can(site, user, *arguments):
-    [row] = json.loads(run("can", user, *arguments, "--gateway", site.address, "--json"))["pools"]
+    [row] = answer(run("can", user, *arguments, "--gateway", site.address, "--json"))["pools"]
     return row
 
 
@@ -157,7 +157,7 @@ def test_another_sites_work_has_what_its_rule_gives_and_goes_when_it_is_denied(t
         try:
             text = paris.config.read_text()
             paris.config.write_text(text + FEW)
-            told = json.loads(run("reload", "--gateway", paris.address, "--json"))
+            told = answer(run("reload", "--gateway", paris.address, "--json"))
             [new] = told["entitlements"]["new"]
             assert new["rule"] == "allows site:london; slots_max 1"
 
@@ -184,5 +184,5 @@ def test_another_sites_work_has_what_its_rule_gives_and_goes_when_it_is_denied(t
 def ask(paris):
     """What Paris says of a user of London."""
     found = run("can", "ada", "--site", "london", "--gateway", paris.address, "--json")
-    [row] = json.loads(found)["pools"]
+    [row] = answer(found)["pools"]
     return row

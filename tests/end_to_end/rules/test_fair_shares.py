@@ -1,9 +1,9 @@
 """A saturated gateway whose slots are shared out: what its operator and its users are shown."""
 
-import json
 import time
 
 import pytest
+from support.answers import answer
 from support.command import quick
 from support.processes import SiteProcess, wait_until
 
@@ -41,7 +41,7 @@ def site(tmp_path, monkeypatch):
 
 
 def shown():
-    return {row["share"]: row for row in json.loads(quick("shares", "--json"))["shares"]}
+    return {row["share"]: row for row in answer(quick("shares", "--json"))["rows"]}
 
 
 def used_s():
@@ -67,7 +67,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
         assert rows["risk"]["part"] == pytest.approx(0.75, abs=0.05)
         assert sorted(row["place"] for row in rows.values()) == [1, 2]
         # The books say the same.
-        report = json.loads(quick("report", "usage", "--by", "project", "--json"))
+        report = answer(quick("report", "usage", "--by", "project", "--json"))
         wall_ns = {row["project"]: int(row["wall_ns"]) for row in report["rows"]}
         assert wall_ns["risk"] / sum(wall_ns.values()) == pytest.approx(0.75, abs=0.05)
 
@@ -77,7 +77,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
         text = quick("explain", jobs["risk"].id)
         assert "share risk: " in text
         assert "its target under full demand is 75.0 %" in text
-        found = json.loads(quick("explain", jobs["risk"].id, "--json"))["fair_share"]
+        found = answer(quick("explain", jobs["risk"].id, "--json"))["fair_share"]
         assert (found["share"], found["places"]) == ("risk", 2)
 
         for job in jobs.values():

@@ -1,10 +1,10 @@
 """Reservations of a gateway that runs, by a clock that the test sets; at the command line."""
 
-import json
 import time
 from datetime import UTC, datetime
 
 import pytest
+from support.answers import answer
 from support.command import run
 from support.members import MemberSite, federate
 from support.processes import InnerSite, SetClock, SiteProcess, wait_until
@@ -123,7 +123,7 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
     site = SiteProcess(tmp_path, 4, config=CONFIG)
     reach = ("--gateway", site.address)
     try:
-        wait_until(lambda: json.loads(run("status", *reach, "--json"))["pools"][0]["slots"] == 4)
+        wait_until(lambda: answer(run("status", *reach, "--json"))["pools"][0]["slots"] == 4)
         text = run("reserve", *reach, "--slots", "2", "--for", "2h")
         assert "2 slots of london/local" in text
         assert "4 USD, 1 USD per slot-hour; unused time is billed at 100%" in text
@@ -140,24 +140,26 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
         )
         wrong = run("reserve", *reach, "--slots", "1", "--for", "60d", code=1)
         assert "60 d exceeds the longest reservation here, 1 d" in wrong
-        [pool] = json.loads(run("pools", *reach, "--json"))
+        [pool] = answer(run("pools", *reach, "--json"))
         assert pool["slots_free"] == 2
 
         config = str(tmp_path / "site.toml")
-        [told] = json.loads(run("windows", *reach, "--config", config, "--next", "1d", "--json"))
+        [told] = answer(run("windows", *reach, "--config", config, "--next", "1d", "--json"))[
+            "rows"
+        ]
         assert [each["window"] for each in told["holds"]][1:] == [None]
         assert told["holds"][0]["window"].startswith("reservation ")
-        [now] = json.loads(run("windows", *reach, "--config", config, "--json"))[0]["holds"]
+        [now] = answer(run("windows", *reach, "--config", config, "--json"))["rows"][0]["holds"]
         assert now["claims"][0].endswith(": 2 reserved")
 
         site.kill()
         site.start()
-        [kept] = json.loads(run("reservations", *reach, "--json"))
+        [kept] = answer(run("reservations", *reach, "--json"))
         assert (kept["state"], kept["slots"], kept["project"]) == ("running", 2, "default")
         assert "is cancelled" in run("reserve", *reach, "--cancel", kept["id"])
-        gone = lambda: json.loads(run("reservations", *reach, "--json")) == []  # noqa: E731
+        gone = lambda: answer(run("reservations", *reach, "--json")) == []  # noqa: E731
         wait_until(gone, "it is billed")
-        [over] = json.loads(run("reservations", *reach, "--all", "--json"))
+        [over] = answer(run("reservations", *reach, "--all", "--json"))
         assert over["state"] == "cancelled"
         assert 10**9 <= over["billed_nanos"] < 1.1 * 10**9  # a quarter, and some seconds
         wrong = run("reserve", *reach, "--cancel", kept["id"], code=1)

@@ -1,12 +1,12 @@
 """Rules that are changed while a gateway runs: by command, at a planned time, and under kills."""
 
-import json
 import random
 import threading
 import tomllib
 from datetime import UTC, datetime
 
 import pytest
+from support.answers import answer
 from support.command import quick
 from support.processes import wait_until
 
@@ -45,7 +45,7 @@ def gridfed(site):
 
     def command(*arguments, code=0):
         text = quick(*arguments, code=code, GRIDFED_GATEWAY=site.address)
-        return json.loads(text) if "--json" in arguments else text
+        return answer(text) if "--json" in arguments else text
 
     return command
 
@@ -56,7 +56,7 @@ def windows(site, *arguments):
     text = f'state = "{site.state}"\n'
     if text not in config.read_text():
         config.write_text(config.read_text().replace("[site]\n", f"[site]\n{text}"))
-    [found] = json.loads(quick("windows", "--config", str(config), "--json", *arguments))
+    [found] = answer(quick("windows", "--config", str(config), "--json", *arguments))["rows"]
     return [each["window"] for each in found["holds"]]
 
 
@@ -104,7 +104,7 @@ def test_a_symphony_plan_takes_the_place_of_the_windows_that_were(site, gridfed)
     tables = site.folder / "plan.toml"
     tables.write_text(quick("symphony", "windows", str(plan), "--pool", "local"))
     gridfed("rules", "apply", str(tables), "--replace-windows", "--source", "symphony plan")
-    found = gridfed("window", "list", "--json")["rules"]
+    found = gridfed("window", "list", "--json")["rows"]
     assert "night" not in {each["name"] for each in found}
     assert {each["change"]["source"] for each in found} == {"symphony plan"}
     assert found[0]["content"][0]["claims"][0]["who"] == "project:risk"
@@ -139,7 +139,7 @@ def test_usage_names_the_version_under_which_it_ran(site, gridfed):
         gridfed("rules", "apply", str(config))
     rules = [gridfed("job", job, "--json")["rules"] for job in jobs]
     assert [[each["version"] for each in found] for found in rules] == [[1], [2]]
-    [was] = gridfed("rules", "list", "--version", "1", "--kind", "price", "--json")["rules"]
+    [was] = gridfed("rules", "list", "--version", "1", "--kind", "price", "--json")["rows"]
     assert was["content"] == "0.04 USD"
 
 

@@ -1,10 +1,10 @@
 """A gateway whose prices change while it works: what users pay, and what its books say."""
 
-import json
 from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.processes import InnerSite, SetClock, wait_until
 
 from federation import Client
@@ -128,7 +128,7 @@ def run(tmp_path):
 
 def test_what_holds_when_is_shown_also_when_the_clock_jumps(run):
     span = ("--at", "2026-10-31T12:00", "--next", "2d", "--json")
-    (shown,) = json.loads(run("show", "--config", run.path, *span))
+    (shown,) = answer(run("show", "--config", run.path, *span))
     moments = [
         (datetime.fromtimestamp(row["from_s"], UTC).strftime("%dT%H"), row["window"])
         for row in shown["holds"]
@@ -162,7 +162,7 @@ def test_ownership_shows_each_share_and_their_sum(run):
     words = ("--hardware", "8766", "--years", "1", "--watts", "1000", "--power-price", "0.5")
     text = run("ownership", *words, "--staff", "4383", "--slots", "2", "--utilisation", "0.5")
     assert 'price = "2 USD"' in text
-    found = json.loads(run("ownership", *words, "--currency", "EUR", "--json"))
+    found = answer(run("ownership", *words, "--currency", "EUR", "--json"))
     assert (found["hardware_nanos"], found["power_nanos"]) == (10**9, 5 * 10**8)
     assert (found["price"], found["note"]) == ("1.5 EUR", "")
 
@@ -170,7 +170,7 @@ def test_ownership_shows_each_share_and_their_sum(run):
 def test_a_price_of_zero_is_said_to_break_brokering(run):
     free = ("ownership", "--hardware", "0")
     assert "breaks brokering" in run(*free)
-    assert "breaks brokering" in json.loads(run(*free, "--json"))["note"]
+    assert "breaks brokering" in answer(run(*free, "--json"))["note"]
 
 
 def test_a_pool_that_costs_nothing_is_said_to_break_brokering(run, tmp_path):

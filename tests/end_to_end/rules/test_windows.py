@@ -1,11 +1,11 @@
 """A window that begins while a gateway runs, by a clock that the test sets."""
 
 import contextlib
-import json
 import time
 from datetime import UTC, datetime
 
 import pytest
+from support.answers import answer
 from support.members import dear_and_cheap, run, settled
 from support.processes import InnerSite, SetClock, wait_until
 
@@ -181,7 +181,7 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
         now = datetime.now(UTC)
         text = paris.config.read_text()
         paris.config.write_text(text + CLOSED.format(now, now.replace(hour=(now.hour + 2) % 24)))
-        told = json.loads(run("reload", "--gateway", paris.address, "--json"))
+        told = answer(run("reload", "--gateway", paris.address, "--json"))
         assert told["windows"][0]["after"] == "risk run"
 
         wait_until(lambda: not in_flight(client, "paris/local"), "Paris has it no more")
@@ -207,7 +207,7 @@ def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_
 
         def shares(when_closed):
             asked = ["--gateway", london.address, "--when-closed", when_closed, "--json"]
-            return json.loads(run("explain", "--tasks", "1", *asked))["shares"]
+            return answer(run("explain", "--tasks", "1", *asked))["shares"]
 
         wait_until(lambda: [each["opens_s"] for each in shares("wait")] != [None], "it is known")
         assert [each["site"] for each in shares("wait")] == ["paris"]

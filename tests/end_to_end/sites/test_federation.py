@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from support.answers import answer
 from support.members import (
     LEASE_S,
     MemberSite,
@@ -140,7 +141,7 @@ def dry_run(member, *options, code=0):
     ids=" ".join,
 )
 def test_the_command_line_asks_about_a_job_with_limits(pair, options, site):
-    found = json.loads(dry_run(pair[0], *options, "--json"))
+    found = answer(dry_run(pair[0], *options, "--json"))
     assert {share["site"] for share in found["shares"]} == {site}
 
 
@@ -149,7 +150,7 @@ def test_the_command_line_asks_about_a_job_with_limits(pair, options, site):
     [(["--within-s", "20"], "deadline"), (["--jurisdictions", "XX"], "jurisdiction")],
 )
 def test_the_command_line_is_told_why_a_job_would_go_nowhere(pair, options, reason):
-    found = json.loads(dry_run(pair[0], *options, "--json"))
+    found = answer(dry_run(pair[0], *options, "--json"))
     assert found["shares"] == []
     assert reason in json.dumps(found)
 
@@ -212,11 +213,11 @@ def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
                 f"the books of {buyer.name} and {seller.name} to agree",
             )
         assert {row["site"] for row in london.ask("deals")} == {"paris"}
-        found = json.loads(run("report", "margin", "--gateway", paris.address, "--json"))
+        found = answer(run("report", "margin", "--gateway", paris.address, "--json"))
         [kept] = found["rows"]
         assert (kept["sold_to"], kept["bought_from"]) == ("london", "tokyo")
         sold = run("report", "statement", "--gateway", paris.address, "--json")
-        accounts = {row["site"]: row for row in json.loads(sold)["rows"]}
+        accounts = {row["site"]: row for row in answer(sold)["rows"]}
         assert kept["tasks"] == accounts["london"]["sold_tasks"] == 200
         assert kept["took"] == accounts["london"]["sold"] == accounts["london"]["relayed_sold"]
         assert kept["gave"] == accounts["tokyo"]["bought"] == accounts["tokyo"]["relayed_bought"]

@@ -1,6 +1,5 @@
 """Tokens, and whose results are opened: real gateways, by the commands of their operators."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.answers import answer
 from support.members import MemberSite, dear_and_cheap, distrusts, federate, run
 from support.processes import Process, make_certificate, wait_until
 
@@ -46,7 +46,7 @@ def free_port():
 
 
 def token(member, *options):
-    return json.loads(run("token", *options, *member.where, "--json"))["token"]
+    return answer(run("token", *options, *member.where, "--json"))["token"]
 
 
 def nap(seconds):

@@ -1,9 +1,9 @@
 """A federation as its operators make it: init, invite, join, approve, by the command line."""
 
-import json
 import tomllib
 
 import pytest
+from support.answers import answer
 from support.command import quick, run
 from support.processes import Process, wait_until
 
@@ -25,7 +25,7 @@ class Site:
     def __init__(self, folder, name):
         self.name, self.folder = name, folder / name
         where = ["--host", "127.0.0.1", "--port", "0", "--config-dir", str(self.folder)]
-        self.made = json.loads(quick("init", "--site", name, *where, "--json"))
+        self.made = answer(quick("init", "--site", name, *where, "--json"))
         self.fingerprint = self.made["fingerprint"]
         self.config = self.folder / "gateway.toml"
         text = self.config.read_text()
@@ -47,10 +47,10 @@ class Site:
         return quick(*arguments, "--config-dir", str(self.folder), code=code)
 
     def json(self, *arguments):
-        return json.loads(self.run(*arguments, "--json"))
+        return answer(self.run(*arguments, "--json"))
 
     def known(self):
-        return {each["site"]: each for each in self.json("known")["sites"]}
+        return {each["site"]: each for each in self.json("known")["rows"]}
 
     def level(self, other):
         return self.known().get(other.name, {}).get("level")
@@ -97,7 +97,7 @@ def test_two_machines_become_a_federation_by_the_real_command(tmp_path):
     try:
         for name in where:
             there = ["--host", "127.0.0.1", "--port", "0", *where[name]]
-            prints[name] = json.loads(run("init", "--site", name, *there, "--json"))["fingerprint"]
+            prints[name] = answer(run("init", "--site", name, *there, "--json"))["fingerprint"]
             config = str(tmp_path / name / "gateway.toml")
             gateways.append(
                 Process(["gateway", "--config", config, "--json"], tmp_path / name, "gateway")

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.answers import answer
 from support.members import MemberSite, run, settled
 from support.processes import wait_until
 
@@ -76,7 +77,7 @@ def test_jobs_of_an_older_version_go_on_at_both_sites(sites, facts):
     wait_until(lambda: settled(london, paris), "the books to agree")
     # Each task of the job abroad is paid once, whichever version ran it; and the reservation, when
     # its time is over.
-    reserved = json.loads(run("reservations", "--all", "--json", "--gateway", london.address))
+    reserved = answer(run("reservations", "--all", "--json", "--gateway", london.address))
     is_billed = reserved[0]["state"] == "ended"
     assert london.deals("buy")["post"] == BOUGHT + DONE + LONG + is_billed
 
@@ -86,7 +87,7 @@ def test_books_of_an_older_version_are_migrated_and_whole(sites, facts):
     london, paris = sites
     reserved = run("reservations", "--all", "--json", "--gateway", london.address)
     known = ("id", "site", "pool", "slots", "from_s", "until_s", "total_nanos")
-    [before], [after] = facts["reserved"], json.loads(reserved)
+    [before], [after] = facts["reserved"], answer(reserved)
     assert {key: after[key] for key in known} == {key: before[key] for key in known}
     [budget] = [each for each in london.ask("budgets") if each["name"] == "risk"]
     assert int(budget["spent_nanos"]) >= facts["cost_nanos"]
@@ -103,7 +104,7 @@ def test_new_tokens_of_old_keys_are_accepted(sites, tmp_path):
     kept.write_text(token)
     kept.chmod(0o600)
     told = run("jobs", "--json", "--gateway", london.address, "--token-file", str(kept))
-    assert json.loads(told) == []  # ann has none; without a token, its own user has three
+    assert answer(told) == []  # ann has none; without a token, its own user has three
 
 
 def test_an_old_token_is_good_until_it_expires(old, facts):

@@ -6,13 +6,13 @@ takes tests over from another process may run the first ones last.
 
 import csv
 import io
-import json
 import time
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.members import dear_and_cheap, run, settled
 from support.processes import wait_until
 
@@ -52,7 +52,7 @@ def order(member, *arguments, code=0):
 
 def accounts(member, other):
     """The statement with the other, by currency."""
-    found = json.loads(order(member, "report", "statement", "--with", other, "--json"))
+    found = answer(order(member, "report", "statement", "--with", other, "--json"))
     return {row["currency"]: row for row in found["rows"]}
 
 
@@ -63,7 +63,7 @@ def balance(member, other):
 
 def payments(member):
     """What became of each payment that was not undone."""
-    found = json.loads(order(member, "payments", "--json"))
+    found = answer(order(member, "payments", "--json"))
     return {row["reference"]: row["state"] for row in found if row["state"] != "undone"}
 
 
@@ -73,7 +73,7 @@ def test_both_sites_have_the_same_statement_and_agree_on_it(pair):
     assert ours["bought"] == theirs["sold"]
     assert Decimal(theirs["sold"]) > 0  # which no payment takes back
     assert ours["balance_nanos"] == -theirs["balance_nanos"]
-    found = json.loads(order(london, "reconcile", "paris", "--json"))
+    found = answer(order(london, "reconcile", "paris", "--json"))
     assert found == {"site": "paris", "state": "agreed", "details": "", "payments": []}
 
 
@@ -95,13 +95,13 @@ def test_what_is_stopped_at_another_site_is_the_same_in_reports_and_statements(p
     ):
         statement = bought if member is london else sold
         found = order(member, "report", "cost", "--all", "--where", where, "--json")
-        nanos = json.loads(found)["facts"]["settled_nanos"]["USD"]
+        nanos = answer(found)["facts"]["settled_nanos"]["USD"]
         assert nanos == Decimal(statement[account]) * 10**9
         other = where.partition("=")[2]
         rows = csv.DictReader(io.StringIO(run("export", "focus", "--config", str(member.config))))
         billed = sum(Decimal(row["BilledCost"]) for row in rows if row[column] == other)
         assert billed == Decimal(statement[account]) - Decimal(statement[back])
-    found = json.loads(order(london, "reconcile", "paris", "--json"))
+    found = answer(order(london, "reconcile", "paris", "--json"))
     assert found["state"] == "agreed"
     for member in pair:
         run("audit", "--config", str(member.config))  # fails where anything is wrong
@@ -110,7 +110,7 @@ def test_what_is_stopped_at_another_site_is_the_same_in_reports_and_statements(p
 def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
     london, paris = pair
     before = balance(paris, "london")["USD"]
-    rows = json.loads(order(london, "deliveries", "paris", "--json"))
+    rows = answer(order(london, "deliveries", "paris", "--json"))
     text = order(london, "deliveries", "paris", "--csv")
     assert [each["first"] for each in csv.DictReader(io.StringIO(text))] == [
         str(row["first"]) for row in rows
@@ -123,15 +123,13 @@ def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
             "--reason", "the result is wrong",
         )  # fmt: skip
         assert "the result is wrong" in text
-    wait_until(
-        lambda: len(json.loads(order(paris, "disputes", "--json"))) == 2, "Paris hears of it"
-    )
+    wait_until(lambda: len(answer(order(paris, "disputes", "--json"))) == 2, "Paris hears of it")
     only = "--only", f"{first['epoch']}/{first['first']}"
     order(paris, "answer", first["contract"], "--accept", *only, "--reason", "so it is")
     order(paris, "answer", second["contract"], "--reject", "--reason", "it is right")
 
     def states(member):
-        found = json.loads(order(member, "disputes", "--json"))
+        found = answer(order(member, "disputes", "--json"))
         return sorted((row["state"], row["answer"]) for row in found)
 
     expected = [("accepted", "so it is"), ("rejected", "it is right")]
@@ -186,7 +184,7 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     assert balance(london, "paris") == {"USD": 0, "EUR": -500_000_000}
     order(paris, "settle", "london", "--received", "0.5 EUR", "--write-off", "--reference", "loss")
     assert balance(paris, "london") == {"USD": 0, "EUR": 0}
-    found = json.loads(order(paris, "report", "statement", "--with", "london", "--json"))
+    found = answer(order(paris, "report", "statement", "--with", "london", "--json"))
     [euros] = [row for row in found["rows"] if row["currency"] == "EUR"]
     assert (euros["received"], euros["written_off"]) == ("0", "0.5")
     assert "agreed with paris" in order(london, "reconcile", "paris")

@@ -1,11 +1,11 @@
 """A site that others reach by TLS alone: its pools, its commands, and clients inside tasks."""
 
-import json
 import os
 import subprocess
 import sys
 
 import pytest
+from support.answers import answer
 from support.processes import Process, make_certificate
 
 from federation import Client
@@ -58,7 +58,7 @@ def test_a_pool_and_the_commands_need_no_more_than_the_environment(start_gateway
     status = [sys.executable, "-m", "gateway", "status", "--json"]
     done = subprocess.run(status, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = answer(done.stdout)
     assert [pool["workers"] for pool in found["pools"]] == [1]
     assert found["addresses"] == [address]
 

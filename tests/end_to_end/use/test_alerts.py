@@ -1,9 +1,9 @@
 """Alerts of a real gateway, by its command line, over a kill."""
 
-import json
 import time
 
 import pytest
+from support.answers import answer
 from support.command import quick
 from support.processes import wait_until
 
@@ -29,7 +29,7 @@ def gridfed(site, *arguments, code=0):
 def test_a_budget_is_told_once_whatever_becomes_of_the_gateway(make_site):
     site = make_site(1, config=CONFIG)
     told = site.folder / "told"
-    (before,) = json.loads(gridfed(site, "alerts", "--json"))
+    (before,) = answer(gridfed(site, "alerts", "--json"))
     assert (before["spent_nanos"], before["raised"]) == (0, [])
     with site.client() as client:
         client.submit(time.sleep, 0.01).result()  # which costs more than a nano-unit
@@ -49,4 +49,4 @@ def test_a_budget_is_told_once_whatever_becomes_of_the_gateway(make_site):
 
 
 def _raised(site):
-    return json.loads(gridfed(site, "alerts", "--json"))[0]["raised"]
+    return answer(gridfed(site, "alerts", "--json"))[0]["raised"]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import re
 import signal
@@ -11,6 +10,7 @@ import time
 import psutil
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.command import quick, run
 from support.processes import make_certificate, wait_until
 
@@ -33,7 +33,7 @@ def site(shared_site, monkeypatch):
 
 def test_status(site):
     assert "site local: up" in run("status")
-    found = json.loads(quick("status", "--json"))
+    found = answer(quick("status", "--json"))
     assert found["state"] == "up"
     assert found["pools"][0]["slots"] == 2
 
@@ -44,10 +44,10 @@ def test_jobs_and_job(site):
         assert sum(results) == 285
         client.job(results.job).wait(200)
     assert "shown" in quick("jobs")
-    found = json.loads(run("job", results.job, "--json"))
+    found = answer(run("job", results.job, "--json"))
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
     assert "10 done, 0 failed, 0 cancelled of 10" in quick("job", results.job)
-    assert any(row["id"] == results.job for row in json.loads(quick("jobs", "--json")))
+    assert any(row["id"] == results.job for row in answer(quick("jobs", "--json")))
 
 
 def test_a_job_whose_tasks_fail_is_not_done(site):
@@ -67,11 +67,11 @@ def test_a_job_whose_tasks_fail_is_not_done(site):
     assert "2 failed" in shown.stdout
     assert "first error  ValueError: negative volatility " in shown.stdout
     in_json = CliRunner().invoke(cli, ["job", job.id, "--json"])
-    assert (in_json.exit_code, json.loads(in_json.stdout)["state"]) == (3, "failed")
+    assert (in_json.exit_code, answer(in_json.stdout)["state"]) == (3, "failed")
 
 
 def test_workers(site):
-    (worker,) = json.loads(quick("workers", "--json"))
+    (worker,) = answer(quick("workers", "--json"))
     assert worker["slots"] == 2
     assert worker["name"] in quick("workers")
 
@@ -108,27 +108,27 @@ def test_a_job_that_is_not_there(site):
 def test_drain_and_back(make_site):
     site = make_site(1)
     address = ["--gateway", site.address]
-    (worker,) = json.loads(quick("workers", "--json", *address))
+    (worker,) = answer(quick("workers", "--json", *address))
     assert "is draining" in quick("drain", worker["name"], *address)
     with site.client() as client:
         future = client.submit(square, 4)
-        assert json.loads(quick("workers", "--json", *address))[0]["state"] == "draining"
+        assert answer(quick("workers", "--json", *address))[0]["state"] == "draining"
         assert not future.done()
         quick("drain", worker["name"], "--undo", *address)
         assert future.result(timeout=300) == 16
     assert "--all" in quick("drain", *address, code=2)
     quick("drain", "--all", *address)
-    assert json.loads(quick("status", "--json", *address))["state"] == "draining"
+    assert answer(quick("status", "--json", *address))["state"] == "draining"
 
 
 def test_a_waiting_job_says_why(make_site):
     site = make_site(1)
     address = ["--gateway", site.address]
-    (worker,) = json.loads(quick("workers", "--json", *address))
+    (worker,) = answer(quick("workers", "--json", *address))
     quick("drain", worker["name"], *address)
     with site.client() as client:
         future = client.submit(square, 4)
-        found = json.loads(quick("job", future.job, "--json", *address))
+        found = answer(quick("job", future.job, "--json", *address))
         assert found["why_waiting"][0]["reason"] == "draining"
         quick("drain", worker["name"], "--undo", *address)
         future.result(timeout=300)
@@ -142,17 +142,17 @@ def test_reports_agree_to_the_nano_unit(site):
         cost = client.job(results.job).cost()
     groupings = ("project", "user,project", "job,project", "day,project", "pool,project,name")
     for by in (*groupings, "week,weekday,project", "month,hour-of-day,project,worker"):
-        found = json.loads(quick("report", "cost", "--by", by, "--json"))
+        found = answer(quick("report", "cost", "--by", by, "--json"))
         mine = [row for row in found["rows"] if row["project"] == "reported"]
         assert sum(row["cost_nanos"] for row in mine) == cost.nanos
         everything = sum(row["cost_nanos"] for row in found["rows"])
         assert everything == found["totals"][0]["cost_nanos"]
         assert everything == found["facts"]["settled_nanos"]["USD"]
-    everything = json.loads(quick("report", "cost", "--all", "--json"))
-    assert everything["totals"] == json.loads(quick("report", "cost", "--json"))["totals"]
+    everything = answer(quick("report", "cost", "--all", "--json"))
+    assert everything["totals"] == answer(quick("report", "cost", "--json"))["totals"]
     assert everything["facts"]["whose"] == "all"
     chosen = ["--where", "project=reported", "--by", "project,site"]
-    (row,) = json.loads(quick("report", "usage", *chosen, "--json"))["rows"]
+    (row,) = answer(quick("report", "usage", *chosen, "--json"))["rows"]
     assert (row["site"], row["tasks"], row["tasks_failed"]) == ("local", 3000, 0)
     table = csv.DictReader(io.StringIO(quick("report", "usage", "--by", "job", "--csv")))
     (row,) = [row for row in table if row["job"] == results.job]
@@ -173,12 +173,12 @@ def test_every_kind_of_report(site, tmp_path):
             assert "kinds" in [row[0] for row in found["rows"]]
             assert found["facts"]["as_of_s"] > 0
     kept = ["report", "savings", "--static-price", "1 USD", "--json"]
-    assert json.loads(quick(*kept))["facts"]["static"]["USD"]["price_nanos"] == 10**9
+    assert answer(quick(*kept))["facts"]["static"]["USD"]["price_nanos"] == 10**9
     assert "static: a grid of" in quick("report", "savings")
 
     # What stands there unused is in the report long before it is in the books.
     def idle_ns():
-        found = json.loads(quick("report", "utilisation", "--json"))
+        found = answer(quick("report", "utilisation", "--json"))
         return [row["slot_ns"] for row in found["rows"] if row["use"] == "idle"]
 
     wait_until(lambda: any(each > 10**9 for each in idle_ns()), "idle slots")
@@ -186,7 +186,7 @@ def test_every_kind_of_report(site, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = str(tmp_path / "report.parquet")
     assert "written to" in quick("report", "cost", "--by", "project", "--parquet", path)
-    found = json.loads(quick("report", "cost", "--by", "project", "--json"))
+    found = answer(quick("report", "cost", "--by", "project", "--json"))
     assert [row["project"] for row in parquet.read_table(path).to_pylist()] == [
         row["project"] for row in found["rows"]
     ]
@@ -206,13 +206,13 @@ def test_what_runs_is_an_estimate_and_told_apart(make_site):
         assert found["as_of_s"] > 0
         assert "more, for the tasks in progress" in quick("job", job.id, *address)
         report = ["report", "cost", "--by", "group", "--json", *address]
-        (row,) = json.loads(quick(*report))["rows"]
-        facts = json.loads(quick(*report))["facts"]
+        (row,) = answer(quick(*report))["rows"]
+        facts = answer(quick(*report))["facts"]
         assert row["group"] == "equity desk"
         assert facts["settled_nanos"] == facts["booked_nanos"] == {"USD": row["cost_nanos"]}
         later = job.details()["estimated_costs_nanos"]["USD"]
         assert found["estimated_costs_nanos"]["USD"] <= facts["estimated_nanos"]["USD"] <= later
-        others = json.loads(quick(*report, "--where", "group=cooks"))
+        others = answer(quick(*report, "--where", "group=cooks"))
         assert (others["rows"], others["facts"]["estimated_nanos"]) == ([], {})
         job.cancel(stop=True)
 
@@ -225,7 +225,7 @@ def test_slots_are_counted_across_a_kill(make_site):
     site.start()
 
     def idle_ns():
-        found = json.loads(quick("report", "utilisation", "--json", "--gateway", site.address))
+        found = answer(quick("report", "utilisation", "--json", "--gateway", site.address))
         return sum(row["slot_ns"] for row in found["rows"] if row["use"] == "idle")
 
     wait_until(lambda: idle_ns() > 10**9, "idle slots")
@@ -245,7 +245,7 @@ def test_names_that_are_code_are_names_in_every_report(make_site):
     row, *_ = csv.DictReader(io.StringIO(quick("report", "savings", *by, "--csv", *address)))
     assert row["user"] == row["project"] == row["name"] == f"'{name}"
     chosen = ["--where", f"user={name}", "--json", *address]
-    (row,) = json.loads(quick("report", "cost", *chosen))["rows"]
+    (row,) = answer(quick("report", "cost", *chosen))["rows"]
     assert row["user"] == name
 
 
@@ -380,7 +380,7 @@ def test_a_gateway_that_stops_lets_running_tasks_end(make_site, tmp_path):
 
 
 def slot_states(site):
-    found = json.loads(quick("workers", "--json", GRIDFED_GATEWAY=site.address))
+    found = answer(quick("workers", "--json", GRIDFED_GATEWAY=site.address))
     return [slot["state"] for worker in found for slot in worker["slot_details"]]
 
 
@@ -437,7 +437,7 @@ def tls_site(make_site, tmp_path):
 @pytest.mark.thorough
 def test_every_question_can_be_asked_over_mutual_tls(tls_site):
     _, ca, certificate = tls_site
-    assert json.loads(quick("status", "--json", *ca, *certificate))["state"] == "up"
+    assert answer(quick("status", "--json", *ca, *certificate))["state"] == "up"
     assert "no workers" in quick("workers", *ca, *certificate)
     assert "the TLS handshake fails" in run("status", *ca, code=5, anew=True)
 

@@ -1,11 +1,11 @@
 """Environments as users meet them: images, packages, sandboxes; and what goes wrong."""
 
-import json
 import os
 import sys
 import zipfile
 
 import pytest
+from support.answers import answer
 from support.command import quick
 from support.members import MemberSite, dear_and_cheap, federate
 from support.processes import SiteProcess, wait_until
@@ -92,7 +92,7 @@ def test_what_is_not_offered_is_refused_and_what_can_t_be_made_fails_with_its_re
         path.write_text("no-such-package==1\n")
         with pytest.raises(EnvironmentFailed, match="the installation failed"):
             client.options(environment=path).submit(where).result(300)
-        shown = json.loads(quick("pools", "--json"))
+        shown = answer(quick("pools", "--json"))
         assert "environment:image:localhost/gridfed-test:*" in str(shown)
 
 

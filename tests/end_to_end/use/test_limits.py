@@ -1,9 +1,9 @@
 """A deadline and a cost limit together, as users meet them: refused with offers, or told later."""
 
-import json
 import time
 
 import pytest
+from support.answers import answer
 from support.members import run
 from support.processes import InnerSite, wait_until
 
@@ -99,10 +99,10 @@ def test_the_command_line_says_what_a_job_could_have_instead(site, client):
     said = run(*asked, "--within-s", "12600", "--max-cost", "2 USD")
     assert "8 tasks of 3,600 s can't all be done by 20" in said
     assert "; or for " in said
-    found = json.loads(run(*asked, "--within-s", "12600", "--max-cost", "2 USD", "--json"))
+    found = answer(run(*asked, "--within-s", "12600", "--max-cost", "2 USD", "--json"))
     later, dearer = found["unmet"]["offers"]
     assert later["max_cost_nanos"] == 2 * 10**9 < dearer["max_cost_nanos"]
-    enough = json.loads(run(*asked, "--within-s", "12600", "--max-cost", "20 USD", "--json"))
+    enough = answer(run(*asked, "--within-s", "12600", "--max-cost", "20 USD", "--json"))
     assert enough["unmet"] is None
 
 

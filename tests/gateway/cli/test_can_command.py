@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.reloading import read_again
 
 from gateway.api import can
@@ -71,7 +72,7 @@ def told(path, *arguments, code=0):
 
 
 def asked(path, *arguments, at=NOON):
-    found = json.loads(told(path, *arguments, "--at", at, "--json"))
+    found = answer(told(path, *arguments, "--at", at, "--json"))
     return {row["pool"]: row for row in found["pools"]}
 
 

@@ -1,9 +1,8 @@
 """`gridfed report` without a gateway: what it refuses before it asks, and what it prints."""
 
-import json
-
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 
 from gateway.cli.books import report as reporting
 from gateway.cli.books.report import report_of
@@ -105,14 +104,14 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
 
 @pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
 def test_a_tag_may_have_the_name_of_an_amount(monkeypatch, form):
-    answer = {
+    found = {
         "columns": ["tag:mem_bytes", "currency", "tasks"],
         "rows": [["yes", "USD", 1]],
         "totals": [["", "USD", 1]],
         "facts": {},
         "notes": [],
     }
-    monkeypatch.setattr(reporting, "ask", lambda *_, **__: answer)
+    monkeypatch.setattr(reporting, "ask", lambda *_, **__: found)
     result = run("cost", "--by", "tag:mem_bytes", *form)
     assert result.exit_code == 0, result.output
     assert "yes" in result.output
@@ -120,7 +119,7 @@ def test_a_tag_may_have_the_name_of_an_amount(monkeypatch, form):
 
 def test_numbers_beyond_64_bits_are_numbers_again(told):
     assert report_of(ANSWER).rows[0][4] == 2**70
-    assert json.loads(run("cost", "--json").output)["rows"][0]["cost_nanos"] == 2**70
+    assert answer(run("cost", "--json").output)["rows"][0]["cost_nanos"] == 2**70
     assert str(2**70) in run("cost", "--csv").output
 
 

@@ -1,10 +1,10 @@
 """`[[pool.window]]` and `[calendar.*]` of a file, and what `gridfed windows` prints of them."""
 
-import json
 import os
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
@@ -79,7 +79,7 @@ def windows(*options):
 def holds(path, *options):
     done = windows("--config", path, "--json", *options)
     assert done.exit_code == 0, done.output
-    found = {each["pool"]: each["holds"] for each in json.loads(done.stdout)}
+    found = {each["pool"]: each["holds"] for each in answer(done.stdout)["rows"]}
     return [(each["window"], each["instead_of"]) for each in found["fast"]]
 
 

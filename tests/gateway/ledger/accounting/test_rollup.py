@@ -1,6 +1,5 @@
 """Rolling up: fewer rows and not a nano-unit less, at any age and wherever it is killed."""
 
-import json
 import random
 import sqlite3
 import time
@@ -16,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
+from support.answers import answer
 from support.ledger_processes import ROLLING, start
 from support.pure.books import agreed_on
 
@@ -553,7 +553,7 @@ def test_the_command_rolls_up_what_a_stopped_gateway_left(
     assert (busy.exit_code, "stop that gateway" in busy.output) == (1, True)
     done = run.invoke(cli, ["db", "roll-up", "--state", str(tmp_path), "--days", "30", "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.output)["usage"] == {"before": 900, "after": 304}
+    assert answer(done.output)[0] == {"table": "usage", "before": 900, "after": 304}
     assert path.stat().st_size < size
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)

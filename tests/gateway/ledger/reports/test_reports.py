@@ -1,6 +1,5 @@
 """Reports: every record in one row, every sum exact whatever the report is by."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,8 +25,8 @@ from gateway.ledger.reports import (
     ReportTable,
     UsageQuestion,
     make_report,
+    named_rows,
     to_csv,
-    to_json,
 )
 from gateway.ledger.reports.finality import OpenAmounts
 from gateway.ledger.reports.keys import KEYS
@@ -199,7 +198,7 @@ def test_carbon_that_nobody_knows_is_unknown_and_not_zero(
     lines = {line.split(",")[0]: line.split(",") for line in to_csv(report).splitlines()}
     place = report.columns.index("carbon_g")
     assert [lines[name][place] for name in ("clean", "no factor", "nothing")] == ["0", "", ""]
-    rows = {row["user"]: row for row in json.loads(to_json(report))["rows"]}
+    rows = {row["user"]: row for row in named_rows(report)[0]}
     assert rows["nothing"]["carbon_g"] is None
     assert rows["clean"]["carbon_g"] == "0"
     # By what is kept of each record it is the same as by the hour.
