@@ -50,6 +50,28 @@ _COMMANDS: Final = {
     "gateway.cli.operate.tokens": ("tokens",),
     "gateway.cli.inspect.windows": ("windows",),
 }
+# The sections of `gridfed --help`. A command of none of them is in that of its module's folder.
+_SECTIONS: Final = {
+    "Daily": (
+        *("status", "jobs", "job", "cancel", "forget", "explain", "workers", "pools", "sites"),
+        *("can", "budgets", "shares", "reserve", "reservations"),
+    ),
+    "Operator": (
+        *("init", "up", "gateway", "worker", "reload", "drain", "scale", "pool", "windows"),
+        *("window", "rules", "tariff", "alerts", "token", "rotate"),
+    ),
+    "Federation": (
+        *("invite", "join", "approve", "trust", "known", "deals", "leave", "expel", "keep"),
+    ),
+    "Books": (
+        *("report", "export", "deliveries", "reconcile", "disputes", "dispute", "answer"),
+        *("settle", "payments", "audit", "db"),
+    ),
+}
+_SECTION_OF: Final = {name: section for section, names in _SECTIONS.items() for name in names}
+_FOLDERS: Final = {"inspect": "Daily", "operate": "Operator", "books": "Books"}
+_PLUG_IN_SECTION: Final = "Adapters"
+_HELP_CHARS_MAX: Final = 200  # of a command in the list: its first sentence
 _PLUG_INS: Final = "gridfed.commands"
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 
@@ -60,6 +82,24 @@ class _Late(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*_MODULE_OF, *importlib.metadata.entry_points(group=_PLUG_INS).names})
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their sections, each in the order in which it is needed."""
+        rows: dict[str, list[tuple[int, str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is None or command.hidden:
+                continue
+            section = section_of(name)
+            known = _SECTIONS.get(section, ())
+            place = known.index(name) if name in known else len(known)
+            rows.setdefault(section, []).append(
+                (place, name, command.get_short_help_str(_HELP_CHARS_MAX))
+            )
+        for section in (*_SECTIONS, _PLUG_IN_SECTION):
+            if section in rows:
+                with formatter.section(section):
+                    formatter.write_dl([(name, text) for _, name, text in sorted(rows[section])])
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _MODULE_OF:
             return _plug_in(cmd_name)
@@ -67,6 +107,15 @@ class _Late(click.Group):
         if cmd_name == "report" and isinstance(found, click.Group):
             found.add_command(_load("gateway.cli.books.page", "page"))
         return found
+
+
+def section_of(name: str) -> str:
+    """Return the section of `gridfed --help` that has a command."""
+    if name in _SECTION_OF:
+        return _SECTION_OF[name]
+    if name not in _MODULE_OF:
+        return _PLUG_IN_SECTION
+    return _FOLDERS[_MODULE_OF[name].split(".")[2]]
 
 
 def _load(module: str, name: str) -> click.Command:
@@ -87,7 +136,7 @@ def _plug_in(name: str) -> click.Command | None:
 def cli() -> None:
     """A federated meta-scheduler: one thin layer over the grids you already have.
 
-    Start one with `gridfed up`; then, in Python: `from federation import Client`.
+    Start one with `gridfed up`; then, in Python: `from gridfed import Client`.
     """
 
 

@@ -13,12 +13,13 @@ from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
+    address_options,
     ask,
     errors_to_exit_codes,
     json_option,
-    reach_options,
 )
 from gateway.cli.shared.moments import moment
+from gateway.cli.shared.own_gateway import of_files
 from gateway.config.entitlements import check_entitlements
 from gateway.config.pools import USUAL_POOL
 from gateway.config.site import PoolConfig, SiteConfig
@@ -37,13 +38,8 @@ from gateway.config.site import PoolConfig, SiteConfig
     "--pool", metavar="POOL", help="Only this pool; `elsewhere`: the pools of other sites."
 )
 @click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
-@click.option(
-    "--config",
-    "path",
-    metavar="FILE",
-    help="Read this configuration file instead of asking a gateway.",
-)
-@reach_options
+@of_files("Read this configuration file instead of asking a gateway.", by_environment=False)
+@address_options
 @json_option
 @errors_to_exit_codes
 def can(  # noqa: PLR0913 - one parameter an option

@@ -17,11 +17,11 @@ from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
+    address_options,
     ask,
     config_file_option,
     errors_to_exit_codes,
     json_option,
-    reach_options,
 )
 from gateway.cli.shared.moments import LENGTH_MAX_S, length_s, moment
 from gateway.config.pools import USUAL_POOL
@@ -60,7 +60,7 @@ LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown ti
 @click.option(
     "--file-only", is_flag=True, help="As the file has them, whatever is in the database."
 )
-@reach_options
+@address_options
 @json_option
 @errors_to_exit_codes
 def windows(

@@ -19,9 +19,16 @@ from federation.money import parse_money
 from federation.signed.tokens import Scope
 from federation.words import count
 from gateway.base.values import ConfigError, KnobError, read_length
-from gateway.cli.operate.found import config_dir_option, config_folder
+from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
-from gateway.cli.shared.common import CONFIG_FILE, errors_to_exit_codes, json_option
+from gateway.cli.shared.common import (
+    DialOptions,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
+from gateway.cli.shared.own_gateway import CONFIG_FILE, config_file
 from gateway.config.environments import TAKES_NONE
 from gateway.config.federation import FederationConfig, shown
 from gateway.config.site import SiteConfig, load
@@ -43,28 +50,43 @@ BARE: Final = (
 )
 
 
-def _config(config_dir: str | None) -> SiteConfig:
-    path = config_folder(config_dir) / CONFIG_FILE
+_REACH: Final = "gateway.cli.reach"  # the key, in a command's context, of the gateway to ask
+
+
+def _config(config: str | None) -> SiteConfig:
     try:
-        config = load(str(path), Installed())
+        found = load(config or str(config_folder(None) / CONFIG_FILE), Installed())
     except ConfigError as error:
         raise BadOrder(
-            f"{error}: make a site with `gridfed init`, or choose its folder with --config-dir"
+            f"{error}: make a site with `gridfed init`, or choose its configuration with --config "
+            "FILE"
         ) from None
-    if not (config.trust_path / "current.pem").exists():
-        raise BadOrder(f"no keys found in {config.trust_path}: make them with `gridfed init`")
-    return config
+    if not (found.trust_path / "current.pem").exists():
+        raise BadOrder(f"no keys found in {found.trust_path}: make them with `gridfed init`")
+    return found
+
+
+def _remote() -> DialOptions | None:
+    """Return the gateway that --gateway names, which is asked in place of the configuration's."""
+    context = click.get_current_context(silent=True)
+    reach = None if context is None else context.meta.get(_REACH)
+    return reach if isinstance(reach, DialOptions) and reach.address is not None else None
 
 
 def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
     """Carry out an order: by the gateway if it runs, else here, if it may be done `alone`.
 
+    `config_dir` is the configuration's file; with --gateway that gateway is asked.
+
     Raises:
         GridError: it can't be done.
     """
+    details = {key: value for key, value in details.items() if value is not None}
+    remote = _remote()
+    if remote is not None:
+        return ask(remote, verb, **details)
     config = _config(config_dir)
     show.note_site(config.name)
-    details = {key: value for key, value in details.items() if value is not None}
     try:
         with hold(config.trust_path):
             if not alone:
@@ -116,7 +138,12 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
     """Decorate a command with the options that all commands of this module share."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        made: Callable[..., Any] = json_option(config_dir_option(errors_to_exit_codes(function)))
+        @functools.wraps(function)
+        def wrapped(*args: Any, reach: DialOptions, **kwargs: Any) -> Any:
+            click.get_current_context().meta[_REACH] = reach
+            return function(*args, config_dir=config_file(reach.config, None), **kwargs)
+
+        made: Callable[..., Any] = reach_options(json_option(errors_to_exit_codes(wrapped)))
         for option in reversed(options):
             made = option(made)
         return click.command()(functools.wraps(function)(made))
@@ -370,7 +397,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
 
 def _warn_of_pools(config_dir: str | None) -> None:
     """Warn of local pools that take no work of other sites, or run it without isolation."""
-    for pool in _config(config_dir).pools:
+    for pool in () if _remote() else _config(config_dir).pools:
         settled = pool.settled(is_federated=True)
         rules = settled.environments
         if rules is None or pool.kind == "remote":
@@ -473,7 +500,9 @@ def revoke_tokens(
 def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
     """Raise UsageError for a scope such as work:POOL that names no pool of this site."""
     named = {each.partition(":")[2] for each in scopes if each.startswith(f"{Scope.WORK}:")}
-    known = {pool.name for pool in _config(config_dir).pools} if named else set()
+    if _remote() or not named:
+        return
+    known = {pool.name for pool in _config(config_dir).pools}
     if named - known:
         raise click.UsageError(
             f"--scopes: pool {min(named - known)!r} not found here; "
@@ -483,6 +512,8 @@ def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
 
 def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:
     """Return warnings, in words, about local pools where a token's holder can act as our site."""
+    if _remote():
+        return []
     config = _config(config_dir)
     if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
         return []

@@ -22,11 +22,10 @@ from gateway.cli.operate.client import init_client
 from gateway.cli.operate.template import TEMPLATE
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    CONFIG_DIR_VARIABLE,
-    CONFIG_FILE,
     errors_to_exit_codes,
     json_option,
 )
+from gateway.cli.shared.own_gateway import CONFIG_DIR_VARIABLE, CONFIG_FILE
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.identity_store import TRUST_FILE
@@ -41,7 +40,7 @@ config_dir_option = click.option(
     "--config-dir",
     metavar="DIR",
     envvar=CONFIG_DIR_VARIABLE,
-    help="The folder with gateway.toml. [default: $GRIDFED_CONFIG_DIR, or ~/.config/gridfed]",
+    help=f"The folder for {CONFIG_FILE}. [default: $GRIDFED_CONFIG_DIR, or ~/.config/gridfed]",
 )
 
 

@@ -37,6 +37,7 @@ from gateway.cli.shared.common import (
     parse_tags,
     reach_options,
 )
+from gateway.cli.shared.own_gateway import of_files
 from gateway.config.environments import AUTO, EnvironmentRules
 from gateway.config.site import SiteConfig, check, load, with_local
 from gateway.grids.kinds import Installed
@@ -70,7 +71,7 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
 @click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--tags", help="The tags of the slots, as in linux,gpu=2.")
-@click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
+@of_files("A TOML file; see docs/configuration.md.", by_environment=False)
 @click.option("--listen", multiple=True, metavar="URL", help="An address to listen at; repeatable.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON when ready.")
@@ -254,6 +255,7 @@ def worker(
     as_json: bool,
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
+    reach = reach.resolved()
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
     own_secret = take_variable(SECRET_VARIABLE)
     token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it

@@ -1,10 +1,8 @@
 """Shared parts of the commands: options, the connection, and errors turned into exit codes."""
 
 import functools
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import click
@@ -18,23 +16,37 @@ from gateway.base.secret_files import read_secret, read_token
 from gateway.base.values import MEMORY_BYTES_MIN, ConfigError, read_size
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import UNREACHABLE, WRONG
-
-CONFIG_FILE: Final = "gateway.toml"
-CONFIG_DIR_VARIABLE: Final = "GRIDFED_CONFIG_DIR"  # the folder with that file
+from gateway.cli.shared.own_gateway import of_files, own_gateway
 
 
 @dataclass(frozen=True, slots=True)
 class DialOptions:
-    """How a command reaches a gateway, by its options."""
+    """How a command reaches a gateway, by its options.
+
+    `config` is the configuration of that gateway, in place of an address.
+    """
 
     address: str | None
     secret: str | None
     token: str | None
     tls: TlsSettings | None
+    config: str | None = None
 
     def client(self) -> Client:
         """Return a client of that gateway."""
-        return Client(self.address, secret=self.secret, token=self.token, tls=self.tls)
+        found = self.resolved()
+        return Client(found.address, secret=found.secret, token=found.token, tls=found.tls)
+
+    def resolved(self) -> "DialOptions":
+        """Return the same with an address, if a configuration gives one.
+
+        At its own socket a gateway knows its operator by the user, and without a token.
+        """
+        own = own_gateway(self.config) if self.address is None else None
+        if own is None:
+            return self
+        secret = own.secret if self.secret is None else self.secret
+        return replace(self, address=own.address, secret=secret, token=self.token or "")
 
 
 _REACH_OPTIONS: Final = (
@@ -42,7 +54,10 @@ _REACH_OPTIONS: Final = (
         "--gateway",
         "address",
         metavar="URL",
-        help="The gateway's address. [default: $GRIDFED_GATEWAY, or your own gateway]",
+        help=(
+            "The gateway's address. [default: $GRIDFED_GATEWAY, or that of the site in "
+            "$GRIDFED_CONFIG_DIR, or your own gateway]"
+        ),
     ),
     click.option(
         "--secret-file",
@@ -74,6 +89,22 @@ _REACH_OPTIONS: Final = (
 
 def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that select a gateway, and pass them to it as one `reach`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, reach: DialOptions, of_config: str | None, **kwargs: Any) -> Any:
+        if of_config is not None and reach.address is not None:
+            raise click.UsageError("give only one of --gateway and --config")
+        return command(*args, reach=replace(reach, config=of_config), **kwargs)
+
+    about = "The configuration of the gateway, in place of --gateway."
+    made: Callable[..., Any] = of_files(about, by_environment=False, name="of_config")(
+        address_options(wrapped)
+    )
+    return made
+
+
+def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that name a gateway, but not its configuration, as `reach`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -181,17 +212,4 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def _of_the_folder(
-    _context: click.Context, _option: click.Parameter, path: str | None
-) -> str | None:
-    folder = os.environ.get(CONFIG_DIR_VARIABLE)
-    return path or (str(Path(folder).expanduser() / CONFIG_FILE) if folder else None)
-
-
-config_file_option = click.option(
-    "--config",
-    "path",
-    metavar="FILE",
-    callback=_of_the_folder,
-    help=f"The gateway's configuration. [default: {CONFIG_FILE} of ${CONFIG_DIR_VARIABLE}, if set]",
-)
+config_file_option = of_files("The gateway's configuration.")

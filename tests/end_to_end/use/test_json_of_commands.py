@@ -102,6 +102,21 @@ command = ["/bin/true"]
 """
 
 
+def test_commands_find_the_gateway_by_its_configuration(sites, monkeypatch):
+    london, lyon = sites
+    monkeypatch.delenv("GRIDFED_GATEWAY", raising=False)
+    site = lambda *words: json.loads(quick(*words, "--json"))["site"]  # noqa: E731
+    assert site("status", "--config", str(london.config)) == "london"
+    assert site("jobs", *lyon.where) == "lyon"
+    monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(lyon.folder))
+    assert site("workers") == site("known") == "lyon"
+    assert site("status", "--config", str(london.config)) == "london"
+    # An order to a gateway that is named goes there, and not to the site of the configuration.
+    assert site("known", "--gateway", london.address) == "london"
+    monkeypatch.setenv("GRIDFED_GATEWAY", london.address)
+    assert site("status") == "london"
+
+
 def commands(folder, london, lyon):
     """The commands in an order that works, each with arguments; and lists of commands after it."""
     at, of_file = ("--gateway", london.address), ("--config", str(london.config))

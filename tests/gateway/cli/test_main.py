@@ -1,0 +1,100 @@
+"""The list of commands, and the options that all of them have."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import cli, section_of
+from gateway.cli.shared.own_gateway import config_file, own_gateway
+
+# What reads or writes files alone.
+WITHOUT_GATEWAY = {
+    *("audit", "db upgrade", "db backup", "db restore", "db move", "db roll-up"),
+    *("export focus", "export focus-check", "export usage-record", "export car", "export apel"),
+    *("export apel-summary", "export apel-sync", "tariff show", "tariff ownership"),
+    *("gateway", "up", "init", "symphony package", "symphony windows"),
+}
+# What is of no site.
+WITHOUT_CONFIG = {
+    *("export focus-check", "tariff ownership", "symphony package", "symphony windows"),
+    "init",  # it makes one, in --config-dir
+}
+
+
+def leaves(group, before=()):
+    """Every command that does something: its words and its options."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        words = (*before, name)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield " ".join(words), {text for each in command.params for text in each.opts}
+        if isinstance(command, click.Group):
+            yield from leaves(command, words)
+
+
+LEAVES = dict(leaves(cli))
+
+
+def test_every_command_takes_the_same_options_for_its_gateway_and_its_configuration():
+    def without(option):
+        return {name for name, options in LEAVES.items() if option not in options}
+
+    assert without("--gateway") == WITHOUT_GATEWAY
+    assert without("--config") == WITHOUT_CONFIG
+    assert without("--config-dir") == WITHOUT_CONFIG - {"init"}
+
+
+def test_the_help_has_every_command_in_its_section_and_cuts_no_sentence():
+    text = CliRunner().invoke(cli, ["--help"], terminal_width=100).stdout
+    order = [text.index(f"\n{name}:") for name in ("Daily", "Operator", "Federation", "Books")]
+    assert order == sorted(order)
+    assert "..." not in text.partition("ARGS]...")[2]
+    for name in cli.list_commands(click.Context(cli)):
+        part = text.partition(f"\n{section_of(name)}:\n")[2].partition("\n\n")[0]
+        assert f"\n  {name} " in f"\n{part}"
+
+
+def test_a_command_that_no_section_names_is_in_that_of_its_folder():
+    assert {section_of(name) for name in ("status", "init", "join", "audit", "symphony")} == {
+        *("Daily", "Operator", "Federation", "Books", "Adapters")
+    }
+
+
+def test_the_configuration_is_named_by_one_option_or_by_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
+    assert config_file(None, None) is None
+    assert config_file("a.toml", None) == "a.toml"
+    assert config_file(None, "/etc/gridfed") == "/etc/gridfed/gateway.toml"
+    monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(tmp_path))
+    assert config_file(None, None) == str(tmp_path / "gateway.toml")
+    assert config_file(None, None, by_environment=False) is None
+    with pytest.raises(click.UsageError, match="only one of --config"):
+        config_file("a.toml", "/etc/gridfed")
+
+
+def test_a_site_is_found_by_its_configuration(monkeypatch, tmp_path):
+    monkeypatch.delenv("GRIDFED_GATEWAY", raising=False)
+    monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(tmp_path))
+    assert own_gateway(None) is None, "no site was made there: the client finds one by itself"
+    path = tmp_path / "gateway.toml"
+    (tmp_path / "secret").write_text("s" * 40)
+    (tmp_path / "secret").chmod(0o600)
+    path.write_text(
+        f'[site]\nlisten = ["tcp://127.0.0.1:7461", "ipc://{tmp_path}/g.sock"]\n'
+        f'secret_file = "{tmp_path}/secret"\n'
+    )
+    assert own_gateway(None) == (f"ipc://{tmp_path}/g.sock", "s" * 40)
+    monkeypatch.setenv("GRIDFED_GATEWAY", "tcp://127.0.0.1:1")
+    assert own_gateway(None) is None, "a gateway that is named goes before one that is found"
+    assert own_gateway(str(path)) is not None
+    path.write_text('[site]\nlisten = ["tcp://127.0.0.1:7461"]\n')
+    with pytest.raises(click.UsageError, match="no ipc:// address"):
+        own_gateway(str(path))
+    path.write_text("[site]\nlisten = 1\n")
+    with pytest.raises(click.UsageError, match="or name the gateway with --gateway"):
+        own_gateway(str(path))
+
+
+def test_a_gateway_and_a_configuration_are_not_both_named(tmp_path):
+    both = ["status", "--gateway", "tcp://127.0.0.1:1", "--config", "a.toml"]
+    assert "only one of --gateway and --config" in CliRunner().invoke(cli, both).output
