@@ -3,12 +3,16 @@
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable
+from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 _UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
+_PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
+# The ends of keys that are lengths of time, and their units.
+_KEYS_S: Final = {"_s": 1.0, "hours": 3600.0, "_days": 86400.0}
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MEMORY_BYTES_MIN: Final = 64 << 20  # per slot: Python and our slot process alone take half of that
 T = TypeVar("T")
@@ -57,13 +61,66 @@ def show(bound: float) -> str:
     return f"{bound:_.0f}"
 
 
+def show_length(seconds: float) -> str:
+    """Format a length of time as people write it, exactly: 0.05s, 90s, 30m, 24h, 7d."""
+    for unit, unit_s in reversed(_UNITS_S.items()):
+        if seconds and seconds % unit_s == 0:
+            return f"{seconds / unit_s:,.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def show_size(size_bytes: float) -> str:
+    """Format a size as people write it: 512 bytes, 64 MiB, 1.5 GiB."""
+    for unit in ("T", "G", "M", "K"):
+        if size_bytes >= _UNITS_BYTES[unit]:
+            return f"{size_bytes / _UNITS_BYTES[unit]:.4g} {unit}iB"
+    return f"{size_bytes:g} bytes"
+
+
+def _unit_of(key: str) -> float | None:
+    """Return the seconds of the unit that a key names; None if it is no length of time."""
+    return next((each_s for end, each_s in _KEYS_S.items() if key.endswith(end)), None)
+
+
 def number(key: str, value: Any, low: float, high: float) -> int | float:
-    """Return a number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Return a number from `low` to `high`, in the unit that the key names.
+
+    A key that ends in _s, _hours or _days takes a length of time too, as in "10s" or "04:00:00";
+    one that ends in percent takes "10%".
+    """
+    unit_s, given = _unit_of(key), value
+    if isinstance(value, str) and unit_s is not None and value.strip():
+        given = guarded(key, lambda: read_length(value))
+        given /= unit_s
+    elif isinstance(value, str) and key.endswith("percent"):
+        given = percent(value, value)
+    if isinstance(given, bool) or not isinstance(given, int | float):
         raise KnobError(f"{key} must be a number")
-    if not low <= value <= high:
-        raise KnobError(f"{key} is {value}: it must be {show(low)} to {show(high)}")
-    return value
+    if not low <= given <= high:
+        if unit_s == 1.0:
+            bounds = f"{show_length(low)} to {show_length(high)}"
+        else:
+            unit = "" if unit_s is None else f" {key[-len('hours') :].lstrip('_')}"
+            bounds = f"{show(low)} to {show(high)}{unit}"
+        raise KnobError(f"{key} is {value}: it must be {bounds}")
+    return given
+
+
+def percent(text: str, otherwise: Any) -> Any:
+    """Return 12.5 for "12.5%"; another text is returned as `otherwise`."""
+    match = _PERCENT.fullmatch(text.strip())
+    return otherwise if match is None else float(match[1])
+
+
+def share(key: str, value: Any, low: float, high: float) -> float:
+    """Return a share or factor from `low` to `high`: 0.5, or the same as "50%"."""
+    given = value
+    if isinstance(value, str):
+        given = percent(value, value)
+        if isinstance(given, str):
+            raise KnobError(f'{key} must be a number such as 0.5, or a share such as "50%"')
+        given = float(Decimal(str(given)) / 100)
+    return number(key, given, low, high)
 
 
 def read_length(text: str) -> float:
@@ -99,12 +156,16 @@ def read_size(text: str) -> int:
 def size(key: str, value: Any, low: int, high: int) -> int:
     """Return a size in bytes, from `low` to `high`: a whole number, or text like "4 GiB"."""
     if not isinstance(value, str):
-        return count(key, value, low, high)
+        given = count(key, value, 0, 1 << 62)
+        if not low <= given <= high:
+            raise KnobError(
+                f"{key} is {value}, {show_size(given)}: it must be {show_size(low)} to "
+                f"{show_size(high)}"
+            )
+        return given
     found = guarded(key, lambda: read_size(value))
     if not low <= found <= high:
-        raise KnobError(
-            f"{key} is {value}, {found:_} bytes: it must be {show(low)} to {show(high)}"
-        )
+        raise KnobError(f"{key} is {value}: it must be {show_size(low)} to {show_size(high)}")
     return found
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from federation.money import parse_money
 from gateway.base.toml_lines import Passage, line_about
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import KnobError, check_known, count, number
+from gateway.base.values import KnobError, check_known, count, number, percent
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.alerts import (
     CLEAR_PERCENT,
@@ -207,7 +207,8 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> AlertBudget
 def _levels(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not 0 < len(value) <= LEVELS_MAX:
         raise KnobError(f"levels must be a list of 1 to {LEVELS_MAX} numbers, as in [50, 80, 100]")
-    return tuple(sorted({count("each value of levels", each, 1, LEVEL_MAX) for each in value}))
+    given = [percent(each, each) if isinstance(each, str) else each for each in value]
+    return tuple(sorted({count("each value of levels", each, 1, LEVEL_MAX) for each in given}))
 
 
 def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.messages.reconciliation import DAY_MS
-from gateway.base.values import KnobError, check_known, number
+from gateway.base.values import KnobError, check_known, number, share
 from policies.calendar.periods import UTC_ZONE, PeriodLength, period_at
 
 _BOUNDS: Final = {
@@ -63,7 +63,8 @@ def read_books(table: dict[str, Any]) -> BookRules:
                 raise KnobError(f"period must be one of {', '.join(PERIODS)}, not {value!r:.40}")
             values[key] = value
         else:
-            values[key] = number(key, value, *_BOUNDS[key])
+            read = share if key == "void_share_max" else number
+            values[key] = read(key, value, *_BOUNDS[key])
     try:
         return BookRules(**values)
     except ValueError as error:

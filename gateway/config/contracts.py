@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from federation.money import check_currency
 from gateway.base.toml_lines import Passage
-from gateway.base.values import KnobError, check_known, count, flag, number, size
+from gateway.base.values import KnobError, check_known, count, flag, number, share, size
 from policies.disclosure import Disclosure
 from policies.placement.asks import Objective, Preferences, read_objective
 
@@ -132,7 +132,7 @@ def _read(key: str, value: Any) -> Any:
                 _currency(key, each): number(key, rate, 0.0, 1e12) for each, rate in value.items()
             }
         case "band" | "defer_gain":
-            return number(key, value, 0.0, 1.0)
+            return share(key, value, 0.0, 1.0)
         case "defer_margin":
             return number(key, value, 0.0, 100.0)
         case "quotes_max" | "sites_max":

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line, located
-from gateway.base.values import check_known, guarded, length_s, number
+from gateway.base.values import check_known, guarded, length_s, number, share
 from gateway.config.windows import GRACE_MAX_S, LEAD_MAX_S
 from policies.access.claims import read_amount
 from policies.reservations.reservations import ReservationRules
@@ -48,7 +48,7 @@ def read_reservations(table: Mapping[str, Any], places: Mapping[Place, int]) -> 
 
 
 def _factor(key: str, value: Any) -> int:
-    return round(number(key, value, 0, 1) * MILLION)
+    return round(share(key, value, 0, 1) * MILLION)
 
 
 def _amount(key: str, value: Any) -> Any:

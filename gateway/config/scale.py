@@ -31,7 +31,15 @@ from typing import Any, Final
 
 from federation.address import AddressError, check_address
 from federation.money import parse_money
-from gateway.base.values import KnobError, check_known, count, flag, guarded, length_s, number
+from gateway.base.values import (
+    KnobError,
+    check_known,
+    count,
+    flag,
+    guarded,
+    length_s,
+    share,
+)
 from policies.placement.autoscaling import ScalingRules
 
 SLOTS_MAX: Final = 1_000_000
@@ -101,7 +109,7 @@ def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
         slots_max=most,
         slots_min=count("min", table.get("min", 0), 0, most),
         pilot_slots=pilot_slots,
-        waste=float(number("waste", table.get("waste", 0.1), *WASTE)),
+        waste=float(share("waste", table.get("waste", 0.1), *WASTE)),
         idle_s=lengths.get("idle"),
         step_s=lengths.get("step", 0.0),
         starts_max=count("starts_per_minute", table.get("starts_per_minute", 100), 1, SLOTS_MAX),
@@ -120,7 +128,7 @@ def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
         ca_file=_text(table, "ca_file"),
         currency=hourly[1] if hourly else "",
         dry_run=flag("dry_run", table.get("dry_run", False)),
-        markup=float(number("markup", table["markup"], *MARKUP)) if "markup" in table else None,
+        markup=float(share("markup", table["markup"], *MARKUP)) if "markup" in table else None,
     )
 
 

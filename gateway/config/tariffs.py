@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from federation.money import parse_money
-from gateway.base.values import KnobError, check_known, count, guarded, number
+from gateway.base.values import KnobError, check_known, count, guarded, number, share
 from policies.access.windows import NO_WINDOWS, WindowPlan
 from policies.calendar.periods import UTC_ZONE, read_zone
 from policies.calendar.weeks import DAY_S, WeekSpan, read_weekdays
@@ -188,7 +188,7 @@ def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
 
 def read_factor(key: str, value: Any) -> int:
     """Read a factor, in millionths, above zero; six decimals at most, so that it is exact."""
-    given = number(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
+    given = share(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
     millionths = Decimal(str(given)) * MILLION
     if millionths != int(millionths):
         raise KnobError(f"{key} is {value}: at most six decimals are allowed")

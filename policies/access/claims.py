@@ -57,9 +57,11 @@ EVERYTHING: Final = Amount()
 
 
 def read_amount(value: object) -> Amount:
-    """Parse `40` or `"25%"`. Raise ValueError."""
+    """Parse `40`, `"25%"`, or the same share as `0.25`. Raise ValueError."""
     if type(value) is int and 0 <= value <= SLOTS_MAX:
         return Amount(value)
+    if isinstance(value, float) and 0 < value < 1:
+        return Amount(part=round(value * WHOLE))
     found = PERCENT.fullmatch(value) if isinstance(value, str) else None
     if found is None or (part := round(float(found[1]) * 100)) > WHOLE:
         raise ValueError(

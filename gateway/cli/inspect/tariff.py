@@ -116,7 +116,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     "--utilisation",
     default="1",
     show_default=True,
-    help="The share of slot time that is sold, 0 to 1.",
+    help="The share of slot time that is sold: 0.8 or 80%.",
 )
 @click.option(
     "--currency", default="USD", show_default=True, help="The currency of all these amounts."
@@ -250,7 +250,7 @@ def _clock(at_s: int) -> str:
 
 def _decimal(name: str, text: str) -> Decimal:
     try:
-        return Decimal(text)
+        return Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
     except InvalidOperation:
         hint = f"--{name.replace('_', '-')}"
         raise click.BadParameter(f"{text!r} is not a number", param_hint=hint) from None

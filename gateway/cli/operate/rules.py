@@ -23,7 +23,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
-from gateway.cli.shared.moments import moment
+from gateway.cli.shared.moments import Length, Share, moment
 from gateway.cli.shared.rule_changes import say_change
 from gateway.config.site import ConfigFile, read_file
 from gateway.rules.document import KEYS, TABLES, rules_of, with_rules
@@ -60,17 +60,27 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
     ("--calendar", "calendar", str, "The calendar of its business days."),
     ("--follows-work", "follows_work", click.BOOL, "On half days it begins when work ends."),
     ("--cron", "cron", str, "Its beginnings as five fields of cron, in place of days and hours."),
-    ("--lasts-s", "lasts_s", int, "With --cron: its duration in seconds."),
+    ("--lasts-s", "lasts_s", Length(), "With --cron: its duration, as in 4h."),
     ("--priority", "priority", int, "Of open windows the one with the highest holds. [default: 0]"),
-    ("--price-factor", "price_factor", float, "The factor of the pool's price. [default: 1]"),
+    (
+        "--price-factor",
+        "price_factor",
+        Share(),
+        "The factor of the pool's price: 0.5 or 50%. [default: 1]",
+    ),
     (
         *("--preempt", "preempt", click.Choice(["true", "false", "dry-run"])),
         "Whether it stops tasks over their claim. [default: true]",
     ),
     ("--preempt-per-minute", "preempt_per_minute", int, "Tasks that are stopped at most; 0: all."),
-    ("--drain-lead-s", "drain_lead_s", float, "How long before its beginning they are told."),
-    ("--grace-s", "grace_s", float, "How long after it they may run on."),
-    ("--spill-s", "spill_s", float, "How far into it work may be planned to run."),
+    (
+        "--drain-lead-s",
+        "drain_lead_s",
+        Length(),
+        "How long before its beginning they are told, as in 30s.",
+    ),
+    ("--grace-s", "grace_s", Length(), "How long after it they may run on."),
+    ("--spill-s", "spill_s", Length(), "How far into it work may be planned to run."),
 )
 
 

@@ -16,6 +16,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
+from gateway.cli.shared.moments import Length
 
 DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker connects
 LOOK_S: Final = 0.5
@@ -105,9 +106,10 @@ def pool() -> None:
 @click.option(
     "--wait",
     "wait_s",
-    default=DIAL_S,
+    default=f"{DIAL_S / 60:g}m",
     show_default=True,
-    help="The time to wait for its worker, in s.",
+    type=Length(),
+    help="The time to wait for its worker, as in 90s or 5m.",
 )
 @reach_options
 @json_option

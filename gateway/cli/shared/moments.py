@@ -1,15 +1,18 @@
 """Times on the command line: --from and --to, UTC."""
 
 import functools
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import click
 
 from federation.clocks import UtcS
+from gateway.base.values import percent, read_length, show_length
 
-UNITS_S: Final = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
+WEEK_S: Final = 7 * 86_400
 LENGTH_MAX_S: Final = 400 * 86_400
 
 
@@ -52,14 +55,62 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None) -> UtcS:
 
 
 def length_s(text: str, *, option: str) -> float:
-    """Read a length of time: `12h`, `7d`, `4w`. Raises click.BadParameter, of that option."""
+    """Read a length of time: `30m`, `12h`, `7d`, `4w`. Raises click.BadParameter, of that option.
+
+    A number of weeks is this command's own: a configuration has none.
+    """
+    is_weeks = re.fullmatch(r"\d+(\.\d+)?w", text.strip(), re.ASCII)
     try:
-        found = float(text[:-1]) * UNITS_S[text[-1:]]
-    except (ValueError, KeyError):
+        found = float(text.strip()[:-1]) * WEEK_S if is_weeks else read_length(text)
+    except ValueError:
         found = -1.0
     if not 0 < found <= LENGTH_MAX_S:
         raise click.BadParameter(
-            f"{text!r} is not a length of time: write 12h, 7d or 4w, up to 400d",
+            f"{text!r} is not a length of time: write 30m, 12h, 7d or 4w, up to 400d",
             param_hint=option,
         )
     return found
+
+
+class Length(click.ParamType[float]):
+    """An option that is a length of time: `10s`, `30m`, `04:00:00`, or a number of seconds.
+
+    Its value is in seconds, from `low` to `high`.
+    """
+
+    name = "time"
+
+    def __init__(self, low: float = 0.0, high: float = LENGTH_MAX_S) -> None:
+        self._low, self._high = low, high
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds; fails as click's own types do."""
+        try:
+            found = float(value)
+        except ValueError:
+            try:
+                found = read_length(value)
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        if not self._low <= found <= self._high:
+            bounds = f"{show_length(self._low)} to {show_length(self._high)}"
+            self.fail(f"{value} is not in the range {bounds}", param, ctx)
+        return int(found) if found.is_integer() else found
+
+
+class Share(click.ParamType[float]):
+    """An option that is a share or factor: `0.5`, or the same as `50%`."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the factor; fails as click's own types do."""
+        found = percent(value, None) if isinstance(value, str) else None
+        try:
+            return float(value) if found is None else float(Decimal(str(found)) / 100)
+        except ValueError:
+            self.fail(f"{value!r} is not a share: write 0.5 or 50%", param, ctx)

@@ -16,7 +16,7 @@ from gateway.base.values import (
     flag,
     guarded,
     length_s,
-    number,
+    share,
 )
 
 TYPES_MAX: Final = 40
@@ -238,7 +238,7 @@ def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
 
 def _spot_share(table: Mapping[str, Any], market: Ec2Market) -> float:
     if market is Ec2Market.MIXED:
-        return float(number("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
+        return float(share("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
     if "spot_share" in table:
         raise KnobError('spot_share requires market = "mixed"')
     return 1.0 if market is Ec2Market.SPOT else 0.0

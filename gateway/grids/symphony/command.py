@@ -10,7 +10,8 @@ import click
 
 from gateway.base.values import KnobError
 from gateway.cli.shared import show
-from gateway.cli.shared.common import json_option
+from gateway.cli.shared.common import json_option, parse_size
+from gateway.cli.shared.moments import Length
 from gateway.grids.symphony.package import ApplicationProfile, build_package, profile
 from gateway.grids.symphony.plan import read_plan, show_windows
 from policies.parties import read_party
@@ -48,10 +49,10 @@ def symphony() -> None:
 )
 @click.option(
     "--memory-bytes",
-    default=0,
+    default="0",
     show_default=True,
-    type=click.IntRange(0),
-    help="The memory of a slot; 0: no limit.",
+    callback=lambda _context, _option, text: parse_size(text),
+    help="The memory of a slot, as in 4G; 0: no limit.",
 )
 @click.option(
     "--keep-sessions/--abort-sessions",
@@ -118,11 +119,17 @@ def package(  # noqa: PLR0913 - one parameter an option
     metavar="CONSUMER=PARTY",
     help="The party of a consumer, as in /Risk=project:risk; repeatable.",
 )
-@click.option("--grace-s", default=30, show_default=True, type=click.IntRange(0, 86_400))
+@click.option(
+    "--grace-s",
+    default="30s",
+    show_default=True,
+    type=Length(0, 86_400),
+    help="How long after a window's beginning tasks may run on.",
+)
 @click.option("--pool", help="The pool of the windows: its table is printed before them.")
 @json_option
 def windows(
-    file: Path, zone: str, pairs: tuple[str, ...], grace_s: int, pool: str | None, as_json: bool
+    file: Path, zone: str, pairs: tuple[str, ...], grace_s: float, pool: str | None, as_json: bool
 ) -> None:
     """Print an hourly resource plan as the [[pool.window]] tables of a configuration.
 
@@ -146,7 +153,7 @@ def windows(
             text = plan.read(PLAN_CHARS_MAX + 1)
         if len(text) > PLAN_CHARS_MAX:
             raise KnobError(f"it is longer than {PLAN_CHARS_MAX:,} characters")
-        shown = show_windows(read_plan(text), who, zone=zone, grace_s=grace_s)
+        shown = show_windows(read_plan(text), who, zone=zone, grace_s=round(grace_s))
     except (KnobError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
     if as_json:

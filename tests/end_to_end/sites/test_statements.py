@@ -110,7 +110,7 @@ def test_what_is_stopped_at_another_site_is_the_same_in_reports_and_statements(p
 def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
     london, paris = pair
     before = balance(paris, "london")["USD"]
-    rows = answer(order(london, "deliveries", "paris", "--json"))
+    rows = answer(order(london, "deliveries", "paris", "--json"))["rows"]
     text = order(london, "deliveries", "paris", "--csv")
     assert [each["first"] for each in csv.DictReader(io.StringIO(text))] == [
         str(row["first"]) for row in rows

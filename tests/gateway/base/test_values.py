@@ -4,7 +4,16 @@ import re
 
 import pytest
 
-from gateway.base.values import KnobError, check_known, read_length, size
+from gateway.base.values import (
+    KnobError,
+    check_known,
+    number,
+    read_length,
+    share,
+    show_length,
+    show_size,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,8 @@ def test_a_size_is_a_number_of_bytes_or_has_a_unit(value, found):
         ("4 X", "memory_bytes: '4 X' is not a size: write 500M or 4 GiB"),
         ("", "memory_bytes: '' is not a size"),
         ("-1", "memory_bytes: '-1' is not a size"),
-        ("2 TiB", "memory_bytes is 2 TiB, 2_199_023_255_552 bytes: it must be 0 to"),
+        ("2 TiB", "memory_bytes is 2 TiB: it must be 0 bytes to 1 TiB"),
+        (1 << 41, "memory_bytes is 2199023255552, 2 TiB: it must be 0 bytes to 1 TiB"),
         (1.5, "memory_bytes is 1.5: it must be a whole number"),
     ],
 )
@@ -65,3 +75,59 @@ def test_an_unknown_key_is_told_with_the_most_similar_known_one():
         check_known(["token_requird"], ["listen", "name", "token_required"])
     with pytest.raises(KnobError, match=r"unknown key 'colour'; known keys: listen, name$"):
         check_known(["colour"], ["listen", "name"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("grace_s", 10, 10),
+        ("grace_s", "10s", 10),
+        ("grace_s", "00:01:30", 90),
+        ("spot.damp_s", "2m", 120),
+        ("detail_days", "36h", 1.5),
+        ("hours", "1d", 24),
+        ("clear_percent", "10%", 10),
+        ("clear_percent", 10, 10),
+    ],
+)
+def test_a_number_of_a_unit_may_be_written_with_it(key, value, found):
+    assert number(key, value, 0, 86_400) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("grace_s", "2d", "grace_s is 2d: it must be 0.05s to 1d"),
+        ("grace_s", 0, "grace_s is 0: it must be 0.05s to 1d"),
+        ("grace_s", "soon", "grace_s: 'soon' is not a length of time: write 30s, 30m"),
+        ("keep_days", 0, "keep_days is 0: it must be 0.05 to 86400 days"),
+        ("priority", "10s", "priority must be a number"),
+        ("priority", "10%", "priority must be a number"),
+    ],
+)
+def test_bounds_are_told_in_the_units_of_people(key, value, text):
+    with pytest.raises(KnobError, match=re.escape(text)):
+        number(key, value, 0.05, 86_400)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(0.5, 0.5), ("50%", 0.5), ("12.5 %", 0.125), (1, 1), ("0.1%", 0.001)]
+)
+def test_a_share_is_a_factor_or_a_percentage(value, found):
+    assert share("waste", value, 0, 1) == found
+
+
+@pytest.mark.parametrize("value", ["half", "50", "150%", True, -0.1])
+def test_what_is_no_share_is_refused(value):
+    with pytest.raises(KnobError, match=r"waste (is|must be)"):
+        share("waste", value, 0, 1)
+
+
+def test_lengths_and_sizes_are_shown_as_they_are_written():
+    lengths = [0, 0.05, 1.5, 90, 1_800, 86_400, 14_400, 604_800]
+    shown = ["0s", "0.05s", "1.5s", "90s", "30m", "1d", "4h", "7d"]
+    assert [show_length(each) for each in lengths] == shown
+    sizes = [0, 512, 64 << 10, 64 << 20, 3 << 29, 1 << 40]
+    assert [show_size(each) for each in sizes] == [
+        *("0 bytes", "512 bytes", "64 KiB", "64 MiB", "1.5 GiB", "1 TiB"),
+    ]

@@ -100,7 +100,7 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
         ('name = "b"\namount = "1 USD"\nwaiting = 1', "it must be wait or end"),
         ('name = "b"\namount = "1 USD"\nfactor = 0.5', "factor is 0.5: it must be 1 to 1000"),
         ('name = "b"\namount = "1 USD"\nunknown_s = 0', "unknown_s is 0: it must be 0.001"),
-        ('name = "b"\namount = "1 USD"\nslice_s = 0', "slice_s is 0: it must be 1 to 86400"),
+        ('name = "b"\namount = "1 USD"\nslice_s = 0', "slice_s is 0: it must be 1s to 1d"),
         ('name = "b"\namount = "1 USD"\nsites = "paris"', "sites must be a list"),
         ('name = "b"\namount = "1 USD"\nsites = ["P"]', "each value of sites is 'P', which is not"),
         (

@@ -142,7 +142,7 @@ def test_how_long_records_are_kept_one_by_one(write):
     [
         ("detail_days = -1", r"\[books\] detail_days is -1: it must be 0 to"),
         ("void_share_max = 1.5", r"\[books\] void_share_max is 1.5: it must be 0 to 1"),
-        ('detail_days = "x"', r"\[books\] detail_days must be a number"),
+        ('detail_days = "x"', r"\[books\] detail_days: 'x' is not a length of time"),
         ("days = 1", r"\[books\] unknown key 'days'; known keys: detail_days"),
     ],
 )
@@ -156,11 +156,11 @@ def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
     ("table", "complaint"),
     [
         ('period = "year"', "period must be one of day, week, month, not 'year'"),
-        ("reconcile_s = 0", "reconcile_s is 0: it must be 0.01 to"),
-        ("dispute_days = 400", "dispute_days is 400: it must be 0.01 to 366"),
+        ("reconcile_s = 0", "reconcile_s is 0: it must be 0.01s to"),
+        ("dispute_days = 400", "dispute_days is 400: it must be 0.01 to 366 days"),
         ("dispute_days = 91", r"detail_days is 90: it must be 0, or at least one"),
         ("detail_days = 7", r"detail_days is 7: it must be 0, or at least one"),
-        ('settle_s = "x"', "settle_s must be a number"),
+        ('settle_s = "x"', "settle_s: 'x' is not a length of time"),
     ],
 )
 def test_a_wrong_knob_of_the_books_between_sites_is_refused(write, table, complaint):

@@ -48,8 +48,8 @@ def test_all_that_it_may_say(read):
         ("ahead = 7", "line 2: [reservations]: ahead must be a length of time, as in"),
         ("unused_factor = 1.5", "line 2: [reservations]: unused_factor is 1.5: it must be 0 to 1"),
         ("cancel_factor = true", "line 2: [reservations]: cancel_factor must be a number"),
-        ("hold_s = 0", "line 2: [reservations]: hold_s is 0: it must be 1 to 600"),
-        ("grace_s = nan", "line 2: [reservations]: grace_s is nan: it must be 0 to 86400"),
+        ("hold_s = 0", "line 2: [reservations]: hold_s is 0: it must be 1s to 10m"),
+        ("grace_s = nan", "line 2: [reservations]: grace_s is nan: it must be 0s to 1d"),
         ("price = 1", "line 2: [reservations]: unknown key 'price'; known keys: ahead"),
     ],
 )
