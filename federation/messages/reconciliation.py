@@ -47,11 +47,12 @@ class EntryState(IntEnum):
 
     @property
     def word(self) -> str:
-        """The name for people."""
-        return self.name.lower()
+        """The name for people and in answers: a posted entry is settled, as in `gridfed deals`."""
+        return "settled" if self is EntryState.POSTED else self.name.lower()
 
 
 STATE_WORDS: Final = tuple(each.word for each in EntryState)
+OLD_WORDS: Final = {"posted": "settled"}  # of earlier versions, which are understood
 
 
 @dataclass(frozen=True, slots=True)

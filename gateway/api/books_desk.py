@@ -11,6 +11,7 @@ from federation.errors import GridError
 from federation.messages.payments import Match
 from federation.messages.reconciliation import (
     ENTRIES_MAX,
+    OLD_WORDS,
     REASON_CHARS_MAX,
     STATE_WORDS,
     BookEntry,
@@ -193,8 +194,9 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
+    state = OLD_WORDS.get(state, state)
     if state != "":
-        _one_of(details, "state", STATE_WORDS)
+        _one_of({"state": state}, "state", STATE_WORDS)
     span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache

@@ -95,7 +95,8 @@ def _outlook(ahead: Outlook | None) -> Any:
 def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> list[Any]:
     """The purchases from and sales to each site, by state.
 
-    `reversed_nanos` is the reversed part of a row: only settled amounts can be reversed.
+    States are pending, settled (`post` in the database) and void. `reversed_nanos` is the reversed
+    part of a row: only settled amounts can be reversed.
     """
     reversed_nanos: Counter[tuple[str, str, str, str]] = Counter()
     for dispute in disputes:
@@ -106,7 +107,7 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
         {
             "site": each.site,
             "side": each.side,
-            "state": each.state,
+            "state": "settled" if each.state == "post" else each.state,
             "tasks": each.tasks,
             "wall_ns": each.wall_ns,
             "cost_nanos": each.cost_nanos,

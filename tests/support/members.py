@@ -114,7 +114,7 @@ def settled(buyer: MemberSite, seller: MemberSite) -> bool:
     """Whether the books of both have something, agree on it, and have nothing pending."""
     bought, sold = buyer.deals("buy"), seller.deals("sell")
     is_pending = "pending" in bought or "pending" in sold
-    return not is_pending and 0 < bought.get("post", 0) == sold.get("post")
+    return not is_pending and 0 < bought.get("settled", 0) == sold.get("settled")
 
 
 def federate(*members: MemberSite, hidden: int = 0) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from federation.messages.reconciliation import STATE_WORDS
+from federation.messages.reconciliation import OLD_WORDS, STATE_WORDS
 from federation.money import parse_money
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -63,7 +63,12 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @click.command()
 @click.argument("site")
 @click.option("--contract", default="", help="Only deliveries under this contract.")
-@click.option("--state", type=click.Choice(STATE_WORDS), help="Only deliveries in this state.")
+@click.option(
+    "--state",
+    metavar="STATE",
+    type=click.Choice([*STATE_WORDS, *OLD_WORDS]),
+    help=f"Only deliveries in this state: {', '.join(STATE_WORDS)}.",
+)
 @span_options
 @reach_options
 @json_option

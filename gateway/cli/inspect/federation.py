@@ -104,6 +104,8 @@ def deals(reach: DialOptions, as_json: bool) -> None:
     and payments see `gridfed report statement`.
     """
     found = ask(reach, "deals")
+    for row in found:  # an older gateway says what its database does
+        row["state"] = "settled" if row["state"] == "post" else row["state"]
     if as_json:
         show.as_json(found)
         return
@@ -114,7 +116,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
             [
                 words.get(row["side"], row["side"]),
                 row["site"],
-                {"post": "settled"}.get(row["state"], row["state"]),
+                row["state"],
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
                 row["cost"],

@@ -84,7 +84,9 @@ def agree(members):
     """Whether the books of every two are the same, but for what came too late and is void."""
     for buyer, seller in permutations(members.values(), 2):
         bought, sold = books(buyer, "buy", seller), books(seller, "sell", buyer)
-        if not {*bought, *sold} <= {"post", "void"} or bought.get("post") != sold.get("post"):
+        if not {*bought, *sold} <= {"settled", "void"} or bought.get("settled") != sold.get(
+            "settled"
+        ):
             return False
     return True
 
@@ -98,7 +100,7 @@ def charged(member):
 def paid(members, name):
     """For how many tasks a site has paid others."""
     others = [member for member in members.values() if member.name != name]
-    return sum(books(members[name], "buy", each).get("post", (0, 0))[0] for each in others)
+    return sum(books(members[name], "buy", each).get("settled", (0, 0))[0] for each in others)
 
 
 def check_books(members):

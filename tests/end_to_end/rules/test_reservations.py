@@ -244,7 +244,7 @@ def test_several_sites_or_none_and_work_goes_where_it_is_reserved(members, tmp_p
         run("reserve", *reach, "--cancel", held(london)["paris"]["id"])
         assert late.result(300) == 3
     wait_until(  # on the task, and on what the two reservations came to
-        lambda: london.deals("buy") == paris.deals("sell") == {"post": 3}, "the books to agree"
+        lambda: london.deals("buy") == paris.deals("sell") == {"settled": 3}, "the books to agree"
     )
     for each in members:
         run("audit", "--config", str(each.config))  # which fails where anything is wrong

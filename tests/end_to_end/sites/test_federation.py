@@ -63,7 +63,7 @@ def test_a_map_is_forwarded_to_where_it_is_cheap_and_both_sides_book_the_same(pa
         where = {row[0]: row for row in client.ask("report", kind="usage", by=["pool"])["rows"]}
     assert "paris/local" in where
     wait_until(lambda: settled(london, paris), "the books to agree")
-    assert london.deals("buy")["post"] > TASKS // 2  # London only tries how long one takes
+    assert london.deals("buy")["settled"] > TASKS // 2  # London only tries how long one takes
 
 
 def test_an_error_and_a_print_come_back_from_afar(pair):
@@ -208,7 +208,7 @@ def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
         for buyer, seller in (london, paris), (paris, tokyo):
             wait_until(
                 lambda one=buyer, other=seller: (
-                    one.deals("buy") == other.deals("sell") == {"post": 200}
+                    one.deals("buy") == other.deals("sell") == {"settled": 200}
                 ),
                 f"the books of {buyer.name} and {seller.name} to agree",
             )

@@ -79,7 +79,7 @@ def test_jobs_of_an_older_version_go_on_at_both_sites(sites, facts):
     # its time is over.
     reserved = answer(run("reservations", "--all", "--json", "--gateway", london.address))
     is_billed = reserved[0]["state"] == "ended"
-    assert london.deals("buy")["post"] == BOUGHT + DONE + LONG + is_billed
+    assert london.deals("buy")["settled"] == BOUGHT + DONE + LONG + is_billed
 
 
 @pytest.mark.real

@@ -115,7 +115,7 @@ def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
     assert [each["first"] for each in csv.DictReader(io.StringIO(text))] == [
         str(row["first"]) for row in rows
     ]
-    paid = [row for row in rows if row["state"] == "posted" and float(row["cost"])]
+    paid = [row for row in rows if row["state"] == "settled" and float(row["cost"])]
     first, second, third = paid[:3]
     for each in (first, second):
         text = order(

@@ -86,9 +86,10 @@ async def test_the_oldest_come_first_of_either_side_and_whether_they_are_void():
         False,
     )
     assert await listed(books, state="void") == ([("buy", 3), ("sell", 4)], False)
-    assert await listed(books, state="posted") == ([("buy", 1), ("buy", 5)], False)
+    assert await listed(books, state="settled") == ([("buy", 1), ("buy", 5)], False)
+    assert await listed(books, state="posted") == ([("buy", 1), ("buy", 5)], False), "an old word"
     assert await listed(books, state="pending") == ([("sell", 2)], False)
-    with pytest.raises(BadBooksQuestion, match="pending, posted, reversal, void"):
+    with pytest.raises(BadBooksQuestion, match="pending, settled, reversal, void"):
         await listed(books, state="paid")
 
 
