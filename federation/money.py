@@ -11,6 +11,11 @@ from typing import Final
 NANOS_PER_UNIT: Final = 10**9
 NANOS_LIMIT: Final = 2**63 - 1  # the range of a database's integer column
 
+# Of the minor unit of a currency, by ISO 4217, where they are not two.
+CURRENCY_DIGITS: Final = dict.fromkeys(
+    ("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV"), 0
+) | dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3)
+_MONEY: Final = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?) ([A-Z]{3})\b", re.ASCII)
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _DECIMALS: Final = 9
 _EXAMPLE: Final = 'write an amount and a currency, for example "0.04 USD"'
@@ -57,9 +62,38 @@ def format_money(nanos: int, currency: str) -> str:
     return f"{format_amount(nanos)} {currency}"
 
 
+def rounded_amount(amount: str | Decimal, currency: str) -> str:
+    """Round an amount for people to the digits of its currency: "12.35", for JPY "1200".
+
+    An amount below half of the smallest unit, such as the cost of a short task, keeps two
+    significant digits, because it is not zero: "0.00031". A sum of exact amounts is to be rounded
+    once, here; amounts in books and JSON are never rounded.
+    """
+    exact = Decimal(amount)
+    found = round(exact, CURRENCY_DIGITS.get(currency, 2))
+    if exact and not found:
+        found = round(exact, 1 - exact.adjusted())
+        return f"{found.normalize():f}"
+    return f"{found:f}"
+
+
+def rounded_money(text: str) -> str:
+    """Return a text with each amount of money in it, such as "0.012345678 USD", rounded so."""
+
+    def shown(match: re.Match[str]) -> str:
+        return f"{rounded_amount(match[1], match[2])} {match[2]}"
+
+    return _MONEY.sub(shown, text)
+
+
+def is_currency(text: str) -> bool:
+    """Whether a text has the form of a currency."""
+    return _CURRENCY.fullmatch(text) is not None
+
+
 def check_currency(currency: str) -> None:
     """Raise ValueError unless it is three capital letters."""
-    if not _CURRENCY.fullmatch(currency):
+    if not is_currency(currency):
         raise ValueError(
             f"{currency!r} is not a currency: use three capital letters, for example USD"
         )

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.money import NANOS_LIMIT, format_amount, format_money, parse_money
+from federation.money import (
+    NANOS_LIMIT,
+    format_amount,
+    format_money,
+    parse_money,
+    rounded_amount,
+    rounded_money,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +74,28 @@ def test_format_money_is_read_back_exactly(nanos: int) -> None:
 )
 def test_format_amount_drops_only_needless_zeros(nanos: int, text: str) -> None:
     assert format_amount(nanos) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "shown"),
+    [
+        ("12.345678901", "USD", "12.35"),
+        ("4", "USD", "4.00"),
+        ("-0.125", "EUR", "-0.12"),
+        ("1200.4", "JPY", "1200"),
+        ("1.0005", "KWD", "1.000"),
+        ("0", "USD", "0.00"),
+        ("0.000308", "USD", "0.00031"),
+        ("0.000000001", "USD", "0.000000001"),
+        ("-0.0000456", "USD", "-0.000046"),
+    ],
+)
+def test_people_see_the_digits_of_a_currency_and_never_nothing_for_something(
+    amount: str, currency: str, shown: str
+) -> None:
+    assert rounded_amount(amount, currency) == shown
+
+
+def test_amounts_within_a_text_are_rounded_and_nothing_else() -> None:
+    text = "job-1.123456 ABCD: 0.012345678 USD and 3.5 JPY, 2.123456 hours"
+    assert rounded_money(text) == "job-1.123456 ABCD: 0.01 USD and 4 JPY, 2.123456 hours"

@@ -15,11 +15,13 @@ from gateway.cli.shared.common import (
     DialOptions,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     reach_options,
 )
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.reports import ReportTable, named_rows, to_csv
+from gateway.ledger.reports.report import is_decimal
 
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
@@ -72,6 +74,7 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @span_options
 @reach_options
 @json_option
+@exact_option
 @_csv_option
 @errors_to_exit_codes
 def deliveries(
@@ -106,7 +109,7 @@ def deliveries(
                 *(row[key] for key in ("contract", "contract_state", "job", "epoch", "first")),
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
-                f"{row['cost']} {row['currency']}",
+                show.money(f"{row['cost']} {row['currency']}"),
                 row["state"],
                 show.when(row["at_s"]),
                 row["note"],
@@ -117,7 +120,7 @@ def deliveries(
     )
     if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
-            show.say(line)
+            show.say(show.money(line))
 
 
 @click.command()
@@ -154,6 +157,7 @@ def reconcile(
 @click.argument("site", required=False, default="")
 @reach_options
 @json_option
+@exact_option
 @_csv_option
 @errors_to_exit_codes
 def payments(site: str, reach: DialOptions, as_json: bool, as_csv: bool) -> None:
@@ -172,7 +176,9 @@ def payments(site: str, reach: DialOptions, as_json: bool, as_csv: bool) -> None
         [
             [
                 *(row["site"], row["reference"], show.when(row["at_s"])),
-                f"{row['direction']} {row['amount']} {row['currency']}" if row["amount"] else "",
+                show.money(f"{row['direction']} {row['amount']} {row['currency']}")
+                if row["amount"]
+                else "",
                 *(row[key] for key in ("through", "state", "theirs", "note")),
             ]
             for row in found
@@ -184,6 +190,7 @@ def payments(site: str, reach: DialOptions, as_json: bool, as_csv: bool) -> None
 @click.command()
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def disputes(reach: DialOptions, as_json: bool) -> None:
     """List the disputes, by us and by others, and their outcomes."""
@@ -204,6 +211,7 @@ _only_option = click.option(
 @_only_option
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def dispute(
     contract: str, reason: str, only: tuple[str, ...], reach: DialOptions, as_json: bool
@@ -224,6 +232,7 @@ def dispute(
 @_only_option
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def answer(
     contract: str,
@@ -251,6 +260,7 @@ def answer(
 @click.option("--note", default="", help="A note, such as the exchange rate or the reason.")
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def settle(  # noqa: PLR0913 - options
     site: str,
@@ -366,7 +376,7 @@ def show_margin(found: dict[str, Any]) -> None:
     columns = [*keys, *_MARGIN_SHOWN, *moved]
     show.table(
         [name.replace("_", " ") for name in columns],
-        show.aligned([[str(row[name]) for name in columns] for row in named], len(keys)),
+        show.aligned(_cells(named, columns, len(keys)), len(keys)),
         "no work was passed on between other sites",
         keys=len(keys),
     )
@@ -374,8 +384,23 @@ def show_margin(found: dict[str, Any]) -> None:
     for row in named:
         sums[row["currency"]] = sums.get(row["currency"], Decimal(0)) + Decimal(row["margin"])
     for currency, amount in sorted(sums.items()):
-        show.say(f"{'kept' if amount >= 0 else 'lost'}: {abs(amount):f} {currency}")
+        word = "kept" if amount >= 0 else "lost"
+        show.say(show.money(f"{word}: {abs(amount):f} {currency}"))
     show.say(f"as of {show.when(found['as_of_s'])} UTC; held amounts are in no margin")
+
+
+def _cells(
+    named: Sequence[Mapping[str, Any]], columns: Sequence[str], keys: int
+) -> list[list[str]]:
+    """Return the cells of a statement, with its amounts rounded; its first `keys` are none."""
+    currencies = [str(row["currency"]) for row in named]
+    found = [
+        [str(row[name]) for row in named]
+        if at < keys or not is_decimal(name)
+        else show.amounts([str(row[name]) for row in named], currencies)
+        for at, name in enumerate(columns)
+    ]
+    return [list(row) for row in zip(*found, strict=True)]
 
 
 def show_statement(found: dict[str, Any]) -> None:
@@ -386,7 +411,7 @@ def show_statement(found: dict[str, Any]) -> None:
     columns = _columns_shown(found["columns"], named)
     show.table(
         [name.replace("_", " ") for name in columns],
-        show.aligned([[str(row[name]) for name in columns] for row in named], len(_KEYS)),
+        show.aligned(_cells(named, columns, len(_KEYS)), len(_KEYS)),
         "no deals with other sites yet",
         keys=len(_KEYS),
     )
@@ -394,7 +419,7 @@ def show_statement(found: dict[str, Any]) -> None:
         if row["balance_nanos"]:
             site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
-            show.say(f"{who} {amount}")
+            show.say(show.money(f"{who} {amount}"))
     for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
         name = show.clean(site)
         show.say(f"no day is agreed with {name} yet; each day is compared after its end")
@@ -438,7 +463,7 @@ def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
                 row["site"],
                 words[row["side"]],
                 *(row[key] for key in ("contract", "job", "epoch", "first", "tasks")),
-                f"{row['cost']} {row['currency']}",
+                show.money(f"{row['cost']} {row['currency']}"),
                 *(row[key] for key in ("reason", "state", "answer")),
             ]
             for row in found

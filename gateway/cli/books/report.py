@@ -1,7 +1,7 @@
 """Reports: usage, cost, savings, and idle capacity."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from gateway.cli.shared.common import (
     all_users_option,
     ask,
     errors_to_exit_codes,
+    exact_option,
     of_users,
     reach_options,
 )
@@ -30,7 +31,7 @@ from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
-from gateway.ledger.reports.report import is_decimal, is_whole
+from gateway.ledger.reports.report import NO_MONEY, is_decimal, is_whole
 
 _SHOWN_DECIMALS: Final = Decimal("0.0001")
 _UNKNOWN: Final = "\N{EN DASH}"
@@ -60,6 +61,7 @@ def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--parquet", metavar="FILE", help="Write Parquet; needs gridfed[parquet]."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+        exact_option,
     ):
         made = option(made)
     return made
@@ -258,11 +260,25 @@ def _print(made: ReportTable) -> None:
         rows.append(["total", *cells[1:]])
     headings = [_heading(made.columns[at]) for at in places]
     names = [made.columns[at] for at in places]
+    _round(rows, names)
     keys = sum(not (is_whole(name) or is_decimal(name)) for name in names)
     aligned = show.aligned(rows, keys) if made.rows else []
     show.table(headings, aligned, "nothing is recorded", keys=keys)
     for note in made.notes:
         show.say(note)
+
+
+def _round(rows: list[list[str]], columns: Sequence[str]) -> None:
+    """Round the amounts of money in the cells of a report, column by column, in place."""
+    if "currency" not in columns or not rows:
+        return
+    currencies = [row[columns.index("currency")] for row in rows]
+    for at, name in enumerate(columns):
+        if is_decimal(name) and name not in NO_MONEY:
+            for row, cell in zip(
+                rows, show.amounts([row[at] for row in rows], currencies), strict=True
+            ):
+                row[at] = cell
 
 
 def _heading(column: str) -> str:

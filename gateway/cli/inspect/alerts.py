@@ -11,6 +11,7 @@ from gateway.cli.shared.common import (
     DialOptions,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     reach_options,
 )
@@ -19,6 +20,7 @@ from gateway.cli.shared.common import (
 @click.group(invoke_without_command=True)
 @reach_options
 @json_option
+@exact_option
 @click.pass_context
 @errors_to_exit_codes
 def alerts(context: click.Context, reach: DialOptions, as_json: bool) -> None:
@@ -69,7 +71,7 @@ def _row(each: dict[str, Any]) -> list[Any]:
         case "budget":
 
             def money(key: str) -> str:
-                return format_money(each[key], each["currency"])
+                return show.money(format_money(each[key], each["currency"]))
 
             now, settled, held = money("spent_nanos"), money("settled_nanos"), money("held_nanos")
             share = f"{each['share_percent']:.1f} %"

@@ -11,6 +11,7 @@ from gateway.cli.shared.common import (
     all_users_option,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     of_users,
     reach_options,
@@ -20,6 +21,7 @@ from gateway.cli.shared.common import (
 @click.group(invoke_without_command=True)
 @reach_options
 @json_option
+@exact_option
 @all_users_option
 @click.pass_context
 @errors_to_exit_codes
@@ -88,11 +90,14 @@ def _row(each: dict[str, Any]) -> list[Any]:
     return [
         *(each[key] for key in ("name", "whose")),
         f"{each['period']} {each['period_key']}".strip(),
-        *(each[key] for key in ("amount", "spent", "held", "leased", "spent_elsewhere", "left")),
+        *(
+            show.money(str(each[key]))
+            for key in ("amount", "spent", "held", "leased", "spent_elsewhere", "left")
+        ),
         show.when(each["renews_s"]),
         rule,
     ]
 
 
 def _amount(nanos: int | str, unit: str) -> str:
-    return f"{format_amount(int(nanos))} {unit}"
+    return show.money(f"{format_amount(int(nanos))} {unit}")

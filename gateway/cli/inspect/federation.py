@@ -14,6 +14,7 @@ from gateway.cli.shared.common import (
     DialOptions,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     parse_tags,
     reach_options,
@@ -96,6 +97,7 @@ def pools(reach: DialOptions, as_json: bool) -> None:
 @click.command()
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def deals(reach: DialOptions, as_json: bool) -> None:
     """Show purchases from other sites, and sales to them.
@@ -119,8 +121,8 @@ def deals(reach: DialOptions, as_json: bool) -> None:
                 row["state"],
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
-                row["cost"],
-                format_money(row["reversed_nanos"], row["currency"])
+                show.money(row["cost"]),
+                show.money(format_money(row["reversed_nanos"], row["currency"]))
                 if row.get("reversed_nanos")
                 else "",
             ]
@@ -134,6 +136,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.argument("job_id", metavar="[JOB]", required=False)
 @reach_options
 @json_option
+@exact_option
 @click.option(
     "--tasks", default=1, show_default=True, type=click.IntRange(1), help="The number of tasks."
 )
@@ -237,7 +240,7 @@ def _show_plan(found: dict[str, Any]) -> None:
         opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
         show.say(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+            f"{opens}done by {show.when(share['finish_s'])} UTC, {show.money(share['cost'])}"
         )
     deferral = found.get("deferral") or {"waits": 0}
     if "text" in deferral:
@@ -269,7 +272,7 @@ def _show_deferral(deferral: dict[str, Any]) -> None:
             f"{deferral['carbon_g']:.3g} g CO2e instead of {deferral['at_once_carbon_g']:.3g} g "
             "at once"
         ),
-        f"{deferral['cost']} instead of {deferral['at_once_cost']}",
+        show.money(f"{deferral['cost']} instead of {deferral['at_once_cost']}"),
     ]
     show.say(f"    it emits {saved[0]}, and costs {saved[1]}")
 
@@ -286,7 +289,7 @@ def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
 def _say_whose_turn(found: dict[str, Any]) -> None:
     """Print the budgets that pay for a job, and its place in the order of shares."""
     for budget in found.get("budgets", ()):
-        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        name, left = show.clean(budget["name"]), show.money(show.clean(budget["left"]))
         why = show.clean(budget["why_not"]) or f"{left} is left"
         show.say(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
     if "fair_share" in found:
@@ -317,7 +320,7 @@ def _candidate(row: dict[str, Any]) -> list[Any]:
         row["price"],
         f"{row['wait_s']:.2f}",
         show.when(row["finish_s"]),
-        row["cost"],
+        show.money(row["cost"]),
         carbon,
         f"{row['age_s']:.1f}",
     ]

@@ -12,6 +12,7 @@ from gateway.cli.shared.common import (
     all_users_option,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     of_users,
     reach_options,
@@ -83,6 +84,7 @@ def _carbon(pool: dict[str, Any]) -> str:
 @click.command()
 @reach_options
 @json_option
+@exact_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @all_users_option
 @errors_to_exit_codes
@@ -109,7 +111,7 @@ def _job_row(row: dict[str, Any]) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
     counts = [row["done"], row["failed"], row["cancelled"], total]
     who = [row["id"], row["name"], row["user"], row["project"], _state(row)]
-    money = [row["cost"], row["estimated_cost"]]
+    money = [show.money(row["cost"]), show.money(row["estimated_cost"])]
     return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), *money]
 
 
@@ -124,6 +126,7 @@ def _state(row: dict[str, Any]) -> str:
 @click.argument("job_id", metavar="ID")
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
     """Show one job: state, progress, cost, and why it waits.
@@ -163,10 +166,12 @@ def _show_job(found: dict[str, Any]) -> None:
         *([("first error", found["first_error"])] if found.get("first_error") else []),
         ("slot-seconds", show.seconds(found["wall_ns"])),
         ("CPU-seconds", show.seconds(found["cpu_ns"])),
-        ("cost", found["cost"]),
+        ("cost", show.money(found["cost"])),
     ]
     if found["estimated_cost"]:
-        lines.append(("estimated", f"{found['estimated_cost']} more, for the tasks in progress"))
+        lines.append(
+            ("estimated", f"{show.money(found['estimated_cost'])} more, for the tasks in progress")
+        )
     for each in found.get("rules", ()):
         by = f", by {each['author']}" if each["author"] else ""
         lines.append(("rules", f"version {each['version']}, of {show.when(each['from_s'])}{by}"))

@@ -14,6 +14,7 @@ from gateway.cli.shared.common import (
     all_users_option,
     ask,
     errors_to_exit_codes,
+    exact_option,
     json_option,
     of_users,
     reach_options,
@@ -54,6 +55,7 @@ _COLUMNS: Final = (
 @click.option("--cancel", "cancelled", metavar="ID", help="Cancel this reservation.")
 @reach_options
 @json_option
+@exact_option
 @errors_to_exit_codes
 def reserve(  # noqa: PLR0913 - its options
     slots: int | None,
@@ -106,6 +108,7 @@ def reserve(  # noqa: PLR0913 - its options
 @click.option("--all", "everything", is_flag=True, help="Include reservations that have ended.")
 @reach_options
 @json_option
+@exact_option
 @all_users_option
 @errors_to_exit_codes
 def reservations(everything: bool, reach: DialOptions, as_json: bool, all_users: bool) -> None:
@@ -134,7 +137,8 @@ def _row(each: dict[str, Any]) -> list[Any]:
 
 
 def _money(each: dict[str, Any], key: str) -> str:
-    return format_money(each[key], each["currency"])
+    found = format_money(each[key], each["currency"])
+    return found if key == "price_nanos" else show.money(found)  # a price is exact
 
 
 def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:

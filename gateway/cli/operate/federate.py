@@ -15,7 +15,7 @@ import click
 import trio
 
 from federation import Client
-from federation.money import parse_money
+from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
 from federation.words import count
 from gateway.base.values import ConfigError, KnobError, read_length
@@ -409,7 +409,16 @@ def _warn_of_pools(config_dir: str | None) -> None:
 
 
 def _rule_text(rule: dict[str, Any]) -> str:
-    details = [f"{key}={value}" for key, value in rule.items() if key not in ("rule", "verb")]
+    """Format a rule as `gridfed trust` takes it: "permit run projects=risk budget=500EUR"."""
+    details = [
+        f"{key}={','.join(value) if isinstance(value, list) else value}"
+        for key, value in rule.items()
+        if key not in ("rule", "verb", "slots_max", "budget_nanos", "currency")
+    ]
+    if "slots_max" in rule:
+        details.append(f"slots={rule['slots_max']}")
+    if "budget_nanos" in rule:
+        details.append(f"budget={format_amount(int(rule['budget_nanos']))}{rule['currency']}")
     return " ".join([rule["rule"], rule["verb"], *details])
 
 

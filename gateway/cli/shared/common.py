@@ -143,6 +143,13 @@ def of_users(*, all_users: bool) -> dict[str, bool]:
     return {"all_users": True} if all_users else {}
 
 
+exact_option = click.option(
+    "--exact",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda _context, _option, value: show.note_exact(value),
+    help="Show all nine decimals of amounts, in place of their currency's.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

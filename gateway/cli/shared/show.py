@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 import click
@@ -16,13 +17,16 @@ from rich.table import Table
 
 from federation import words
 from federation.clocks import UtcS
+from federation.money import is_currency, rounded_amount, rounded_money
 from gateway.cli.shared.envelope import enveloped
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
+_EXACT: Final = "gateway.cli.exact"  # the key, in a command's context, of its option --exact
 _SITE: Final = "gateway.cli.site"  # the key, in a command's context, of the site that answered
 LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: beyond our calendars
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for unknown values.
+_AMOUNT: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
 _NUMBER: Final = re.compile(r"\N{EN DASH}|-?[\d,]*\.?\d+( ([A-Z]{3}|%))?")
 
@@ -122,7 +126,10 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequenc
         # A text may be wrapped to save room; a number must not be.
         least = max(map(cell_len, own)) if is_right else None
         side: Literal["left", "right"] = "right" if is_right else "left"
-        made.add_column(escape(words.clean(columns[at])), justify=side, min_width=least)
+        heading = words.clean(columns[at])
+        # Such a column gives up no room, or a table that is a little too wide would cut it.
+        stays = least is not None and cell_len(heading) <= least
+        made.add_column(escape(heading), justify=side, min_width=least, no_wrap=stays)
     for row in cells:
         made.add_row(*(escape(row[at]) for at in part))
     return made
@@ -174,6 +181,43 @@ def fitted(
         parts[-1].append(at)
         left -= room(at)
     return parts or [key]
+
+
+def money(text: str) -> str:
+    """Return a text whose amounts of money are rounded to their currency; exact with --exact."""
+    return text if _is_exact() else rounded_money(text)
+
+
+def amounts(cells: Sequence[str], currencies: Sequence[str]) -> list[str]:
+    """Round a column of amounts: all of one currency to the same number of decimals.
+
+    It is the currency's; more where an amount would else be shown as nothing. A cell that is no
+    amount stays as it is. With --exact all do.
+    """
+    if _is_exact():
+        return list(cells)
+    pairs = [
+        (cell, currency) if is_currency(currency) and _AMOUNT.fullmatch(cell) else None
+        for cell, currency in zip(cells, currencies, strict=True)
+    ]
+    places: dict[str, int] = {}
+    for cell, currency in filter(None, pairs):
+        decimals = len(rounded_amount(cell, currency).partition(".")[2])
+        places[currency] = max(decimals, places.get(currency, 0))
+    return [
+        cell if pair is None else f"{Decimal(cell):.{places[pair[1]]}f}"
+        for cell, pair in zip(cells, pairs, strict=True)
+    ]
+
+
+def note_exact(value: bool) -> None:
+    """Note whether the running command shows all digits of amounts."""
+    click.get_current_context().meta[_EXACT] = value
+
+
+def _is_exact() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_EXACT))
 
 
 def when(epoch_s: float | None) -> str:

@@ -37,6 +37,12 @@ _DECIMALS: Final = frozenset(
 )
 
 
+# Decimal columns that are no money.
+NO_MONEY: Final = frozenset(
+    {"slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ReportTable:
     """A table: `rows` in the order of their keys, and `totals`, one row per currency.

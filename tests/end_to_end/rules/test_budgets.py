@@ -83,7 +83,7 @@ def test_what_is_beyond_a_budget_is_refused_with_the_figure_also_after_a_kill(ma
     site = make_site(2, config=budget + pool)
     table = gridfed(site, "budgets")
     assert "project:risk" in table
-    assert "4 USD" in table
+    assert "4.00 USD" in table
     done = spend(site, 400)
     assert 5 < done < 400
     found = budget_of(site)

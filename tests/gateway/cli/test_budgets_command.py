@@ -38,5 +38,5 @@ def test_the_rule_says_whether_there_is_anything_left(spent, held, changes, last
 
 def test_a_budget_for_good_begins_anew_never():
     row = _row(budget_views.standing(purse(span=None), (), None))
-    assert row[:4] == ["b", "ours", "ever", "10 USD"]
+    assert row[:4] == ["b", "ours", "ever", "10.00 USD"]
     assert row[-2] == ""

@@ -94,10 +94,10 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
         "USD",
         "1,000",
         "2.500",
-        "1180591620717.4",
+        "1180591620717.40",
         "0.5000",
     ]
-    assert lines[2].split() == ["USD", "0", "0.000", "0.0", DASH]  # a number that is not known
+    assert lines[2].split() == ["USD", "0", "0.000", "0.00", DASH]  # a number that is not known
     assert lines[3].split()[0] == "total"
     assert lines[4] == "as of some time"
 
@@ -136,3 +136,13 @@ def test_parquet_that_can_not_be_written_is_a_failure_in_words(told):
     result = run("cost", "--parquet", "/no/such/folder/x.parquet")
     assert result.exit_code == 1
     assert "/no/such/folder" in result.output or "pyarrow" in result.output
+
+
+def test_a_column_of_one_currency_has_as_many_digits_as_its_smallest_amount_needs(monkeypatch):
+    rows = [["a", "USD", "12.345678901"], ["b", "USD", "0.000308"], ["c", "JPY", "1200.4"]]
+    found = {"columns": ["user", "currency", "cost"], "rows": rows, "totals": rows[:1]}
+    monkeypatch.setattr(reporting, "ask", lambda *_, **__: {**found, "facts": {}, "notes": []})
+    lines = [line.split() for line in run("cost").stdout.splitlines()[1:4]]
+    assert [line[2] for line in lines] == ["12.34568", "0.00031", "1200.00000"]
+    exact = [line.split()[2] for line in run("cost", "--exact").stdout.splitlines()[1:3]]
+    assert exact == ["12.345678901", "0.000308000"]
