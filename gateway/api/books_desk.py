@@ -33,6 +33,7 @@ from gateway.ledger.db.settlement.records import (
     Payment,
     PaymentDirection,
     PaymentRow,
+    PaymentUndone,
 )
 from gateway.ledger.db.settlement.store import SettlementStore
 from gateway.ledger.store import owed
@@ -399,6 +400,29 @@ async def settle(site: SiteContext, details: Details) -> Any:
 async def undo_payment(site: SiteContext, details: Details) -> Any:
     """Reverse a payment booked by mistake under a reference."""
     return await _book(site, details, _undo)
+
+
+async def changes_of(site: SiteContext, verb: str, details: Details) -> list[tuple[str, int]]:
+    """Return (currency, nanos) by which another site owes us more after `settle`, `undo_payment`.
+
+    Raises BadBooksQuestion where the order itself would. Nothing is booked.
+    """
+    _reconciler(site)
+    name = _text(details, "site")
+    await site.read(_check_known, site.store, name)
+    paid = await site.read(site.store.settlement.payments, name)
+    make, sign = (_settle, 1) if verb == "settle" else (_undo, -1)
+    changes = []
+    for each in make(paid, details, site.surroundings.utc_s()):
+        if isinstance(each, Payment | PaymentUndone):
+            more = sign if each.direction == "paid" else -sign
+            changes.append((each.currency, more * each.amount_nanos))
+    return changes
+
+
+def partners(store: Store) -> list[str]:
+    """Return the sites with contracts."""
+    return owed.partners(store)
 
 
 async def _book(

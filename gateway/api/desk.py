@@ -22,6 +22,7 @@ from gateway.api import (
     books_desk,
     budgets_desk,
     can,
+    consequences,
     federation_desk,
     job_desk,
     report_desk,
@@ -66,6 +67,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         **dict.fromkeys(("status", "sites", "pools", "deals", "alerts", "disputes"), ()),
         **dict.fromkeys(("workers", "budgets", "shares"), (ALL_USERS,)),
         "write_off": ("name", "site"),
+        "consequences": ("order", "details"),
         "scale": (),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", ALL_USERS),
@@ -149,6 +151,7 @@ class Desk:
             "test_alert": self._test_alert,
             "budgets": self._budgets,
             "write_off": self._write_off,
+            "consequences": self._consequences,
         }
 
     def takes(self, guest: PeerSession, ask: Ask) -> bool:
@@ -561,6 +564,12 @@ class Desk:
     async def _write_off(self, _asker: Asker, details: dict[str, Any]) -> Any:
         try:
             return await budgets_desk.write_off(self._site, details)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _consequences(self, _asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await consequences.consequences(self._site, details)
         except GridError as error:
             raise BadQuestion(str(error)) from None
 

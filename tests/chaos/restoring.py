@@ -70,7 +70,7 @@ def try_old_books(stage: Stage, facts: ChaosFacts, copy: Path) -> list[str]:
             path.unlink()
         else:
             shutil.rmtree(path)
-    done = site.command("db", "restore", "--config", str(site.config), str(copy))
+    done = site.command("db", "restore", "--yes", "--config", str(site.config), str(copy))
     if done.returncode:
         return [f"the copy can't be restored: {done.stderr.strip()}"]
     for each in stage.federation.sites.values():

@@ -14,10 +14,13 @@ from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
     ask,
+    confirm,
+    consequences,
     errors_to_exit_codes,
     exact_option,
     json_option,
     reach_options,
+    yes_option,
 )
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.reports import ReportTable, named_rows, to_csv
@@ -258,6 +261,7 @@ def answer(
 @click.option("--reference", help="The reference of the bank transfer or the agreement.")
 @click.option("--undo", metavar="REF", help="Reverse the booking under REF, which was a mistake.")
 @click.option("--note", default="", help="A note, such as the exchange rate or the reason.")
+@yes_option
 @reach_options
 @json_option
 @exact_option
@@ -271,6 +275,7 @@ def settle(  # noqa: PLR0913 - options
     reference: str | None,
     undo: str | None,
     note: str,
+    is_sure: bool,
     reach: DialOptions,
     as_json: bool,
 ) -> None:
@@ -279,11 +284,18 @@ def settle(  # noqa: PLR0913 - options
     The settlement itself is made outside. A payment: --paid or --received. A conversion of our
     debt: --paid "100 EUR" --as "108 USD"; of its debt: --received … --as …. A loss: --received
     AMOUNT --write-off. A settlement that was undone can be booked again, under the same reference.
+    What follows from it, for debts and credit, is said first.
     """
     if undo is not None:
         if write_off or any(each is not None for each in (paid, received, into, reference)):
             raise click.UsageError("--undo takes no other option than --note")
-        _show_settled(ask(reach, "undo_payment", site=site, reference=undo, note=note), as_json)
+        undone = {"site": site, "reference": undo, "note": note}
+        confirm(
+            f"Reverse the booking under {undo!r} with {site}?",
+            lambda: consequences(reach, "undo_payment", **undone),
+            is_sure=is_sure,
+        )
+        _show_settled(ask(reach, "undo_payment", **undone), as_json)
         return
     if reference is None:
         raise click.UsageError("Missing option '--reference'.")
@@ -300,6 +312,11 @@ def settle(  # noqa: PLR0913 - options
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     details["through"] = "exchange" if into is not None else "loss" if write_off else "bank"
+    confirm(
+        f"Book {details['direction']} {paid or received} under {reference!r} with {site}?",
+        lambda: consequences(reach, "settle", **details),
+        is_sure=is_sure,
+    )
     found = ask(reach, "settle", **details)
     _show_settled(found, as_json)
     for line in overpaid_lines(found, details):

@@ -10,10 +10,11 @@ import click
 from sqlalchemy import func, select
 
 from federation.money import format_amount
+from federation.words import count
 from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
-from gateway.cli.shared.common import config_file_option
+from gateway.cli.shared.common import config_file_option, confirm, yes_option
 from gateway.config.site import SiteConfig, make_folder
 from gateway.ledger.accounting.journal import ACCOUNT_FIELDS
 from gateway.ledger.audit.audit import audit as run_audit
@@ -85,11 +86,29 @@ def backup(config: SiteConfig, file: Path, as_json: bool) -> None:
     _tell(copying.backup(config.database_url, file), as_json, f"written to {file}")
 
 
-@_command(click.argument("file", type=click.Path(path_type=Path)))
-def restore(config: SiteConfig, file: Path, as_json: bool) -> None:
-    """Fill the configured database, which must be empty, with the content of FILE."""
+@_command(click.argument("file", type=click.Path(path_type=Path)), yes_option)
+def restore(config: SiteConfig, file: Path, is_sure: bool, as_json: bool) -> None:
+    """Fill the configured database, which must be empty, with the content of FILE.
+
+    It says first what FILE has, and how old that is, and asks.
+    """
+    confirm(f"Restore the books from {file}?", lambda: _of_restore(config, file), is_sure=is_sure)
     make_folder(config.state_path)
     _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
+
+
+def _of_restore(config: SiteConfig, file: Path) -> list[str]:
+    """Return what FILE has, and what follows for the site; StoreError if it can't be read."""
+    last_s, jobs = copying.last_of(file)
+    newest = show.when(float(last_s)) if last_s is not None else ""
+    lines = [f"{file} has {count(jobs, 'job')}" + (f", and ends at {newest} UTC" if newest else "")]
+    if last_s is not None:
+        ago = max(0.0, utc_now() - last_s)
+        lines.append(
+            f"what happened here in the {ago / 3600:,.1f} hours since is in no book of ours: "
+            "detached jobs of that time are gone, and other sites may charge for it (docs/books.md)"
+        )
+    return lines
 
 
 @_command(click.argument("url"))
@@ -104,17 +123,28 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
 
 @_command(
     click.option("--days", type=click.FloatRange(0), help="Instead of the configured detail_days."),
+    yes_option,
     name="roll-up",
 )
-def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
+def roll_up(config: SiteConfig, days: float | None, is_sure: bool, as_json: bool) -> None:
     """Roll up old records now, and free their space; the gateway must be stopped.
 
-    A running gateway does so by itself, in small steps, if detail_days is not 0.
+    A running gateway does so by itself, in small steps, if detail_days is not 0. With --days it
+    asks first.
     """
     detail_days = config.books.detail_days if days is None else days
     if days is None and not detail_days:
         raise click.UsageError("detail_days is 0, which keeps everything: give --days N")
     check_there(config.database_url)
+    if days is not None:  # a gateway does what is configured without a question
+        confirm(
+            f"Roll up what is older than {days:g} days?",
+            lambda: [
+                f"usage before {show.when(float(utc_now()) - days * 86_400)} UTC is kept as sums "
+                "alone: single tasks of that time can't be reported, exported or disputed any more"
+            ],
+            is_sure=is_sure,
+        )
     before = _rows(config.database_url)
     with closing(SqlStore(config.database_url)) as store:
         utc_s = utc_now()

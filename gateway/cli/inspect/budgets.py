@@ -10,11 +10,14 @@ from gateway.cli.shared.common import (
     DialOptions,
     all_users_option,
     ask,
+    confirm,
+    consequences,
     errors_to_exit_codes,
     exact_option,
     json_option,
     of_users,
     reach_options,
+    yes_option,
 )
 
 
@@ -62,15 +65,21 @@ def budgets(context: click.Context, reach: DialOptions, as_json: bool, all_users
 @budgets.command("write-off")
 @click.argument("name")
 @click.argument("site")
+@yes_option
 @reach_options
 @json_option
 @errors_to_exit_codes
-def write_off(name: str, site: str, reach: DialOptions, as_json: bool) -> None:
+def write_off(name: str, site: str, is_sure: bool, reach: DialOptions, as_json: bool) -> None:
     """Free the part of the budget NAME that SITE holds: SITE is lost and will never spend it.
 
     Its reported spending stays spent. If SITE comes back after all, its further spending counts,
     too, and may overrun the budget by that. By the gateway's own socket only.
     """
+    confirm(
+        f"Write off what {site} holds of the budget {name}?",
+        lambda: consequences(reach, "write_off", name=name, site=site),
+        is_sure=is_sure,
+    )
     found = ask(reach, "write_off", name=name, site=site)
     if as_json:
         show.as_json(found)

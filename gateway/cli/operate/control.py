@@ -9,9 +9,12 @@ from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
     ask,
+    confirm,
+    consequences,
     errors_to_exit_codes,
     json_option,
     reach_options,
+    yes_option,
 )
 from gateway.cli.shared.rule_changes import say_change
 
@@ -104,17 +107,22 @@ def forget(job_id: str, reach: DialOptions, as_json: bool) -> None:
 @click.argument("worker", metavar="WORKER", required=False, default="")
 @click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
 @click.option("--undo", is_flag=True, help="End the drain.")
+@yes_option
 @reach_options
 @json_option
 @errors_to_exit_codes
-def drain(worker: str, everything: bool, undo: bool, reach: DialOptions, as_json: bool) -> None:
+def drain(
+    worker: str, everything: bool, undo: bool, is_sure: bool, reach: DialOptions, as_json: bool
+) -> None:
     """Give a worker no new work and take back its unstarted tasks; it finishes its running ones.
 
     Workers that share a name drain together. With --all in place of a WORKER the whole site drains:
-    it takes no new jobs and finishes those it has.
+    it takes no new jobs and finishes those it has. It asks first.
     """
     if everything == bool(worker):
         raise click.UsageError("give a WORKER (see `gridfed workers`) or --all")
+    if everything and not undo:
+        confirm("Drain the whole site?", lambda: consequences(reach, "drain"), is_sure=is_sure)
     found = ask(reach, "drain", worker=worker, on=not undo)
     if as_json:
         show.as_json(found)

@@ -24,9 +24,12 @@ from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
     ask,
+    confirm,
     errors_to_exit_codes,
     json_option,
     reach_options,
+    told_by,
+    yes_option,
 )
 from gateway.cli.shared.own_gateway import CONFIG_FILE, config_file
 from gateway.config.environments import TAKES_NONE
@@ -108,6 +111,17 @@ def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
     # Without a token: on its own socket the gateway knows its operator.
     with Client(own, secret=config.secret, token="") as client:
         return client.ask(verb, **details)
+
+
+def _consequences(config_dir: str | None, verb: str, **details: Any) -> list[str]:
+    """Return what follows from an order, by the gateway; without it nothing is under way."""
+    config = _config(config_dir)
+    try:
+        with hold(config.trust_path):
+            return ["the gateway does not run: the order takes effect when it starts"]
+    except FolderInUse:
+        asked = {"order": verb, "details": details}
+        return told_by(lambda: _ask_gateway(config, "consequences", asked))
 
 
 async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
@@ -227,11 +241,10 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command(click.option("--yes", is_flag=True, help="Do not ask for confirmation."))
-def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
+@_command(yes_option)
+def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     """Leave the federation: all sessions end, and a return needs an invitation."""
-    if not yes:
-        click.confirm("Leave the federation?", abort=True)
+    confirm("Leave the federation?", lambda: _consequences(config_dir, "leave"), is_sure=is_sure)
     found = order(config_dir, "leave", alone=False)
     _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
 
@@ -239,9 +252,13 @@ def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
 @_command(
     click.argument("site"),
     click.option("--reason", default="", help="The reason, which the other sites see."),
+    yes_option,
 )
-def expel(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
-    """Expel a site: it is out here at once, and the others are told."""
+def expel(site: str, reason: str, is_sure: bool, config_dir: str | None, as_json: bool) -> None:
+    """Expel a site: it is out here at once, and the others are told. It asks first."""
+    confirm(
+        f"Expel {site}?", lambda: _consequences(config_dir, "expel", site=site), is_sure=is_sure
+    )
     found = order(config_dir, "expel", site=site, reason=reason)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
@@ -541,15 +558,24 @@ def _split(text: str | None) -> list[str] | None:
         is_flag=True,
         help="Use the new keys now, without waiting for acknowledgements.",
     ),
+    yes_option,
 )
-def rotate(compromised: bool, force: bool, config_dir: str | None, as_json: bool) -> None:
+def rotate(
+    compromised: bool, force: bool, is_sure: bool, config_dir: str | None, as_json: bool
+) -> None:
     """Rotate the keys and the TLS leaf: the gateway does it step by step, without interruption.
 
     The new keys are used when all approved members have acknowledged them; `gridfed known` names
-    those that have not.
+    those that have not. --compromised asks first.
     """
     if compromised and force:
         raise click.UsageError("--compromised does not wait: omit --force")
+    if compromised:
+        confirm(
+            "Invalidate the present key at once?",
+            lambda: _of_compromised(config_dir),
+            is_sure=is_sure,
+        )
     found = order(config_dir, "rotate", compromised=compromised, force=force or None)
     fingerprint, sites = found["fingerprint"], ", ".join(found.get("awaited", ()))
     if compromised:
@@ -572,3 +598,16 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
         show.as_json(found)
     else:
         show.say(line)
+
+
+def _of_compromised(config_dir: str | None) -> list[str]:
+    """Return what follows from keys that are void at once."""
+    tokens, trusted = order(config_dir, "tokens"), order(config_dir, "known")
+    approved = [each["site"] for each in trusted["sites"] if each["level"] == "approved"]
+    users = len({each["user"] for each in tokens})
+    return [
+        f"{count(len(tokens), 'valid token')} of {count(users, 'user')} and all grants that the "
+        "present key signed are void at once: sessions end, users need new tokens",
+        "members that are away are cut off until another member sends them the new card; approved "
+        f"members: {', '.join(approved) or 'none'}",
+    ]

@@ -1,7 +1,8 @@
 """Shared parts of the commands: options, the connection, and errors turned into exit codes."""
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -184,6 +185,54 @@ def ask(reach: DialOptions, verb: str, **details: Any) -> Any:
         found = client.ask(verb, **details)
         show.note_site(client.gateway["site"])
     return found
+
+
+yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+
+
+def at_terminal() -> bool:
+    """Whether somebody can answer a question."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, lines: Callable[[], Iterable[str]], *, is_sure: bool) -> None:
+    """Say what follows from an order, and ask at the terminal whether to give it.
+
+    Args:
+        question: `Expel paris?`.
+        lines: returns the consequences; not called if the caller is sure.
+        is_sure: --yes was given: nothing is said or asked.
+
+    Raises:
+        click.UsageError: there is no terminal to ask at (exit code 2).
+        click.Abort: the answer is no.
+    """
+    if is_sure:
+        return
+    for line in lines():
+        show.say(show.clean(line), err=True)
+    if not at_terminal():
+        raise click.UsageError(
+            f"{question} There is no terminal to ask at, and nothing was changed: give --yes if "
+            "you are sure"
+        )
+    click.confirm(question, abort=True, err=True)
+
+
+def consequences(reach: DialOptions, verb: str, **details: Any) -> list[str]:
+    """Ask a gateway what follows from an order; GridError if it would refuse the order itself."""
+    given = {key: value for key, value in details.items() if value is not None}
+    return told_by(lambda: ask(reach, "consequences", order=verb, details=given))
+
+
+def told_by(asking: Callable[[], Any]) -> list[str]:
+    """Return the consequences in an answer; of an older gateway, that it knows none."""
+    try:
+        return list(map(str, asking()["lines"]))
+    except GridError as error:
+        if not str(error).startswith("no question 'consequences'"):
+            raise
+        return ["this gateway is of an older version, and does not say what follows from it"]
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:

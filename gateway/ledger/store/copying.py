@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgpack
-from sqlalchemy import Connection, Row, Table, insert, select
+from sqlalchemy import Connection, Row, Table, create_engine, func, insert, select
+from sqlalchemy.exc import SQLAlchemyError
 
+from federation.clocks import UtcS
 from gateway.ledger.db.database import PAGE_ROWS, opened, snapshot, streamed, transaction
 from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.jobs.tables import jobs
 from gateway.ledger.db.schema import metadata
 from gateway.ledger.db.tables import hardenings
 
@@ -50,6 +54,27 @@ def restore(path: Path, url: str) -> dict[str, Contents]:
         raise StoreError(f"file {path} does not exist")
     with _copied_aside(path) as aside:
         return move(f"sqlite:///{aside}", url)
+
+
+def last_of(path: Path) -> tuple[UtcS | None, int]:
+    """Return when the last job in a backup was submitted or ended, UTC, and the number of its jobs.
+
+    The backup may have an older schema: it is read as it is. Raises StoreError.
+    """
+    if not path.is_file():
+        raise StoreError(f"file {path} does not exist")
+    query = select(
+        func.max(func.coalesce(jobs.c.ended_at_s, jobs.c.submitted_at_s)), func.count()
+    ).select_from(jobs)
+    engine = create_engine(f"sqlite:///file:{quote(str(path.absolute()))}?mode=ro&uri=true")
+    try:
+        with engine.connect() as connection:
+            last_s, number = connection.execute(query).one()
+    except SQLAlchemyError as error:
+        raise StoreError(f"file {path} is no backup of a gateway's database: {error}") from None
+    finally:
+        engine.dispose()
+    return None if last_s is None else UtcS(float(last_s)), int(number)
 
 
 def move(url: str, target_url: str) -> dict[str, Contents]:

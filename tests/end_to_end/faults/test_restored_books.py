@@ -39,7 +39,7 @@ def test_a_site_on_yesterdays_books_makes_no_contracts_until_it_is_accepted(tmp_
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 (books / f"gridfed.db{suffix}").unlink()
-        run("db", "restore", str(copy), "--config", str(site.config))
+        run("db", "restore", "--yes", str(copy), "--config", str(site.config))
         site.start()
 
         def found():

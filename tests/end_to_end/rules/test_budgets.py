@@ -202,7 +202,7 @@ def _is_written_off(london):
     if not rows["paris"]["unspent_nanos"]:
         return True
     result = CliRunner().invoke(
-        cli, ["budgets", "write-off", "risk", "paris", "--gateway", london.address]
+        cli, ["budgets", "write-off", "risk", "paris", "--yes", "--gateway", london.address]
     )
     assert result.exit_code == 0 or "was heard" in result.stderr
     return result.exit_code == 0
@@ -235,7 +235,20 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid(members
             return "london owes" in str(client.ask("explain", project="risk")["refused"])
 
         wait_until(is_declined, "that explain says why")
-        gridfed(paris, "settle", "london", "--received", "4 USD", "--reference", "r1")
+        unsure = CliRunner().invoke(
+            cli,
+            [
+                "settle",
+                "london",
+                "--received",
+                "4 USD",
+                "--reference=r1",
+                "--gateway",
+                paris.address,
+            ],
+        )
+        assert (unsure.exit_code, "now london owes us" in unsure.stderr) == (2, True)
+        gridfed(paris, "settle", "london", "--yes", "--received", "4 USD", "--reference", "r1")
         wait_until(lambda: sum(each.done() for each in futures) > done, "that it goes on")
         for each in futures:
             each.cancel()

@@ -124,7 +124,7 @@ def test_three_sites_meet_one_is_expelled_one_leaves(sites):
     wait_until(lambda: london.level(lyon) == lyon.level(london) == "known", "the gossip of cards")
     approve(london, lyon)
     linked(london, lyon)
-    assert "is expelled" in london.run("expel", "lyon", "--reason", "too loud")
+    assert "is expelled" in london.run("expel", "lyon", "--yes", "--reason", "too loud")
     wait_until(lambda: paris.level(lyon) == "expelled", "the gossip of the expulsion")
     assert london.said("link to lyon is down") or london.said("site lyon disconnected")
     assert "expelled: end the expulsion" in paris.run("approve", "lyon", lyon.fingerprint, code=1)
@@ -252,7 +252,12 @@ def test_a_folder_without_a_site_is_told(tmp_path):
 
 
 def test_an_unknown_site_is_told(alone):
-    for verb in (["approve", "paris"], ["trust", "paris"], ["expel", "paris"], ["keep", "paris"]):
+    for verb in (
+        ["approve", "paris"],
+        ["trust", "paris"],
+        ["expel", "paris", "--yes"],
+        ["keep", "paris"],
+    ):
         assert "site 'paris' not found" in alone.run(*verb, code=1)
 
 

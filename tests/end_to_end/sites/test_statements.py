@@ -47,7 +47,8 @@ def is_settled(london, paris):
 
 
 def order(member, *arguments, code=0):
-    return run(*arguments, "--gateway", member.address, code=code)
+    yes = ("--yes",) if arguments[0] == "settle" else ()
+    return run(*arguments, *yes, "--gateway", member.address, code=code)
 
 
 def accounts(member, other):

@@ -117,7 +117,7 @@ def test_drain_and_back(make_site):
         quick("drain", worker["name"], "--undo", *address)
         assert future.result(timeout=300) == 16
     assert "--all" in quick("drain", *address, code=2)
-    quick("drain", "--all", *address)
+    quick("drain", "--all", "--yes", *address)
     assert answer(quick("status", "--json", *address))["state"] == "draining"
 
 

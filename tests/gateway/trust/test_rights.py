@@ -30,6 +30,7 @@ ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "
 }
 ADMIN = {
     "drain",
+    "consequences",
     "reload",
     "change_rules",
     "cancel_change",

@@ -551,7 +551,9 @@ def test_the_command_rolls_up_what_a_stopped_gateway_left(
     with closing(SqlStore(f"sqlite:///{path}")):
         busy = run.invoke(cli, ["db", "roll-up", "--state", str(tmp_path)])
     assert (busy.exit_code, "stop that gateway" in busy.output) == (1, True)
-    done = run.invoke(cli, ["db", "roll-up", "--state", str(tmp_path), "--days", "30", "--json"])
+    done = run.invoke(
+        cli, ["db", "roll-up", "--state", str(tmp_path), "--days", "30", "--yes", "--json"]
+    )
     assert done.exit_code == 0, done.output
     assert answer(done.output)[0] == {"table": "usage", "before": 900, "after": 304}
     assert path.stat().st_size < size
