@@ -23,6 +23,7 @@ from gateway.api import (
     budgets_desk,
     can,
     consequences,
+    drain_desk,
     federation_desk,
     job_desk,
     report_desk,
@@ -46,7 +47,6 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
-from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
@@ -78,6 +78,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "prioritise": ("job", "priority"),
         "test_alert": ("name",),
         "drain": ("worker", "on"),
+        "drain_host": ("host", "on"),
+        "drains": (),
         "reload": ("dry_run",),
         "rules": ("at_s", "version", "kind", "pool"),
         "rule_history": ("kind", "pool", "name", "limit"),
@@ -131,7 +133,7 @@ class Desk:
             "forget": self._forget,
             **{verb: partial(self._job_order, verb) for verb in job_desk.VERBS},
             "workers": self._workers,
-            "drain": self._drain,
+            **{verb: partial(self._drained, each) for verb, each in drain_desk.VERBS.items()},
             "reload": self._reload,
             **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
             "can": self._can,
@@ -403,6 +405,7 @@ class Desk:
                 worker,
                 site.uptime_s(site.listener.guests[handle]),
                 [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
+                lambda job: (asker.sees_all and asker.projects is None) or _sees(asker, job),
             )
             for handle, worker in site.broker.workers.items()
             if handle in site.listener.guests
@@ -468,19 +471,11 @@ class Desk:
         here = (guest.user for guest in self._site.listener.guests.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
-    async def _drain(self, _asker: Asker, details: dict[str, Any]) -> Any:
-        on, name = details.get("on", True) is True, details.get("worker", "")
-        if not name:
-            self._site.expect(events.DrainAsked(0, on))
-            return {"site": self._site.config.name, "draining": on}
-        handles = [
-            handle for handle, worker in self._site.broker.workers.items() if worker.name == name
-        ]
-        if not handles:
-            raise BadQuestion(f"no worker {str(name)[:60]!r} found")
-        for handle in handles:
-            self._site.expect(events.DrainAsked(handle, on))
-        return {"worker": name, "workers": len(handles), "draining": on}
+    async def _drained(self, verb: Any, asker: Asker, details: dict[str, Any]) -> Any:
+        try:
+            return await verb(self._site, asker, details)
+        except drain_desk.BadDrain as error:
+            raise BadQuestion(str(error)) from None
 
     async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)

@@ -27,6 +27,7 @@ from policies.parties import Party
 from policies.placement.environments import SANDBOX_TAG, is_sandbox
 from policies.placement.placement import show_tag
 
+WORKER_JOBS_MAX: Final = 100  # jobs of one worker in an answer
 RUNNING_MAX: Final = 10_000  # ranges of running tasks in one answer
 
 
@@ -292,10 +293,31 @@ def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
     return matching.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
 
 
-def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
-    """Return a worker, with the slots of its latest pulse."""
+def worker_view(
+    worker: Worker, uptime_s: float, slots: Maps, sees: Callable[[Job], bool]
+) -> dict[str, Any]:
+    """Return a worker, with the slots of its latest pulse, and the jobs that the asker sees."""
+    tasks: Counter[str] = Counter()
+    jobs: dict[str, Job] = {}
+    for each in worker.assignments.values():
+        if len(jobs) < WORKER_JOBS_MAX and sees(each.job):
+            jobs[each.job.id] = each.job
+        tasks[each.job.id] += len(each.left)
     return {
         "name": worker.name,
+        "host": worker.host,
+        "jobs": [
+            {
+                "id": each.id,
+                "name": each.spec.name,
+                "user": f"{each.whose.user}@{each.whose.site}"
+                if each.whose.site
+                else each.whose.user,
+                "tasks": tasks[each.id],
+            }
+            for each in jobs.values()
+        ],
+        "drained_by": sorted(worker.drained_by),
         "grid_id": worker.grid_id,
         "ends_s": worker.ends_at_s,
         "pool": worker.offer.pool,

@@ -314,6 +314,9 @@ class GatewayServer:
             known = events.SharesKnown(self.config.fair_share, used_ns)
             effects += self.broker.handle(known, utc_s)
         effects += self.broker.handle(self._entitlements, utc_s)
+        for drain in self.store.drains.all():
+            ordered = events.DrainOrdered(events.DrainKind(drain.kind), drain.name, on=True)
+            effects += self.broker.handle(ordered, utc_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, utc_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:

@@ -48,6 +48,7 @@ from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
+from gateway.scheduler.quotas.drains import StandingDrains
 from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.quotas.overruns import Overruns
 from gateway.scheduler.quotas.preemption import Preemption
@@ -125,6 +126,7 @@ class Broker:
         self.entitling = self._dispatcher.entitling
         self.roster = WorkerRoster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
+        self.drains = StandingDrains()
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
         self._completion = TaskCompletion(
@@ -237,6 +239,7 @@ class Broker:
                 self.roster.joined(event)
                 if not event.job:
                     self._probation.joined(self.workers[event.worker], utc_s)
+                self._obey_drains(self.workers[event.worker])
                 self._dispatcher.crew.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
@@ -284,6 +287,9 @@ class Broker:
                 self.charging.volumes.take_up(event.had_ns, utc_s)
             case events.SpendingKnown():
                 self.purses.take_up(event.spent, event.owed, utc_s)
+            case events.DrainOrdered():
+                self._drain_ordered(event)
+                self.occupancy.resize()
             case events.SharesKnown():
                 self._share_out(event, utc_s)
             case events.EntitlementsKnown():
@@ -912,6 +918,20 @@ class Broker:
         self._effects.append(SendToWorker(worker.handle, Drain(event.on), worker.port))
         for assignment in worker.assignments.values() if event.on else ():
             self._dispatcher.recall_all(assignment, kill=False)
+
+    def _drain_ordered(self, event: events.DrainOrdered) -> None:
+        """Begin or end an operator's drain, for all workers that it covers or no longer covers."""
+        self.drains.take(event)
+        for worker in list(self.workers.values()):
+            is_covered = self.drains.cover(worker)
+            if is_covered is not (events.Drainer.OPERATOR in worker.drained_by):
+                self._drain_asked(events.DrainAsked(worker.handle, is_covered))
+
+    def _obey_drains(self, worker: Worker) -> None:
+        """Give no task to a worker that comes while an operator drains its host or name."""
+        if self.drains.cover(worker):
+            worker.drained_by.add(events.Drainer.OPERATOR)
+            worker.draining = True
 
     def _end_for_money(self, ending: BudgetEnding, utc_s: UtcS) -> None:
         """End the tasks that a budget no longer pays for."""

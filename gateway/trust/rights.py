@@ -69,7 +69,9 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("page", "statement", "margin", "deals"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("deliveries", "disputes"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("payments", "alerts"), Right(RowScope.SITE, (Scope.AUDIT,))),
-    **dict.fromkeys(("drain", "consequences"), Right(RowScope.SITE, _ADMIN)),
+    **dict.fromkeys(
+        ("drain", "drain_host", "drains", "consequences"), Right(RowScope.SITE, _ADMIN)
+    ),
     **dict.fromkeys(("rules", "rule_history"), Right(RowScope.SITE, (Scope.AUDIT,))),
     **dict.fromkeys(("change_rules", "cancel_change"), _ORDER),
     **dict.fromkeys(("reload", "can", "probe_pool", "test_alert", "write_off"), _ORDER),

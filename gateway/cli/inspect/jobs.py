@@ -1,6 +1,7 @@
 """Views of a site: status, jobs, job, workers."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import click
 
@@ -17,6 +18,8 @@ from gateway.cli.shared.common import (
     of_users,
     reach_options,
 )
+
+SHOWN_MAX: Final = 3  # names in a column of a worker
 
 
 @click.command()
@@ -184,6 +187,13 @@ def _show_job(found: dict[str, Any]) -> None:
         show.say(f"{'waits':>12}  {who}{show.clean(why['text'])}")
 
 
+def _some(names: Iterable[str]) -> str:
+    """Join names for a column: the first few, and how many more there are."""
+    found = sorted(names)
+    more = f" +{len(found) - SHOWN_MAX}" if len(found) > SHOWN_MAX else ""
+    return ",".join(found[:SHOWN_MAX]) + more
+
+
 @click.command()
 @reach_options
 @json_option
@@ -195,7 +205,13 @@ def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     if as_json:
         show.as_json(found)
         return
-    keys = ["name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s"]
+    for row in found:
+        jobs, by = row.get("jobs", ()), row.get("drained_by", ())  # older gateways send neither
+        row["state"] += f" ({', '.join(by)})" if by else ""
+        row["users"] = _some({each["user"] for each in jobs})
+        row["jobs"] = _some(each["name"] or each["id"] for each in jobs)
+    keys = ["name", "pool", "host", "state", "slots", "in_flight", "users", "jobs"]
+    keys += ["tasks_done", "python", "uptime_s"]
     if any(row.get("grid_id") for row in found):  # an older gateway does not send it
         keys.insert(1, "grid_id")
     rows = [[*(row.get(key, "") for key in keys), ",".join(row["tags"])] for row in found]

@@ -105,32 +105,65 @@ def forget(job_id: str, reach: DialOptions, as_json: bool) -> None:
 
 @click.command()
 @click.argument("worker", metavar="WORKER", required=False, default="")
+@click.option("--host", metavar="HOST", default="", help="Drain all workers of a host.")
 @click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
-@click.option("--undo", is_flag=True, help="End the drain.")
+@click.option("--list", "lists", is_flag=True, help="List the drained hosts and workers.")
+@click.option("--undo", "--resume", "undo", is_flag=True, help="End the drain.")
 @yes_option
 @reach_options
 @json_option
 @errors_to_exit_codes
 def drain(
-    worker: str, everything: bool, undo: bool, is_sure: bool, reach: DialOptions, as_json: bool
+    worker: str,
+    host: str,
+    everything: bool,
+    lists: bool,
+    undo: bool,
+    is_sure: bool,
+    reach: DialOptions,
+    as_json: bool,
 ) -> None:
     """Give a worker no new work and take back its unstarted tasks; it finishes its running ones.
 
-    Workers that share a name drain together. With --all in place of a WORKER the whole site drains:
-    it takes no new jobs and finishes those it has. It asks first.
+    Workers that share a name drain together. With --host in place of a WORKER all workers of that
+    host drain, of every pool: those that are here, and those that come later. Such a drain holds
+    until --resume, also when the worker or the gateway restarts. With --all the whole site drains:
+    it takes no new jobs and finishes those it has, until --resume or a restart of the gateway. It
+    asks first.
     """
-    if everything == bool(worker):
-        raise click.UsageError("give a WORKER (see `gridfed workers`) or --all")
+    if sum(map(bool, (worker, host, everything, lists))) != 1:
+        raise click.UsageError(
+            "give one of WORKER (see `gridfed workers`), --host, --all and --list"
+        )
+    if lists:
+        _list_drains(reach, as_json=as_json)
+        return
     if everything and not undo:
         confirm("Drain the whole site?", lambda: consequences(reach, "drain"), is_sure=is_sure)
-    found = ask(reach, "drain", worker=worker, on=not undo)
+    if host:
+        found = ask(reach, "drain_host", host=host, on=not undo)
+    else:
+        found = ask(reach, "drain", worker=worker, on=not undo)
     if as_json:
         show.as_json(found)
         return
-    what = f"worker {worker}" if worker else f"site {found['site']}"
+    what = f"worker {worker}" if worker else f"site {found.get('site')}"
     alike = found.get("workers", 1)
     what += f" ({alike} workers of that name)" if alike > 1 else ""
+    if host:
+        here = count(alike, "worker") if alike else "no worker of it is here now"
+        what = f"host {found['host']} ({here})"
     show.say(f"{what} {'takes work again' if undo else 'is draining'}")
+
+
+def _list_drains(reach: DialOptions, *, as_json: bool) -> None:
+    found = ask(reach, "drains")
+    if as_json:
+        show.as_json(found)
+        return
+    keys = ("kind", "name", "by", "workers", "in_flight")
+    rows = [[*(row[key] for key in keys), show.when(row["since_s"])] for row in found]
+    show.table((*keys, "since"), rows, "no host or worker is drained")
 
 
 @click.command()

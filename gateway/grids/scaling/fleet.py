@@ -13,7 +13,7 @@ too: otherwise a host on which workers die at once would be paid for again and a
 failure the arrival of the next worker proves nothing; finishing a task does, or staying.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,6 +60,7 @@ class KnownPilot:
         is_proven: it has finished a task, or stayed for long, or was found.
         is_let_go: we drained or stopped it.
         leaves: why its grid wants it to end (its host is out of service); empty: it does not.
+        is_drained: an operator drains its worker.
     """
 
     slots: int
@@ -73,6 +74,7 @@ class KnownPilot:
     is_proven: bool = False
     is_let_go: bool = False
     leaves: str = ""
+    is_drained: bool = False
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class Fleet:
         barred: the grid's reason for a failure that is not worth a retry until something is
             changed; empty: none.
         leaving: pilots that the grid wants to end, each with its reason, as it last told.
+        drained: pilots whose workers an operator drains: they are stopped once they are idle.
     """
 
     start_s: float
@@ -110,6 +113,7 @@ class Fleet:
     why: str = ""
     barred: str = ""
     leaving: Mapping[str, str] = field(default_factory=dict)
+    drained: Collection[str] = ()
     # orders with a counted failure, since the last success
     _failed: set[str] = field(default_factory=set)
     _is_fleeting: bool = False  # the last failure was of a pilot whose worker had come
@@ -179,6 +183,8 @@ class Fleet:
         for name, known in list(self.pilots.items()):
             worker = workers.get(name)
             known.leaves = self.leaving.get(name, "")
+            if worker is not None:
+                known.is_drained = name in self.drained
             if name in shown or (worker is not None and name not in ended):
                 self._advance(known, worker, utc_s)
             elif name in ended:
@@ -218,7 +224,7 @@ class Fleet:
             known.is_proven = worker.tasks_done > 0 or utc_s - known.came_at_s >= PROOF_S
             if known.is_proven:
                 self._works()
-        if stand is Stand.ENDING or known.is_let_go or known.leaves:
+        if stand is Stand.ENDING or known.is_let_go or known.leaves or known.is_drained:
             _enter(known, PilotStage.DRAINING, utc_s)
         elif worker is not None:
             _enter(known, PilotStage.READY, utc_s)
@@ -261,6 +267,8 @@ class Fleet:
         if known.is_let_go or known.leaves:
             return
         if known.came_at_s is not None and not known.is_proven:
+            if known.is_drained:  # the next one may come to the same host: it waits for longer
+                text = "an operator drains its host"
             text = f"its worker connected and did no work: {text}"
             self._is_fleeting = True
             self._note_failure(order_of(name), text, utc_s)

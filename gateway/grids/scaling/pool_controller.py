@@ -347,6 +347,8 @@ class PoolController:
             self._note_leaving(await self._ordering.ask_leaving())
         workers = self._workers()
         utc_s = self._now()
+        drains = self._broker.drains
+        self.fleet.drained = {name for name, each in workers.items() if drains.cover(each)}
         self.fleet.see(found, self._at_work(workers, utc_s), utc_s)
         self._tell_what_was_seen(found, workers)
         if not self._has_looked:

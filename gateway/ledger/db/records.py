@@ -16,6 +16,7 @@ from gateway.ledger.db.contracts.records import (
     posted,
     settled,
 )
+from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
@@ -48,6 +49,8 @@ __all__ = [
     "ContractOpened",
     "DisputeSettled",
     "Disputed",
+    "DrainEnded",
+    "DrainKept",
     "FunctionKept",
     "JobClosedRecord",
     "JobEnded",
@@ -101,4 +104,6 @@ Record = (
     | RuleChangeKept
     | RuleEditKept
     | RuleChangeCancelled
+    | DrainKept
+    | DrainEnded
 )

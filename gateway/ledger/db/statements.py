@@ -8,6 +8,7 @@ from sqlalchemy import Dialect, literal_column, update
 from gateway.ledger.db.alerts import sql as alerts
 from gateway.ledger.db.budgets import sql as budgets
 from gateway.ledger.db.contracts import sql as contracts
+from gateway.ledger.db.drains import sql as drains
 from gateway.ledger.db.jobs import sql as jobs
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.reservations import sql as reservations
@@ -17,7 +18,7 @@ from gateway.ledger.db.sql import Statement, Writers, compiled
 from gateway.ledger.db.tables import hardenings
 from gateway.ledger.db.usage import sql as usage
 
-_SUBJECTS = (jobs, usage, contracts, settlement, reservations, budgets, alerts, rules)
+_SUBJECTS = (*(jobs, usage, contracts, settlement, reservations, budgets, alerts, rules, drains),)
 
 
 class SqlStatements:

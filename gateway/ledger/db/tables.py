@@ -28,6 +28,7 @@ from sqlalchemy import (
 import gateway.ledger.db.alerts.tables
 import gateway.ledger.db.budgets.tables
 import gateway.ledger.db.contracts.tables
+import gateway.ledger.db.drains.tables
 import gateway.ledger.db.jobs.tables
 import gateway.ledger.db.reservations.tables
 import gateway.ledger.db.rules.tables

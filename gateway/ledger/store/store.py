@@ -17,6 +17,7 @@ from gateway.ledger.db.alerts.store import AlertStore, SqlAlerts
 from gateway.ledger.db.budgets.store import BudgetStore, SqlBudgets
 from gateway.ledger.db.contracts.store import ContractStore, SqlContracts
 from gateway.ledger.db.database import Database
+from gateway.ledger.db.drains.store import DrainStore, SqlDrains
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.db.jobs.records import AttachedLost
 from gateway.ledger.db.jobs.store import JobStore, SqlJobs
@@ -62,6 +63,10 @@ class Store(Protocol):
     @property
     def alerts(self) -> AlertStore:
         """See AlertStore."""
+
+    @property
+    def drains(self) -> DrainStore:
+        """See DrainStore."""
 
     @property
     def rules(self) -> RuleStore:
@@ -139,6 +144,7 @@ class SqlStore:
         self.reservations = SqlReservations(self._reading)
         self.budgets = SqlBudgets(self._reading)
         self.alerts = SqlAlerts(self._reading)
+        self.drains = SqlDrains(self._reading)
         self.rules = SqlRules(self._reading)
         self.journal = SqlJournal(self._reading)
 

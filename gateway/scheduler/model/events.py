@@ -85,6 +85,7 @@ class WorkerJoined:
         True  # may have work of other sites: policies.placement.placement.CapacityOffer
     )
     token: str = ""  # the id of the token that it used, if any
+    host: str = ""  # as the worker states it; empty: it does not
     port: PortKind = PortKind.WORKER
 
 
@@ -367,6 +368,26 @@ class DrainAsked:
     by: Drainer = Drainer.OPERATOR
 
 
+class DrainKind(StrEnum):
+    """What an operator drains."""
+
+    HOST = "host"  # all workers of a host, of all pools
+    WORKER = "worker"  # all workers of a name
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOrdered:
+    """An operator drains a host or the workers of a name, or ends that.
+
+    It holds for those that come later too, and is restored after a restart of the gateway.
+    `name`: of a host in small letters, with or without its domain.
+    """
+
+    target: DrainKind
+    name: str
+    on: bool
+
+
 @dataclass(frozen=True, slots=True)
 class PoolGrows:
     """The capacity that a pool of ours could add from now on.
@@ -502,6 +523,7 @@ AboutSite = (
     | SpendingKnown
     | SharesKnown
     | EntitlementsKnown
+    | DrainOrdered
 )
 
 Event = (

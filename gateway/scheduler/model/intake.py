@@ -27,6 +27,7 @@ from policies.placement.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
+HOST_CHARS_MAX: Final = 255  # as of a DNS name
 TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # the largest integer that databases store
@@ -313,6 +314,11 @@ def worker_joined(
     memory_bytes = about.get("host_memory_bytes", MEMORY_BYTES_MAX)
     if type(memory_bytes) is not int or memory_bytes < 1:
         raise BadWorker(f"host_memory_bytes is {memory_bytes!r:.40}: must be greater than zero")
+    host = about.get("host", "")
+    if type(host) is not str or len(host) > HOST_CHARS_MAX or not host.isprintable():
+        raise BadWorker(
+            f"host is {host!r:.40}: must be at most {HOST_CHARS_MAX} printable characters"
+        )
     return events.WorkerJoined(
         *(worker, name, pool, slots, offered, python),
         round_trip_s=float(trip_s),
@@ -320,6 +326,7 @@ def worker_joined(
         tells_begun=about.get("begun") is True,
         tells_output=about.get("output") is True,
         takes_others=about.get("others") is True or any(map(is_sandbox, own)),
+        host=host,
     )
 
 

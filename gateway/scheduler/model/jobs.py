@@ -132,6 +132,7 @@ class Worker:
     tells_begun: bool = False  # whether it reports which tasks have begun
     tells_output: bool = False  # whether it sends the output of tasks while they run
     token: str = ""  # the id of the token by which it joined, if any
+    host: str = ""  # the name of its host, as it states it; empty: unknown
     trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
     port: PortKind = PortKind.WORKER
     # Its place among workers of equal load, least first: the slots of contracts before our own, the

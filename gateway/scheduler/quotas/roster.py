@@ -78,6 +78,7 @@ class WorkerRoster:
             tells_begun=event.tells_begun,
             tells_output=event.tells_output,
             token=event.token,
+            host=event.host,
             port=event.port,
         )
         if event.job:

@@ -15,6 +15,7 @@ from simulations.world.memory.alerts import MemoryAlerts
 from simulations.world.memory.budgets import MemoryBudgets
 from simulations.world.memory.contracts import MemoryContracts
 from simulations.world.memory.disk import Disk
+from simulations.world.memory.drains import MemoryDrains
 from simulations.world.memory.jobs import MemoryJobs
 from simulations.world.memory.journal import MemoryJournal
 from simulations.world.memory.reservations import MemoryReservations
@@ -63,6 +64,7 @@ class MemoryStore:
         self.reservations = MemoryReservations(self._tables)
         self.budgets = MemoryBudgets(self._tables)
         self.alerts = MemoryAlerts(self._tables)
+        self.drains = MemoryDrains(self._tables)
         self.rules = MemoryRules(self._tables)
         self.journal = MemoryJournal(self._tables)
 

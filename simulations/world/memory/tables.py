@@ -14,6 +14,7 @@ from gateway.ledger.db.contracts.records import (
     Posted,
     PostingSettled,
 )
+from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
@@ -82,6 +83,7 @@ class Tables:
     payments: dict[tuple[str, str, str, int], PaymentRow] = field(default_factory=dict)
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
+    drains: dict[tuple[str, str], DrainKept] = field(default_factory=dict)
     reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
     rule_changes: dict[int, RuleChangeRow] = field(default_factory=dict)
     slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
@@ -125,6 +127,10 @@ class Tables:
                 self._agree(record)
             case Payment() | PaymentUndone() | PaymentsTold():
                 self._pay(record)
+            case DrainKept():
+                self.drains.setdefault((record.kind, record.name), record)
+            case DrainEnded():
+                self.drains.pop((record.kind, record.name), None)
             case AlertFired() | AlertEnded():
                 self._alert(record)
             case ReservationKept(side, reservation):

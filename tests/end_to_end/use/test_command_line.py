@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import socket
 import time
 
 import psutil
@@ -119,6 +120,51 @@ def test_drain_and_back(make_site):
     assert "--all" in quick("drain", *address, code=2)
     quick("drain", "--all", "--yes", *address)
     assert answer(quick("status", "--json", *address))["state"] == "draining"
+
+
+def test_a_host_is_drained_until_it_is_resumed_whatever_restarts(make_site, tmp_path):
+    site = make_site(1)
+    address = ["--gateway", site.address]
+    host = socket.gethostname()
+    with site.client() as client:
+        future = client.submit(_until_there, str(tmp_path / "go"))
+        wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+        [row] = json.loads(quick("workers", "--json", *address))
+        [job] = row["jobs"]
+        assert (row["host"], job["id"], job["tasks"]) == (host, future.job, 1)
+        shown = quick("workers", *address)
+        assert job["user"] in shown
+        assert host in shown
+        told = quick("drain", "--host", host.upper(), *address)
+        assert told == f"host {host.lower()} (1 worker) is draining\n"
+        assert "draining (operator)" in quick("workers", *address)
+        (tmp_path / "go").touch()
+        assert future.result(300) == "done", "its running task ends there"
+        waiting = client.submit(square, 3)
+        site.add_worker(1, "--name", "later")
+        wait_until(lambda: "worker later joined" in site.gateway.text(), "another agent")
+        site.kill()
+        site.start()
+        wait_until(
+            lambda: (
+                [each["state"] for each in json.loads(quick("workers", "--json", *address))]
+                == ["draining"] * 2
+            ),
+            "both are back, and drained",
+        )
+        assert not waiting.done()
+        [row] = json.loads(quick("drain", "--list", "--json", *address))
+        assert (row["kind"], row["name"], row["workers"]) == ("host", host.lower(), 2)
+        assert host.lower() in quick("drain", "--list", *address)
+        assert "takes work again" in quick("drain", "--host", host, "--resume", *address)
+        assert waiting.result(300) == 9
+        assert "is not drained" in quick("drain", "--host", host, "--resume", *address, code=1)
+
+
+def _until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "done"
 
 
 def test_a_waiting_job_says_why(make_site):

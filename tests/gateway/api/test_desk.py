@@ -30,6 +30,10 @@ REFUSED = [
     ("hold", {"job": "j-x", "now": 1}, "hold has no detail 'now'; its details: job"),
     ("drain", {"worker": "w", "now": 1}, "drain has no detail 'now'; its details: on, worker"),
     ("drain", {"worker": "w-x"}, "no worker 'w-x' found"),
+    ("drain", {"worker": 7}, "worker must be text"),
+    ("drain_host", {}, "host must be 1 to 255 printable characters"),
+    ("drain_host", {"host": "a\n"}, "host must be 1 to 255 printable characters"),
+    ("drain_host", {"host": "h", "on": False}, "host 'h' is not drained; drained hosts: none"),
     ("jobs", {"limit": -1}, "limit must be 0 to 1000"),
     ("jobs", {"limit": 1001}, "limit must be 0 to 1000"),
     ("jobs", {"limit": True}, "limit must be 0 to 1000"),
@@ -159,6 +163,8 @@ async def test_a_token_is_good_for_what_its_scopes_say(tmp_path):
         for verb, scope, details in (
             ("report", Scope.SUBMIT, {}),
             ("drain", Scope.AUDIT, {}),
+            ("drain_host", Scope.AUDIT, {"host": "h"}),
+            ("drains", Scope.SUBMIT, {}),
             ("statement", Scope.REPORT, {}),
             ("reserve", Scope.AUDIT, {}),
             ("forget", Scope.REPORT, {"job": "j"}),
@@ -416,6 +422,60 @@ async def test_what_is_being_drained_is_said_and_done(tmp_path):
         assert not any(each.draining for each in workers.values())
         answer = await counter.ask("drain", home=True)
         assert answer.value == {"site": "london", "draining": True}
+
+
+async def test_a_host_drains_in_every_pool_and_for_who_comes_later(tmp_path):
+    pools = (PoolConfig("workers"), PoolConfig("more"))
+    async with counter_of(tmp_path, pools=pools) as counter:
+        workers = counter.site.broker.workers
+        for handle, pool, host in (
+            (100, "workers", "Lon3.example.org"),
+            (101, "more", "lon3"),
+            (102, "more", "lon33"),
+        ):
+            joined = events.WorkerJoined(handle, f"w{handle}", pool, 1, {}, "3.11", host=host)
+            counter.tell(joined)
+        answer = await counter.ask("drain_host", home=True, host="LON3")
+        assert answer.value == {"host": "lon3", "workers": 2, "draining": True}
+        assert [workers[each].draining for each in (100, 101, 102)] == [True, True, False]
+        counter.tell(events.WorkerGone(101, "its line broke"))
+        counter.tell(events.WorkerJoined(103, "w101", "more", 1, {}, "3.11", host="lon3"))
+        assert workers[103].draining, "it came back, and is given tasks"
+        [row] = (await counter.ask("drains", home=True)).value
+        assert row | {"since_s": 0} == {
+            "kind": "host",
+            "name": "lon3",
+            "by": "ann",
+            "since_s": 0,
+            "workers": 2,
+            "in_flight": 0,
+        }
+        await counter.ask("drain", home=True, worker="w101")
+        _, reason = await counter.refusal("drain_host", home=True, host="lon4", on=False)
+        assert reason.endswith("drained hosts: lon3")
+        await counter.ask("drain_host", home=True, host="lon3", on=False)
+        assert [workers[each].draining for each in (100, 103)] == [False, True], "by its name"
+        await counter.ask("drain", home=True, worker="w101", on=False)
+        assert not workers[103].draining
+        assert (await counter.ask("drains", home=True)).value == []
+
+
+async def test_a_worker_that_is_away_can_be_resumed_by_its_name(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 1, {}, "3.11"))
+        await counter.ask("drain", home=True, worker="w")
+        counter.tell(events.WorkerGone(100, "stopped", is_orderly=True))
+        answer = await counter.ask("drain", home=True, worker="w", on=False)
+        assert answer.value == {"worker": "w", "workers": 0, "draining": False}
+        assert "no worker 'w' found" in (await counter.refusal("drain", home=True, worker="w"))[1]
+
+
+async def test_what_an_operator_drains_is_drained_after_a_restart(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        await counter.ask("drain_host", home=True, host="lon3")
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        counter.tell(events.WorkerJoined(1, "w", "workers", 1, {}, "3.11", host="lon3"))
+        assert counter.site.broker.workers[1].drained_by == {events.Drainer.OPERATOR}
 
 
 async def test_a_reservation_is_of_who_made_it(tmp_path):

@@ -581,6 +581,16 @@ def test_a_draining_worker_hands_back_and_gets_nothing_new() -> None:
     assert len(orders(world.do(events.DrainAsked(WORKER, False)))) == 1
 
 
+def test_a_worker_that_comes_to_a_drained_host_gets_nothing_until_that_ends() -> None:
+    world = BrokerWorld(slots=0)
+    host = events.DrainKind.HOST
+    world.do(events.DrainOrdered(host, "lon3", on=True))
+    world.submit(1)
+    joined = events.WorkerJoined(5, "w", "local", 1, {}, "3.11", host="LON3.example.org")
+    assert orders(world.do(joined)) == []
+    assert len(orders(world.do(events.DrainOrdered(host, "lon3", on=False)))) == 1
+
+
 def test_a_draining_site_refuses_jobs() -> None:
     world = BrokerWorld()
     world.do(events.DrainAsked(0, True))

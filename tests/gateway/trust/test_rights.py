@@ -31,6 +31,8 @@ ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "
 ADMIN = {
     "drain",
     "consequences",
+    "drain_host",
+    "drains",
     "reload",
     "change_rules",
     "cancel_change",

@@ -111,12 +111,12 @@ class World:
         await self.controller._round()
         await trio.testing.wait_all_tasks_blocked()
 
-    def come(self, name: str, slots: int = 1, **tags: bool) -> int:
+    def come(self, name: str, slots: int = 1, host: str = "", **tags: bool) -> int:
         """A pilot's worker dials."""
         self.grid.shown[name] = replace(self.grid.shown[name], stand=Stand.RUNNING)
         self.site.workers += 1
         handle = self.site.workers
-        self.site.do(events.WorkerJoined(handle, name, POOL, slots, tags, "3.11"))
+        self.site.do(events.WorkerJoined(handle, name, POOL, slots, tags, "3.11", host=host))
         return handle
 
     @property
@@ -430,3 +430,70 @@ async def test_what_another_drained_stays_so_when_its_host_is_back(world):
     await world.round()
     world.hear()
     assert world.broker.workers[handle].drained_by == {events.Drainer.OPERATOR}
+
+
+def drain_host(world, *, on):
+    world.site.do(events.DrainOrdered(events.DrainKind.HOST, "n1", on))
+
+
+async def test_a_pilot_of_a_host_that_an_operator_drains_is_stopped_once_it_is_idle(world):
+    ask_for_slots(world, 1)
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name, host="n1.example.org")
+    await world.round()
+    world.broker.workers[handle].in_flight = 1
+    drain_host(world, on=True)
+    assert world.broker.workers[handle].draining
+    await world.round()
+    await world.round()
+    assert (world.grid.stopped, len(world.grid.shown)) == ([], 2), "another is started meanwhile"
+    world.broker.workers[handle].in_flight = 0
+    await world.round()
+    await world.round()
+    assert world.grid.stopped == [name]
+
+
+async def test_pilots_that_come_to_a_drained_host_again_and_again_are_waited_with(world):
+    drain_host(world, on=True)
+    ask_for_slots(world, 1)
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name, host="n1")
+    for _ in range(3):
+        await world.round()
+        world.hear()
+    assert world.grid.stopped == [name]
+    world.site.do(events.WorkerGone(handle, "stopped", is_orderly=True))
+    await world.round()
+    assert world.controller.fleet.failures == 1
+    assert world.controller.fleet.why.endswith("an operator drains its host")
+    [other] = world.grid.shown  # it was ordered while the first one ended
+    world.come(other, host="n1")
+    for _ in range(5):
+        await world.round()
+        world.hear()
+    assert world.grid.shown == {}, "another is started at once"
+
+
+async def test_a_pilot_of_a_host_that_is_resumed_works_again(world):
+    name, handle = await with_one_at_work(world)
+    world.site.do(events.DrainOrdered(events.DrainKind.WORKER, name, on=True))
+    await world.round()
+    assert world.stages[0] is PilotStage.DRAINING
+    world.site.do(events.DrainOrdered(events.DrainKind.WORKER, name, on=False))
+    await world.round()
+    world.hear()
+    assert world.stages[0] is PilotStage.READY
+    assert not world.broker.workers[handle].draining
+
+
+async def test_a_site_that_stops_does_not_stop_its_pilots(world):
+    """It drains its workers, and its next run finds them."""
+    _, handle = await with_one_at_work(world)
+    world.site.do(events.DrainAsked(handle, on=True))
+    world.broker.workers[handle].in_flight = 0
+    for _ in range(3):
+        await world.round()
+        world.hear()
+    assert world.grid.stopped == []

@@ -141,7 +141,7 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         newer = ("payments", "payments_told", "slices_lent", "slices_held", "reservations")
-        for table in (*newer, "rule_changes", "rule_edits"):
+        for table in (*newer, "rule_changes", "rule_edits", "drains"):
             connection.execute(text(f"DROP TABLE {table}"))
         for table in ("usage", "contracts"):
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN rules"))

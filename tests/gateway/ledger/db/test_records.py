@@ -16,6 +16,7 @@ from gateway.ledger.db.contracts.records import (
     Posted,
     PostingSettled,
 )
+from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
@@ -68,6 +69,7 @@ def test_usage_refuses_a_time_that_is_none(
         lambda: AlertFired("a", "k", TOO_LARGE, 1.0),
         lambda: AlertFired("a", "k", 0, math.nan),
         lambda: AlertEnded("a", "k", 0, -1.0),
+        lambda: DrainKept("host", "lon3", "ann", math.inf),
         lambda: JobClosedRecord("job", TOO_LARGE),
         lambda: JobEnded("job", "done", "", 1.0, TOO_LARGE, 0, 0),
         lambda: JobEnded("job", "done", "", math.nan, 0, 0, 0),
@@ -98,6 +100,8 @@ RECORDS: list[Record] = [
     Payment("paris", "reference", "USD", "paid", "bank", 1, "note", 1.0),
     AlertFired("a", "k", 0, 1.0),
     AlertEnded("a", "k", 0, 1.0),
+    DrainKept("host", "lon3", "ann", 1.0),
+    DrainEnded("host", "lon3"),
     ReservationKept(
         *("sell", "r", "paris", "w", 0, "booked", "fast", "user:ada", 1, 1.0, 2.0, 1, "USD", 1, 1),
         *("ada", "quants", "risk", 1.0, 1.0),

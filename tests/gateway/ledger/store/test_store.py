@@ -16,6 +16,7 @@ from gateway.ledger.db.contracts.records import (
     Posted,
     PostingSettled,
 )
+from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.db.jobs.records import (
     BundleKept,
@@ -643,6 +644,24 @@ def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) 
     assert store.alerts.all() == [AlertRow("a", "x", 0, 2.0, 3.0)]
     commit(store, AlertFired("a", "x", 0, 5.0))
     assert store.alerts.all() == [AlertRow("a", "x", 0, 5.0, None)]
+
+
+def test_a_drain_is_kept_as_it_was_ordered_first_until_it_ends(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    store = open_store()
+    ended = DrainEnded("host", "lon2")
+    commit(
+        store, ended, DrainKept("worker", "w", "ann", 1.5), DrainKept("host", "lon3", "ann", 2.0)
+    )
+    commit(store, DrainKept("host", "lon3", "bob", 9.0), DrainKept("host", "lon2", "bob", 3.0))
+    commit(store, ended)
+    store.close()
+    store = open_store()
+    kept = [DrainKept("host", "lon3", "ann", 2.0), DrainKept("worker", "w", "ann", 1.5)]
+    assert store.drains.all() == kept
+    commit(store, ended, DrainKept("host", "lon2", "bob", 4.0))
+    assert store.drains.all() == [DrainKept("host", "lon2", "bob", 4.0), *kept]
 
 
 def test_a_change_of_rules_is_kept_with_its_edits_as_it_was_first_written(

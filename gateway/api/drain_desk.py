@@ -1,0 +1,99 @@
+"""Answers requests about drains: of the whole site, of the workers of a name, of a host.
+
+Drains of hosts and workers are on disk before the answer says so, and hold until they are ended:
+for workers that come back, and after a restart of the gateway. The drain of the site ends with the
+gateway's process.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api.context import SiteContext
+from gateway.ledger.db.drains.records import DrainEnded, DrainKept
+from gateway.scheduler.model.events import DrainAsked, DrainKind, DrainOrdered
+from gateway.scheduler.model.intake import HOST_CHARS_MAX
+from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.quotas.drains import DRAINS_MAX, host_names
+from gateway.trust.rights import Asker
+
+Details = Mapping[str, Any]
+
+
+class BadDrain(Exception):
+    """A drain that can't be carried out; the text says why."""
+
+
+async def drain(site: SiteContext, asker: Asker, details: Details) -> Any:
+    """Drain the workers of a name, or the whole site if no `worker` is named; or end that."""
+    on, name = details.get("on", True) is True, details.get("worker", "")
+    if not name:
+        site.expect(DrainAsked(0, on))
+        return {"site": site.config.name, "draining": on}
+    if not isinstance(name, str):
+        raise BadDrain("worker must be text")
+    found = [each for each in _own(site) if each.name == name]
+    if not found and not site.broker.drains.has(DrainKind.WORKER, name):
+        raise BadDrain(f"no worker {name[:60]!r} found")
+    await _order(site, asker, DrainOrdered(DrainKind.WORKER, name, on))
+    return {"worker": name, "workers": len(found), "draining": on}
+
+
+async def drain_host(site: SiteContext, asker: Asker, details: Details) -> Any:
+    """Drain all workers of a host, of every pool, present and to come; or end that."""
+    on, name = details.get("on", True) is True, details.get("host")
+    if not isinstance(name, str) or not 0 < len(name) <= HOST_CHARS_MAX or not name.isprintable():
+        raise BadDrain(f"host must be 1 to {HOST_CHARS_MAX} printable characters")
+    name = name.lower().rstrip(".")
+    drains = site.broker.drains
+    if not on and not drains.has(DrainKind.HOST, name):
+        known = [each.name for each in await _kept(site) if each.kind == DrainKind.HOST]
+        said = ", ".join(known[:20]) if known else "none"
+        raise BadDrain(f"host {name[:60]!r} is not drained; drained hosts: {said}")
+    found = [each for each in _own(site) if name in host_names(each.host)]
+    await _order(site, asker, DrainOrdered(DrainKind.HOST, name, on))
+    return {"host": name, "workers": len(found), "draining": on}
+
+
+async def drains(site: SiteContext, _asker: Asker, _details: Details) -> Any:
+    """List the drains of hosts and workers that are in force, with their workers here now."""
+    rows = []
+    for each in await _kept(site):
+        covered = [
+            worker
+            for worker in _own(site)
+            if each.name
+            in (host_names(worker.host) if each.kind == DrainKind.HOST else (worker.name,))
+        ]
+        rows.append(
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "by": each.by,
+                "since_s": each.at_s,
+                "workers": len(covered),
+                "in_flight": sum(worker.in_flight for worker in covered),
+            }
+        )
+    return rows
+
+
+VERBS = {"drain": drain, "drain_host": drain_host, "drains": drains}
+
+
+async def _order(site: SiteContext, asker: Asker, event: DrainOrdered) -> None:
+    if event.on and len(site.broker.drains) >= DRAINS_MAX:
+        raise BadDrain(f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --undo`")
+    utc_s = site.surroundings.utc_s()
+    kept = DrainKept(event.target, event.name, asker.user, utc_s)
+    await site.harden(kept if event.on else DrainEnded(event.target, event.name))
+    site.expect(event)
+
+
+async def _kept(site: SiteContext) -> list[DrainKept]:
+    found: list[DrainKept] = await site.read(site.store.drains.all)
+    return found
+
+
+def _own(site: SiteContext) -> list[Worker]:
+    """Return the workers of this site: contracts with other sites act as workers, too."""
+    return [each for each in site.broker.workers.values() if not each.job]

@@ -1,0 +1,1 @@
+"""Drains that operators have ordered, in the books."""
