@@ -14,7 +14,8 @@ from gateway.checking.grids import ask_grids
 from gateway.checking.whole import examine
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
-from gateway.cli.shared.common import CONFIG_DIR_VARIABLE, CONFIG_FILE, json_option
+from gateway.cli.shared.common import json_option
+from gateway.cli.shared.own_gateway import CONFIG_DIR_VARIABLE, CONFIG_FILE
 from gateway.config.site import SiteConfig, load
 from gateway.config.site import check as check_tables
 from gateway.grids.kinds import Installed

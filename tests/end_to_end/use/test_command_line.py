@@ -129,7 +129,7 @@ def test_a_host_is_drained_until_it_is_resumed_whatever_restarts(make_site, tmp_
     with site.client() as client:
         future = client.submit(_until_there, str(tmp_path / "go"))
         wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
-        [row] = json.loads(quick("workers", "--json", *address))
+        [row] = answer(quick("workers", "--json", *address))
         [job] = row["jobs"]
         assert (row["host"], job["id"], job["tasks"]) == (host, future.job, 1)
         shown = quick("workers", *address)
@@ -147,13 +147,13 @@ def test_a_host_is_drained_until_it_is_resumed_whatever_restarts(make_site, tmp_
         site.start()
         wait_until(
             lambda: (
-                [each["state"] for each in json.loads(quick("workers", "--json", *address))]
+                [each["state"] for each in answer(quick("workers", "--json", *address))]
                 == ["draining"] * 2
             ),
             "both are back, and drained",
         )
         assert not waiting.done()
-        [row] = json.loads(quick("drain", "--list", "--json", *address))
+        [row] = answer(quick("drain", "--list", "--json", *address))
         assert (row["kind"], row["name"], row["workers"]) == ("host", host.lower(), 2)
         assert host.lower() in quick("drain", "--list", *address)
         assert "takes work again" in quick("drain", "--host", host, "--resume", *address)

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.command import run
 from support.members import MemberSite
 from support.members import run as run_plainly
@@ -69,14 +70,14 @@ def test_an_operator_holds_and_cancels_a_users_job_and_the_log_says_so(site, tmp
         site.gateway.stop()
         site.start()
         monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
-        found = json.loads(run("job", job.id, "--json"))
+        found = answer(run("job", job.id, "--json"))
         assert found["held_by"]
         assert (found["done"], found["in_flight"]) == (1, 0)
         assert "held" in run("jobs")
         assert "Once it is released:" in run("explain", job.id)
         assert run("prioritise", job.id, "-5") == f"{title}: priority -5 instead of 0\n"
         assert run("release", job.id) == f"{title}: released\n"
-        wait_until(lambda: json.loads(run("job", job.id, "--json"))["done"] == 4, WAIT_S)
+        wait_until(lambda: answer(run("job", job.id, "--json"))["done"] == 4, WAIT_S)
     log = site.gateway.text()
     assert f"the gateway's own socket): {title}: released" in log
 
@@ -125,7 +126,7 @@ def test_a_lost_token_is_found_in_the_list_and_revoked_without_its_text(site):
     site.start()
     with Client(site.address, token=lost) as client, Client(site.address, token=other) as ann:
         assert client.ask("status")
-        rows = json.loads(run("tokens", "list", "--user", "bob", *site.where, "--json"))
+        rows = answer(run("tokens", "list", "--user", "bob", *site.where, "--json"))
         assert len(rows) == 2
         [found] = [row for row in rows if row["used_at_s"]]
         said = run("tokens", "revoke", found["id"], *site.where)
