@@ -87,7 +87,7 @@ from gateway.sessions.listener import (
 )
 from gateway.sessions.token_bucket import RateLimitedLines
 from gateway.trust.dealing_partners import Nobody
-from gateway.trust.passes import InTheClear, Pass, Passes, TokenCredentials
+from gateway.trust.passes import AtHome, InTheClear, Pass, Passes, TokenCredentials
 from gateway.trust.rights import Denied, is_operator, title_of
 from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
 from policies.parties import Owner
@@ -193,7 +193,7 @@ class GatewayServer:
             surroundings.random_bytes,
             credentials=self._credentials(self._known(required=config.token_required)),
             handles=seat.handles,
-            at_home=self._credentials(self._known(required=False)),
+            at_home=self._credentials(self._at_home),
             nearby=self._credentials(self._nearby),
             in_the_clear=self._in_the_clear if seat.passes is not None else None,
         )
@@ -259,6 +259,15 @@ class GatewayServer:
 
     def _credentials(self, others: Credentials | None) -> Credentials:
         return PassCredentials(self.task_passes, others)
+
+    @property
+    def _at_home(self) -> Credentials:
+        """The credentials for the gateway's own user at its own socket.
+
+        Where tokens are required the secret admits no client, so none has reason to know it.
+        """
+        known = self._known(required=False)
+        return AtHome(known) if self.config.token_required else known
 
     @property
     def _nearby(self) -> Credentials | None:

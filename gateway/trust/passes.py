@@ -210,6 +210,32 @@ class TokenCredentials:
             self._secret.check(prover, hello, challenge, proof)
 
 
+class AtHome:
+    """Credentials of the own user and root at the gateway's own socket, if tokens are required.
+
+    The kernel has identified them, so they need neither a token nor the secret; a proof of one that
+    they give must be right, as it is meant for this gateway.
+    """
+
+    roles: Final = SharedSecret.roles
+
+    def __init__(self, others: Credentials) -> None:
+        self._others = others
+
+    def hear(self, hello: Hello) -> Hello:
+        """Delegate to the other credentials."""
+        return self._others.hear(hello)
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """Prove that we know the secret, to a client that does."""
+        return self._others.prove(prover, hello, challenge)
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check the proof of the secret, if the guest gives one."""
+        if proof:
+            self._others.check(prover, hello, challenge, proof)
+
+
 class InTheClear:
     """Credentials for connections that can be read on the way: tokens are refused there.
 

@@ -148,3 +148,30 @@ def test_a_lost_token_is_found_in_the_list_and_revoked_without_its_text(site):
     assert lost not in file.read_text()
     log = site.gateway.text()
     assert f"the gateway's own socket): revoke {{}} (token {found['id']})" in log
+
+
+def test_at_the_own_socket_an_operator_needs_neither_the_secret_nor_a_token(tmp_path, monkeypatch):
+    """Where tokens are required and there is a secret as well."""
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40)
+    secret.chmod(0o600)
+    site = MemberSite(tmp_path, "london", slots=1, price="1 USD", start=False)
+    text = site.config.read_text()
+    mine = f'secret_file = "{secret}"\ntoken_required = true\n'
+    site.config.write_text(text.replace("[site]\n", f"[site]\n{mine}", 1))
+    site.start()
+    try:
+        monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
+        assert "site london: up" in run("status")
+        assert "is draining" in run("drain", "--all", "--yes")
+        assert "takes work again" in run("drain", "--all", "--undo")
+        assert run("reload", "--dry-run")
+        token = user_token(site, "bob")
+        assert "bob" in run("tokens", "list", *site.where)
+        with Client(site.address, token=token) as client:
+            job = client.submit_job(abs, [-1])
+            assert job.wait(WAIT_S) == "done"
+        assert "bob" in run("jobs")
+        assert "is not the secret of site" in run("status", code=1, GRIDFED_SECRET="another")
+    finally:
+        site.gateway.stop()

@@ -16,7 +16,7 @@ from federation.transport import Origin
 from gateway.config.limits import ListenerLimits
 from gateway.runtime.server import GatewayServer
 from gateway.sessions.listener import PeerCameIn, SessionListener
-from gateway.trust.passes import InTheClear, Passes, TokenCredentials
+from gateway.trust.passes import AtHome, InTheClear, Passes, TokenCredentials
 from gateway.trust.rights import Denied
 
 
@@ -70,7 +70,7 @@ class Door:
             ListenerLimits(),
             credentials=credentials,
             in_the_clear=in_the_clear,
-            at_home=at_home and TokenCredentials(self.passes, secret, required=False),
+            at_home=at_home and AtHome(TokenCredentials(self.passes, secret, required=False)),
         )
         self.news = []
 
@@ -147,6 +147,16 @@ def test_where_tokens_are_required_the_secret_is_not_enough(make_door):
 
 def test_our_own_socket_needs_no_token(make_door):
     make_door("s", required=True, at_home=True).call(secret="s")
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_at_home_the_own_user_needs_no_secret_and_shows_no_wrong_one(make_door, required):
+    make_door("s", required=required, at_home=True).call()
+    make_door("s", required=required, at_home=True).call(token())
+    assert make_door("s", required=required, at_home=True).refusal(secret="x") == "secret"
+    abroad = {"origin": BY_TLS}
+    code = "token" if required else "secret"
+    assert make_door("s", required=required, at_home=True).refusal(**abroad) == code
 
 
 @pytest.mark.parametrize(
