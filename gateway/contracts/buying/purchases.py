@@ -196,7 +196,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         if purchase.phase is not ContractPhase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("the hold was not requested")
         job = self._broker.jobs.get(purchase.job)
-        if job is None or not self._fund(purchase, job):
+        is_wanted = job is not None and job.spec.hold is None
+        if job is None or not is_wanted or not self._fund(purchase, job):
             self._say(purchase, deals.CloseContract(purchase.contract))
             self._drop(purchase)
             return

@@ -14,7 +14,7 @@ from support.pure.broker import (
 from support.pure.town import UTC_S, dear_and_cheap
 
 from federation.messages import messages
-from federation.messages.deals import Forward
+from federation.messages.deals import Commit, Forward, Held
 from federation.messages.messages import Recall
 from federation.reasons import Reason
 from gateway.api import views
@@ -215,6 +215,20 @@ def test_nothing_new_of_a_held_job_is_sent_to_another_site():
     town.pass_time(60.0)
     assert not [said for *_, said in town.said[before:] if isinstance(said, Forward)]
     london.do(events.JobHoldAsked(name, None))
+    town.run(lambda: not london.broker.jobs)
+
+
+def test_a_contract_that_is_being_made_for_a_job_does_not_open_once_it_is_held():
+    town = dear_and_cheap()
+    london = town.sites["london"]
+    town.delays_s[Held] = 2.0
+    london.submit(200, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    town.run(lambda: any(isinstance(said, Held) for *_, said in town.said))
+    london.do(events.JobHoldAsked("j", ROOT))
+    town.pass_time(30.0)
+    assert not [said for *_, said in town.said if isinstance(said, Commit | Forward)]
+    assert not town.sites["paris"].exchange.sales.sales
+    london.do(events.JobHoldAsked("j", None))
     town.run(lambda: not london.broker.jobs)
 
 
