@@ -32,15 +32,22 @@ class Owner:
 
     Attributes:
         user: as known here; users of other sites are `ada@paris`.
-        group: the user's, as configured here; empty when there is none.
+        group: the user's first, as configured here; empty when there is none. Books and shares
+            count the work for this one alone.
         project: of the work, according to its user's token.
         site: the site that sent it here; empty for this site's own work.
+        more_groups: the further groups of the user, whose rights the work has as well.
     """
 
     user: str
     group: str = ""
     project: str = ""
     site: str = ""
+    more_groups: frozenset[str] = frozenset()
+
+    def is_in(self, group: str) -> bool:
+        """Whether the user is in a group of this site."""
+        return not self.site and (self.group == group or group in self.more_groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Party:
     name: str = ""
 
     def includes(self, whose: Owner) -> bool:
-        """Whether an owner's work is work of this party."""
+        """Whether an owner's work has the rights of this party: any group of the user counts."""
         match self.kind:
             case PartyKind.ALL:
                 return True
@@ -62,11 +69,20 @@ class Party:
             case PartyKind.USER:
                 return whose.user == self.name
             case PartyKind.GROUP:
-                return not whose.site and whose.group == self.name
+                return whose.is_in(self.name)
             case PartyKind.PROJECT:
                 return whose.project == self.name
             case PartyKind.SITE:
                 return whose.site == self.name
+
+    def counts(self, whose: Owner) -> bool:
+        """Whether an owner's work counts for this party: the user's first group alone does.
+
+        So slot time and money of a user in several groups are counted once.
+        """
+        if self.kind is PartyKind.GROUP:
+            return not whose.site and whose.group == self.name
+        return self.includes(whose)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.kind in NAMED else str(self.kind)

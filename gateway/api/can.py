@@ -15,6 +15,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.signed.identity import site_id
 from federation.wishes import NAME_CHARS_MAX, USUAL_PROJECT
+from gateway.config.groups import Groups, names_of, owner_of
 from gateway.config.pools import USUAL_POOL
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.trust import book_file
@@ -61,12 +62,13 @@ class CanQuestion:
     pool: str | None
     at_s: UtcS
 
-    def whose(self, groups: Mapping[str, str]) -> Owner:
+    def whose(self, groups: Groups) -> Owner:
         """The principal of the work in question."""
         if self.site:
             return Owner(f"{self.user}@{self.site}", "", self.project, self.site)
-        group = groups.get(self.user, "") if self.group is None else self.group
-        return Owner(self.user, group, self.project)
+        if self.group is None:
+            return owner_of(groups, self.user, self.project)
+        return Owner(self.user, self.group, self.project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,9 @@ def answer(
     """Say, pool by pool, what a user may do; BadCanQuestion for an unknown group or pool."""
     pools = {each.name: each for each in config.pools or (PoolConfig(USUAL_POOL),)}
     whose = question.whose(config.groups)
-    if question.group is not None and question.group not in config.groups.values():
-        known = ", ".join(sorted(set(config.groups.values()))) or "none"
+    groups = names_of(config.groups)
+    if question.group is not None and question.group not in groups:
+        known = ", ".join(sorted(groups)) or "none"
         raise BadCanQuestion(f"no group {question.group!r} in [groups]; known groups: {known}")
     names = [*pools, *([ELSEWHERE] if trust is not None and not question.site else [])]
     if question.pool is not None:
@@ -139,6 +142,7 @@ def answer(
     return {
         "user": whose.user,
         "group": whose.group,
+        "more_groups": sorted(whose.more_groups),
         "project": whose.project,
         "site": whose.site,
         "at_s": question.at_s,

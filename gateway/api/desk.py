@@ -38,6 +38,7 @@ from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
 from gateway.base.values import KnobError, number
+from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
 from gateway.grids.scaling.opening import probe_engine
 from gateway.ledger.accounting.older_books import OlderBooks
@@ -501,8 +502,8 @@ class Desk:
 
     def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:
         """A test whether a rule about a party is shown to an asker."""
-        group = self._site.config.groups.get(asker.user, "")
-        return lambda party: asker.concerns(party, group)
+        whose = owner_of(self._site.config.groups, asker.user)
+        return lambda party: asker.concerns(party, whose)
 
     async def _scale(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         """The state of the pools whose workers are started by grids."""

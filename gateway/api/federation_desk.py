@@ -11,6 +11,7 @@ from federation.wishes import USUAL_PROJECT
 from gateway.api import federation_views, views
 from gateway.api.budget_views import of_job
 from gateway.api.context import SiteContext
+from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
 from gateway.scheduler.model.intake import BadJob, job_event
 from gateway.scheduler.model.terms import JobSpec
@@ -87,9 +88,9 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
         if shares is not None and job.waiting:
-            group = site.config.groups.get(asker.user, "")
+            whose = owner_of(site.config.groups, asker.user)
             found["fair_share"] = views.share_of(
-                job, shares, utc_s, lambda party: asker.concerns(party, group)
+                job, shares, utc_s, lambda party: asker.concerns(party, whose)
             )
         places = job.places or {}
         found["growing"] = [each.view() for each in site.controllers if places.get(each.pool.name)]

@@ -1,8 +1,8 @@
 """Compare the configuration of a running gateway with a changed one: what changes, and when.
 
 An owner changes these from day to day, and a reload applies them: windows, claims, calendars, price
-lists, shares, entitlements, terms of reservations, how pools grow and the amounts of budgets. Every
-other change is reported, and waits for the next start.
+lists, shares, groups, entitlements, terms of reservations, how pools grow and the amounts of
+budgets. Every other change is reported, and waits for the next start.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ NOT_COMPARED: Final = frozenset(
         "budgets",
         "credit",
     }
-    | {"entitlements", "residency", "reservations"}
+    | {"entitlements", "residency", "reservations", "groups"}
 )
 # The keys of [pool.scale] by attribute, where their names differ. Durations also drop their unit.
 SCALE_KEYS: Final = {
@@ -54,7 +54,6 @@ TABLES: Final = {
     "alerts": "[alerts]",
     "federation": "[federation]",
     "books": "[books]",
-    "groups": "[groups]",
 }
 
 
@@ -70,6 +69,7 @@ class Change:
         shares: whether the rules of sharing slots have changed.
         entitlements: the rules that are gone, and those that are new.
         reservations: whether the terms of reservations have changed.
+        groups: the users whose groups change: (user, before, after).
         scales: the changes in how pools grow: (pool, key, before, after).
         later: the other changes, which count from the next start on.
     """
@@ -81,6 +81,7 @@ class Change:
     shares: bool
     entitlements: tuple[list[EntitlementRule], list[EntitlementRule]]
     reservations: bool
+    groups: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
     scales: list[tuple[str, str, str, str]]
     later: list[str]
 
@@ -109,6 +110,10 @@ class Change:
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
             "reservations": self.reservations,
+            "groups": [
+                {"user": user, "before": list(before), "after": list(after)}
+                for user, before, after in self.groups[:DIFFERENCES_MAX]
+            ],
             "scales": [
                 dict(zip(("pool", "key", "before", "after"), each, strict=True))
                 for each in self.scales
@@ -155,11 +160,17 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
         entitlements=new.entitlements,
         residency=new.residency,
         reservations=new.reservations,
+        groups=new.groups,
         rules_version=new.rules_version,
     )
     told = [*budgets.told, *credit.told]
     later = [*_later(now, new), *budgets.later, *credit.later]
-    return Change(config, windows, prices, told, shares, rules, reservations, scales, later)
+    groups = [
+        (user, now.groups.get(user, ()), new.groups.get(user, ()))
+        for user in sorted(now.groups.keys() | new.groups.keys())
+        if now.groups.get(user, ()) != new.groups.get(user, ())
+    ]
+    return Change(config, windows, prices, told, shares, rules, reservations, groups, scales, later)
 
 
 def _scale(pool: PoolConfig, other: PoolConfig) -> ScaleConfig | None:

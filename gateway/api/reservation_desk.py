@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from gateway.api.context import SiteContext
+from gateway.config.groups import owner_of
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
 from gateway.reservations.bookings import reservation_of as read_back
@@ -177,13 +178,13 @@ def _shown(site: SiteContext, asker: Asker, *, is_open: bool) -> Iterator[Reserv
 
 def _is_shown(site: SiteContext, asker: Asker, each: Reservation) -> bool:
     """Whether an asker sees a reservation: their own, or one whose slots they may use."""
-    by, group = each.by, site.config.groups.get(asker.user, "")
+    by, whose = each.by, owner_of(site.config.groups, asker.user)
     if asker.sees(by.user, by.project, by.site):
         return True
     if asker.projects is not None and by.project not in asker.projects:
         return False
     is_for_some = each.who.kind in (PartyKind.USER, PartyKind.GROUP)
-    return is_for_some and not by.site and asker.concerns(each.who, group)
+    return is_for_some and not by.site and asker.concerns(each.who, whose)
 
 
 def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Owner]:
@@ -192,7 +193,7 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Ow
     An operator (gateway.trust.rights.is_operator) may name any user, group or project of this site.
     """
     groups, project = site.config.groups, _text(details, "project")
-    by = Owner(asker.user, groups.get(asker.user, ""), project)
+    by = owner_of(groups, asker.user, project)
     text = _text(details, "who") or f"user:{asker.user}"
     try:
         who = read_party(text)
@@ -203,7 +204,7 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Ow
         return who, by
     match who.kind:
         case PartyKind.USER:
-            by = Owner(who.name, groups.get(who.name, ""), project)
+            by = owner_of(groups, who.name, project)
         case PartyKind.GROUP:
             by = Owner(asker.user, who.name, project)
         case PartyKind.PROJECT:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import suggest
 from gateway.checking.findings import FindingList
+from gateway.config.groups import names_of
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
 from policies.access.claims import Claims
@@ -61,7 +62,7 @@ def check_names(config: SiteConfig, known_sites: Collection[str], findings: Find
 
 
 def _check_groups(config: SiteConfig, mentions: list[Mention], findings: FindingList) -> None:
-    groups = set(config.groups.values())
+    groups = names_of(config.groups)
     for each in mentions:
         if each.kind is PartyKind.GROUP and each.name not in groups:
             known = ", ".join(sorted(groups)[:8]) or "none"

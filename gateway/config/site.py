@@ -150,7 +150,7 @@ from gateway.config.contracts import DealRules, read_contracts, read_placement, 
 from gateway.config.entitlements import check_entitlements, read_entitlements
 from gateway.config.fair_share import read_fair_share
 from gateway.config.federation import FederationConfig, check_federation, read_federation
-from gateway.config.groups import NO_GROUPS, read_groups
+from gateway.config.groups import NO_GROUPS, Groups, names_of, read_groups
 from gateway.config.limits import OF_THE_SITE, ListenerLimits, read_limits
 from gateway.config.log import LogConfig, read_log
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
@@ -202,7 +202,7 @@ class SiteConfig:
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
     budgets: tuple[Budget, ...] = ()
     credit: Credit = field(default_factory=lambda: NO_CREDIT)
-    groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    groups: Groups = field(default_factory=lambda: NO_GROUPS)
     fair_share: FairShare | None = None  # None: slots are not shared out
     entitlements: Entitlements = NO_ENTITLEMENTS
     residency: tuple[ResidencyRule, ...] = ()
@@ -467,7 +467,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         values["fair_share"] = read_fair_share(_table(whole, "fair_share"), places)
     if "reservations" in document:
         values["reservations"] = read_reservations(_table(whole, "reservations"), places)
-    groups = values["groups"].values()
+    groups = names_of(values["groups"])
     values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
     values["residency"] = read_residency(
         document.get("residency", []), places, groups, values.get("name", SITE_NAME)

@@ -205,8 +205,16 @@ def difference(before: Rules, after: Rules) -> tuple[RuleEdit, ...]:
     """Return the edits that lead from some rules to others: the removed ones first."""
     return (
         *(RuleEdit(key, None) for key in before if key not in after),
-        *(RuleEdit(key, each) for key, each in after.items() if before.get(key) != each),
+        *(RuleEdit(key, each) for key, each in after.items() if not _is_same(key, before, each)),
     )
+
+
+def _is_same(key: RuleKey, before: Rules, content: Content) -> bool:
+    """Whether a rule is as before; the order of [groups] counts, as the first group does."""
+    known = before.get(key)
+    if key.kind is RuleKind.GROUPS and isinstance(known, dict) and isinstance(content, dict):
+        return list(known.items()) == list(content.items())
+    return key in before and known == content
 
 
 def overridden(history: RuleHistory, edits: Iterable[RuleEdit], utc_s: UtcS) -> Iterator[RuleEdit]:

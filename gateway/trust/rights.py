@@ -128,15 +128,15 @@ class Asker:
         """Whether the asker may read a row whole and change it: their own, of their projects."""
         return user == self.user and (self.projects is None or project in self.projects)
 
-    def concerns(self, party: Party, group: str) -> bool:
-        """Whether a rule about a party is shown: it applies to the asker, a member of `group`."""
+    def concerns(self, party: Party, asker: Owner) -> bool:
+        """Whether a rule about a party is shown: it applies to the asker, with their groups."""
         if self.projects is not None and party.kind is PartyKind.PROJECT:
             return party.name in self.projects
         if self.sees_all:
             return self.projects is None
         # A user whose token names no project may work for any.
         is_project = party.kind is PartyKind.PROJECT
-        return is_project or party.includes(Owner(self.user, group))
+        return is_project or party.includes(asker)
 
 
 def is_operator(guest: Any, token: UserToken | None) -> bool:

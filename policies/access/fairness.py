@@ -77,7 +77,7 @@ class ShareNode:
     def includes(self, whose: Owner) -> bool:
         """Whether an owner's work belongs to it."""
         if self.who is not None:
-            return self.who.includes(whose)
+            return self.who.counts(whose)
         return any(part.includes(whose) for part in self.parts)
 
 

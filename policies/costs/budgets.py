@@ -106,7 +106,7 @@ class Budget:
         """
         if self.party.kind is PartyKind.PROJECT and whose.site:
             return False
-        return self.party.includes(whose)
+        return self.party.counts(whose)
 
     def period_at(self, utc_s: UtcS) -> Period | None:
         """The period at a time; None for a budget that is not periodic."""

@@ -264,10 +264,10 @@ def check_span(
 
 
 def check_who(who: Party, by: Owner) -> None:
-    """Refuse a party other than the caller, its group or its project. Raise CantReserve."""
+    """Refuse a party other than the caller, its groups or its project. Raise CantReserve."""
     own = (
         Party(PartyKind.USER, by.user),
-        Party(PartyKind.GROUP, by.group),
+        *(Party(PartyKind.GROUP, each) for each in (by.group, *sorted(by.more_groups))),
         Party(PartyKind.PROJECT, by.project),
     )
     if who not in own:

@@ -45,3 +45,18 @@ def test_names_are_read_whole():
 def test_what_names_nobody_is_refused(text):
     with pytest.raises(ValueError, match="is not a party: use one of user:NAME"):
         read_party(text)
+
+
+def test_rights_are_those_of_all_groups_and_the_first_one_counts():
+    ann = Owner("ann", "quants", "risk", more_groups=frozenset({"prod"}))
+    for group, has_rights, counts in (
+        ("quants", True, True),
+        ("prod", True, False),
+        ("ops", False, False),
+    ):
+        party = read_party(f"group:{group}")
+        assert (party.includes(ann), party.counts(ann)) == (has_rights, counts)
+    guest = Owner("ann@paris", "quants", "risk", "paris", frozenset({"prod"}))
+    assert not read_party("group:prod").includes(guest)
+    for text in ("user:ann", "project:risk", "ours", "all", "others", "site:paris"):
+        assert read_party(text).counts(ann) is read_party(text).includes(ann)

@@ -95,6 +95,8 @@ def _plans(config: SiteConfig) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     about = [found["user"], f"project {found['project']}"]
     about += [f"group {found['group']}"] if found["group"] else []
+    more = found.get("more_groups", ())  # an older gateway does not tell
+    about += [f"and in {', '.join(more)}"] if more else []
     show.say(f"{', '.join(about)}; {show.when(found['at_s'])} UTC")
     for each in found["warnings"]:
         show.say(each)

@@ -28,6 +28,9 @@ def say_change(found: Mapping[str, Any]) -> None:
         show.say(text)
     if found["shares"]:
         show.say("the rules of fair share have changed")
+    for each in found.get("groups", ()):
+        before, after = (", ".join(each[key]) or "none" for key in ("before", "after"))
+        show.say(f"groups of {each['user']}: {before} → {after}, for jobs from now on")
     for word in ("gone", "new"):
         for each in found.get("entitlements", {}).get(word, ()):
             show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")

@@ -4,7 +4,7 @@ A message has the right types by now; this module checks its values. An error is
 mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from federation.messages.printed import STREAMS, joined
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway.base.tags import PROBE_TAG, check_tags
-from gateway.config.groups import NO_GROUPS
+from gateway.config.groups import NO_GROUPS, Groups, owner_of
 from gateway.config.pools import USUAL_POOL
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Event
@@ -53,7 +53,7 @@ class BadWorker(Exception):
 
 
 def job_event(
-    message: messages.OpenJob, client: int, user: str, groups: Mapping[str, str] = NO_GROUPS
+    message: messages.OpenJob, client: int, user: str, groups: Groups = NO_GROUPS
 ) -> events.JobOpened:
     """Convert a message to a job; BadJob gives the reason against it. `groups` are by user."""
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
@@ -63,13 +63,15 @@ def job_event(
         raise BadJob(f"retries is {message.retries}, the limit is {RETRIES_MAX}")
     if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
         raise BadJob(f"the job has {message.tasks:,} tasks, the limit is {TASKS_IN_JOB_MAX:,}")
+    whose = owner_of(groups, user)
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
         retries=message.retries,
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
-        group=groups.get(user, ""),
+        group=whose.group,
+        more_groups=tuple(sorted(whose.more_groups)),
         tasks=message.tasks,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)

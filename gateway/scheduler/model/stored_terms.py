@@ -61,6 +61,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "price_class": spec.price_class,
         "tasks": spec.tasks,
         "task_s": spec.task_s,
+        **({"more_groups": list(spec.more_groups)} if spec.more_groups else {}),
         **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
         **({} if spec.hold is None else {"hold": list(astuple(spec.hold))}),
         **(
@@ -90,10 +91,12 @@ def stored_terms(body: bytes) -> dict[str, Any]:
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
     # A ban on places holds for as long as the job does.
     wishes, warrant = check_wishes(terms.get("wishes", {})), Warrant(*terms.get("warrant", ()))
+    more = tuple(map(str, terms.get("more_groups", ())))
     hold, given = terms.get("hold"), terms.get("given_priority")
     return terms | {
         "wishes": wishes,
         "warrant": warrant,
+        "more_groups": more,
         "hold": None if hold is None else JobHold(*hold),
         "given_priority": None if given is None else GivenPriority(*given),
     }

@@ -88,7 +88,8 @@ class JobSpec:
     given: DelegationGrant | None = None  # and the rights given by its user
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only pool of ours that it may run in; empty: any
-    group: str = ""  # its user's, as configured here; empty: none
+    group: str = ""  # its user's first, as configured here; empty: none
+    more_groups: tuple[str, ...] = ()  # and the further ones, whose rights it has
     price_class: PriceClass = "guaranteed"
     tasks: int | None = None  # their number, if announced by its client
     task_s: float | None = None  # and their approximate duration
@@ -124,7 +125,8 @@ class JobSpec:
 
         A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
         """
-        return Owner(self.user, self.group, self.project, self.path[-1] if self.path else "")
+        site = self.path[-1] if self.path else ""
+        return Owner(self.user, self.group, self.project, site, frozenset(self.more_groups))
 
     @property
     def work(self) -> Work:

@@ -49,7 +49,7 @@ def site(tmp_path):
         tmp_path,
         RuntimeEnvironment(utc_s=clock),
         pools=(PoolConfig("local", "local", 3, plan=WindowPlan((NIGHT,))),),
-        groups={"ann": "quants", "bob": "quants"},
+        groups={"ann": ("quants",), "bob": ("quants",)},
         entitlements=RULES,
     )
     made.clock = clock

@@ -526,8 +526,8 @@ def test_a_gateway_names_its_certificate_file_when_it_is_no_good(tmp_path, conte
         f'[site]\nlisten = ["tls+tcp://127.0.0.1:0"]\nstate = "{tmp_path}"\n'
         f'tls_certificate_file = "{path}"\n'
     )
-    told = run("gateway", "--config", str(config), code=1)
-    assert str(path) in told
+    told = run("gateway", "--config", str(config), code=2)
+    assert f"{config}: line 4: [site] tls_certificate_file: {path}" in told
     assert "Traceback" not in told
 
 

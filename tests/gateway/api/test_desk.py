@@ -482,7 +482,7 @@ async def test_a_reservation_is_of_who_made_it(tmp_path):
     """Others neither see nor cancel it, but for those who may use it, and the operator."""
     rules = ReservationRules(longest_s=10 * HOUR_S, ahead_s=1e6)
     async with counter_of(
-        tmp_path, reservations=rules, groups={"cy": "quants"}, pools=WORKERS
+        tmp_path, reservations=rules, groups={"cy": ("quants",)}, pools=WORKERS
     ) as counter:
         counter.tell(events.WorkerJoined(100, "w", "workers", 10, {}, "3.11"))
         wish = {"slots": 1, "from_s": NOON_S + HOUR_S, "lasts_s": HOUR_S, "pool": "workers"}
@@ -541,7 +541,7 @@ async def test_budgets_are_shown_to_whom_they_concern(tmp_path):
         Budget(name, read_party(party), "USD", 10**12, span=None)
         for name, party in (("mine", "user:ann"), ("his", "user:bob"), ("ours", "group:quants"))
     ]
-    async with counter_of(tmp_path, budgets=tuple(money), groups={"ann": "quants"}) as counter:
+    async with counter_of(tmp_path, budgets=tuple(money), groups={"ann": ("quants",)}) as counter:
         for asked, shown in (
             ({}, {"mine", "ours"}),
             ({"user": "bob"}, {"his"}),

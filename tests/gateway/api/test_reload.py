@@ -234,3 +234,13 @@ def test_large_figures_and_another_currency_of_how_a_pool_grows_are_told(tmp_pat
         ("burst", "hourly_cost", "2 USD", "2 EUR"),
         ("burst", "walltime", "28800s", "2592000s"),
     ]
+
+
+def test_groups_are_taken_in_for_jobs_from_then_on(running):
+    change = running("[site]", '[groups]\nquants = ["ann", "bob"]\nprod = ["ann"]\n[site]')
+    assert change.to_plain()["groups"] == [
+        {"user": "ann", "before": [], "after": ["quants", "prod"]},
+        {"user": "bob", "before": [], "after": ["quants"]},
+    ]
+    assert change.config.groups == {"ann": ("quants", "prod"), "bob": ("quants",)}
+    assert change.later == []

@@ -104,7 +104,7 @@ def test_the_examples_are_good_ones(written):
     written.write_text(text[:start] + examples)
     found = load(str(written), Installed())
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
-    assert found.groups["ann"] == "equity desk"
+    assert found.groups["ann"] == ("equity desk",)
     assert [each.owner for each in found.budgets] == ["", "paris"]
     assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]

@@ -6,10 +6,11 @@ import pytest
 
 from gateway.base.secret_files import exposure, read_secret
 from gateway.base.values import ConfigError
+from gateway.config.groups import names_of, owner_of
 from gateway.config.site import PoolConfig, SiteConfig, load, with_local
 from policies.access.shares import FairShare, Share
 from policies.disclosure import Disclosure
-from policies.parties import Party, PartyKind
+from policies.parties import Owner, Party, PartyKind
 
 
 @pytest.fixture
@@ -43,16 +44,26 @@ def test_a_limit_that_is_no_number_is_refused(write, value):
         load(path)
 
 
-def test_each_user_has_one_group(write):
-    groups = load(write('[groups]\n"equity desk" = ["ann", "bob"]\nops = ["eve"]\n')).groups
-    assert groups == {"ann": "equity desk", "bob": "equity desk", "eve": "ops"}
+def test_a_user_is_in_groups_in_the_order_of_the_table(write):
+    text = '[groups]\n"equity desk" = ["ann", "bob", "ann"]\nops = ["eve", "ann"]\n'
+    groups = load(write(text)).groups
+    assert groups == {"ann": ("equity desk", "ops"), "bob": ("equity desk",), "eve": ("ops",)}
+    assert names_of(groups) == {"equity desk", "ops"}
+    assert owner_of(groups, "ann", "risk") == Owner(
+        "ann", "equity desk", "risk", more_groups=frozenset({"ops"})
+    )
+    assert owner_of(groups, "bob") == Owner("bob", "equity desk")
+    assert owner_of(groups, "zoe") == Owner("zoe")
     assert load(write("")).groups == {}
 
 
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ('a = ["ann"]\nb = ["ann"]', "user 'ann' is in 'a' and in 'b': remove one"),
+        (
+            "\n".join(f'g{at} = ["ann"]' for at in range(65)),
+            "'g64': user 'ann' is in more than 64 groups",
+        ),
         ('a = "ann"', "'a' must be a list of users"),
         ("a = [7]", "7 is not a user name"),
         ('a = [""]', "'' is not a user name"),

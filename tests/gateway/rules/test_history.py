@@ -138,3 +138,10 @@ def test_a_history_is_the_same_from_the_books():
         assert all(isinstance(edit, RuleEditKept) for edit in edits)
         rows.append(RuleChangeRow(head, each.cancelled_at_s, tuple(edits)))
     assert list(history_of(rows).changes) == changes
+
+
+def test_the_order_of_groups_is_part_of_them():
+    key = RuleKey(RuleKind.GROUPS)
+    before, after = {"a": ["ann"], "b": ["ann"]}, {"b": ["ann"], "a": ["ann"]}
+    assert difference({key: before}, {key: dict(before)}) == ()
+    assert difference({key: before}, {key: after}) == (RuleEdit(key, after),)

@@ -156,17 +156,17 @@ def test_work_that_another_site_sent_is_no_users_here():
     ],
 )
 def test_a_rule_is_shown_to_those_for_whom_it_counts(party, is_shown):
-    assert Asker(1, "ann").concerns(read_party(party), "quants") is is_shown
-    assert Asker(1, "ann", sees_all=True).concerns(read_party(party), "quants")
+    assert Asker(1, "ann").concerns(read_party(party), Owner("ann", "quants")) is is_shown
+    assert Asker(1, "ann", sees_all=True).concerns(read_party(party), Owner("ann", "quants"))
     if is_shown and party not in ("project:risk",):
         assert read_party(party).includes(Owner("ann", "quants"))
 
 
 def test_a_token_of_some_projects_shows_the_rules_of_no_other():
     asker = Asker(1, "ann", projects=frozenset({"fx"}))
-    assert asker.concerns(read_party("project:fx"), "")
-    assert not asker.concerns(read_party("project:risk"), "")
-    assert asker.concerns(read_party("user:ann"), "")
+    assert asker.concerns(read_party("project:fx"), Owner("ann"))
+    assert not asker.concerns(read_party("project:risk"), Owner("ann"))
+    assert asker.concerns(read_party("user:ann"), Owner("ann"))
 
 
 @pytest.mark.parametrize(

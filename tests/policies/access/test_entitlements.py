@@ -329,3 +329,14 @@ def test_no_rule_binds_what_the_operator_orders_for_the_site():
     assert nobody.verdict(ordered, "local", NO_WINDOW).is_yes
     assert nobody.fitting(ordered).is_yes
     assert not nobody.verdict(Work(Owner("root")), "local", NO_WINDOW).is_yes
+
+
+def test_a_user_of_several_groups_has_the_rights_and_the_bans_of_each():
+    both = Owner("ann", "quants", "risk", more_groups=frozenset({"prod"}))
+    for rules, why in (
+        ([allow("group:prod")], EntitlementReason.ALLOWED),
+        ([allow("group:quants")], EntitlementReason.ALLOWED),
+        ([allow("group:quants"), deny("group:prod")], EntitlementReason.DENIED),
+        ([allow("group:ops")], EntitlementReason.NOT_ALLOWED),
+    ):
+        assert Entitlements(tuple(rules)).verdict(Work(both), "fast", "").why is why

@@ -469,3 +469,10 @@ def test_how_shares_stand():
     assert shown["a"].wait_s == 10.0
     rest.jobs = 0
     assert "rest" not in {each.node.title for each in made.standings()}
+
+
+def test_a_user_of_several_groups_is_in_the_share_of_the_first():
+    quants, prod = (Share(name, who=read_party(f"group:{name}")) for name in ("quants", "prod"))
+    tree = Tree(FairShare(shares=(prod, quants)))
+    both = Owner("ann", "quants", more_groups=frozenset({"prod"}))
+    assert tree.leaf_of(both).name == "quants"

@@ -23,6 +23,7 @@ from gateway.scheduler.model.intake import (
 from gateway.scheduler.model.intake import wishes_plain as wishes_passed_on
 from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
 from gateway.worker.settings import parse_tags
+from policies.parties import Owner
 from policies.placement.asks import WhenClosed
 from policies.placement.placement import show_tags
 
@@ -93,11 +94,23 @@ def test_a_wish_about_closed_windows_that_is_none_is_refused(bad):
         Options(when_closed=bad)
 
 
-@pytest.mark.parametrize(("user", "group"), [("ann", "equity desk"), ("eve", "")])
-def test_a_job_is_of_its_users_group_also_after_a_restart(user, group):
-    spec = job_event(opening(), 1, user, {"ann": "equity desk"}).spec
-    assert spec.group == group
-    assert stored_terms(pack(terms_plain(spec)))["group"] == group
+@pytest.mark.parametrize(
+    ("user", "group", "more"),
+    [("ann", "equity desk", ()), ("bob", "ops", ("equity desk", "prod")), ("eve", "", ())],
+)
+def test_a_job_is_of_its_users_groups_also_after_a_restart(user, group, more):
+    groups = {"ann": ("equity desk",), "bob": ("ops", "prod", "equity desk")}
+    spec = job_event(opening(), 1, user, groups).spec
+    assert (spec.group, spec.more_groups) == (group, more)
+    assert spec.whose == Owner(user, group, spec.project, more_groups=frozenset(more))
+    kept = stored_terms(pack(terms_plain(spec)))
+    assert (kept["group"], kept["more_groups"]) == (group, more)
+
+
+def test_a_job_of_an_older_version_has_one_group():
+    plain = terms_plain(job_event(opening(), 1, "ann", {"ann": ("ops",)}).spec)
+    assert "more_groups" not in plain  # which an older version would refuse
+    assert stored_terms(pack(plain))["more_groups"] == ()
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a=b", "a\nb", "x" * 300])
