@@ -73,6 +73,7 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
         attempt_max=row.attempt_max,
         repeat_ns=row.repeat_ns,
         free_ns=free_ns,
+        unpaid_ns=row.unpaid_ns,
         credits=credits,
         function=spec.function,
         submitted_at_s=row.submitted_at_s,

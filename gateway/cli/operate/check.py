@@ -39,22 +39,21 @@ def check(file: str | None, offline: bool, as_json: bool) -> None:
     path = file or str(config_folder(os.environ.get(CONFIG_DIR_VARIABLE)) / CONFIG_FILE)
     findings, told = _examined(path, offline=offline)
     if as_json:
-        show.as_json(
-            {
-                "file": path,
-                "errors": len(findings.errors),
-                "warnings": len(findings.warnings),
-                "findings": [each.to_plain() for each in findings],
-                "grids": told,
-            }
-        )
+        rows = [each.to_plain() for each in findings]
+        errors, warnings = len(findings.errors), len(findings.warnings)
+        data = {"file": path, "errors": errors, "warnings": warnings, "grids": told}
+        show.as_json(rows, data)
     else:
         for each in findings:
             show.say(f"{each.level}: {each}")
         for pool, text in told.items():
             show.say(f"pool {pool}: {text}")
-        errors, warnings = count(len(findings.errors), "error"), len(findings.warnings)
-        end = f"{errors}, {count(warnings, 'warning')}" if findings.found else "nothing is wrong"
+        errors = count(len(findings.errors), "error")
+        end = (
+            f"{errors}, {count(len(findings.warnings), 'warning')}"
+            if findings.found
+            else "nothing is wrong"
+        )
         show.say(f"{path}: {end}")
     raise SystemExit(1 if findings.errors else 0)
 

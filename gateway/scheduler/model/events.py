@@ -159,6 +159,7 @@ class JobRecovered:
     attempt_max: int = 0  # of all its usage records
     repeat_ns: int = 0  # the part of its wall time that was repeated for free
     free_ns: int = 0  # another part: of runs that wasted runs had paid before
+    unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
     credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see model.credits
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now

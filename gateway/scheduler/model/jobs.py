@@ -13,7 +13,12 @@ from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from federation.words import headline
-from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX, UsageRecord
+from gateway.ledger.db.usage.records import (
+    REPEAT_MIN_NS,
+    REPEATS_MAX,
+    UsageRecord,
+    is_for_its_user,
+)
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered
 from gateway.scheduler.model.paid_time import Credits
 from gateway.scheduler.model.ports import PortKind
@@ -262,6 +267,7 @@ class Job:
     outran_s: float = 0.0  # the longest run of a task of it that was stopped for its cost
     repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
     free_ns: int = 0  # another part: the time of runs that wasted runs had paid before
+    unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
     credits: Credits = field(default_factory=Credits)  # amounts that wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
     is_struck: bool = False  # one of its tasks was given up because of the workers lost with it
@@ -424,7 +430,7 @@ class Job:
         The new task is not compared with the task that was charged, so free runs are bounded by the
         paid time.
         """
-        paid_ns = self.wall_ns - self.repeat_ns - self.free_ns
+        paid_ns = self.wall_ns - self.repeat_ns - self.free_ns - self.unpaid_ns
         return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
 
     def charge(self, record: UsageRecord) -> None:
@@ -439,6 +445,8 @@ class Job:
         self.wall_ns += record.wall_ns
         if record.state == "repeat":
             self.repeat_ns += record.wall_ns
+        elif not is_for_its_user(record.state, record.price_class):
+            self.unpaid_ns += record.wall_ns
         else:
             self.free_ns += record.free_ns
         self.cpu_ns += record.cpu_ns
@@ -484,6 +492,7 @@ class Job:
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
         self.repeat_ns, self.free_ns = history.repeat_ns, history.free_ns
+        self.unpaid_ns = history.unpaid_ns
         self.credits = Credits(history.credits)
         self.attempt_max = history.attempt_max
         self.attempt = history.attempt_max + 1
@@ -505,6 +514,7 @@ class Job:
             attempt_max=self.attempt_max,
             repeat_ns=self.repeat_ns,
             free_ns=self.free_ns,
+            unpaid_ns=self.unpaid_ns,
             credits=self.credits.left(),
             function=self.spec.function,
             hold=self.spec.hold,

@@ -5,6 +5,7 @@ from itertools import islice
 
 from federation.clocks import UtcS
 from gateway.ledger.db.jobs.records import JobRow, KeptRange
+from gateway.ledger.db.usage.records import is_for_its_user
 from simulations.world.memory.tables import Kept, KeptJob, Tables
 
 
@@ -98,6 +99,12 @@ class MemoryJobs:
             prices_nanos=prices_nanos,
             attempt_max=max((each.attempt for each in usage), default=0),
             repeat_ns=sum(each.wall_ns for each in usage if each.state == "repeat"),
+            unpaid_ns=sum(
+                each.wall_ns
+                for each in usage
+                if each.state not in ("repeat", "lost")
+                and not is_for_its_user(each.state, each.price_class)
+            ),
         )
 
 

@@ -9,10 +9,12 @@ from sqlalchemy import (
     Row,
     Select,
     String,
+    and_,
     bindparam,
     case,
     func,
     literal_column,
+    or_,
     select,
 )
 
@@ -27,14 +29,15 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
     cpu_ns = dict(wall_ns)
     costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    attempt_max, repeat_ns = dict(wall_ns), dict(wall_ns)
+    attempt_max, repeat_ns, unpaid_ns = dict(wall_ns), dict(wall_ns), dict(wall_ns)
     for job, currency, price, attempt, *halves in connection.execute(
         _usage(), {"jobs": [row.job for row in found]}
     ):
-        wall, cpu, repeat, cost = joined(halves)
+        wall, cpu, repeat, unpaid, cost = joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
         repeat_ns[job] += repeat
+        unpaid_ns[job] += unpaid
         costs_nanos[job][currency] = cost
         prices_nanos[job][currency] = price
         attempt_max[job] = max(attempt_max[job], attempt)
@@ -61,6 +64,7 @@ def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow
             prices_nanos=prices_nanos[row.job],
             attempt_max=attempt_max[row.job],
             repeat_ns=repeat_ns[row.job],
+            unpaid_ns=unpaid_ns[row.job],
         )
         for row in found
     ]
@@ -71,12 +75,23 @@ def _usage() -> Select[Any]:
     """Return the query for the usage of `jobs`, built once: building takes longer than running."""
     is_lost = usage.c.state == literal_column("'lost'", String)  # only its later run counts
     is_repeat = usage.c.state == literal_column("'repeat'", String)
+    # See gateway.ledger.db.usage.records.is_for_its_user.
+    is_unpaid = or_(
+        usage.c.state == literal_column("'void'", String),
+        and_(
+            usage.c.state == literal_column("'preempted'", String),
+            usage.c.price_class != literal_column("'preemptible'", String),
+        ),
+    )
     ran_ns = (
         *(
             case((is_lost, literal_column("0")), else_=each)
             for each in (usage.c.wall_ns, usage.c.cpu_ns)
         ),
-        case((is_repeat, usage.c.wall_ns), else_=literal_column("0")),
+        *(
+            case((each, usage.c.wall_ns), else_=literal_column("0"))
+            for each in (is_repeat, is_unpaid)
+        ),
     )
     # The cost of a repeat is its site's overhead.
     charged_nanos = case((is_repeat, literal_column("0")), else_=usage.c.cost_nanos)

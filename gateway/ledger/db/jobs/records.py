@@ -166,3 +166,4 @@ class JobRow:
     prices_nanos: dict[str, int]
     attempt_max: int = 0
     repeat_ns: int = 0  # of `wall_ns`, for tasks that had to run again
+    unpaid_ns: int = 0  # of `wall_ns`, preempted for free or not delivered

@@ -276,10 +276,17 @@ def test_runs_are_known_from_the_first_wasted_one_on(
     )
     found = [(each.state, each.wall_ns) for each in store.usage.runs_since_wasted("job-1")]
     assert found == [("wasted", 7), ("repeat", 8)]
-    commit(store, opened())
+    commit(
+        store,
+        opened(),
+        usage(attempt=3, state="preempted", wall_ns=100),
+        usage(attempt=4, state="preempted", price_class="preemptible", wall_ns=1_000),
+        usage(attempt=5, state="void", wall_ns=10_000),
+        usage(attempt=6, state="lost", wall_ns=100_000),
+    )
     row = store.jobs.get("job-1")
     assert row is not None
-    assert (row.wall_ns, row.repeat_ns) == (24, 8)
+    assert (row.wall_ns, row.repeat_ns, row.unpaid_ns) == (11_124, 8, 10_100)
 
 
 def test_a_job_knows_the_highest_attempt_on_its_records(

@@ -444,12 +444,12 @@ def test_what_a_task_has_kept_of_wasted_runs_is_paid():
     assert results.values == [b"r"]
 
 
-def come_back(grid):
+def come_back(grid, **terms):
     """The client of the job comes, with all its tasks."""
     grid.clients += 1
     grid.do(
         events.ClientJoined(grid.clients, "ann"),
-        events.JobOpened(grid.clients, "j", spec(), again=True),
+        events.JobOpened(grid.clients, "j", spec(**terms), again=True),
         events.TasksArrived(grid.clients, "j", 0, [b"x"] * 2),
     )
 
@@ -550,6 +550,26 @@ def test_time_that_a_wasted_run_had_paid_does_not_pay_for_repetitions_once_more(
         assert (job.wall_ns / S_NS, paid_s) == (12.0, 6.0)
         assert job.may_repeat_free(19 * S_NS)
         assert not job.may_repeat_free(19 * S_NS + 1)
+
+
+@pytest.mark.parametrize("preemptible", [False, True])
+def test_a_pre_empted_run_pays_for_repetitions_only_if_it_was_paid(preemptible):
+    grid = Grid()
+    worker = grid.join()
+    price_class = "preemptible" if preemptible else "guaranteed"
+    grid.submit("j", 1, price_class=price_class)
+    grid.now_s += 10
+    grid.finish(worker, 6, failures=[[0, "preempted", "", b""]])
+    [used] = grid.written()
+    assert (used.state, used.cost_nanos > 0) == ("preempted", preemptible)
+    for lived in (grid, next_life(grid, is_detached=False)):
+        if lived is not grid:
+            come_back(lived, price_class=price_class)
+        job = lived.broker.jobs["j"]
+        assert job.wall_ns == 6 * S_NS
+        paid_s = 6 if preemptible else 0
+        assert job.may_repeat_free((3 * paid_s + 1) * S_NS)
+        assert not job.may_repeat_free((3 * paid_s + 1) * S_NS + 1)
 
 
 def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
