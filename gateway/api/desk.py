@@ -3,6 +3,7 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -108,6 +109,17 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+# Orders that are logged, with who gave them and the result. Those about trust are logged by
+# gateway.peering.peers, except for refused ones; cancels by gateway.scheduler.tasks.withdrawals.
+LOGGED: Final = frozenset(
+    {
+        *("drain", "reload", "change_rules", "cancel_change", "write_off", "reserve", "unreserve"),
+        *(*job_desk.VERBS, *books_desk.ORDERS),
+    }
+)
+LOGGED_CHARS_MAX: Final = 300  # of an order's details
+
+
 class BadQuestion(Exception):
     """A question that can't be answered as it was asked."""
 
@@ -192,10 +204,13 @@ class Desk:
 
     async def _answer(self, guest: PeerSession, ask: Ask) -> Answer:
         try:
-            return Answer(ask.request, "", "", await self._find(guest, ask))
+            found = await self._find(guest, ask)
+            if ask.verb in LOGGED and ask.details.get("dry_run") is not True:
+                self._site.server.order_log.done(self._title(guest), _in_words(ask, found))
+            return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
-            if ask.verb in job_desk.VERBS:
-                what = f"{ask.verb} job {str(ask.details.get('job'))[:64]!r}: {error}"
+            if ask.verb in LOGGED or ask.verb in orders.VERBS:
+                what = f"{_in_words(ask, None)}: {error}"
                 self._site.server.order_log.refused(self._title(guest), what)
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
@@ -219,10 +234,7 @@ class Desk:
             _check_home(guest, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
-            found = await verb(asker, ask.details)
-            if ask.verb in job_desk.VERBS:
-                self._site.server.order_log.done(self._title(guest), found["text"])
-            return found
+            return await verb(asker, ask.details)
         if ask.verb in orders.VERBS:
             return await self._order(guest, ask)
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
@@ -606,6 +618,14 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> tuple[list[list[Any]], list[
         outcomes.append([first, values, failures, prints, more[0] if more else []])
         streams.append(more[1] if len(more) > 1 else [])
     return outcomes, streams
+
+
+def _in_words(ask: Ask, found: Any) -> str:
+    """Return an order for the log, as its answer has it, or with its details but for secrets."""
+    if isinstance(found, dict) and isinstance(found.get("text"), str):
+        return str(found["text"])
+    shown = {key: each for key, each in ask.details.items() if key not in orders.SECRETS}
+    return f"{ask.verb} {json.dumps(shown, sort_keys=True, default=str)[:LOGGED_CHARS_MAX]}"
 
 
 def _check_home(guest: PeerSession, verb: str) -> None:

@@ -296,7 +296,7 @@ async def test_users_hold_their_own_jobs_and_the_operator_everybodys(tmp_path):
                 if verb == "hold":  # so many lines a second at most
                     who = asked.get("user", "ann")
                     assert told[-1].startswith(f"refused order by {who} (")
-                    assert told[-1].endswith(f"hold job 'j-risk': {reason}")
+                    assert told[-1].endswith(f'hold {{"job": "j-risk"}}: {reason}')
         code, _ = await counter.refusal("hold", job="j-risk", token=token(Scope.AUDIT))
         assert code == Reason.SCOPE_MISSING
 
@@ -394,6 +394,22 @@ async def test_explain_answers_the_operator_for_a_user(tmp_path):
         answer = await explained("bob", token=token(Scope.AUDIT, projects={"fx"}))
         assert "takes the gateway's own socket" in answer.reason
         assert not (await explained("ann", token=token(Scope.SUBMIT))).code
+
+
+async def test_who_orders_what_is_logged_and_refused_attempts_as_well(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        await counter.ask("drain", home=True, user="root", on=True)
+        assert counter.told[-1] == ('order by root (the gateway\'s own socket): drain {"on": true}')
+        await counter.refusal("drain", token=token(Scope.AUDIT), on=True)
+        assert counter.told[-1].startswith('refused order by ann (token 64a3): drain {"on": true}')
+        await counter.refusal("revoke", token=token(Scope.ADMIN), user="ann", home=False)
+        assert "only for the gateway's own host" in counter.told[-1]
+        await counter.refusal("invite", home=True)
+        assert "in no federation" in counter.told[-1]
+        before = len(counter.told)
+        await counter.ask("status")
+        await counter.refusal("jobs", limit=-1)
+        assert len(counter.told) == before
 
 
 async def test_orders_are_taken_while_the_database_fails_and_say_so(tmp_path):
