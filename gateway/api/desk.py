@@ -34,6 +34,7 @@ from gateway.api import (
 )
 from gateway.api.context import SiteContext
 from gateway.api.log_desk import LogDesk, NoLogs
+from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.wait_reasons import wait_reason
@@ -282,6 +283,8 @@ class Desk:
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
         # Shown only to askers that may see all, like other dealings between sites.
         found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
+        problems = await find_problems(site, is_for_all=asker.may_see_all)
+        found["problems"] = [each.to_plain() for each in problems]
         return found
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:

@@ -43,14 +43,14 @@ class BadFederationQuestion(Exception):
 def sites(site: SiteContext) -> Any:
     """Every site of the federation, as we see it."""
     return federation_views.sites(
-        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+        site.exchange.market, site.exchange.show(_utc_s(site)), states_of(site), _utc_s(site)
     )
 
 
 def pools(site: SiteContext) -> Any:
     """Every pool of the federation, as advertised."""
     return federation_views.pools(
-        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+        site.exchange.market, site.exchange.show(_utc_s(site)), states_of(site), _utc_s(site)
     )
 
 
@@ -169,7 +169,8 @@ def _read(opening: OpenJob) -> OpenJob:
     return found
 
 
-def _states(site: SiteContext) -> dict[str, str]:
+def states_of(site: SiteContext) -> dict[str, str]:
+    """What gossip says of each site, as a word; empty for a single site."""
     circle = site.circle
     if circle is None:
         return {}

@@ -28,21 +28,31 @@ SHOWN_MAX: Final = 3  # names in a column of a worker
 @json_option
 @errors_to_exit_codes
 def status(of_client: bool, reach: DialOptions, as_json: bool) -> None:
-    """Show the site at a glance."""
+    """Show the site at a glance, and what is wrong, with what to do.
+
+    Exits with 1 if anything is wrong, else with 0. Problems with other sites, and of certificates
+    and keys, are shown to those who may see the rows of all users.
+    """
     if of_client:
         _show_gateway(reach, as_json=as_json)
         return
     found = ask(reach, "status")
+    problems = found.get("problems", ())  # an older gateway does not tell
+    code = 1 if problems or found["trouble"] else 0
     if as_json:
         show.as_json(found)
-        return
+        raise SystemExit(code)
     show.say(f"site {show.clean(found['site'])}: {found['state']}")
     if found["trouble"]:
         show.say(f"trouble: {show.clean(found['trouble'])}")
+    for each in problems:
+        if each["code"] != "database":  # which is told already
+            show.say(f"problem: {show.clean(each['text'])}")
     for each in found["lapsed"]:
         show.say(f"lapsed: {show.clean(each)}")
     for each in found["older_books"]:
-        show.say(f"books: {show.clean(each)}")
+        if not problems:
+            show.say(f"books: {show.clean(each)}")
     for line in found["addresses"]:
         show.say(f"  at {show.clean(line)}")
     show.say(
@@ -59,6 +69,7 @@ def status(of_client: bool, reach: DialOptions, as_json: bool) -> None:
         ],
         "no pools",
     )
+    raise SystemExit(code)
 
 
 def _show_gateway(reach: DialOptions, *, as_json: bool) -> None:

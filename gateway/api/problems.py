@@ -1,0 +1,144 @@
+"""What is wrong at a site, in sentences that say what to do; for `gridfed status`. Pure.
+
+Each function takes what a part of the site tells of itself, and yields the problems. A problem that
+passes by itself is told as well while it lasts: whoever asks at night wants to know why work waits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, Final
+
+from federation.clocks import UtcS
+from federation.words import count
+from gateway.ledger.db.contracts.records import PendingDeliveries
+from policies.placement.brokering import BackoffEnd
+
+UNSETTLED_S: Final = 3_600.0  # a delivery without a verdict for so long is told
+UP: Final = frozenset({"up", "here", "left"})  # states of members that are no problem
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem.
+
+    Attributes:
+        code: for scripts to compare, as in "grid-unreachable".
+        subject: what it is about, as in "pool hpc".
+        text: a sentence, with what to do.
+    """
+
+    code: str
+    subject: str
+    text: str
+
+    def to_plain(self) -> dict[str, str]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def of_database(trouble: str) -> Iterator[Problem]:
+    """Yield the problem of a database that can't be written; `trouble` is empty if it can."""
+    if trouble:
+        text = (
+            f"the database can't be written: {trouble}; results wait until it can: check its disk "
+            "and its server"
+        )
+        yield Problem("database", "database", text)
+
+
+def of_growing_pool(view: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of a pool whose workers a grid starts, by `PoolController.view`."""
+    pool, test = view["pool"], f"`gridfed pool test {view['pool']}`"
+    subject = f"pool {pool}"
+    if view["trouble"]:
+        text = f"the grid of pool {pool} can't be asked: {view['trouble']}; is it up? {test}"
+        yield Problem("grid-unreachable", subject, text)
+    if view["barred"]:
+        text = (
+            f"the grid refuses the pilots of pool {pool}, so none is started: {view['barred']}; "
+            f"mend the cause, then `gridfed reload` or {test}"
+        )
+        yield Problem("starts-refused", subject, text)
+    elif view["failures"]:
+        starts = count(view["failures"], "start")
+        text = f"{starts} in a row failed in pool {pool}, the last: {view['failed']}; {test}"
+        yield Problem("starts-fail", subject, text)
+
+
+def of_own_pools(kinds: Mapping[str, str], workers: Mapping[str, int]) -> Iterator[Problem]:
+    """Yield the pools whose workers this gateway starts on its host, and that have none.
+
+    Args:
+        kinds: the kind of each pool.
+        workers: how many workers each has.
+    """
+    for pool, kind in kinds.items():
+        if kind == "local" and not workers.get(pool):
+            text = f"pool {pool} has no worker: the gateway's log says why its process ended"
+            yield Problem("no-worker", f"pool {pool}", text)
+
+
+def of_partners(
+    states: Mapping[str, str],
+    approved: Iterable[str],
+    resting: Mapping[str, BackoffEnd],
+    utc_s: UtcS,
+) -> Iterator[Problem]:
+    """Yield the partners that are unreachable, or in back-off.
+
+    Args:
+        states: what gossip says of each site.
+        approved: the sites that we deal with.
+        resting: the whole sites in back-off.
+        utc_s: now.
+    """
+    for site in sorted(approved):
+        state = states.get(site, "unknown")
+        rest = resting.get(site)
+        if state not in UP:
+            text = (
+                f"{site} is {state}: its gateway does not answer; see there whether it runs "
+                "and can be reached (`gridfed sites`, `gridfed known`)"
+            )
+            yield Problem("partner-unreachable", site, text)
+        elif rest is not None and rest.until_s > utc_s:
+            left_s = ceil(rest.until_s - utc_s)
+            text = (
+                f"{site} {rest.why}: it is asked for nothing for {left_s:,} s more; "
+                "`gridfed explain` shows what that keeps waiting"
+            )
+            yield Problem("partner-back-off", site, text)
+
+
+def of_books(older: Iterable[str], pending: Iterable[PendingDeliveries]) -> Iterator[Problem]:
+    """Yield the problems of books between sites.
+
+    Args:
+        older: a sentence for each site whose books are newer than ours.
+        pending: the deliveries that have had no verdict for UNSETTLED_S.
+    """
+    for text in older:
+        yield Problem("books-older", text.partition(" ")[0], text)
+    found: dict[tuple[str, str], int] = {}
+    for each in pending:
+        key = each.site, each.side
+        found[key] = found.get(key, 0) + each.records
+    for (site, side), number in sorted(found.items()):
+        deliveries = "1 delivery" if number == 1 else f"{number:,} deliveries"
+        made = "from" if side == "buy" else "to"
+        text = (
+            f"{deliveries} {made} {site} had no verdict for over "
+            f"{UNSETTLED_S / 3_600:g} h: is the site up? See `gridfed deliveries {site}`"
+        )
+        yield Problem("deliveries-unsettled", site, text)
+
+
+def of_keys(rotation: str, awaited: Iterable[str]) -> Iterator[Problem]:
+    """Yield the problem of keys in rotation, which ends by itself once all members know them."""
+    if rotation in ("", "none"):
+        return
+    names = ", ".join(awaited)
+    waits = f", waiting for {names}: see whether they are up" if names else ""
+    text = f"the keys of this site are in rotation ({rotation}){waits}; `gridfed known` shows more"
+    yield Problem("keys-rotating", "keys", text)

@@ -1,0 +1,75 @@
+"""Gathers what is wrong at a running site, for `gridfed status`."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from federation.clocks import UtcS
+from federation.errors import GridError
+from gateway.api import problems
+from gateway.api.context import SiteContext
+from gateway.api.federation_desk import states_of
+from gateway.api.problems import Problem
+from gateway.checking.findings import Finding
+from gateway.checking.whole import examine
+from gateway.ledger.db.contracts.records import PendingDeliveries
+from gateway.ledger.db.errors import StoreError
+
+PENDING_DAYS: Final = 60  # deliveries without a verdict are looked for so far back
+# Findings about the configuration that turn up while a gateway runs.
+_OF_FILES: Final = frozenset(
+    {"certificate-expires", "keys-expire", "token-expires", "token", "token-file", "tls-file"}
+)
+
+
+async def find_problems(site: SiteContext, *, is_for_all: bool) -> list[Problem]:
+    """Return all problems; those with other sites, and of files, only to askers that see all."""
+    found = [*problems.of_database(site.broker.trouble), *_of_pools(site)]
+    if not is_for_all:
+        return found
+    utc_s = site.surroundings.utc_s()
+    findings: list[Finding] = await site.surroundings.read(_expiring, site, utc_s)
+    found += [Problem(each.code, each.subject, each.text) for each in findings]
+    peers = site.peers
+    if peers is None:
+        return found
+    older = peers.older_books
+    found += problems.of_partners(
+        states_of(site), peers.registry.approved, site.exchange.purchases.resting.sites, utc_s
+    )
+    behind = [older.why_not(each) for each in sorted(older.behind)]
+    found += problems.of_books(behind, await _pending(site, utc_s))
+    try:
+        known = await peers.order("known", {})
+    except GridError:
+        return found  # a federation without keys, as in simulations
+    found += problems.of_keys(str(known.get("rotation", "")), known.get("awaited", ()))
+    return found
+
+
+def _of_pools(site: SiteContext) -> Iterator[Problem]:
+    for controller in site.controllers:
+        yield from problems.of_growing_pool(controller.view())
+    workers: dict[str, int] = {}
+    for worker in site.broker.workers.values():
+        workers[worker.offer.pool] = workers.get(worker.offer.pool, 0) + 1
+    kinds = {pool.name: pool.kind for pool in site.config.pools}
+    yield from problems.of_own_pools(kinds, workers)
+
+
+def _expiring(site: SiteContext, utc_s: UtcS) -> list[Finding]:
+    return [each for each in examine(site.config, utc_s) if each.code in _OF_FILES]
+
+
+async def _pending(site: SiteContext, utc_s: UtcS) -> list[PendingDeliveries]:
+    """Return the deliveries that have had no verdict for long; none while the store is away."""
+    since_s = utc_s - PENDING_DAYS * 86_400.0
+    until_s = utc_s - problems.UNSETTLED_S
+    try:
+        found: list[PendingDeliveries] = await site.surroundings.read(
+            site.store.contracts.pending, since_s, until_s
+        )
+    except (StoreError, SQLAlchemyError):
+        return []  # its own problem is told
+    return found

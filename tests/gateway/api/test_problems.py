@@ -1,0 +1,110 @@
+"""What is wrong at a site is told in sentences, each with a code and with what to do."""
+
+from dataclasses import replace
+
+import pytest
+from support.desk import counter_of
+
+from gateway.api import problems
+from gateway.api.problems_desk import find_problems
+from gateway.config.pools import PoolConfig
+from gateway.ledger.db.contracts.records import PendingDeliveries
+from policies.placement.brokering import BackoffEnd
+
+FINE = {"pool": "hpc", "trouble": "", "barred": "", "failures": 0, "failed": ""}
+
+
+def told(found):
+    return [(each.code, each.subject, each.text) for each in found]
+
+
+def test_nothing_is_told_where_nothing_is_wrong():
+    assert told(problems.of_database("")) == []
+    assert told(problems.of_growing_pool(FINE)) == []
+    assert told(problems.of_own_pools({"local": "local", "far": "remote"}, {"local": 1})) == []
+    assert told(problems.of_partners({"paris": "up"}, ["paris"], {}, 0.0)) == []
+    assert told(problems.of_books([], [])) == []
+    assert told(problems.of_keys("none", [])) == []
+
+
+def test_database_trouble_is_told():
+    [(code, _, text)] = told(problems.of_database("disk full"))
+    assert code == "database"
+    assert text.startswith("the database can't be written: disk full; ")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        ({"trouble": "slurmctld is down"}, "grid-unreachable",
+         "the grid of pool hpc can't be asked: slurmctld is down; is it up? `gridfed pool test"),
+        ({"barred": "no partition", "failures": 3}, "starts-refused",
+         "the grid refuses the pilots of pool hpc, so none is started: no partition; mend the"),
+        ({"failures": 3, "failed": "timed out"}, "starts-fail",
+         "3 starts in a row failed in pool hpc, the last: timed out; `gridfed pool test hpc`"),
+    ],
+)  # fmt: skip
+def test_the_troubles_of_a_growing_pool_are_told(change, code, text):
+    [(found, subject, said)] = told(problems.of_growing_pool(FINE | change))
+    assert (found, subject) == (code, "pool hpc")
+    assert said.startswith(text)
+
+
+def test_a_partner_is_told_that_is_gone_or_in_back_off():
+    states = {"paris": "suspect", "rome": "up", "oslo": "up"}
+    resting = {
+        "paris": BackoffEnd(50.0, "can't be reached"),
+        "rome": BackoffEnd(50.0, "declined (credit-limit: owes too much)"),
+        "oslo": BackoffEnd(5.0, "declined"),
+        "lyon": BackoffEnd(50.0, "declined"),  # no partner any more
+    }
+    found = told(problems.of_partners(states, ["rome", "paris", "oslo", "new"], resting, 10.5))
+    assert [each[:2] for each in found] == [
+        ("partner-unreachable", "new"),
+        ("partner-unreachable", "paris"),
+        ("partner-back-off", "rome"),
+    ]
+    assert found[2][2].startswith(
+        "rome declined (credit-limit: owes too much): it is asked for nothing for 40 s more; "
+    )
+
+
+def pending(side, site, records):
+    return PendingDeliveries(
+        side, site, "hpc", "j", "ann", "risk", "", "USD", records, 0.0, records, 10**9
+    )
+
+
+def test_deliveries_without_a_verdict_are_told_by_partner():
+    rows = [pending("buy", "paris", 1), pending("sell", "paris", 2), pending("sell", "paris", 3)]
+    found = told(problems.of_books(["rome has newer books: restore"], rows))
+    assert found[0] == ("books-older", "rome", "rome has newer books: restore")
+    assert [each[2].partition(" had ")[0] for each in found[1:]] == [
+        "1 delivery from paris",
+        "5 deliveries to paris",
+    ]
+
+
+def test_keys_in_rotation_are_told_with_the_sites_that_are_awaited():
+    [(code, _, text)] = told(problems.of_keys("spreading", ["paris", "rome"]))
+    assert code == "keys-rotating"
+    assert "are in rotation (spreading), waiting for paris, rome:" in text
+
+
+async def test_the_status_of_a_site_lists_its_problems(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        assert (await counter.ask("status", home=True)).value["problems"] == []
+        counter.site.config = replace(
+            counter.site.config,
+            pools=(PoolConfig("here", "local", 2),),
+            tls_certificate_file=str(tmp_path / "gone.pem"),
+        )
+        counter.site.broker.trouble = "disk full"
+        found = (await counter.ask("status", home=True)).value["problems"]
+        assert [(each["code"], each["subject"]) for each in found] == [
+            ("database", "database"),
+            ("no-worker", "pool here"),
+            ("tls-file", "[site] tls_certificate_file"),
+        ]
+        of_users = await find_problems(counter.site, is_for_all=False)
+        assert [each.code for each in of_users] == ["database", "no-worker"]
