@@ -40,9 +40,8 @@ def check(file: str | None, offline: bool, as_json: bool) -> None:
     findings, told = _examined(path, offline=offline)
     if as_json:
         rows = [each.to_plain() for each in findings]
-        errors, warnings = len(findings.errors), len(findings.warnings)
-        data = {"file": path, "errors": errors, "warnings": warnings, "grids": told}
-        show.as_json(rows, data)
+        counts = {"errors": len(findings.errors), "warnings": len(findings.warnings)}
+        show.as_json(rows, {"file": path, **counts, "grids": told})
     else:
         for each in findings:
             show.say(f"{each.level}: {each}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 
 from federation.signed.declarations import sign
 from gateway.cli.main import cli
