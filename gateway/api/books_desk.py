@@ -19,7 +19,7 @@ from federation.messages.reconciliation import (
 )
 from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
 from gateway.api.context import SiteContext
-from gateway.api.views import narrow
+from gateway.api.views.work_views import narrow
 from gateway.ledger.accounting.caps import capped
 from gateway.ledger.accounting.margins import Margin, kept, margins
 from gateway.ledger.accounting.settlement import Statement

@@ -7,9 +7,9 @@ import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError
-from gateway.api import budget_views
 from gateway.api.context import SiteContext
-from gateway.api.views import narrow
+from gateway.api.views import budget_views
+from gateway.api.views.work_views import narrow
 from gateway.ledger.db.errors import StoreError
 from gateway.scheduler.model.budget_accounts import owed_by
 from policies.parties import Party

@@ -30,14 +30,14 @@ from gateway.api import (
     report_desk,
     reservation_desk,
     rules_desk,
-    views,
 )
 from gateway.api.context import SiteContext
 from gateway.api.log_desk import LogDesk, NoLogs
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
-from gateway.api.wait_reasons import wait_reason
+from gateway.api.views import work_views
+from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
 from gateway.base.values import KnobError, number
 from gateway.config.groups import owner_of
@@ -278,7 +278,7 @@ class Desk:
     async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         clients = sum(guest.role == "client" for guest in site.listener.guests.values())
-        found = views.status(site.broker, site.config.name, site.addresses, clients)
+        found = work_views.status(site.broker, site.config.name, site.addresses, clients)
         older = site.peers.older_books if site.peers is not None else OlderBooks()
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
         # Shown only to askers that may see all, like other dealings between sites.
@@ -298,10 +298,10 @@ class Desk:
         latest = nlargest(limit, others, key=lambda job: job.opened_at_s)
         unseen = [self._live(job, utc_s) for job in latest]
         shown = [
-            self._live(live[row.job], utc_s) if row.job in live else views.stored_job(row)
+            self._live(live[row.job], utc_s) if row.job in live else work_views.stored_job(row)
             for row in rows
         ]
-        return views.latest(unseen + shown, limit)
+        return work_views.latest(unseen + shown, limit)
 
     def _stored_jobs(self, asker: Asker, limit: int) -> list[JobRow]:
         """The latest jobs that an asker sees, up to `limit` of each project."""
@@ -311,9 +311,9 @@ class Desk:
 
     def _live(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Show a job in a list, with the reason for waiting where it may wait for ever."""
-        view, broker = views.live_job(job, utc_s), self._site.broker
+        view, broker = work_views.live_job(job, utc_s), self._site.broker
         if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
-            view["why_waiting"] = views.why_waiting(broker, job, utc_s)
+            view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
         return view
 
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
@@ -321,16 +321,16 @@ class Desk:
         job = self._site.broker.jobs.get(name)
         if job is not None and _may_see(asker, job):
             utc_s = self._site.surroundings.utc_s()
-            view = views.live_job(job, utc_s) | {"notes": views.notes(job)}
+            view = work_views.live_job(job, utc_s) | {"notes": work_views.notes(job)}
             if job.waiting:
                 broker = self._site.broker
-                reasons = view["why_waiting"] = views.why_waiting(broker, job, utc_s)
+                reasons = view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
                 view["waits_for"] = wait_reason(
                     broker, job, reasons, utc_s, is_nested=self._is_of_task(job)
                 )
             return view | await self._rules_of(name)
         row = await self._ended_job(asker, name, is_live=job is not None)
-        return views.stored_job(row) | await self._rules_of(name)
+        return work_views.stored_job(row) | await self._rules_of(name)
 
     def _is_of_task(self, job: Job) -> bool:
         """Whether the client of a job is a running task."""
@@ -347,7 +347,7 @@ class Desk:
         job = self._site.broker.jobs.get(_text(details, "job"))
         if job is None or not _may_see(asker, job):
             return {"running": []}
-        return {"running": [list(pair) for pair in views.running(job)]}
+        return {"running": [list(pair) for pair in work_views.running(job)]}
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
@@ -417,7 +417,7 @@ class Desk:
     async def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         return [
-            views.worker_view(
+            work_views.worker_view(
                 worker,
                 site.uptime_s(site.listener.guests[handle]),
                 [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
@@ -513,7 +513,7 @@ class Desk:
         if broker.shares is None:
             raise BadQuestion("fair share is off: the configuration has no [fair_share]")
         utc_s = self._site.surroundings.utc_s()
-        return views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
+        return work_views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 
     def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:
         """A test whether a rule about a party is shown to an asker."""

@@ -8,9 +8,9 @@ from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
 from federation.users import check_user
 from federation.wishes import USUAL_PROJECT
-from gateway.api import federation_views, views
-from gateway.api.budget_views import of_job
 from gateway.api.context import SiteContext
+from gateway.api.views import federation_views, work_views
+from gateway.api.views.budget_views import of_job
 from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
 from gateway.scheduler.model.intake import BadJob, job_event
@@ -89,7 +89,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
         shares = site.broker.shares
         if shares is not None and job.waiting:
             whose = owner_of(site.config.groups, asker.user)
-            found["fair_share"] = views.share_of(
+            found["fair_share"] = work_views.share_of(
                 job, shares, utc_s, lambda party: asker.concerns(party, whose)
             )
         places = job.places or {}

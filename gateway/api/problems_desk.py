@@ -7,10 +7,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
 from federation.errors import GridError
-from gateway.api import problems
 from gateway.api.context import SiteContext
 from gateway.api.federation_desk import states_of
-from gateway.api.problems import Problem
+from gateway.api.views import problems
+from gateway.api.views.problems import Problem
 from gateway.checking.findings import Finding
 from gateway.checking.whole import examine
 from gateway.ledger.db.contracts.records import PendingDeliveries

@@ -10,8 +10,8 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.money import parse_money
 from gateway.api.context import SiteContext
-from gateway.api.estimates import claims
-from gateway.api.views import narrow
+from gateway.api.views.estimates import claims
+from gateway.api.views.work_views import narrow
 from gateway.ledger.reports import (
     ALL,
     UTILISATION,

@@ -18,7 +18,7 @@ from federation.ids import new_id
 from federation.messages import messages
 from federation.sessions.hearing import SILENT_BEATS
 from gateway import site
-from gateway.api.views import status
+from gateway.api.views.work_views import status
 from gateway.config.books import BookRules
 from gateway.config.carbon import CarbonConfig, SeriesConfig
 from gateway.config.limits import ListenerLimits

@@ -6,7 +6,7 @@ delivered to other sites and they have not settled; *voided* is work that we del
 refused, which is not paid. The rest is *settled*: its charge is final. Settled work may later be
 *reversed*: the site that delivered it accepted our dispute, and takes no payment; or *refunded*: we
 accepted a dispute of the site that it was delivered to. Beside the report stands the *estimate* for
-the tasks that run now: their expected time (gateway.api.estimates), at the price of their slot.
+the tasks that run now: their expected time (gateway.api.views.estimates), at their slot's price.
 """
 
 from collections import Counter

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.desk import counter_of
 
-from gateway.api import problems
 from gateway.api.problems_desk import find_problems
+from gateway.api.views import problems
 from gateway.config.pools import PoolConfig
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from policies.placement.brokering import BackoffEnd

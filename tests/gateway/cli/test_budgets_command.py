@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.api import budget_views
+from gateway.api.views import budget_views
 from gateway.cli.inspect.budgets import _row
 from policies.costs.budgets import Budget, BudgetAccount
 from policies.parties import read_party

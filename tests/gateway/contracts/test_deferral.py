@@ -9,7 +9,7 @@ from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages import deals
 from federation.messages.adverts import Outlook
-from gateway.api.federation_views import explain_job
+from gateway.api.views.federation_views import explain_job
 from gateway.scheduler.model import events
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.costs.carbon import Emissions, Intensity, Machine

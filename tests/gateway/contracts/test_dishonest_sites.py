@@ -12,7 +12,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.messages import NeedFunction
 from federation.messages.wire import pack, unpack
-from gateway.api.views import live_job
+from gateway.api.views.work_views import live_job
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide, SendFunction

@@ -13,8 +13,8 @@ from federation.messages.contracts import ContractPhase
 from federation.messages.messages import Dropped, RejectJob
 from federation.ranges import RangeSet
 from federation.reasons import Reason
-from gateway.api import views
-from gateway.api.federation_views import explain_job
+from gateway.api.views import work_views
+from gateway.api.views.federation_views import explain_job
 from gateway.contracts.buying.site_backoff import SILENT_MAX_S
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
@@ -324,7 +324,7 @@ def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_
     london.submit(3, "first", wishes=abroad, **limit)
     town.pass_time(1.0)
     assert not [m for m in london.told if isinstance(m, RejectJob)]
-    [why] = views.why_waiting(london.broker, london.broker.jobs["first"], UTC_S)
+    [why] = work_views.why_waiting(london.broker, london.broker.jobs["first"], UTC_S)
     assert (why["reason"], currency in why["text"]) == ("currency-differs", True)
     town.show()
     london.submit(3, "second", wishes=abroad, **limit)

@@ -11,7 +11,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.messages import MESSAGES
 from federation.messages.wire import pack, unpack
-from gateway.api import views
+from gateway.api.views import work_views
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide
@@ -249,7 +249,7 @@ def test_adverts_and_status_show_the_intensity_as_it_is_now(town):
     paris.do(events.EmissionsKnown("local", DIRTY))
     (pool,) = paris.exchange.show(UTC_S + 1).pools
     assert pool.carbon_g_per_kwh == 700.0
-    (shown,) = views.status(paris.broker, "paris", [], 0)["pools"]
+    (shown,) = work_views.status(paris.broker, "paris", [], 0)["pools"]
     assert (shown["carbon_g_per_kwh"], shown["carbon_source"]) == (700.0, "static")
     paris.do(events.EmissionsKnown("local", Emissions()))
     (pool,) = paris.exchange.show(UTC_S + 2).pools

@@ -10,8 +10,8 @@ from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages.messages import Dropped, Kept, RejectJob
 from federation.offers import read_offers
-from gateway.api import views
-from gateway.api.federation_views import explain_job
+from gateway.api.views import work_views
+from gateway.api.views.federation_views import explain_job
 from gateway.contracts.planning.limits import START_S, UNMET_S, committed_nanos, said_s
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
@@ -224,8 +224,8 @@ def test_what_can_not_be_kept_any_more_is_said_and_goes_on(town):
     assert job.unmet.startswith("of the remaining tasks, 36 tasks of 60 s")
     assert "tasks of 60 s can't all be done by" in job.unmet
     assert "All can by" in job.unmet
-    assert [note["text"] for note in views.notes(job)] == [job.unmet]
-    [why] = views.why_waiting(london.broker, job, UTC_S)
+    assert [note["text"] for note in work_views.notes(job)] == [job.unmet]
+    [why] = work_views.why_waiting(london.broker, job, UTC_S)
     assert (why["reason"], why["text"]) == ("limits-unmet", job.unmet)
     found = explain_job(job, london.exchange, london.broker, UTC_S + town.now_s)
     assert found["unmet"]["offers"][0]["kind"] == "later"
@@ -240,7 +240,7 @@ def test_what_can_be_kept_again_is_said_too(town):
         london.broker.durations.learn(FUNCTION, 1_000, 10**9)
     town.pass_time(1.0)
     assert job.unmet == ""
-    assert views.notes(job)[-1]["text"] == "all of it can be done within its limits again"
+    assert work_views.notes(job)[-1]["text"] == "all of it can be done within its limits again"
 
 
 def test_a_moment_of_doubt_is_not_told(town):

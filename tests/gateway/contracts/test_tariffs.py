@@ -11,7 +11,7 @@ from support.pure.town import CHEAP, RULES, UTC_S, Town, dear_and_cheap, spec
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.messages import Results
-from gateway.api.estimates import claims, estimates
+from gateway.api.views.estimates import claims, estimates
 from gateway.config.site import PoolConfig
 from gateway.contracts.model.purchase import Purchase, check_delivery
 from gateway.contracts.model.quotations import allowed_nanos, quoted_terms, tariff_of

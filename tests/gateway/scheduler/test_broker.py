@@ -18,9 +18,9 @@ from support.pure.broker import (
 from federation.messages import messages
 from federation.ranges import RangeSet
 from federation.reasons import Reason
-from gateway.api import views
-from gateway.api.estimates import claims
-from gateway.api.wait_reasons import wait_reason
+from gateway.api.views import work_views
+from gateway.api.views.estimates import claims
+from gateway.api.views.wait_reasons import wait_reason
 from gateway.ledger.db import records
 from gateway.ledger.db.usage.records import Dimension
 from gateway.scheduler.broker import Broker
@@ -1040,7 +1040,7 @@ def test_currencies_are_not_added_up() -> None:
     world.do(events.WorkerJoined(3, "w3", "far", 1, {}, "3.11"))
     for order, worker in zip(orders(world.submit(2)), (WORKER, 3), strict=True):
         world.report(order, worker=worker)
-    view = views.live_job(broker.jobs["j"], 100.0)
+    view = work_views.live_job(broker.jobs["j"], 100.0)
     assert view["costs_nanos"] == {"EUR": 2_000_000, "USD": 1_000_000}
     assert (view["cost_nanos"], view["currency"]) == (2_000_000, "EUR")
     assert "EUR" in view["cost"]
@@ -1051,7 +1051,7 @@ def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
     world = BrokerWorld()
     (first,) = orders(world.submit(2, group="desk"))
     (second,) = orders(world.report(first, wall_ns=10**9))
-    view = views.live_job(world.broker.jobs["j"], 100.0)
+    view = work_views.live_job(world.broker.jobs["j"], 100.0)
     (claim,) = claims(world.broker.jobs.values(), 100.0)
     job = world.broker.jobs["j"]
     assert view["estimated_costs_nanos"] == {"USD": round(job.load_nanos)}
@@ -1063,7 +1063,7 @@ def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
     hour = world.now_s + 3600.0
     (claim,) = claims(world.broker.jobs.values(), hour)  # it was thought to take a second
     assert claim.cost_nanos == PRICE.price_nanos
-    assert views.live_job(job, hour)["estimated_costs_nanos"] == {"USD": PRICE.price_nanos}
+    assert work_views.live_job(job, hour)["estimated_costs_nanos"] == {"USD": PRICE.price_nanos}
     world.report(second)
     assert list(claims(world.broker.jobs.values(), 100.0)) == []
 
@@ -1082,7 +1082,7 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
             "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
         )
     )
-    view = views.live_job(world.broker.jobs["j"], 100.0)
+    view = work_views.live_job(world.broker.jobs["j"], 100.0)
     assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
 
 
@@ -1179,15 +1179,15 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
     world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
     job = world.broker.jobs["j"]
-    (why,) = views.why_waiting(world.broker, job, world.now_s)
+    (why,) = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "function-missing"
     world.do(events.ClientReading(CLIENT, False))
     world.do(events.FunctionArrived(b"f" * 32))
-    (why,) = views.why_waiting(world.broker, job, world.now_s)
+    (why,) = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "client-not-reading"
     world.do(events.DrainAsked(WORKER, True))
     world.do(events.ClientReading(CLIENT, True))
-    assert [each["reason"] for each in views.why_waiting(world.broker, job, world.now_s)] == [
+    assert [each["reason"] for each in work_views.why_waiting(world.broker, job, world.now_s)] == [
         "draining"
     ]
 
@@ -1196,7 +1196,7 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
 def test_why_a_job_waits_is_one_sentence(is_nested: bool) -> None:
     def why(name: str) -> str:
         job, utc_s = world.broker.jobs[name], world.now_s
-        reasons = views.why_waiting(world.broker, job, utc_s)
+        reasons = work_views.why_waiting(world.broker, job, utc_s)
         return wait_reason(world.broker, job, reasons, utc_s, is_nested=is_nested)
 
     world = BrokerWorld(slots=1)
@@ -1230,12 +1230,12 @@ def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> 
     world = BrokerWorld(peers=peers)
     assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
     job = world.broker.jobs["j"]
-    [why] = views.why_waiting(world.broker, job, world.now_s)
+    [why] = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "currency-differs"
     assert why["text"].endswith("the currency of its cost limit; known pools charge in EUR, USD")
     peers.charges = {"GBP"}
     assert world.broker.admission.unpayable(job.spec) == ""
-    [why] = views.why_waiting(world.broker, job, world.now_s)
+    [why] = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["workers"] == 1
 
 

@@ -10,7 +10,7 @@ from support.pure.broker import after_its_time
 
 from federation.messages import messages
 from federation.reasons import Reason
-from gateway.api import views
+from gateway.api.views import work_views
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -106,7 +106,7 @@ class World:
 
     def why(self, job):
         job = self.broker.jobs[job]
-        found = views.why_waiting(self.broker, job, self.now_s)
+        found = work_views.why_waiting(self.broker, job, self.now_s)
         return [(each["reason"], each["text"]) for each in found]
 
 

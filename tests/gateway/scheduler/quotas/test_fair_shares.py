@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from federation.messages import messages
 from federation.ranges import RangeSet
-from gateway.api import views
+from gateway.api.views import work_views
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.effects import SendToWorker
@@ -308,12 +308,12 @@ def test_a_job_that_waits_is_told_its_share_and_its_place():
     grid.submit("a", 10)
     job = grid.submit("b", 10)
     grid.run(25.0)
-    found = views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: True)
+    found = work_views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: True)
     assert (found["share"], found["place"], found["places"], found["next"]) == ("b", 2, 2, "a")
-    hidden = views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: False)
+    hidden = work_views.share_of(job, grid.broker.shares, grid.now_s, lambda _party: False)
     assert hidden == found | {"next": ""}, "whose turn it is, is theirs to know"
     assert found["target"] == 0.25
-    shown = views.shares(grid.broker, grid.broker.shares, grid.now_s, lambda _party: True)
+    shown = work_views.shares(grid.broker, grid.broker.shares, grid.now_s, lambda _party: True)
     rows = {row["share"]: row for row in shown["shares"]}
     assert sum(row["waiting"] for row in rows.values()) == 17
     assert rows["a"]["part"] + rows["b"]["part"] == pytest.approx(1.0)

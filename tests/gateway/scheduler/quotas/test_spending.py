@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation.messages import messages
 from federation.ranges import RangeSet
 from federation.reasons import Reason
-from gateway.api import views
+from gateway.api.views import work_views
 from gateway.ledger.db import records
 from gateway.runtime.budget_books import spent_between
 from gateway.scheduler.broker import Broker
@@ -117,7 +117,7 @@ class World:
         return [(each.failure, sum(stop - first for first, stop in each.ranges)) for each in found]
 
     def text(self, job="j"):
-        found = views.why_waiting(self.broker, self.broker.jobs[job], self.now_s)
+        found = work_views.why_waiting(self.broker, self.broker.jobs[job], self.now_s)
         return [each["text"] for each in found]
 
 

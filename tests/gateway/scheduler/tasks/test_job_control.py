@@ -17,8 +17,8 @@ from federation.messages import messages
 from federation.messages.deals import Commit, Forward, Held
 from federation.messages.messages import Recall
 from federation.reasons import Reason
-from gateway.api import views
-from gateway.api.wait_reasons import wait_reason
+from gateway.api.views import work_views
+from gateway.api.views.wait_reasons import wait_reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
@@ -82,10 +82,10 @@ def test_a_held_job_says_so_and_how_it_goes_on():
     world.submit(2)
     hold(world)
     job = world.broker.jobs["j"]
-    view = views.live_job(job, world.now_s)
+    view = work_views.live_job(job, world.now_s)
     assert view["held"] == "held by root, the operator, since 1970-01-01 00:16:40 UTC"
     assert view["held_by"] == "root"
-    [why] = views.why_waiting(world.broker, job, world.now_s)
+    [why] = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == Reason.HELD
     text = wait_reason(world.broker, job, [why], world.now_s, is_nested=False)
     assert text == f"the job is {view['held']}: the operator releases it with `gridfed release j`"
@@ -94,7 +94,7 @@ def test_a_held_job_says_so_and_how_it_goes_on():
     assert refusal.reason is Reason.HELD
     assert view["held"] in refusal.text
     release(world)
-    assert views.live_job(job, world.now_s)["held_by"] == ""
+    assert work_views.live_job(job, world.now_s)["held_by"] == ""
 
 
 def test_a_hold_does_not_put_a_deadline_off():
@@ -251,7 +251,7 @@ def test_the_operators_priority_is_not_judged_by_the_users_entitlements():
     world.do(events.PriorityAsked("b", 5.0, "root"))
     job = world.broker.jobs["b"]
     assert (job.work.priority, job.spec.rank_priority) == (0.0, 5.0)
-    view = views.live_job(job, world.now_s)
+    view = work_views.live_job(job, world.now_s)
     assert (view["priority"], view["priority_by"]) == (5.0, "root")
     (following,) = orders(world.report(running, wall_ns=LONG_NS))
     assert following.job == "b"

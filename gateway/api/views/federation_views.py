@@ -10,7 +10,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
-from gateway.api.views import notes
+from gateway.api.views.work_views import notes
 from gateway.base.tags import PROBE_TAG
 from gateway.contracts.exchange import Exchange
 from gateway.ledger.db.contracts.records import DealTotal

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from federation.words import count
-from gateway.api import views
+from gateway.api.views import work_views
 from gateway.ledger.db.jobs.records import JobRow
 
 
@@ -26,13 +26,13 @@ def row(**changes):
     [(Live(1, 1), "running"), (Live(0, 1), "waiting"), (Live(), "open")],
 )
 def test_a_job_with_nothing_to_run_is_open_and_does_not_wait(job, state):
-    assert views._state(job) == state
+    assert work_views._state(job) == state
 
 
 def test_a_job_all_of_whose_tasks_were_cancelled_is_cancelled():
-    assert views.stored_job(row(state="done", cancelled=3))["state"] == "cancelled"
-    assert views.stored_job(row(state="done", cancelled=2, done=1))["state"] == "done"
-    assert views.stored_job(row(state="done"))["state"] == "done"
+    assert work_views.stored_job(row(state="done", cancelled=3))["state"] == "cancelled"
+    assert work_views.stored_job(row(state="done", cancelled=2, done=1))["state"] == "done"
+    assert work_views.stored_job(row(state="done"))["state"] == "done"
 
 
 @pytest.mark.parametrize(
@@ -49,20 +49,20 @@ def test_a_job_with_failed_tasks_is_not_done(done, failed, cancelled, state):
     ended = row(
         state="done", reason="E: e" * bool(failed), done=done, failed=failed, cancelled=cancelled
     )
-    view = views.stored_job(ended)
+    view = work_views.stored_job(ended)
     assert (view["state"], view["first_error"], view["reason"]) == (state, ended.reason, "")
 
 
 def test_a_job_of_older_books_has_no_first_error():
-    view = views.stored_job(row(state="done", reason="", failed=2))
+    view = work_views.stored_job(row(state="done", reason="", failed=2))
     assert (view["state"], view["first_error"]) == ("failed", "")
-    view = views.stored_job(row(state="cancelled", reason="cancelled on request", failed=2))
+    view = work_views.stored_job(row(state="cancelled", reason="cancelled on request", failed=2))
     assert (view["state"], view["reason"]) == ("cancelled", "cancelled on request")
 
 
 def test_the_latest_jobs_are_those_submitted_last():
     jobs = [{"id": at, "submitted_at_s": float(at)} for at in (2, 5, 1, 4)]
-    assert [job["id"] for job in views.latest(jobs, 2)] == [5, 4]
+    assert [job["id"] for job in work_views.latest(jobs, 2)] == [5, 4]
 
 
 def test_one_is_written_without_the_s():

@@ -12,7 +12,7 @@ from federation.messages.wire import Maps
 from federation.money import format_money
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
-from gateway.api.estimates import estimates
+from gateway.api.views.estimates import estimates
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker

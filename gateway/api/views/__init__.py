@@ -1,0 +1,1 @@
+"""The answers that people see, as plain maps and lists. Pure."""
