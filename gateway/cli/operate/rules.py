@@ -23,7 +23,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
-from gateway.cli.shared.moments import Length, Share, moment
+from gateway.cli.shared.moments import Length, ShareType, moment
 from gateway.cli.shared.rule_changes import say_change
 from gateway.config.site import ConfigFile, read_file
 from gateway.rules.document import KEYS, TABLES, rules_of, with_rules
@@ -65,7 +65,7 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
     (
         "--price-factor",
         "price_factor",
-        Share(),
+        ShareType(),
         "The factor of the pool's price: 0.5 or 50%. [default: 1]",
     ),
     (

@@ -100,7 +100,7 @@ class Length(click.ParamType[float]):
         return int(found) if found.is_integer() else found
 
 
-class Share(click.ParamType[float]):
+class ShareType(click.ParamType[float]):
     """An option that is a share or factor: `0.5`, or the same as `50%`."""
 
     name = "share"
