@@ -256,9 +256,7 @@ def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
 )
 def expel(site: str, reason: str, is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     """Expel a site: it is out here at once, and the others are told. It asks first."""
-    confirm(
-        f"Expel {site}?", lambda: _consequences(config_dir, "expel", site=site), is_sure=is_sure
-    )
+    confirm(f"Expel {site}?", lambda: _of_expulsion(config_dir, site), is_sure=is_sure)
     found = order(config_dir, "expel", site=site, reason=reason)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
@@ -598,6 +596,13 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
         show.as_json(found)
     else:
         show.say(line)
+
+
+def _of_expulsion(config_dir: str | None, site: str) -> list[str]:
+    """Return what follows from the expulsion of a site; BadOrder if it is unknown, by a slip."""
+    if site not in {each["site"] for each in order(config_dir, "known")["sites"]}:
+        raise BadOrder(f"site {site!r} not found in the trust book: see `gridfed known`")
+    return _consequences(config_dir, "expel", site=site)
 
 
 def _of_compromised(config_dir: str | None) -> list[str]:

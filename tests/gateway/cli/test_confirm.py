@@ -70,7 +70,7 @@ def test_whether_there_is_a_terminal_is_asked_of_stdin(monkeypatch):
 
 
 ORDERS = [
-    ["expel", "paris"],
+    ["expel", "london"],
     ["leave"],
     ["rotate", "--compromised"],
 ]
@@ -86,6 +86,14 @@ def test_orders_about_trust_need_it(order, tmp_path):
     assert result.exit_code == 2
     assert "--yes" in result.output
     assert {each: each.read_bytes() for each in before} == before
+
+
+def test_an_unknown_site_is_refused_before_the_question(tmp_path):
+    where = ["--config-dir", str(tmp_path)]
+    made = CliRunner().invoke(cli, ["init", "--site", "london", "--host", "localhost", *where])
+    assert made.exit_code == 0, made.output
+    result = CliRunner().invoke(cli, ["expel", "pariss", *where])
+    assert (result.exit_code, "site 'pariss' not found" in result.output) == (1, True)
 
 
 def test_compromised_keys_take_so_many_tokens_with_them(tmp_path):
