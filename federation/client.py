@@ -916,9 +916,12 @@ class Client(concurrent.futures.Executor):
             del homes[next(iter(homes))]
 
     def job(self, job_id: str, *, gateway: str | None = None) -> JobHandle:
-        """Return the handle of a job, detached or not, by its id. Sends no request yet.
+        """Return the handle of a job, detached or not. Sends no request yet.
 
         Args:
+            job_id: the id of the job, at least four characters of its beginning, or the job's name.
+                The first question of the handle raises GridError, with the candidates, if it may
+                mean several jobs that this user sees.
             gateway: the address of the gateway that has the job. By default the one to which this
                 client submitted it, else the one to which this client is connected.
         """
@@ -928,14 +931,30 @@ class Client(concurrent.futures.Executor):
             gateway = self._shared.homes.get(job_id, here)
         return self._handle(job_id, gateway)
 
-    def jobs(self, limit: int = 50, *, all_users: bool = False) -> list[dict[str, Any]]:
+    def jobs(
+        self,
+        limit: int = 50,
+        *,
+        all_users: bool = False,
+        user: str | None = None,
+        project: str | None = None,
+        name: str | None = None,
+        state: str | None = None,
+        after: str | None = None,
+    ) -> list[dict[str, Any]]:
         """Return this user's latest jobs: id, name, user, state, counts, slot time and cost each.
+
+        The newest is first. `user`, `project`, `name` and `state` (as JobHandle.state) select;
+        `after` is the id of a job, the last of another list, behind which this one goes on.
 
         The jobs of all users are returned at the gateway's own socket, by a token with the scope
         `audit`, and, by the shared secret, with `all_users`. Raises GridError where that is not
         allowed.
         """
-        details = {"all_users": True} if all_users else {}
+        wanted = {"user": user, "project": project, "name": name, "state": state, "after": after}
+        details: dict[str, Any] = {key: each for key, each in wanted.items() if each is not None}
+        if all_users:
+            details["all_users"] = True
         found: list[dict[str, Any]] = self.ask("jobs", limit=limit, **details)
         return found
 

@@ -10,6 +10,7 @@ from federation.engine.log_lines import LogLine, read_lines
 from federation.engine.outcomes import failure_of, screen, show
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError
+from federation.ids import id_time_ms
 from federation.messages.printed import joined, stream_of
 from federation.money import format_money
 from federation.payload import open_result
@@ -68,7 +69,7 @@ class JobHandle:
     is away.
 
     Attributes:
-        id: the id of the job.
+        id: the id of the job; until the first question, what Client.job was given.
         gateway: the address of its gateway. It is empty for a client's own tasks, which go along
             with the client: they are at the client's current gateway.
     """
@@ -87,6 +88,7 @@ class JobHandle:
         # Tasks whose output was shown: reading results again does not repeat it.
         self._shown = RangeSet() if shown is None else shown
         self._reach = reach
+        self._is_pinned = id_time_ms(job_id) is not None
         self._trusted_sites = trusted_sites
         self.id = job_id
         self.gateway = gateway
@@ -94,9 +96,19 @@ class JobHandle:
     def _ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
         try:
             engine = self._reach(self.gateway, timeout_s)
+            self._pin(engine, timeout_s)
             return engine.ask(verb, {"job": self.id, **details}, timeout_s, self.gateway)
         except GatewayUnreachable as error:
             raise self._explain(error) from error
+
+    def _pin(self, engine: ClientEngine, timeout_s: float | None = None) -> None:
+        """Ask which job is meant by a name or a part of an id, once: a later one may have it too.
+
+        Raises JobNotFound, or GridError where several are meant.
+        """
+        if not self._is_pinned:
+            found = engine.ask("job", {"job": self.id}, timeout_s, self.gateway)
+            self.id, self._is_pinned = str(found["id"]), True
 
     def explain(self) -> dict[str, Any]:
         """Explain why the job goes where it goes; see Client.explain."""
@@ -234,6 +246,7 @@ class JobHandle:
         """Cancel as `cancel` does; say as well whose job it was."""
         try:
             engine = self._reach(self.gateway, None)
+            self._pin(engine)
             tasks, title = engine.cancel_job(self.id, stop=stop, at=self.gateway)
             return JobCancelled(tasks, clean(title))
         except GatewayUnreachable as error:

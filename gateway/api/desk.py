@@ -7,12 +7,10 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from heapq import nlargest
 from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from federation.clocks import UtcS
 from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Answer, Ask
 from federation.messages.wire import unpack
@@ -32,6 +30,7 @@ from gateway.api import (
     rules_desk,
 )
 from gateway.api.context import SiteContext
+from gateway.api.job_search import BadSearch, JobSearch, read_filter
 from gateway.api.log_desk import LogDesk, NoLogs
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
@@ -73,7 +72,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "consequences": ("order", "details"),
         "scale": (),
         "probe_pool": ("pool", "tag", "wait_s"),
-        "jobs": ("limit", ALL_USERS),
+        "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),
         **dict.fromkeys(("job", "running"), ("job",)),
         "results": ("job", "after", "limit", "wait_s"),
         "logs": ("job", "task", "after", "wait_s"),
@@ -136,6 +135,7 @@ class Desk:
         self._site = site
         self._keeper = keeper
         self._log_desk = LogDesk(site)
+        self._search = JobSearch(site)
         self._under_way: Counter[int] = Counter()  # questions, by guest
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -289,35 +289,20 @@ class Desk:
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)
-        rows = await self._site.read(self._stored_jobs, asker, limit)
-        live = self._site.broker.jobs
-        seen = {row.job for row in rows}
-        utc_s = self._site.surroundings.utc_s()
-        # One client may have 50,000 jobs: show the latest alone.
-        others = (job for name, job in live.items() if name not in seen and _sees(asker, job))
-        latest = nlargest(limit, others, key=lambda job: job.opened_at_s)
-        unseen = [self._live(job, utc_s) for job in latest]
-        shown = [
-            self._live(live[row.job], utc_s) if row.job in live else work_views.stored_job(row)
-            for row in rows
-        ]
-        return work_views.latest(unseen + shown, limit)
+        try:
+            return await self._search.listed(asker, read_filter(details), limit)
+        except BadSearch as error:
+            raise BadQuestion(str(error), error.code) from None
 
-    def _stored_jobs(self, asker: Asker, limit: int) -> list[JobRow]:
-        """The latest jobs that an asker sees, up to `limit` of each project."""
-        user = None if asker.sees_all else asker.user
-        projects = [None] if asker.projects is None else sorted(asker.projects)
-        return [row for each in projects for row in self._site.store.jobs.latest(limit, user, each)]
-
-    def _live(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
-        """Show a job in a list, with the reason for waiting where it may wait for ever."""
-        view, broker = work_views.live_job(job, utc_s), self._site.broker
-        if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
-            view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
-        return view
+    async def _id_of(self, asker: Asker, details: dict[str, Any]) -> str:
+        """Return the id of the job that the detail `job` means; BadQuestion if it means several."""
+        try:
+            return await self._search.resolve(asker, _text(details, "job"))
+        except BadSearch as error:
+            raise BadQuestion(str(error), error.code) from None
 
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
-        name = _text(details, "job")
+        name = await self._id_of(asker, details)
         job = self._site.broker.jobs.get(name)
         if job is not None and _may_see(asker, job):
             utc_s = self._site.surroundings.utc_s()
@@ -344,14 +329,14 @@ class Desk:
 
     async def _running(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Say which tasks of a job run now; none of a job that has ended."""
-        job = self._site.broker.jobs.get(_text(details, "job"))
+        job = self._site.broker.jobs.get(await self._id_of(asker, details))
         if job is None or not _may_see(asker, job):
             return {"running": []}
         return {"running": [list(pair) for pair in work_views.running(job)]}
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
-        name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
+        name, after = await self._id_of(asker, details), _number(details, "after", 0, 1 << 62)
         limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
         until_s = self._site.surroundings.mono_s() + _wait_s(details)
         store = self._site.store
@@ -386,7 +371,7 @@ class Desk:
 
     async def _logs(self, asker: Asker, details: dict[str, Any]) -> Any:
         """What tasks of a job have printed after a piece, waiting up to `wait_s` for more."""
-        name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
+        name, after = await self._id_of(asker, details), _number(details, "after", 0, 1 << 62)
         task = None if details.get("task") is None else _number(details, "task", 0, 1 << 62)
         job = self._site.broker.jobs.get(name)
         if job is None or not _may_see(asker, job):
@@ -405,7 +390,7 @@ class Desk:
 
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Drop the results of an ended job of this asker; its row and its cost stay."""
-        name = _text(details, "job")
+        name = await self._id_of(asker, details)
         if name in self._site.broker.jobs:
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
         row = await self._site.read(self._site.store.jobs.get, name)
@@ -503,6 +488,8 @@ class Desk:
         return await federation_desk.deals(self._site)
 
     async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
+        if isinstance(details.get("job"), str):
+            details = {**details, "job": await self._id_of(asker, details)}
         try:
             return await federation_desk.explain(self._site, details, asker)
         except federation_desk.BadFederationQuestion as error:

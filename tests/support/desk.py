@@ -60,9 +60,12 @@ class DeskClient:
         self.told = told  # the lines of the site's log
 
     async def ask(
-        self, verb: str, user: str = "ann", token: Any = None, *, home: bool = False, **details: Any
-    ) -> Answer:
-        """The answer to one question, asked by a guest of its own."""
+        self, verb: str, user: str = "ann", token: Any = None, *, home: bool = False,
+        of_user: Any = None, **details: Any
+    ) -> Answer:  # fmt: skip
+        """The answer to one question, asked by a guest; `of_user` is a detail named `user`."""
+        if of_user is not None:
+            details["user"] = of_user
         guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home, origin=Origin())
         if token is not None:
             self.site.server._tokens[77] = SimpleNamespace(token=token)

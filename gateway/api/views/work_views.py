@@ -13,6 +13,7 @@ from federation.money import format_money
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway.api.views.estimates import estimates
+from gateway.base.job_states import ended_state
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.scheduler.broker import Broker
@@ -39,7 +40,7 @@ def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
         "user": job.spec.user,
         "project": job.spec.project,
         "detached": job.spec.detached,
-        "state": job.leaving or _state(job),
+        "state": live_state(job),
         "reason": job.reason,
         "first_error": job.first_error,
         "submitted_at_s": job.opened_at_s,
@@ -74,8 +75,10 @@ def _orders(job: Job) -> dict[str, Any]:
     }
 
 
-def _state(job: Job) -> str:
+def live_state(job: Job) -> str:
     """Return the state of a job that goes on: an open one has nothing to run, and may get more."""
+    if job.leaving:
+        return job.leaving
     if job.in_flight:
         return "running"
     return "waiting" if job.waiting else "open"
@@ -110,7 +113,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "user": row.user,
         "project": row.project,
         "detached": row.detached,
-        "state": _ended_state(row),
+        "state": ended_state(row.state, row.done, row.failed, row.cancelled),
         "reason": "" if has_failed else row.reason,
         "first_error": row.reason if has_failed else "",
         "submitted_at_s": row.submitted_at_s,
@@ -205,16 +208,6 @@ def _share(standing: ShareStanding, waiting: int) -> dict[str, Any]:
     }
 
 
-def _ended_state(row: JobRow) -> str:
-    """Return the state of a job that has ended: "done" only if its tasks are."""
-    if row.state != "done":
-        return row.state
-    if row.failed:
-        return "partly failed" if row.done else "failed"
-    tasks = row.done + row.cancelled
-    return "cancelled" if 0 < tasks == row.cancelled else "done"
-
-
 def _money(
     costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int], estimated: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -237,8 +230,8 @@ def _money(
 
 
 def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return the jobs that were submitted last, the last first."""
-    return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
+    """Return the jobs that were submitted last, the last first; of equal moments the least id."""
+    return sorted(jobs, key=lambda job: (-job["submitted_at_s"], job["id"]))[:limit]
 
 
 def notes(job: Job) -> list[dict[str, Any]]:

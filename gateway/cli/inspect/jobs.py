@@ -1,11 +1,14 @@
 """Views of a site: status, jobs, job, workers."""
 
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 import click
 
+from federation import Client
 from federation.words import count
+from gateway.base.job_states import STATES
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
@@ -20,6 +23,8 @@ from gateway.cli.shared.common import (
 )
 
 SHOWN_MAX: Final = 3  # names in a column of a worker
+
+PAGE: Final = 1000
 
 
 @click.command()
@@ -99,32 +104,75 @@ def _carbon(pool: dict[str, Any]) -> str:
 @reach_options
 @json_option
 @exact_option
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--project", help="Only jobs of this project.")
+@click.option("--name", help="Only jobs of this name.")
+@click.option(
+    "--state",
+    type=click.Choice([each.replace(" ", "-") for each in STATES]),
+    help="Only jobs in this state.",
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--after", metavar="JOB", help="Go on after this job, the last of another list.")
+@click.option("--all", "all_jobs", is_flag=True, help="List all, and not only the first --limit.")
 @all_users_option
 @errors_to_exit_codes
-def jobs(reach: DialOptions, as_json: bool, limit: int, all_users: bool) -> None:
-    """List your latest jobs; the operator's own socket lists those of all users."""
-    found = ask(reach, "jobs", limit=limit, **of_users(all_users=all_users))
+def jobs(
+    reach: DialOptions,
+    as_json: bool,
+    limit: int,
+    all_jobs: bool,
+    all_users: bool,
+    **wanted: str | None,
+) -> None:
+    """List your latest jobs, the newest first; the operator's own socket lists those of all users.
+
+    `begun` and `ended` say how long ago a job was submitted and has ended.
+    """
+    given = {key: value for key, value in wanted.items() if value}  # an older gateway takes none
+    if "state" in given:
+        given["state"] = given["state"].replace("-", " ")
+    details = {**given, **of_users(all_users=all_users)}
+    if all_jobs:
+        with reach.client() as client:
+            found = _all_jobs(client, details)
+    else:
+        found = ask(reach, "jobs", limit=limit, **details)
     if as_json:
         show.as_json(found)
         return
+    now_s = time.time()
     show.table(
         (
-            *("id", "name", "user", "project", "state"),
+            *("id", "name", "user", "project", "state", "begun", "ended"),
             *("done", "failed", "cancelled", "tasks", "slot-s", "cost", "estimated"),
         ),
-        [_job_row(row) for row in found],
-        "no jobs yet",
+        [_job_row(row, now_s) for row in found],
+        "no such jobs" if given else "no jobs yet",
     )
+    if not all_jobs and len(found) == limit:
+        show.say(f"there may be more: add --all, or --after {found[-1]['id']}")
     for row in found:
         for why in row.get("why_waiting", []):
             show.say(f"{row['id']} waits: {show.clean(why['text'])}")
 
 
-def _job_row(row: dict[str, Any]) -> list[Any]:
+def _all_jobs(client: Client, details: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask page by page; a job that changes its state in between may be missed."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = client.ask("jobs", limit=PAGE, **details)
+        found += page
+        if len(page) < PAGE:
+            return found
+        details = {**details, "after": page[-1]["id"]}
+
+
+def _job_row(row: dict[str, Any], now_s: float) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
     counts = [row["done"], row["failed"], row["cancelled"], total]
     who = [row["id"], row["name"], row["user"], row["project"], _state(row)]
+    who += [show.ago(row["submitted_at_s"], now_s), show.ago(row["ended_at_s"], now_s)]
     money = [show.money(row["cost"]), show.money(row["estimated_cost"])]
     return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), *money]
 
@@ -137,7 +185,7 @@ def _state(row: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @reach_options
 @json_option
 @exact_option
@@ -145,6 +193,7 @@ def _state(row: dict[str, Any]) -> str:
 def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
     """Show one job: state, progress, cost, and why it waits.
 
+    JOB is its id, the beginning of it (at least four characters), or the name of the job.
     The exit code is 3 when the job has ended and some of its tasks have failed.
     """
     found = ask(reach, "job", job=job_id)

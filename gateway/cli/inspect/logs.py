@@ -16,27 +16,31 @@ from gateway.cli.shared.common import (
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job_id", metavar="JOB")
 @click.argument("task", type=click.IntRange(min=0), required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
 @reach_options
 @json_option
 @errors_to_exit_codes
-def logs(job: str, task: int | None, follow: bool, reach: DialOptions, as_json: bool) -> None:
+def logs(job_id: str, task: int | None, follow: bool, reach: DialOptions, as_json: bool) -> None:
     """Show what the tasks of a job have printed, or one TASK of it.
 
-    Output to stdout goes to stdout, output to stderr to stderr, in the order in which it arrived.
-    Without TASK each line begins with the number of its task. A site keeps the last output of each
-    task, job, and of all: [limits] in its configuration. With --json each line is an object.
+    JOB is its id, the beginning of it, or the name of the job. Output to stdout goes to stdout,
+    output to stderr to stderr, in the order in which it arrived. Without TASK each line begins with
+    the number of its task. A site keeps the last output of each task, job, and of all: [limits] in
+    its configuration. With --json each line is an object.
     """
 
     def cut(count: int) -> None:
         show.say(f"[gridfed: {count:,} bytes of older output were dropped]", err=True)
 
     with reach.client() as client:
+        meant = job_id
 
         def asked(details: dict[str, Any]) -> dict[str, Any]:
-            found: dict[str, Any] = client.ask("logs", job=job, **details)
+            nonlocal meant
+            found: dict[str, Any] = client.ask("logs", job=meant, **details)
+            meant = found["job"]  # another job may get that name meanwhile
             return found
 
         for line in read_lines(asked, task, follow=follow, on_cut=cut):

@@ -20,7 +20,7 @@ from gateway.cli.shared.rule_changes import say_change
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @click.option(
     "--stop",
     is_flag=True,
@@ -30,12 +30,16 @@ from gateway.cli.shared.rule_changes import say_change
 @json_option
 @errors_to_exit_codes
 def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
-    """Cancel a job of yours; the operator cancels any user's."""
+    """Cancel a job of yours; the operator cancels any user's.
+
+    JOB is its id, the beginning of it, or the name of the job.
+    """
     with reach.client() as client:
-        found = client.job(job_id).order_cancel(stop=stop)
+        job = client.job(job_id)
+        found = job.order_cancel(stop=stop)
         show.note_site(client.gateway["site"])
     if as_json:
-        show.as_json({"job": job_id, "cancelled": found.tasks, "title": found.title})
+        show.as_json({"job": job.id, "cancelled": found.tasks, "title": found.title})
     else:
         title = f"{found.title}: " if found.title else ""
         show.say(f"{title}{count(found.tasks, 'task')} cancelled")
@@ -90,17 +94,20 @@ def _order(reach: DialOptions, verb: str, *, as_json: bool, **details: Any) -> N
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @reach_options
 @json_option
 @errors_to_exit_codes
 def forget(job_id: str, reach: DialOptions, as_json: bool) -> None:
-    """Drop the results of a job of yours that has ended; its cost stays on record."""
+    """Drop results and output of a job of yours that has ended; its cost stays on record.
+
+    JOB is its id, the beginning of it, or the name of the job.
+    """
     found = ask(reach, "forget", job=job_id)
     if as_json:
         show.as_json(found)
     else:
-        show.say(f"the results of job {show.clean(job_id)} are deleted")
+        show.say(f"the results of job {show.clean(found['job'])} are deleted")
 
 
 @click.command()

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from federation.clocks import UtcS
-from gateway.ledger.db.jobs.records import JobRow, KeptRange
+from gateway.base.job_states import ended_state
+from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted, KeptRange
 from gateway.ledger.db.usage.records import is_for_its_user
 from simulations.world.memory.tables import Kept, KeptJob, Tables
 
@@ -16,7 +17,11 @@ class MemoryJobs:
         self._tables = tables
 
     def latest(
-        self, limit: int, user: str | None = None, project: str | None = None
+        self,
+        limit: int,
+        user: str | None = None,
+        project: str | None = None,
+        wanted: JobsWanted = ALL_JOBS,
     ) -> list[JobRow]:
         """See JobStore."""
         rows = [
@@ -25,7 +30,8 @@ class MemoryJobs:
             if user in (None, row.opened.user) and project in (None, row.opened.project)
         ]
         rows.sort(key=lambda row: (-row.opened.submitted_at_s, row.opened.job))
-        return [self._row(row) for row in rows[:limit]]
+        found = (self._row(row) for row in rows)
+        return list(islice((row for row in found if _is_wanted(row, wanted)), limit))
 
     def get(self, job: str) -> JobRow | None:
         """See JobStore."""
@@ -110,3 +116,14 @@ class MemoryJobs:
 
 def _ranges(kept: Kept, job: str) -> list[KeptRange]:
     return sorted((first, *value) for first, value in kept.get(job, {}).items())
+
+
+def _is_wanted(row: JobRow, wanted: JobsWanted) -> bool:
+    state = ended_state(row.state, row.done, row.failed, row.cancelled)
+    at_s, job = wanted.after or (row.submitted_at_s, "")
+    return (
+        wanted.name in ("", row.name)
+        and row.job.startswith(wanted.prefix)
+        and wanted.state in ("", state)
+        and (-at_s, job) < (-row.submitted_at_s, row.job)
+    )

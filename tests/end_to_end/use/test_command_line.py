@@ -103,7 +103,7 @@ def test_forget(site):
 
 def test_a_job_that_is_not_there(site):
     assert "no job 'nonesuch'" in quick("job", "nonesuch", code=1)
-    assert "none of your unfinished jobs" in quick("cancel", "nonesuch", code=1)
+    assert "no job 'nonesuch'" in quick("cancel", "nonesuch", code=1)
 
 
 def test_drain_and_back(make_site):

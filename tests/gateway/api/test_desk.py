@@ -37,6 +37,10 @@ REFUSED = [
     ("jobs", {"limit": -1}, "limit must be 0 to 1000"),
     ("jobs", {"limit": 1001}, "limit must be 0 to 1000"),
     ("jobs", {"limit": True}, "limit must be 0 to 1000"),
+    ("jobs", {"of_user": 7}, "user must be text of at most 200 characters"),
+    ("jobs", {"name": "x" * 201}, "name must be text of at most 200 characters"),
+    ("jobs", {"state": "odd"}, "state 'odd': must be one of waiting, running, open, done"),
+    ("jobs", {"after": "j-x"}, NOT_HERE),
     ("jobs", {"all_users": "yes"}, "all_users must be true or false"),
     ("job", {}, "the detail job is missing"),
     ("job", {"job": 7}, "the detail job is missing"),
@@ -238,6 +242,89 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         assert "no job" in (await counter.refusal("forget", user="bob", job="j-fx"))[1]
         assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
         assert "were deleted" in (await counter.refusal("results", job="j-fx"))[1]
+
+
+async def test_jobs_are_listed_by_what_they_are(tmp_path):
+    """Of the scheduler and of the books alike; pages follow each other without a gap."""
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+
+        async def listed(**details):
+            answer = await counter.ask("jobs", **details)
+            assert not answer.code, answer.reason
+            return [each["id"] for each in answer.value]
+
+        for _ in range(2):  # live, and, but for j-bob, from the books
+            assert await listed(project="fx") == ["j-fx"]
+            assert await listed(name="f", project="risk") == ["j-risk"]
+            assert await listed(name="g") == []
+            assert await listed(of_user="ann") == ["j-fx", "j-risk"]
+            assert await listed(limit=1) == ["j-fx"]
+            assert await listed(after="j-fx") == ["j-risk"]
+            assert await listed(after="j-risk", home=True) == []
+            assert await listed(home=True, limit=2) == ["j-bob", "j-fx"]
+            assert await listed(home=True, after="j-bob") == ["j-fx", "j-risk"]
+            assert await listed(of_user="bob", home=True) == ["j-bob"]
+            assert await listed(home=True, state="waiting", of_user="bob") == ["j-bob"]
+            counter.tell(*(events.CancelAsked(1, 9, job, (), True) for job in ("j-fx", "j-risk")))
+            await counter.site.record()
+        assert await listed(state="cancelled") == ["j-fx", "j-risk"]
+        assert await listed(state="waiting") == []
+        assert await listed(state="done") == []
+
+
+async def test_jobs_of_another_user_are_for_those_that_may_see_all(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        asked = {"verb": "jobs", "of_user": "bob"}
+        code, reason = await counter.refusal(**asked, token=token(Scope.SUBMIT))
+        assert (code, "scope audit" in reason) == (Reason.SCOPE_MISSING, True)
+        for who in ({"home": True}, {"token": token(Scope.AUDIT)}, {}):  # {}: by the secret
+            answer = await counter.ask(**asked, **who)
+            assert [each["id"] for each in answer.value] == ["j-bob"]
+
+
+async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        counter.tell(events.ClientJoined(1, "ann"), events.ClientJoined(2, "bob"))
+        ids = {name: f"01m8{name:x<22}" for name in ("aaa", "aab", "bbb")}
+        for client, key, name in ((1, "aaa", "night"), (1, "aab", "day"), (2, "bbb", "night")):
+            user = ("ann", "bob")[client - 1]
+            counter.tell(
+                events.JobOpened(client, ids[key], spec(user=user, name=name, detached=True)),
+                events.TasksArrived(client, ids[key], 0, [b"x"]),
+                events.JobClosed(client, ids[key], 1),
+            )
+        own = token(Scope.SUBMIT)
+
+        async def meant(text, **asked):
+            answer = await counter.ask("job", job=text, **asked)
+            return answer.value["id"] if not answer.code else answer.reason
+
+        for _ in range(2):
+            assert await meant("day") == ids["aab"]
+            assert await meant("night", token=own) == ids["aaa"]  # Bob's is not hers
+            assert await meant("01m8aaa") == ids["aaa"]
+            assert await meant(ids["aaa"][:-1]) == ids["aaa"]
+            assert await meant("01m") == "no job '01m' found here"
+            assert await meant("01m8bbb", token=own) == "no job '01m8bbb' found here"
+            assert await meant("01m8bbb", home=True) == ids["bbb"]
+            reason = await meant("01m8a")
+            assert reason.startswith("'01m8a' may mean several jobs; name one by its id:\n")
+            assert [line[:26] for line in reason.splitlines()[1:]] == [ids["aaa"], ids["aab"]]
+            assert "night, waiting, of ann, submitted 2026-" in reason or "cancelled" in reason
+            several = await meant("night", home=True)
+            assert [line[:26] for line in several.splitlines()[1:]] == [ids["aaa"], ids["bbb"]]
+            for verb in ("running", "results", "logs", "forget", "explain"):
+                _, reason = await counter.refusal(verb, job="01m8a")
+                assert "may mean several jobs" in reason
+            for client, key in ((1, "aaa"), (1, "aab"), (2, "bbb")):
+                counter.tell(events.CancelAsked(client, 9, ids[key], (), True))
+            await counter.site.record()
+        assert (await counter.ask("forget", job="day")).value == {
+            "job": ids["aab"],
+            "forgotten": True,
+        }
 
 
 async def test_output_is_shown_to_those_that_see_the_job(tmp_path):

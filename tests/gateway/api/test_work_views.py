@@ -13,6 +13,7 @@ from gateway.ledger.db.jobs.records import JobRow
 class Live:
     in_flight: int = 0
     waiting: int = 0
+    leaving: str = ""
 
 
 def row(**changes):
@@ -23,10 +24,15 @@ def row(**changes):
 
 @pytest.mark.parametrize(
     ("job", "state"),
-    [(Live(1, 1), "running"), (Live(0, 1), "waiting"), (Live(), "open")],
+    [
+        (Live(1, 1), "running"),
+        (Live(0, 1), "waiting"),
+        (Live(), "open"),
+        (Live(1, 1, "cancelled"), "cancelled"),
+    ],
 )
 def test_a_job_with_nothing_to_run_is_open_and_does_not_wait(job, state):
-    assert work_views._state(job) == state
+    assert work_views.live_state(job) == state
 
 
 def test_a_job_all_of_whose_tasks_were_cancelled_is_cancelled():

@@ -202,3 +202,17 @@ def test_a_delivery_of_no_possible_number_is_a_mistake_of_the_command_line(verb,
 )
 def test_a_moment_that_another_site_made_up_ends_no_table(epoch_s, text):
     assert show.when(epoch_s) == text
+
+
+@pytest.mark.parametrize(
+    ("since_s", "text"),
+    [(-5, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"),
+     (86_399, "23 h"), (86_400, "1 d"), (40 * 86_400, "40 d")],
+)  # fmt: skip
+def test_how_long_ago_is_in_the_largest_unit(since_s, text):
+    assert show.ago(1_800_000_000.0, 1_800_000_000.0 + since_s) == text
+
+
+def test_what_has_not_happened_is_no_time_ago():
+    assert show.ago(None, 5.0) == ""
+    assert show.ago(float("inf"), 5.0) == ""

@@ -137,6 +137,28 @@ KeptRange = tuple[int, int, bytes]  # first, count, body
 
 
 @dataclass(frozen=True, slots=True)
+class JobsWanted:
+    """Which jobs are looked for; an empty field: any.
+
+    Attributes:
+        name: of exactly this name.
+        prefix: whose id begins with this: digits and lower-case letters, as ids have.
+        state: in this state, as people are shown it (gateway.base.job_states); a job that has not
+            ended is "open" here.
+        after: those that follow the job of this moment of submission (UTC) and id in the list: the
+            last submitted are first, and of equal moments the least id.
+    """
+
+    name: str = ""
+    prefix: str = ""
+    state: str = ""
+    after: tuple[UtcS, str] | None = None
+
+
+ALL_JOBS: Final = JobsWanted()
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """A job in the store, with the sums of its usage records.
 

@@ -3,25 +3,31 @@
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from federation.clocks import UtcS
+from gateway.base.job_states import MADE_STATES
 from gateway.ledger.db.database import OpenReader, ranges
 from gateway.ledger.db.jobs.queries import with_usage
-from gateway.ledger.db.jobs.records import JobRow, KeptRange
+from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted, KeptRange
 from gateway.ledger.db.jobs.tables import bundles, functions, jobs, outcomes
 
 # Bundles per page of `bundles`: a reader holds no transaction open while its caller works.
 _PAGE: Final = 16
+_ID_CHARS: Final = 26
 
 
 class JobStore(Protocol):
     """Jobs, with the functions, arguments and results of detached ones."""
 
     def latest(
-        self, limit: int, user: str | None = None, project: str | None = None
+        self,
+        limit: int,
+        user: str | None = None,
+        project: str | None = None,
+        wanted: JobsWanted = ALL_JOBS,
     ) -> list[JobRow]:
-        """Return the jobs submitted last, latest first."""
+        """Return the jobs submitted last, latest first; of equal moments the least id."""
 
     def get(self, job: str) -> JobRow | None:
         """Return one job, or None if it never existed."""
@@ -56,10 +62,16 @@ class SqlJobs:
         self._reading = reading
 
     def latest(
-        self, limit: int, user: str | None = None, project: str | None = None
+        self,
+        limit: int,
+        user: str | None = None,
+        project: str | None = None,
+        wanted: JobsWanted = ALL_JOBS,
     ) -> list[JobRow]:
         """See JobStore."""
-        chosen = [jobs.c.user == user] if user is not None else []
+        chosen = _conditions(wanted)
+        if user is not None:
+            chosen.append(jobs.c.user == user)
         if project is not None:
             chosen.append(jobs.c.project == project)
         # Jobs of equal time are ordered by id, so that the list is the same each time.
@@ -128,3 +140,36 @@ class SqlJobs:
         query = select(outcomes.c.first, outcomes.c.count).where(outcomes.c.job == job)
         with self._reading() as connection:
             return ranges(connection, query.order_by(outcomes.c.first))
+
+
+def _conditions(wanted: JobsWanted) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.name:
+        found.append(jobs.c.name == wanted.name)
+    if wanted.prefix:
+        # As a range, which can use the index; texts are ordered by their bytes (schema.TEXT).
+        found += [jobs.c.job >= wanted.prefix, jobs.c.job <= wanted.prefix + "z" * _ID_CHARS]
+    if wanted.state:
+        found.append(_in_state(wanted.state))
+    if wanted.after is not None:
+        at_s, job = wanted.after
+        submitted = jobs.c.submitted_at_s
+        found.append(or_(submitted < at_s, and_(submitted == at_s, jobs.c.job > job)))
+    return found
+
+
+def _in_state(state: str) -> ColumnElement[bool]:
+    """Return the condition for a state, as job_states.ended_state makes it."""
+    has_done, has_failed = jobs.c.done > 0, jobs.c.failed > 0
+    is_cancelled = and_(~has_failed, ~has_done, jobs.c.cancelled > 0)
+    made = {
+        "done": and_(~has_failed, ~is_cancelled),
+        "failed": and_(has_failed, ~has_done),
+        "partly failed": and_(has_failed, has_done),
+        "cancelled": is_cancelled,
+    }
+    as_stored = jobs.c.state == state
+    if state not in MADE_STATES:
+        return as_stored
+    of_done = and_(jobs.c.state == "done", made[state])
+    return of_done if state == "done" else or_(as_stored, of_done)

@@ -25,6 +25,7 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    JobsWanted,
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
@@ -122,6 +123,44 @@ def test_jobs_are_listed_latest_first_and_by_whom(store: Store, commit: Commit) 
     assert [job.job for job in store.jobs.latest(2)] == ["b", "c"]
     assert [job.job for job in store.jobs.latest(10, user="ada")] == ["c", "a"]
     assert [job.job for job in store.jobs.latest(10, user="ada", project="desk")] == ["c"]
+
+
+def test_jobs_are_found_by_name_state_and_the_beginning_of_their_id(
+    store: Store, commit: Commit
+) -> None:
+    ids = {name: f"01m8{name:0<22}" for name in "abcdefg"}
+    counts = {"a": (2, 0, 0), "b": (0, 2, 0), "c": (1, 1, 0), "d": (0, 0, 2), "e": (0, 0, 0)}
+    commit(
+        store,
+        *(opened(job, name=f"n-{name}", submitted_at_s=9.0) for name, job in ids.items()),
+        opened("02m8" + "a" * 22, submitted_at_s=1.0, name="n-a"),
+        *(
+            ended(ids[name], done=done, failed=failed, cancelled=cancelled)
+            for name, (done, failed, cancelled) in counts.items()
+        ),
+        ended(ids["f"], state="cancelled"),
+    )
+
+    def found(**wanted: Any) -> str:
+        rows = store.jobs.latest(10, wanted=JobsWanted(**wanted))
+        return "".join(row.name[-1] for row in rows)
+
+    assert found() == "abcdefga"
+    assert found(name="n-a") == "aa"
+    assert found(name="n-") == ""
+    assert found(prefix="01m8") == "abcdefg"
+    assert found(prefix="01m8a") == "a"
+    assert found(prefix="02m8") == "a"
+    assert found(prefix="01m9") == ""
+    states = {"done": "ae", "failed": "b", "partly failed": "c", "cancelled": "df", "open": "ga"}
+    assert {state: found(state=state) for state in states} == states
+    assert found(state="lost") == ""
+    assert found(after=(9.0, ids["c"])) == "defga"
+    assert found(after=(9.0, ids["g"])) == "a"
+    assert found(after=(9.0, ids["c"]), prefix="01m8", state="cancelled") == "df"
+    assert found(after=(1.0, "zz")) == ""
+    rows = store.jobs.latest(10, user="nobody", wanted=JobsWanted(name="n-a"))
+    assert rows == []
 
 
 def test_unfinished_are_the_detached_jobs_without_an_end(store: Store, commit: Commit) -> None:

@@ -1,0 +1,167 @@
+"""Finds jobs for those that may see them: lists of them, and one by a name or a part of its id."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from heapq import nsmallest
+from typing import Any, Final
+
+from federation.clocks import UtcS
+from federation.ids import ALPHABET, id_time_ms
+from federation.reasons import Reason
+from gateway.api.context import SiteContext
+from gateway.api.views import work_views
+from gateway.base.job_states import STATES
+from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
+from gateway.scheduler.model.jobs import Job
+from gateway.trust.rights import Asker
+
+PREFIX_CHARS_MIN: Final = 4
+CANDIDATES_MAX: Final = 10  # named where several jobs are meant
+TEXT_CHARS_MAX: Final = 200  # of a filter
+
+
+class BadSearch(Exception):
+    """A search that can't be done as it was asked for, or finds several jobs in place of one."""
+
+    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """The jobs that a list shows; an empty field: all. `after` is the id of a job before them."""
+
+    user: str = ""
+    project: str = ""
+    name: str = ""
+    state: str = ""
+    after: str = ""
+
+
+def read_filter(details: dict[str, Any]) -> JobFilter:
+    """Read the filter of a list of jobs. Raises BadSearch."""
+    found = {key: details.get(key, "") for key in JobFilter.__slots__}
+    for key, value in found.items():
+        if type(value) is not str or len(value) > TEXT_CHARS_MAX:
+            raise BadSearch(f"{key} must be text of at most {TEXT_CHARS_MAX} characters")
+    if found["state"] not in ("", *STATES):
+        raise BadSearch(f"state {found['state']!r:.40}: must be one of {', '.join(STATES)}")
+    return JobFilter(**found)
+
+
+class JobSearch:
+    """Jobs of the scheduler and of the books, as one list: the last submitted first."""
+
+    def __init__(self, site: SiteContext) -> None:
+        self._site = site
+
+    async def listed(self, asker: Asker, wanted: JobFilter, limit: int) -> list[dict[str, Any]]:
+        """Return up to `limit` jobs that an asker sees, as views. Raises BadSearch.
+
+        A filter for another user asks for that user's rows, which not everyone may see.
+        """
+        if wanted.user and wanted.user != asker.user and not asker.sees_all:
+            if not asker.may_see_all:
+                reason = f"the jobs of user {wanted.user!r} are not yours: that needs a token with "
+                raise BadSearch(f"{reason}the scope audit", Reason.SCOPE_MISSING)
+            asker = replace(asker, sees_all=True)
+        after = await self._place_of(asker, wanted.after) if wanted.after else None
+        in_books = JobsWanted(name=wanted.name, state=wanted.state, after=after)
+        return await self._found(asker, in_books, limit, wanted.user, wanted.project)
+
+    async def resolve(self, asker: Asker, text: str) -> str:
+        """Return the id of the job that is meant: by its id, the beginning of it, or its name.
+
+        A text that means no job is returned as it is. Raises BadSearch if it means several that the
+        asker sees.
+        """
+        if id_time_ms(text) is not None or text in self._site.broker.jobs or not text:
+            return text
+        if len(text) > TEXT_CHARS_MAX:
+            return text
+        if await self._site.read(self._site.store.jobs.get, text) is not None:
+            return text  # an id of another form
+        meant = await self._found(asker, JobsWanted(name=text), CANDIDATES_MAX + 1)
+        if len(text) >= PREFIX_CHARS_MIN and set(text) <= set(ALPHABET):
+            begun = await self._found(asker, JobsWanted(prefix=text), CANDIDATES_MAX + 1)
+            meant += [each for each in begun if each["name"] != text]
+        if len(meant) > 1:
+            raise BadSearch(_which(text, meant))
+        return str(meant[0]["id"]) if meant else text
+
+    async def _place_of(self, asker: Asker, text: str) -> tuple[UtcS, str]:
+        """Return the place in the list of the job before the wanted ones."""
+        job = self._site.broker.jobs.get(text)
+        if job is not None:
+            return job.opened_at_s, job.id
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, text)
+        if row is None or not asker.may_see(row.user, row.project):
+            raise BadSearch(f"no job {text!r:.80} found here", Reason.JOB_NOT_FOUND)
+        return row.submitted_at_s, row.job
+
+    async def _found(
+        self,
+        asker: Asker,
+        wanted: JobsWanted = ALL_JOBS,
+        limit: int = CANDIDATES_MAX,
+        user: str = "",
+        project: str = "",
+    ) -> list[dict[str, Any]]:
+        rows = await self._site.read(self._stored, asker, wanted, limit, user, project)
+        live, utc_s = self._site.broker.jobs, self._site.surroundings.utc_s()
+        # One client may have 50,000 jobs: show the latest alone.
+        present = nsmallest(
+            limit,
+            self._live(asker, wanted, user, project),
+            key=lambda job: (-job.opened_at_s, job.id),
+        )
+        shown = [self._view(job, utc_s) for job in present]
+        shown += [work_views.stored_job(row) for row in rows if row.job not in live]
+        return work_views.latest(shown, limit)
+
+    def _stored(
+        self, asker: Asker, wanted: JobsWanted, limit: int, user: str, project: str
+    ) -> list[JobRow]:
+        """The latest jobs in the books that an asker sees, up to `limit` of each project."""
+        of_user = user or (None if asker.sees_all else asker.user)
+        projects: list[str | None] = [project or None]
+        if asker.projects is not None:
+            named = sorted(asker.projects)
+            projects = [each for each in named if project in ("", each)]
+        find = self._site.store.jobs.latest
+        return [row for each in projects for row in find(limit, of_user, each, wanted)]
+
+    def _live(self, asker: Asker, wanted: JobsWanted, user: str, project: str) -> Iterator[Job]:
+        after_s, after = wanted.after or (UtcS(float("inf")), "")
+        for job in self._site.broker.jobs.values():
+            whose = job.whose
+            if (
+                asker.sees(whose.user, whose.project, whose.site)
+                and user in ("", whose.user)
+                and project in ("", job.spec.project)
+                and wanted.name in ("", job.spec.name)
+                and job.id.startswith(wanted.prefix)
+                and wanted.state in ("", work_views.live_state(job))
+                and (-after_s, after) < (-job.opened_at_s, job.id)
+            ):
+                yield job
+
+    def _view(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
+        """Show a job in a list, with the reason for waiting where it may wait for ever."""
+        view, broker = work_views.live_job(job, utc_s), self._site.broker
+        if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
+            view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
+        return view
+
+
+def _which(text: str, meant: list[dict[str, Any]]) -> str:
+    """Say which jobs a text may mean, the last submitted first."""
+    lines = [
+        f"{each['id']}  {each['name']}, {each['state']}, of {each['user']}, submitted "
+        f"{datetime.fromtimestamp(each['submitted_at_s'], UTC):%Y-%m-%d %H:%M} UTC"
+        for each in work_views.latest(meant, CANDIDATES_MAX)
+    ]
+    more = "\nand others" if len(meant) > CANDIDATES_MAX else ""
+    return f"{text!r} may mean several jobs; name one by its id:\n" + "\n".join(lines) + more

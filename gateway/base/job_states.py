@@ -1,0 +1,23 @@
+"""The states of jobs, as people are shown them. Pure."""
+
+from typing import Final
+
+LIVE_STATES: Final = ("waiting", "running", "open")
+# States that are made of what the books have of a job that was done: they count its tasks.
+MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
+STATES: Final = (*LIVE_STATES, *MADE_STATES, "abandoned", "lost", "rejected")
+
+
+def ended_state(state: str, done: int, failed: int, cancelled: int) -> str:
+    """Return the state of a job that has ended: "done" only if its tasks are.
+
+    `state` is as it is stored, where "done" means that the job was closed, however its tasks ended.
+    """
+    if state != "done":
+        return state
+    if failed:
+        return "partly failed" if done else "failed"
+    return "cancelled" if cancelled and not done else "done"
+
+
+__all__ = ["LIVE_STATES", "MADE_STATES", "STATES", "ended_state"]
