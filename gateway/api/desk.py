@@ -251,7 +251,8 @@ class Desk:
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
         try:
-            return await job_desk.VERBS[verb](self._site, asker, details)
+            meant = {**details, "job": await self._id_of(asker, details)}
+            return await job_desk.VERBS[verb](self._site, asker, meant)
         except job_desk.BadJobOrder as error:
             raise BadQuestion(str(error), error.code) from None
 

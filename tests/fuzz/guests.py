@@ -62,6 +62,13 @@ DETAILS: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
+_PRINTED: tuple[dict[str, Any], ...] = (  # as tasks print seldom, and some of it of an older party
+    *({"prints": [], "streams": []},) * 18,
+    {"prints": [[0, "\x1b[2Jhello"]], "streams": [2]},
+    {"prints": [[0, "\x1b[2Jhello"]], "streams": []},
+)
+
+
 class Role(Protocol):
     """Who speaks on a session."""
 
@@ -232,7 +239,7 @@ class WorkerRole:
             "first": first + int(chance.random() * 3) * (chance.random() < 0.3),
             "values": [b"" if failed else b"\x80\x05K\x08."] * part,
             "failures": [[0, chance.choice(kinds), "fuzz", b""]] if failed else [],
-            "prints": [[0, "\x1b[2Jhello"]] if chance.random() < 0.05 else [],
+            **chance.choice(_PRINTED),
             "wall_ns": chance.choice((0, 1, 10**6, 10**9, 10**15)),
             "cpu_ns": chance.choice((0, 10**6)),
             "peak_memory_bytes": chance.choice((0, 1 << 20, 1 << 62)),
