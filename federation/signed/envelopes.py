@@ -104,7 +104,7 @@ class Sealer:
     """Makes the envelopes of one run (`boot`) of a site; set `key` anew when its keys rotate."""
 
     def __init__(self, federation: str, site: str, boot: int, key: SiteKey) -> None:
-        self._federation = federation
+        self.federation = federation
         self._site = site
         self._boot = boot
         self._sequences: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Sealer:
         """Sign a body as this kind of message, for one site or for ALL."""
         sequence = self._sequences.get(to, 0) + 1
         header = _HEADER.encode(
-            Header(self._federation, kind, self._site, to, self._boot, sequence, utc_s)
+            Header(self.federation, kind, self._site, to, self._boot, sequence, utc_s)
         )
         self._sequences[to] = sequence
         signature = self.key.sign(_DOMAIN, header, body)

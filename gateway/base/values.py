@@ -79,6 +79,8 @@ def show_size(size_bytes: float) -> str:
 
 def _unit_of(key: str) -> float | None:
     """Return the seconds of the unit that a key names; None if it is no length of time."""
+    if key.endswith("_per_s"):  # a rate
+        return None
     return next((each_s for end, each_s in _KEYS_S.items() if key.endswith(end)), None)
 
 

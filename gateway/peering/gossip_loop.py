@@ -62,9 +62,12 @@ from policies.placement.outlook import differs
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
 # Reasons to ignore a bulletin here that its forwarder rightly accepted: the forwarder did not know
-# the site's next boot yet, or its clock differs.
+# the site's next boot yet, its clock differs, or the bulletin is of before its site joined us.
 _INNOCENT: Final = frozenset(
-    {TrustRefusal.OLD_BOOT, TrustRefusal.STALE, TrustRefusal.REPLAYED, TrustRefusal.AHEAD}
+    {
+        *(TrustRefusal.OLD_BOOT, TrustRefusal.STALE, TrustRefusal.REPLAYED, TrustRefusal.AHEAD),
+        TrustRefusal.WRONG_FEDERATION,
+    }
 )
 # An advert is sent when one of its figures has changed by CHANGE: a few adverts at once, then at a
 # rate that would cost each member CHANGES_BYTES_S if all sites were as busy as ours. Unchanged
@@ -116,6 +119,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self.neighbours: tuple[str, ...] = ()  # the sites to stay connected to
         self._shown: SiteAdvert | None = None
         self._shown_s = MonoS(-inf)
+        self._shown_in = ""  # the federation that our advert was signed for
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
         self._looked_s = surroundings.mono_s() - ADVERT_MIN_S
@@ -345,12 +349,13 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
             valid_s=VALID_REFRESHES * refresh_s,
             doors=self._doors,
         )
-        is_due = waited_s >= refresh_s
+        # A site that has joined another federation signs its advert anew, for that one.
+        is_due = waited_s >= refresh_s or self._shown_in != self._peers.registry.sealer.federation
         if not is_due and self._shown is not None and not _differs(self._shown, whole):
             return
-        self._shown, self._shown_s = whole, mono_s
-        self._allowance -= 1
         registry = self._peers.registry
+        self._shown, self._shown_s, self._shown_in = whole, mono_s, registry.sealer.federation
+        self._allowance -= 1
         advert = redact(whole, self._shows)
         body = registry.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), utc_s)
         self._size = len(body)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.messages.contracts import Delivery, Verdict
+from federation.words import count
 from gateway.base.store_lookup import StoreLookup
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db.contracts.records import (
@@ -184,9 +185,8 @@ class Bookings:
             if not verdict.is_yes:
                 raise CantReserve(rules.explain(verdict, work))
             if slots > verdict.slots_max:
-                raise CantReserve(
-                    f"{by.user} may have at most {verdict.slots_max:g} slots ({verdict.rule})"
-                )
+                most = count(int(verdict.slots_max), "slot")
+                raise CantReserve(f"{by.user} may have at most {most} ({verdict.rule})")
 
     def book_of(self, pool: str, *, is_operators: bool = False) -> ReservationBook:
         """The reservations and capacity of a pool, including the slots that can be started.
@@ -302,7 +302,8 @@ class Bookings:
         if billed_nanos:
             records = [bill_of(ended), *(delivered(ended, "sell") if ended.by.site else ())]
             effects += [Write(each, durable=True) for each in records]
-        text = f"{ended.tariff_name} of {ended.slots} slots of {ended.pool} for {ended.who}: {over}"
+        slots = count(ended.slots, "slot")
+        text = f"{ended.tariff_name} of {slots} of {ended.pool} for {ended.who}: {over}"
         self._perform([*effects, Remark(text)])
 
 

@@ -22,6 +22,7 @@ from federation.errors import ProtocolError
 from federation.messages.registry import Receiver
 from federation.messages.reserving import Reserve, Reserved, Step
 from federation.money import check_currency
+from federation.words import count
 from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.model.dealing import Permits
 from gateway.contracts.model.purchase import shown
@@ -201,9 +202,8 @@ class Selling(MessageHandler[[UtcS], Iterator[Effect]], receiver=Receiver.RESERV
         )
         slots, project = had + found.slots, message.project
         if self._permits.may_send(buyer, buyer, found.pool, project, slots, found.tariff):
-            reason = (
-                f"the rules of {self._site} do not permit {buyer} {slots} slots of {found.pool}"
-            )
+            wanted = f"{count(slots, 'slot')} of {found.pool}"
+            reason = f"the rules of {self._site} do not permit {buyer} {wanted}"
             raise CantReserve(reason)
         return replace(found, id=message.reservation, whole=message.reservation)
 

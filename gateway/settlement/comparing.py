@@ -26,6 +26,7 @@ from federation.messages.reconciliation import (
     sums_of,
 )
 from federation.money import format_money
+from federation.words import count
 from gateway.config.books import PERIODS, period_of
 from gateway.settlement import payments
 from gateway.settlement.context import AHEAD_MAX_MS
@@ -134,7 +135,7 @@ def named(window: ComparisonSpan) -> str:
 def told_sums(tally: Tally) -> str:
     """Format the sums of books for people, by currency."""
     return ", ".join(
-        f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
+        f"{format_money(each.due_nanos, currency)} for {count(each.tasks, 'task')}"
         + _taken_back(each.reversed_nanos, currency)
         for currency, each in sorted(tally.sums.items())
     )

@@ -305,7 +305,10 @@ class TrustBook:
         if site == self.site:
             raise Untrusted(TrustRefusal.WRONG_SITE, f"it has our own name, {site!r}")
         if self.expulsions.is_expelled(site):
-            raise Untrusted(TrustRefusal.EXPELLED, f"its name is our own, {site!r}")
+            raise Untrusted(
+                TrustRefusal.EXPELLED,
+                f"site {site!r} is expelled: its expulsion must be taken back first",
+            )
         member = self.members.get(site)
         hearsay = member is not None and member.standing in (TrustLevel.KNOWN, TrustLevel.LEFT)
         if member is None or (hearsay and not follows(member.card, card)):

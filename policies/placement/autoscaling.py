@@ -354,14 +354,14 @@ def _wanted(
         slots = max(slots, sum(each.busy for each in active)) + work.kept
         why = f"{count(slots, 'slot')}: {work.kept:,} reserved, in addition to the busy ones"
     if slots < rules.slots_min:
-        slots, why = rules.slots_min, f"the minimum of {rules.slots_min} slots is kept"
+        slots, why = rules.slots_min, f"the minimum of {count(rules.slots_min, 'slot')} is kept"
     whole = _whole(slots, rules.pilot_slots)
     if whole != slots:
         why = f"{why}; rounded to {count(whole, 'slot')} in whole pilots of {rules.pilot_slots}"
     most = slots_max(rules, past)
     if whole > most:
         limit = "" if most == rules.slots_max else ", as more would exceed hourly_cost"
-        return most, f"{why}; the limit is {most} slots{limit}"
+        return most, f"{why}; the limit is {count(most, 'slot')}{limit}"
     return whole, why
 
 

@@ -118,14 +118,28 @@ class Decision:
         band = f"{self.house.band:.0%}"
         match self.why:
             case DecisionReason.NOBODY:
-                can = "can ever" if self.is_hopeless else "can now"
-                return f"none of {len(self.refused)} known pools {can} run it{self._unpayable()}"
+                return self._nowhere() + self._unpayable()
             case DecisionReason.HOME_FIRST:
                 return f"at home, as it starts there within {self.house.prefer_own_s:g} s"
             case DecisionReason.DRAWN:
                 return f"drawn at random from {self.near} pools within {band} of the best"
             case DecisionReason.BEST:
-                return f"the best by more than {band}"
+                pools = len(self.ranking or ())
+                if pools <= 1:
+                    return "the only pool that can run it"
+                return f"the best of {pools} pools, by more than {band}"
+
+    def _nowhere(self) -> str:
+        match len(self.refused):
+            case 0:
+                return "no pool is known"
+            case 1 if self.is_hopeless:
+                return "the only known pool can never run it"
+            case 1:
+                return "the only known pool can't run it now"
+            case pools:
+                can = "can ever run it" if self.is_hopeless else "can run it now"
+                return f"none of the {pools} known pools {can}"
 
     def _unpayable(self) -> str:
         """Say that no pool charges in the currency of the cost limit, besides other reasons."""

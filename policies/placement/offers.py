@@ -22,6 +22,7 @@ from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_money
 from federation.offers import PLACES_MAX, Offer, show_time
 from federation.reasons import NEVER, Reason
+from federation.words import count
 from policies.placement.asks import CHEAPEST, FASTEST, Demand, Preferences
 from policies.placement.brokering import BackoffEnd, place
 from policies.placement.decisions import Decision
@@ -64,7 +65,7 @@ class Unmet:
         them, could = "It", ""
         tasks = f"1 task of {seconds} s"
         if ask.tasks > 1:
-            them, tasks = "All", f"{ask.tasks:,} tasks of {seconds} s"
+            them, tasks = "All", f"{count(ask.tasks, 'task')} of {seconds} s"
             fitting = ask.tasks - self.short
             could = f"; {fitting:,} of them can" if fitting else "; none of them can"
         found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"

@@ -25,6 +25,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
+from federation.words import count
 from policies.access.claims import Amount, Claims, ReservedSlots
 from policies.access.windows import AHEAD_S, PoolRules, Window, WindowPlan, WindowSpan
 from policies.calendar.hours import Hours
@@ -332,8 +333,9 @@ class ReservationBook:
         if slots <= free:
             return
         if slots > self.total:
-            raise CantReserve(f"{slots} slots exceed the pool's total of {self.total}")
-        instead = f"{free} slots are available then" if free else "none are available then"
+            raise CantReserve(f"{count(slots, 'slot')} exceed the pool's total of {self.total}")
+        verb = "is" if free == 1 else "are"
+        instead = f"{count(free, 'slot') if free else 'none'} {verb} available then"
         later_s = self.first_fit(whose, slots, until_s - from_s, from_s, utc_s)
         if later_s is not None:
             instead += f"; {slots} are available from {clock(later_s)} on"

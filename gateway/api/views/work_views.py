@@ -268,7 +268,7 @@ def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
         elif short:
             counts.update((Reason.BUDGET_EXHAUSTED, text) for text in short.values())
         else:
-            counts[Reason.BUSY, "has a full queue"] += 1
+            counts[Reason.BUSY, "has no free slot"] += 1
     if not broker.workers:
         grown = ", ".join(sorted(broker.growth))
         text = (

@@ -10,6 +10,7 @@ import click
 
 from federation.messages.reconciliation import OLD_WORDS, STATE_WORDS
 from federation.money import parse_money
+from federation.words import count
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -363,7 +364,7 @@ def void_lines(found: dict[str, Any]) -> list[str]:
                 paid = row[f"{side}_tasks"]
                 has = "has" if side == "sold" else "have"
                 amount = f"{row[f'void_{side}']} {row['currency']}"
-                whole = f"{void + paid:,} tasks delivered"
+                whole = f"{count(void + paid, 'task')} delivered"
                 lines.append(f"{who} {has} voided {void:,} of {whole}: {amount}")
     return lines
 

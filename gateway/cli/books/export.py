@@ -12,6 +12,7 @@ import click
 from sqlalchemy import Connection
 
 from federation.clocks import UtcS
+from federation.words import count
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, json_option
@@ -156,7 +157,7 @@ def focus_check(file: Path, as_json: bool) -> None:
     else:
         for line in shown:
             show.say(f"problem: {line}")
-        show.say(f"{rows:,} rows, {found:,} problems")
+        show.say(f"{count(rows, 'row')}, {count(found, 'problem')}")
     if found:
         raise SystemExit(1)
 

@@ -6,6 +6,7 @@ import click
 
 from federation.clocks import UtcS
 from federation.errors import GridError
+from federation.words import count
 from gateway.api import can as answers
 from gateway.base.clocks import utc_now
 from gateway.base.values import KnobError
@@ -144,4 +145,4 @@ def _of(row: dict[str, Any], key: str) -> str:
 def _then(change: dict[str, Any]) -> str:
     if not change["may"]:
         return "no"
-    return "yes" if change["slots_max"] is None else f"yes, {change['slots_max']:,} slots"
+    return "yes" if change["slots_max"] is None else f"yes, {count(change['slots_max'], 'slot')}"

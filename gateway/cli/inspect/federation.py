@@ -305,7 +305,11 @@ def _turn(share: dict[str, Any]) -> str:
         turn = f"place {share['place']} of {share['places']}"
         if share["next"]:
             turn += f", next is {share['next']}"
-    late = ", and it is first because it has waited longest" if share["is_late"] else ""
+    late = (
+        "; it goes first, as it has waited for a slot longer than max_wait"
+        if share["is_late"]
+        else ""
+    )
     return (
         f"share {share['share']}: {turn}{late}; it has used {100 * share['part']:.1f} % of "
         f"the slot time; its target under full demand is {100 * share['target']:.1f} %"

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from federation import Client
+from federation.reasons import Reason
 from federation.words import count
 from gateway.base.job_states import STATES
 from gateway.cli.shared import show
@@ -153,8 +154,8 @@ def jobs(
     if not all_jobs and len(found) == limit:
         show.say(f"there may be more: add --all, or --after {found[-1]['id']}")
     for row in found:
-        for why in row.get("why_waiting", []):
-            show.say(f"{row['id']} waits: {show.clean(why['text'])}")
+        for line in _waits(row):
+            show.say(f"{row['id']} is waiting: {line}")
 
 
 def _all_jobs(client: Client, details: dict[str, Any]) -> list[dict[str, Any]]:
@@ -240,11 +241,21 @@ def _show_job(found: dict[str, Any]) -> None:
         lines.append(("rules", f"version {each['version']}, of {show.when(each['from_s'])}{by}"))
     for name, value in lines:
         show.say(f"{name:>12}  {show.clean(value)}")
-    if found.get("waits_for"):
-        show.say(f"{'waiting':>12}  {show.clean(found['waits_for'])}")
-    for why in found.get("why_waiting", []):
-        who = f"{count(why['workers'], 'worker')}: " if why["workers"] else ""
-        show.say(f"{'waits':>12}  {who}{show.clean(why['text'])}")
+    for line in _waits(found):
+        show.say(f"{'waiting':>12}  {line}")
+
+
+def _waits(row: dict[str, Any]) -> list[str]:
+    """Return why a job waits: in one sentence, then the reasons that this has not covered."""
+    sentence = show.clean(row.get("waits_for"))
+    lines = [sentence] if sentence else []
+    for why in row.get("why_waiting", []):
+        text = show.clean(why["text"])
+        if text == sentence or (sentence and why.get("reason") == Reason.BUSY):
+            continue
+        workers = why.get("workers", 0)
+        lines.append(f"{count(workers, 'worker')}: {text}" if workers else text)
+    return lines
 
 
 def _some(names: Iterable[str]) -> str:

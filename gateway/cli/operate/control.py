@@ -156,7 +156,7 @@ def drain(
         return
     what = f"worker {worker}" if worker else f"site {found.get('site')}"
     alike = found.get("workers", 1)
-    what += f" ({alike} workers of that name)" if alike > 1 else ""
+    what += f" ({alike:,} workers of that name)" if alike > 1 else ""
     if host:
         here = count(alike, "worker") if alike else "no worker of it is here now"
         what = f"host {found['host']} ({here})"

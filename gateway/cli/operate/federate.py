@@ -294,7 +294,7 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
         show.as_json(found["sites"], {key: found[key] for key in found if key != "sites"})
         return
     if forget:
-        show.say(f"{len(found['sites'])} sites reported by {source} are forgotten:")
+        show.say(f"forgotten: {count(len(found['sites']), 'site')} reported by {source}")
     else:
         names = ", ".join(found.get("awaited", ()))  # an older gateway does not tell
         awaited = f", awaited: {names}" if names else ""

@@ -83,7 +83,7 @@ def _lines(row: dict[str, Any], *, why: bool) -> list[str]:
 def _would(row: dict[str, Any]) -> list[str]:
     """Return the actions that a dry run leaves undone, and the work that it counts."""
     found = []
-    for key, words in (("start", "start"), ("cancel", "cancel"), ("drain", "let go")):
+    for key, words in (("start", "start"), ("cancel", "cancel"), ("drain", "drain")):
         if row[key]:
             slots = count(row[key] * row["pilot_slots"], "slot")
             of_start = f", {slots}" if key == "start" else ""

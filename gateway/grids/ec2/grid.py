@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from federation.clocks import MonoS
+from federation.words import count
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -230,7 +231,7 @@ class Ec2Grid:
                 is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
         if doubles:  # a service without client tokens was slow to show its first start
-            self._say(f"{len(doubles)} instances were started twice, and are terminated")
+            self._say(f"terminates {count(len(doubles), 'instance')} that were started twice")
             self._calls.terminate(doubles)
         self._end_late(shown)
         for instance, started in self._hidden(shown):
@@ -254,7 +255,7 @@ class Ec2Grid:
             return
         new = surplus(config, shown, self._leaving.keys(), self._load().slots, book)
         if new:
-            self._say(f"{len(new)} instances are released: {next(iter(new.values()))}")
+            self._say(f"releases {count(len(new), 'instance')}: {next(iter(new.values()))}")
             until_s = time.time() + config.over_ceiling_s
             self._leaving |= {one: InstanceRelease(why, until_s) for one, why in new.items()}
 
@@ -271,7 +272,7 @@ class Ec2Grid:
             )
         ]
         if late:
-            self._say(f"{len(late)} instances exceed their time limit, and are terminated")
+            self._say(f"terminates {count(len(late), 'instance')} beyond the time limit")
             self._calls.terminate(late)
 
     def _capacity(self, shape: Shape) -> Capacity:
@@ -329,7 +330,10 @@ class Ec2Grid:
         except faults.Ec2Fault as fault:
             if fault.code == faults.MISMATCH:
                 # It was made in a former run, at other prices: it will be shown.
-                self._say("a retried order must have been attempted before")
+                self._say(
+                    "EC2 has this order already, from before the gateway's restart and at other "
+                    "prices; its instances are taken over when EC2 lists them"
+                )
                 return None
             if fault.code == faults.TEMPLATE_GONE:
                 self._templates.discard(template)
@@ -376,7 +380,7 @@ class Ec2Grid:
             try:
                 self._tell({each.id: self._started[each.id].number for each in ours})
             except faults.Ec2Fault as fault:  # the next look tags them; until then, they are shown
-                self._say(f"{len(ours)} instances could not be tagged with their names: {fault}")
+                self._say(f"could not tag {count(len(ours), 'instance')} with names: {fault}")
         return list(named.values())
 
     def _is_untold(self, each: Ec2Instance) -> bool:

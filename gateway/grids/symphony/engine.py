@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import trio
 
 from federation.clocks import MonoS
+from federation.words import count
 from gateway.base.child import first_of
 from gateway.base.clocks import mono_now
 from gateway.grids.contract import GridFault
@@ -209,7 +210,7 @@ class SymphonyEngine:
                 self._lost_session(session, "the session is no longer open")
                 self._journal.closed(id_)
             if self._left.pop(id_, None) is not None:  # else it was reported as gone meanwhile
-                self._home.say(f"resumes session {id_} with {len(session.sent)} tasks")
+                self._home.say(f"resumes session {id_} with {count(len(session.sent), 'task')}")
                 nursery.start_soon(self._serve, session)
 
     def _disconnected(self, *, is_fault: bool) -> None:

@@ -24,6 +24,7 @@ from typing import Final
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.messages import Notice
 from federation.ranges import RangeSet
+from federation.words import count
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
@@ -225,7 +226,7 @@ class Preemption:
         over = excess(pool.levels, used)
         for claim in excess(pool.levels, pool.used):
             who = pool.rules.now.claims.all[claim].who
-            text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
+            text = f"{who} may have {count(pool.levels[claim].most, 'slot')}{_in(window)}"
             # Recall unstarted tasks even of a party whose excess was already told to stop.
             slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
@@ -349,7 +350,7 @@ class Preemption:
     ) -> None:
         """Free `slots` slots of these: recall unstarted tasks now, stop running ones in time."""
         if reason.window is not None and reason.window.is_dry:
-            self._say_once(reason, f"{slots} tasks would be stopped: {reason.text}")
+            self._say_once(reason, f"would stop {count(slots, 'task')}: {reason.text}")
             return
         stopped = 0
         for each in held:
@@ -362,7 +363,7 @@ class Preemption:
                 self._recall(each)
         if stopped:
             stop = _clock(reason.stops_at_s)
-            text = f"pool {reason.pool} stops {stopped} tasks by {stop}: {reason.text}"
+            text = f"pool {reason.pool} stops {count(stopped, 'task')} by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
     def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: UtcS, *, is_ahead: bool) -> int:

@@ -104,4 +104,4 @@ class Overdue:
         still[worker.handle] = (*sign, since_s)
         if self._clock_s - since_s <= STALLED_S + self._lease_s:
             return None
-        return Fault(worker, f"none of its {worker.in_flight} tasks has started", [])
+        return Fault(worker, f"no task of its {worker.in_flight:,} has started", [])

@@ -139,9 +139,13 @@ def probe(kit: Path) -> None:
                 "virtual environment, or with another Python"
             )
     if shutil.which(PROGRAM) is None:
-        raise SandboxUnavailable("bubblewrap (bwrap) is not installed on this host: install it")
+        raise SandboxUnavailable(
+            "bwrap is not installed on this host: install the package bubblewrap"
+        )
     if _is_root() and not Path(SETPRIV).exists():
-        raise SandboxUnavailable(f"{SETPRIV} is not installed on this host: install util-linux")
+        raise SandboxUnavailable(
+            f"{SETPRIV} is not installed on this host: install the package util-linux"
+        )
     shut_in = shell(kit, (), network="none", tmp_bytes=1 << 20)
     command = SlotLaunch(
         (*shut_in, *run_code("pass", is_ours=False)), {}, filter=no_user_namespaces()

@@ -72,7 +72,9 @@ def find_user(wanted: str) -> SlotUser | None:
     if os.geteuid() != 0:
         raise UserUnavailable("only root may run slots as another user")
     if not Path(SETPRIV).exists():
-        raise UserUnavailable(f"{SETPRIV} is not installed on this host: install util-linux")
+        raise UserUnavailable(
+            f"{SETPRIV} is not installed on this host: install the package util-linux"
+        )
     user = _account(wanted)
     if user.uid == 0:
         raise UserUnavailable(f"user {user.name} is root: slots must run as an unprivileged user")

@@ -124,6 +124,8 @@ def test_three_sites_meet_one_is_expelled_one_leaves(sites):
     wait_until(lambda: london.level(lyon) == lyon.level(london) == "known", "the gossip of cards")
     approve(london, lyon)
     linked(london, lyon)
+    for site in sites:  # each was in a federation of its own before
+        assert not site.said("protocol error"), site.gateway.text()
     assert "is expelled" in london.run("expel", "lyon", "--yes", "--reason", "too loud")
     wait_until(lambda: paris.level(lyon) == "expelled", "the gossip of the expulsion")
     assert london.said("link to lyon is down") or london.said("site lyon disconnected")

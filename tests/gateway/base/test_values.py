@@ -102,6 +102,8 @@ def test_a_number_of_a_unit_may_be_written_with_it(key, value, found):
         ("grace_s", "soon", "grace_s: 'soon' is not a length of time: write 30s, 30m"),
         ("keep_days", 0, "keep_days is 0: it must be 0.05 to 86400 days"),
         ("priority", "10s", "priority must be a number"),
+        ("frames_per_s", "10s", "frames_per_s must be a number"),
+        ("frames_per_s", 0, "frames_per_s is 0: it must be 0.05 to 86400"),
         ("priority", "10%", "priority must be a number"),
     ],
 )

@@ -160,7 +160,7 @@ def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
     row |= {"estimated_cost": "", "why_waiting": [{"text": "no known pool charges in GBP"}]}
     monkeypatch.setattr(jobs, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
     said = CliRunner().invoke(cli, ["jobs"]).output
-    assert said.splitlines()[3:] == ["id waits: no known pool charges in GBP"]
+    assert said.splitlines()[3:] == ["id is waiting: no known pool charges in GBP"]
 
 
 def test_what_a_grid_says_of_a_pool_does_not_move_the_cursor(monkeypatch):

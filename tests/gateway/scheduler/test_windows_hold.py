@@ -361,7 +361,7 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would():
     assert not orders(effects, messages.Notice)
     assert not orders(effects, messages.Recall)
     assert [each.text for each in effects if isinstance(each, Remark)] == [
-        "pool fast, dry run: 4 tasks would be stopped: others may have 0 slots in window 'risk run'"
+        "pool fast, dry run: would stop 4 tasks: others may have 0 slots in window 'risk run'"
     ]
 
 

@@ -76,16 +76,16 @@ def test_costs_in_two_currencies_are_not_added() -> None:
 @pytest.mark.parametrize(
     ("pools", "changes", "house", "why", "text"),
     [
-        ({}, {}, {}, "nobody", "none of 0 known pools can ever run it"),
-        ({"a": make_pool(slots_total=0)}, {}, {}, "nobody", "none of 1 known pools can now run it"),
+        ({}, {}, {}, "nobody", "no pool is known"),
+        ({"a": make_pool(slots_total=0)}, {}, {}, "nobody", "the only known pool can't run it now"),
         (
             {"a": make_pool(), "b": make_pool(pythons=("3.9",))},
             {"terms": make_terms(currency="GBP")},
             {},
             "nobody",
-            "none of 2 known pools can ever run it, and none charges in GBP, the currency of its",
+            "none of the 2 known pools can ever run it, and none charges in GBP, the currency of",
         ),
-        ({"a": make_pool()}, {}, {}, "best", "the best by more than 10%"),
+        ({"a": make_pool()}, {}, {}, "best", "the only pool that can run it"),
         (
             {"a": make_pool(), "b": make_pool()},
             {},

@@ -78,7 +78,7 @@ def test_what_was_started_twice_where_tokens_do_not_count_is_terminated(
     ec2.hides.clear()
     assert set(shown(make_grid())) == {"o-1.0", "o-1.1"}
     assert len(ec2.alive()) == 2
-    assert make_launch.said == ["2 instances were started twice, and are terminated"]
+    assert make_launch.said == ["terminates 2 instances that were started twice"]
 
 
 def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_launch):
@@ -86,7 +86,7 @@ def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_l
     start(make_grid(), order())
     start(make_grid(zones=[A, B]), order())
     assert len(ec2.alive()) == 2
-    assert any("attempted before" in line for line in make_launch.said)
+    assert any("has this order already" in line for line in make_launch.said)
 
 
 def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
@@ -126,7 +126,7 @@ def test_who_can_not_be_named_is_seen_and_held_to_the_ceilings(ec2, make_grid, m
     assert shown(grid).keys() == {"o-1.0", "o-1.1"}
     start(grid, order(pilots=2))  # made again, as where an answer was lost
     assert len(ec2.alive()) == 2
-    assert any("could not be tagged with their names" in line for line in make_launch.said)
+    assert any("could not tag 2 instances with names" in line for line in make_launch.said)
     grid._config = replace(grid._config, max_instances=1, over_ceiling_s=0.0)
     shown(grid)
     assert len(ec2.alive()) == 1

@@ -313,7 +313,7 @@ def test_it_dies_with_its_agent(gateway, shut, ended):
 def test_without_bubblewrap_a_worker_that_needs_it_does_not_start(gateway, start_agent, tmp_path):
     agent = start_agent(gateway, 1, *BUBBLEWRAP, PATH=str(tmp_path))
     assert agent.process.wait(200) == 1
-    assert "(bwrap) is not installed" in agent.text()
+    assert "bwrap is not installed" in agent.text()
 
 
 def test_a_python_in_the_home_folder_would_show_it(monkeypatch):
