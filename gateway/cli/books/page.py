@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from federation.errors import ProtocolError
+from federation.errors import GridError, ProtocolError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -16,6 +16,7 @@ from gateway.cli.shared.common import (
 from gateway.cli.shared.moments import span_options
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.page.facts import from_plain
+from gateway.ledger.page.headline import BudgetLeft
 
 
 @click.command()
@@ -40,9 +41,27 @@ def page(file: Path, span: dict[str, float], reach: DialOptions, as_json: bool) 
         facts = from_plain(ask(reach, "page", **span))
     except ValueError as error:
         raise ProtocolError(f"the gateway answered, but {error}") from None
-    text = render(facts).encode()
+    text = render(facts, _budgets(reach)).encode()
     write_whole(file, lambda part: part.write_bytes(text))
     if as_json:
         show.as_json({"file": str(file.absolute()), "bytes": len(text)})
         return
     show.say(f"wrote {file}")
+
+
+def _budgets(reach: DialOptions) -> list[BudgetLeft]:
+    """Return the budgets that the gateway shows to whoever asks; none where it shows none."""
+    try:
+        rows = ask(reach, "budgets", all_users=True)
+    except GridError:
+        return []
+    return [
+        BudgetLeft(
+            str(each["name"]),
+            str(each["unit"]),
+            int(each["amount_nanos"]),
+            int(each["left_nanos"]),
+        )
+        for each in rows
+        if each["kind"] != "credit" and each.get("amount_nanos") is not None
+    ]

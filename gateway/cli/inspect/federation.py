@@ -19,7 +19,7 @@ from gateway.cli.shared.common import (
     parse_tags,
     reach_options,
 )
-from gateway.cli.shared.moments import Length
+from gateway.cli.shared.moments import LengthType
 
 
 @click.command()
@@ -141,7 +141,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
     "--tasks", default=1, show_default=True, type=click.IntRange(1), help="The number of tasks."
 )
 @click.option(
-    "--task-s", type=Length(), help="The duration of a task, as in 30s. [default: as measured]"
+    "--task-s", type=LengthType(), help="The duration of a task, as in 30s. [default: as measured]"
 )
 @click.option("--tags", default="", help="The tags that it requires, as in linux,gpu=2.")
 @click.option("--python", default="", help="The Python version that it needs. [default: this one]")
@@ -149,7 +149,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.option("--user", default="", help="Its user, for the operator or an auditor. [default: you]")
 @click.option("--max-cost", help='The cost limit, as in "5 USD".')
 @click.option("--objective", help="cheapest, fastest or greenest. [default: the site's preference]")
-@click.option("--within-s", type=Length(0.001), help="The deadline, as in 2h from now.")
+@click.option("--within-s", type=LengthType(0.001), help="The deadline, as in 2h from now.")
 @click.option("--sites", help="The only sites where it may run, as in london,dublin.")
 @click.option("--not-sites", help="Sites where it must not run.")
 @click.option("--jurisdictions", help="The jurisdictions that its data may enter, as in EU,UK.")

@@ -23,7 +23,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
-from gateway.cli.shared.moments import Length, ShareType, moment
+from gateway.cli.shared.moments import LengthType, ShareType, moment
 from gateway.cli.shared.rule_changes import say_change
 from gateway.config.site import ConfigFile, read_file
 from gateway.rules.document import KEYS, TABLES, rules_of, with_rules
@@ -60,7 +60,7 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
     ("--calendar", "calendar", str, "The calendar of its business days."),
     ("--follows-work", "follows_work", click.BOOL, "On half days it begins when work ends."),
     ("--cron", "cron", str, "Its beginnings as five fields of cron, in place of days and hours."),
-    ("--lasts-s", "lasts_s", Length(), "With --cron: its duration, as in 4h."),
+    ("--lasts-s", "lasts_s", LengthType(), "With --cron: its duration, as in 4h."),
     ("--priority", "priority", int, "Of open windows the one with the highest holds. [default: 0]"),
     (
         "--price-factor",
@@ -76,11 +76,11 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
     (
         "--drain-lead-s",
         "drain_lead_s",
-        Length(),
+        LengthType(),
         "How long before its beginning they are told, as in 30s.",
     ),
-    ("--grace-s", "grace_s", Length(), "How long after it they may run on."),
-    ("--spill-s", "spill_s", Length(), "How far into it work may be planned to run."),
+    ("--grace-s", "grace_s", LengthType(), "How long after it they may run on."),
+    ("--spill-s", "spill_s", LengthType(), "How far into it work may be planned to run."),
 )
 
 

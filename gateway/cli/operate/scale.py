@@ -16,7 +16,7 @@ from gateway.cli.shared.common import (
     json_option,
     reach_options,
 )
-from gateway.cli.shared.moments import Length
+from gateway.cli.shared.moments import LengthType
 
 DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker connects
 LOOK_S: Final = 0.5
@@ -108,7 +108,7 @@ def pool() -> None:
     "wait_s",
     default=f"{DIAL_S / 60:g}m",
     show_default=True,
-    type=Length(),
+    type=LengthType(),
     help="The time to wait for its worker, as in 90s or 5m.",
 )
 @reach_options

@@ -72,7 +72,7 @@ def length_s(text: str, *, option: str) -> float:
     return found
 
 
-class Length(click.ParamType[float]):
+class LengthType(click.ParamType[float]):
     """An option that is a length of time: `10s`, `30m`, `04:00:00`, or a number of seconds.
 
     Its value is in seconds, from `low` to `high`.

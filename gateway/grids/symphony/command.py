@@ -11,7 +11,7 @@ import click
 from gateway.base.values import KnobError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import json_option, parse_size
-from gateway.cli.shared.moments import Length
+from gateway.cli.shared.moments import LengthType
 from gateway.grids.symphony.package import ApplicationProfile, build_package, profile
 from gateway.grids.symphony.plan import read_plan, show_windows
 from policies.parties import read_party
@@ -123,7 +123,7 @@ def package(  # noqa: PLR0913 - one parameter an option
     "--grace-s",
     default="30s",
     show_default=True,
-    type=Length(0, 86_400),
+    type=LengthType(0, 86_400),
     help="How long after a window's beginning tasks may run on.",
 )
 @click.option("--pool", help="The pool of the windows: its table is printed before them.")

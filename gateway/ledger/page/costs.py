@@ -1,7 +1,7 @@
 """The cost of work: by site and day, by project, between sites, and over the day. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from typing import Any, Final
@@ -9,13 +9,13 @@ from typing import Any, Final
 from federation.money import NANOS_PER_UNIT
 from gateway.ledger.page import tables, writing
 from gateway.ledger.page.charts import Bars, ChartSeries, Lines, Matrix, Stacks
-from gateway.ledger.page.facts import Deal, PageFacts, Sum, total
+from gateway.ledger.page.facts import FEE, Deal, PageFacts, Sum, total
 from gateway.ledger.page.figures import HOURS, PageFigure, Palette, floats, nothing
 from gateway.ledger.page.tables import Cell, Table
 
 BARS_MAX: Final = 62  # days with a bar each; in a longer period a bar is a week
 
-_HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
+_HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Cost per slot-hour")
 _DEAL_KEYS: Final = 2  # site and currency
 _OWED: Final = ("balance", "held_sold", "held_bought")
 _DOUBTS: Final = ("unconfirmed", "to_confirm")  # about the balance
@@ -33,6 +33,9 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     sites = _sites(found, 1, colours)
     first, last = int(facts.start_s // _DAY_S), int((facts.end_s - 1) // _DAY_S)
     step = 1 if last - first < BARS_MAX else 7
+    if step == 1:  # the bars begin with the first work, and end with the last
+        worked = [int(each.key[0] or 0) for each in found]
+        first, last = min(worked), max(worked)
     starts = range(first, last + 1, step)
     cells: dict[tuple[int, object], int] = {}
     for each in found:
@@ -56,7 +59,8 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
             *(tables.money(cells.get((bar, site), 0), places) for site in sites),
             tables.money(sum(cells.get((bar, site), 0) for site in sites), places),
         )
-        for bar, start in enumerate(starts)
+        for bar, start in reversed(list(enumerate(starts)))  # the newest is read first
+        if any((bar, site) in cells for site in sites)
     ]
     by_site = [total(each for each in found if each.key[1] == site) for site in sites]
     whole = total(found).cost_nanos
@@ -183,6 +187,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
                 tables.hours(total(by_hour[hour]).wall_ns),
             )
             for hour in range(24)
+            if by_hour[hour]
         ),
         (
             tables.text("Whole day"),
@@ -198,7 +203,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     lead = (
         f"From {writing.rounded(min(known), 4)} to {writing.rounded(max(known), 4)} "
         f"{currency} on average, weighted by slot time; successful work only, in the hour "
-        "in which it ended."
+        f"in which it ended.{_fees_apart(facts, currency)}"
     )
     alt = f"Lines: mean price per slot-hour in {currency} for each hour of the day, by site."
     return PageFigure(title, lead, alt, chart, table)
@@ -212,7 +217,8 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         ours = total(each for each in sent if each.key[0] == facts.site)
         bought = total(each for each in sent if each.key[0] == facts.site != each.key[1])
         sold = total(each for each in sent if each.key[0] != facts.site)
-        lost = total(each for each in _of(facts.hours, currency) if each.key[2] != "ok")
+        lost = total(each for each in _of(facts.hours, currency) if each.key[2] not in ("ok", FEE))
+        fees_nanos = _fees_nanos(facts, currency)
         places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
         rows.append(
             (
@@ -223,14 +229,15 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
                 tables.money(lost.cost_nanos, places),
                 tables.count(ours.tasks),
                 tables.hours(ours.wall_ns),
-                tables.price(_price(ours)),
+                tables.price(_price(replace(ours, cost_nanos=ours.cost_nanos - fees_nanos))),
+                tables.money(fees_nanos, places),
                 tables.money(sold.cost_nanos, places),
             )
         )
     heads = (
         *("Currency", "Cost", "At list prices", "Bought from other sites"),
         *("Failed, cancelled, repeated or lost", "Tasks run", "Slot-hours", "Per slot-hour"),
-        "Sold to other sites",
+        *("Fees", "Sold to other sites"),
     )
     return Table(tables.heads(*heads), tuple(rows))
 
@@ -261,6 +268,19 @@ def deals(facts: PageFacts) -> Table | None:
         )
     words = (_words(names[at]) for at in shown)
     return Table(tables.heads("Site", "Currency", *words, texts=_DEAL_KEYS), tuple(rows))
+
+
+def _fees_nanos(facts: PageFacts, currency: str) -> int:
+    """Return our users' fees: they are for no slot time, and in no price of it."""
+    return sum(each.cost_nanos for each in _of(facts.hours, currency) if each.key[2] == FEE)
+
+
+def _fees_apart(facts: PageFacts, currency: str) -> str:
+    nanos = _fees_nanos(facts, currency)
+    if not nanos:
+        return ""
+    shown = writing.amount(nanos, writing.decimals(nanos))
+    return f" Fees for reserved time that was not used, {shown} {currency}, are not included."
 
 
 def _words(name: str) -> str:

@@ -21,7 +21,9 @@ BY: Final = (
     Dimension.PROJECT,
     Dimension.STATE,
     Dimension.FOOTPRINT,
+    Dimension.NAME,  # it tells the charge for unused reserved time from work
 )
+FEE: Final = "fee"  # in place of the state of such a charge: it has neither tasks nor slot time
 SITES_MAX: Final = 8  # listed separately; the rest are summed up as others
 PROJECTS_MAX: Final = 15  # of a currency
 
@@ -127,7 +129,8 @@ class PageFacts:
         days: our users' work, by (day, site); a day counts from 1970-01-01, a site is the one that
             ran it.
         projects: the same, by (project,).
-        hours: the same, by (hour of the day, site, state).
+        hours: the same, by (hour of the day, site, state); FEE is the state of charges without
+            work.
         flows: all work, by (origin, site): the site that sent it, and the site that ran it.
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
@@ -172,7 +175,9 @@ def facts_from(
     work: _Sums = {}
     used: dict[tuple[int, int], int] = {}
     for row in usage:
-        hour, ran_at, origin, project, state, footprint = row.key
+        hour, ran_at, origin, project, state, footprint, *_ = row.key
+        if not row.tasks and not row.wall_ns and row.cost_nanos:
+            state = FEE
         day, hour_of_day = divmod(int(hour), 24)
         ran_at, origin = ran_at or site, origin or site
         is_rated = footprint == "carbon"

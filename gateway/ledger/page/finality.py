@@ -4,7 +4,7 @@ The terms and amounts are those of `gateway.ledger.reports.finality`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway.ledger.page import tables, writing
 from gateway.ledger.page.charts import ChartSeries, Stacks
@@ -15,6 +15,20 @@ from gateway.ledger.page.tables import Cell, Table
 _HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Reversed since")
 _COLUMNS: Final = 100  # characters that fit below a chart
 _BOOKED, _SETTLED, _HELD, _RUNNING, _REVERSED = range(5)
+
+
+class CostParts(NamedTuple):
+    """The parts of our users' cost in one currency, in nano-units."""
+
+    settled_nanos: int
+    held_nanos: int
+    running_nanos: int
+
+
+def totals(facts: PageFacts, currency: str) -> CostParts:
+    """Return the parts of the cost at all sites."""
+    whole = _total(_by_site(facts, currency))
+    return CostParts(whole[_SETTLED], whole[_HELD], whole[_RUNNING])
 
 
 def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,9 +11,10 @@ from typing import Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from gateway.ledger.page import costs, finality, usage, writing
+from gateway.ledger.page import costs, finality, headline, usage, writing
 from gateway.ledger.page.facts import PageFacts, currencies
 from gateway.ledger.page.figures import PageFigure, palette
+from gateway.ledger.page.headline import BudgetLeft
 from gateway.ledger.page.plots import draw
 
 CURRENCIES_MAX: Final = 3  # with charts of their own
@@ -27,8 +28,8 @@ class Section:
     figures: tuple[tuple[PageFigure, str], ...]  # each with the address of its picture, or ""
 
 
-def render(facts: PageFacts) -> str:
-    """Render facts as one HTML document.
+def render(facts: PageFacts, budgets: Iterable[BudgetLeft] = ()) -> str:
+    """Render facts, and what is left of budgets, as one HTML document.
 
     Names are escaped by the template, which escapes everything; pictures are separate documents;
     and a Content-Security-Policy forbids all but those pictures and our one style sheet. A name can
@@ -47,6 +48,7 @@ def render(facts: PageFacts) -> str:
             end=writing.moment(facts.end_s),
             as_of=writing.moment(facts.as_of_s),
             is_running=facts.end_s > facts.as_of_s,
+            headlines=headline.headlines(facts, found[:CURRENCIES_MAX], budgets),
             key_figures=costs.key_figures(facts, found) if found else None,
             finality=finality.finality(facts, found) if found else None,
             deals=costs.deals(facts),

@@ -54,6 +54,7 @@ def utilisation(facts: PageFacts) -> PageFigure:
                 *_used_cells(week[at::24]),
             )
             for at, hour in enumerate(HOURS)
+            if any(week[at::24])
         ),
         (
             tables.text("All day"),
@@ -106,6 +107,7 @@ def carbon(facts: PageFacts) -> PageFigure:
         tuple(
             (tables.text(f"{hour}:00"), *_carbon_cells(each))
             for hour, each in zip(HOURS, by_hour, strict=True)
+            if each.wall_ns
         ),
         (tables.text("Whole day"), *_carbon_cells(whole)),
     )
@@ -145,7 +147,12 @@ def waste(facts: PageFacts) -> PageFigure:
     parts = (*PARTS, "idle")
     unknown = tables.number("n/a")
     chart = ShareBars(
-        tuple(writing.labels([site for site, _, _ in rows])),
+        tuple(
+            label if site == facts.site else f"{label}\n(idle: n/a)"
+            for label, (site, _, _) in zip(
+                writing.labels([site for site, _, _ in rows]), rows, strict=True
+            )
+        ),
         tuple(
             ChartSeries(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
             for at, (part, colour) in enumerate(
@@ -176,7 +183,7 @@ def waste(facts: PageFacts) -> PageFigure:
         f"{writing.share(lost, spent)} of the used slot time went to tasks that failed, "
         "were cancelled or stopped to make room, had to run again, or could not be "
         "delivered, and to lost workers. Idle time (slots without work) is known only for "
-        "our own pools."
+        "our own pools; the bar of another site shows its used time alone."
     )
     alt = (
         "Bars: shares of slot time done, failed, cancelled, stopped, repeated, not "

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli, section_of
-from gateway.cli.shared.moments import Length, Share, length_s
+from gateway.cli.shared.moments import LengthType, ShareType, length_s
 from gateway.cli.shared.own_gateway import config_file, own_gateway
 
 # What reads or writes files alone.
@@ -105,9 +105,9 @@ def test_options_of_time_and_of_shares_take_units():
     def told(kind, text):
         return kind.convert(text, None, None)
 
-    assert [told(Length(), text) for text in ("90", "90s", "1.5m", "00:01:30")] == [90] * 4
-    assert [told(Share(), text) for text in ("0.5", "50%", "50 %")] == [0.5] * 3
-    for kind, text in ((Length(), "soon"), (Length(0, 60), "2m"), (Share(), "half")):
+    assert [told(LengthType(), text) for text in ("90", "90s", "1.5m", "00:01:30")] == [90] * 4
+    assert [told(ShareType(), text) for text in ("0.5", "50%", "50 %")] == [0.5] * 3
+    for kind, text in ((LengthType(), "soon"), (LengthType(0, 60), "2m"), (ShareType(), "half")):
         with pytest.raises(click.BadParameter, match=r"not (a length|in the range|a share)"):
             told(kind, text)
     assert length_s("4w", option="--next") == 4 * length_s("7d", option="--next")

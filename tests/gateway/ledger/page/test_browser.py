@@ -75,7 +75,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path, hostile_page
     assert browser.evaluate("document.title").endswith("to 2026-05-13 00:00 UTC")
     assert browser.evaluate("document.scripts.length") == 0
     assert browser.evaluate("document.images.length") == browser.evaluate(
-        "document.querySelectorAll('figure > img').length"
+        "document.querySelectorAll('figure > .picture > img').length"
     )
     assert browser.complaints == []
     assert not any(each.startswith("http") for each in browser.requests)
@@ -94,3 +94,33 @@ def test_the_policy_holds_where_escaping_fails(
     assert browser.evaluate("getComputedStyle(document.querySelector('h1')).display") == "block"
     assert len(browser.complaints) >= 5
     assert all("Content Security Policy" in each for each in browser.complaints)
+
+
+_WIDE = """[...document.querySelectorAll('body *')].filter(each =>
+  !each.closest('.scroll, .picture, .unseen') && each.getBoundingClientRect().right > innerWidth + 1
+).map(each => each.tagName + '.' + each.className)"""
+_SIZES = """[...document.images].map(each => each.getBoundingClientRect().width)"""
+_FIGURES = """[...document.querySelectorAll('.headline li')].slice(0, 4).map(each =>
+  [each.querySelector('.title').textContent, each.getBoundingClientRect().bottom])"""
+
+
+def test_on_a_telephone_nothing_is_cut_off_and_plots_stay_legible(
+    browser: Browser, tmp_path: Path, london_page: str
+) -> None:
+    browser.resize(390, 844)
+    show(browser, tmp_path, london_page)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.evaluate(_WIDE) == []
+    # A plot is drawn 10 inches wide with letters of 9 points: below 700 px nobody reads them.
+    assert min(browser.evaluate(_SIZES)) >= 700
+    assert browser.evaluate("getComputedStyle(document.querySelector('td')).fontSize") == "13px"
+    figures = browser.evaluate(_FIGURES)
+    assert [title for title, _ in figures] == ["Spent", "Open", "Budget left", "Saved"]
+    assert all(bottom < 844 for _, bottom in figures), "they are seen without scrolling"
+    # The first column stays in sight while the others scroll below it.
+    moved = browser.evaluate(
+        "(() => { const box = document.querySelector('figure .scroll'); box.scrollLeft = 80;"
+        " return box.querySelector('tbody th').getBoundingClientRect().left"
+        " - box.getBoundingClientRect().left; })()"
+    )
+    assert abs(moved) < 2

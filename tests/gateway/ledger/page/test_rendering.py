@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "style", "body", "header", "main", "footer"),
     *("section", "figure", "figcaption", "img", "div", "p", "h1", "h2", "h3", "dl", "dt", "dd"),
-    *("strong", "code", "bdi", "data"),
+    *("strong", "code", "bdi", "data", "ul", "li", "span", "small"),
     *("table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td"),
 }
 ATTRIBUTES = {
