@@ -15,7 +15,7 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.events import Event, JobRecovered, TasksArrived
-from gateway.scheduler.model.paid_time import Credits, free_times
+from gateway.scheduler.model.paid_time import Credits, PaidTime, free_times
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
@@ -83,7 +83,7 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
     )
 
 
-def _paid_before(usage: UsageStore, job: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+def _paid_before(usage: UsageStore, job: str) -> tuple[int, tuple[tuple[int, PaidTime], ...]]:
     """Return the time that wasted runs of a job's tasks paid for: as used since, and what is left.
 
     The first in nanoseconds, the other as credits by task.

@@ -12,6 +12,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.ranges import Range
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
+from gateway.scheduler.model.paid_time import PaidTime
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import GivenPriority, JobHold, JobSpec
 from policies.access.entitlements import Entitlements
@@ -160,7 +161,7 @@ class JobRecovered:
     repeat_ns: int = 0  # the part of its wall time that was repeated for free
     free_ns: int = 0  # another part: of runs that wasted runs had paid before
     unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
-    credits: tuple[tuple[int, int], ...] = ()  # (task, nanoseconds): see model.credits
+    credits: tuple[tuple[int, PaidTime], ...] = ()  # by task: see model.credits
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
     first_error: str = ""  # of the first of its tasks that failed, in one line

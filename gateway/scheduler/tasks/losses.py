@@ -15,7 +15,7 @@ beside it pays as much as without the loss.
 A payer whose tasks end their workers repeatedly pays each run in full. A loss is attributed to a
 payer, which is a user of ours or another site, if only its tasks had begun there; or, among
 several, if it alone had a loss attributed to it before, or else it alone was among several at an
-earlier loss, within SEEN_S.
+earlier loss, no more than SEEN_S before its tasks began.
 
 For sold work one delivery is made per task. The time of lost runs is owed until the next run and
 delivered with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops
@@ -47,7 +47,7 @@ from gateway.scheduler.tasks.withdrawals import Withdrawals
 LISTED_MAX: Final = 10  # losses that an error lists
 SHUN_S: Final = 300.0  # how long a task, per loss, avoids the places where it was lost
 REASON_CHARS_MAX: Final = 200
-SEEN_S: Final = 3_600.0  # how long a payer's losses count against it
+SEEN_S: Final = 3_600.0  # how long a payer's losses count against what it begins
 PAYERS_MAX: Final = 10_000
 
 
@@ -199,12 +199,19 @@ class Losses:
 
     def _suspect(self, held: list[Assignment], utc_s: UtcS) -> _Payer | None:
         """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
-        payers = {_payer(each.job) for each in held if each.begun}
+        payers: dict[_Payer, UtcS] = {}  # each with when the first of its tasks there began
+        for assignment in held:
+            if assignment.begun:
+                payer, begun_s = _payer(assignment.job), min(assignment.begun.values())
+                payers[payer] = min(begun_s, payers.get(payer, begun_s))
         if len(payers) == 1:
-            return payers.pop()
+            return next(iter(payers))
         for noted_s in (self._found_s, self._seen_s):
             known = [
-                each for each in payers if 0 <= utc_s - noted_s.get(each, UtcS(-inf)) <= SEEN_S
+                each
+                for each, begun_s in payers.items()
+                if noted_s.get(each, UtcS(inf)) <= utc_s
+                and begun_s - noted_s[each] <= SEEN_S  # a long run does not make it forgotten
             ]
             if len(known) == 1:
                 _note(self._found_s, known[0], utc_s)

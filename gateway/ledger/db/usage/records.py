@@ -253,6 +253,7 @@ class UsedRun:
     price_class: str
     site: str
     price_nanos: int
+    currency: str
     cost_nanos: int
     ended_at_s: UtcS
 

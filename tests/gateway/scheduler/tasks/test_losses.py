@@ -9,13 +9,16 @@ from support.pure.windows import PRICE, WindowsWorld, orders, spec
 
 from federation.messages import messages
 from gateway.ledger.db import records
+from gateway.ledger.db.usage.records import UsedRun
 from gateway.runtime.recovery import history_of, recovered
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.delegation import DelegationGrant
 from gateway.scheduler.model.effects import Expel, SendToClient, Write
 from gateway.scheduler.model.jobs import QueuedBundle
+from gateway.scheduler.model.paid_time import Credits, PaidTime
 from gateway.scheduler.quotas.accounts import ClientLimits
+from gateway.scheduler.tasks.losses import SEEN_S
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -444,6 +447,50 @@ def test_what_a_task_has_kept_of_wasted_runs_is_paid():
     assert results.values == [b"r"]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(
+    ("times", "currency", "second"),
+    [(10, "USD", 54), (1, "USD", 0), (0.5, "USD", 0), (10, "EUR", 0)],
+)
+def test_a_wasted_run_pays_no_more_of_a_dearer_pool_than_it_has_cost(
+    times, currency, second, is_restarted
+):
+    """A task that ends its worker in a cheap pool would run for that price in a dear one."""
+    grid = Grid()
+    grid.submit("j", 1)
+    grid.begin(worker := grid.join())
+    grid.lose(worker, after_s=6)
+    [lost] = grid.written()
+    if is_restarted:
+        grid = next_life(grid, is_detached=False)
+        come_back(grid)
+    tariff = replace(PRICE, price_nanos=int(PRICE.price_nanos * times), currency=currency)
+    grid.broker.tariffs["slow"] = tariff
+    grid.do(events.WorkerJoined(70, "dear", "slow", 1, {}, "3.11", tells_begun=True))
+    grid.pass_time(6)
+    grid.finish(70, 6)
+    [used] = [each for each in grid.written("ok") if each.first == 0]
+    assert (lost.cost_nanos // COST_S, used.cost_nanos // COST_S) == (6, second)
+    assert grid.broker.jobs["j"].credits.left() == ()
+
+
+def test_of_two_wasted_runs_the_dearer_one_counts():
+    """Ten seconds at the price are paid, then six at its tenfold: in all as much as these six."""
+    used = UsedRun(0, 1, "wasted", 10, "guaranteed", "", 100, "USD", 1_000, 0.0)
+    credits = Credits()
+    for wall_ns, price in ((10, 100), (6, 1_000), (7, 100)):
+        credits.book(replace(used, wall_ns=wall_ns, price_nanos=price))
+    assert credits.left() == ((0, PaidTime(6, 1_000, "USD")),)
+    assert credits.of(0, 1, 20, 2_000, "USD") == 3
+    credits.book(replace(used, state="ok", wall_ns=2, price_nanos=2_000))
+    assert credits.left() == ((0, PaidTime(2, 1_000, "USD")),)
+    credits.book(replace(used, wall_ns=9, price_nanos=0))
+    free = Credits([(0, PaidTime(9, 0, "USD"))])
+    assert (free.of(0, 1, 5, 0, "USD"), free.of(0, 1, 5, 1, "USD")) == (5, 0)
+    free.book(replace(used, state="ok", wall_ns=1, price_nanos=1))
+    assert free.left() == ()
+
+
 def come_back(grid, **terms):
     """The client of the job comes, with all its tasks."""
     grid.clients += 1
@@ -654,7 +701,7 @@ def test_what_was_charged_costs_nothing_more_when_its_repetition_is_lost(others)
     assert sum(each.cost_nanos for each in grid.written() if each.job == "j") == 20 * COST_S
 
 
-def beside(grid, number, user, task):
+def beside(grid, number, user, task, after_s=6):
     """A task of job j works for six seconds beside a fresh one of a user, and ends its worker."""
     worker = grid.join(f"w{number}", slots=4)
     if user:
@@ -665,7 +712,7 @@ def beside(grid, number, user, task):
             for at in range(*pair) if each.job.id != "j" or at == task]  # fmt: skip
     assert len(rows) == 1 + bool(user)
     grid.do(events.TasksBegun(worker, tuple(rows)))
-    grid.lose(worker, after_s=6)
+    grid.lose(worker, after_s=after_s)
     if user:
         grid.do(events.CancelAsked(grid.clients, 1, f"k{number}", (), True))
 
@@ -680,6 +727,26 @@ def test_a_task_that_ends_one_worker_after_the_other_is_charged_whoever_was_ther
     of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
     assert of_j == [*[("wasted", 6 * COST_S)] * 5, ("failed", 0)]
     assert job.is_struck
+
+
+def test_long_runs_that_end_their_workers_hours_apart_are_charged_as_well():
+    """From one loss to the start of the next run no hour passes."""
+    grid, run_s = Grid(), 3 * 3600
+    grid.submit("j", 1)
+    for number, user in enumerate(["bob", "eve", "bob", "eve", "bob"]):
+        beside(grid, number, user, 0, after_s=run_s)
+    of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
+    assert of_j == [*[("wasted", run_s * COST_S)] * 5, ("failed", 0)]
+
+
+def test_a_loss_that_was_long_before_a_run_began_says_nothing_of_it():
+    grid = Grid()
+    grid.submit("j", 1)
+    for number, user in enumerate(["bob", "eve"]):
+        beside(grid, number, user, 0)
+        grid.now_s += SEEN_S
+    of_j = [(each.state, each.cost_nanos) for each in grid.written() if each.job == "j"]
+    assert of_j == [("wasted", 6 * COST_S), ("wasted", 0)]
 
 
 def test_guests_of_one_site_are_one_payer_of_what_they_lose_together():
