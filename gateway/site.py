@@ -342,6 +342,7 @@ class Site:
                     utc_s=under.utc_s,
                     say=self._say,
                     older=peers.older_books,
+                    note_paid=self._note_paid,
                 )
             )
         self.watch = Watch(
@@ -357,6 +358,11 @@ class Site:
         if self.logs is not None:
             self.server.keep_output(self._keep_output)
         self.server.recover()
+
+    def _note_paid(self, site: str) -> None:
+        """Ask a seller again at once that refused for our debt, as it has booked a payment."""
+        self.exchange.paid(site)
+        self._note_progress()
 
     def _hear_peers(self, news: list[News]) -> None:
         """Take news of the sessions that other sites have dialled."""

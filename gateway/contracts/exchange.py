@@ -247,6 +247,11 @@ class Exchange:
         """Note a new session with a seller."""
         self.purchases.resting.reached(site)
 
+    def paid(self, site: str) -> None:
+        """Note that a seller has booked a payment: what it refused for our debt is asked again."""
+        if self.purchases.resting.paid(site):
+            self._planned.clear()
+
     def need_function(self, handle: int, digest: bytes) -> None:
         """Note that a worker lacks a function of a job that another site sent."""
         self.sales.need_function(handle, digest)

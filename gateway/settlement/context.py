@@ -48,6 +48,7 @@ class SettlementContext:
         note_settled: notes the moment before which nothing of a side and site is booked any more,
             in ms.
         settled_ms: returns that moment.
+        note_paid: notes that a site tells other payments than before.
         say: tells people.
         older: the sites whose books show that ours are an older copy.
     """
@@ -64,6 +65,7 @@ class SettlementContext:
     utc_s: Callable[[], UtcS]
     say: Callable[[str], None]
     older: OlderBooks = field(default_factory=OlderBooks)
+    note_paid: Callable[[str], None] = lambda _site: None
 
     @property
     def now_ms(self) -> int:

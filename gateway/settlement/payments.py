@@ -102,6 +102,8 @@ class PaymentsDesk:
         if before is None or is_news or (message.heard and before.heard != message.heard):
             await office.write(now)
         if is_news:
+            if packed != (pack([]) if before is None else before.lines):
+                office.note_paid(site)
             await self._say(site, before, now)
         ours = await self._ours(site, now)
         if is_news or message.heard != ours.digest:

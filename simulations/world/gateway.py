@@ -339,6 +339,7 @@ class Gateway(SimMember):
             is_live=exchange.purchases.purchases.__contains__,
             is_partner=lambda name: name in roll.approved,
             note_settled=exchange.note_settled,
+            note_paid=exchange.paid,
             settled_ms=exchange.settled_ms,
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),

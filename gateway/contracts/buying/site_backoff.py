@@ -8,9 +8,10 @@ A refusal counts for its subject:
     one job            a request without a pool, which asks a site to find a seller
 
 Each back-off after a refusal is twice as long as the one before, until a contract of that kind
-opens. A site that is merely silent, or full, is asked again soon: a request costs little. So is a
-site whose advert shows other terms than before: what it refused by the old ones it may take by the
-new ones. The reason is kept for `gridfed explain`.
+opens. A site that is merely silent, or full, is asked again soon: a request costs little. One that
+gives no more credit is asked as soon as it has booked a payment, and one whose advert shows other
+terms than before at once: what it refused by the old ones it may take by the new ones. The reason
+is kept for `gridfed explain`.
 """
 
 from collections.abc import Container, Mapping
@@ -93,6 +94,7 @@ class SiteBackoff:
         self._too_dear: dict[str, dict[str, TooDear]] = {}
         self._unreached: set[str] = set()  # sites in back-off because there was no way to them
         self._silent: set[str] = set()  # sites in back-off because they did not answer in time
+        self._in_debt: set[str] = set()  # sites in back-off because we owe them too much
 
     def is_resting(self, site: str, utc_s: UtcS) -> bool:
         """Whether a whole site is in back-off."""
@@ -126,7 +128,9 @@ class SiteBackoff:
         if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
             return False  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
-        if code in REFUSALS_OF_SITE:
+        if code == Reason.CREDIT_LIMIT:
+            self.spare_creditor(site, utc_s, why)
+        elif code in REFUSALS_OF_SITE:
             self.spare(site, utc_s, why)
         elif spec is None:
             return False
@@ -162,9 +166,23 @@ class SiteBackoff:
             self._spare(site, utc_s, why, SILENT_MAX_S)
             self._silent.add(site)
 
+    def spare_creditor(self, site: str, utc_s: UtcS, why: str) -> None:
+        """Back off from a site that we owe as much as it permits; `paid` ends that at once."""
+        if not self.is_resting(site, utc_s):
+            self.spare(site, utc_s, why)
+            self._in_debt.add(site)
+
+    def paid(self, site: str) -> bool:
+        """End the back-off from a site for our debt, as it has booked a payment; whether it was."""
+        if site not in self._in_debt:
+            return False
+        self._wake(site)
+        return True
+
     def _spare(self, site: str, utc_s: UtcS, why: str, max_s: float) -> None:
         if self.is_resting(site, utc_s):
             return
+        self._in_debt.discard(site)
         self._silent.discard(site)
         self._unreached.discard(site)
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
@@ -188,6 +206,7 @@ class SiteBackoff:
             self._wake(site)
 
     def _wake(self, site: str) -> None:
+        self._in_debt.discard(site)
         self._unreached.discard(site)
         self._silent.discard(site)
         self._refusals.pop(site, None)

@@ -863,3 +863,18 @@ async def test_a_buyer_that_voids_too_much_is_named_once(world):
     await world.look(world.paris, world.london)
     assert [each for each in world.paris.told if "voided 100%" in each] == world.paris.told[1:]
     assert not any("voided" in each for each in world.london.told)
+
+
+async def test_a_buyer_hears_at_once_that_its_seller_has_booked_a_payment(world):
+    """What was refused for the debt is asked again then: gateway.contracts.exchange."""
+    world.london.pay("wire", 500, "paid")
+    await world.london.reconciler.payments.tell("paris")
+    await world.deliver()
+    assert world.london.noted == [], "Paris has booked nothing"
+    world.paris.pay("wire", 500, "received")
+    await world.paris.reconciler.payments.tell("london")
+    await world.deliver()
+    assert world.london.noted == ["paris"]
+    await world.paris.reconciler.payments.tell("london")
+    await world.deliver()
+    assert world.london.noted == ["paris"], "it is no news"

@@ -36,6 +36,7 @@ class SiteBooks:
         self.store = SqlStore(self.url)
         self.told, self.waiting = [], []  # `waiting`: for the disk
         self.live, self.strangers, self.settled = set(), set(), {}
+        self.noted = []  # sites that told other payments than before
         office = SettlementContext(
             BookRules(reconcile_s=1e6),
             self.store,
@@ -48,6 +49,7 @@ class SiteBooks:
             settled_ms=lambda side, site: self.settled.get((side, site), 0),
             utc_s=lambda: world.utc_s,
             say=self.told.append,
+            note_paid=self.noted.append,
         )
         self.reconciler = Reconciler(office)
 

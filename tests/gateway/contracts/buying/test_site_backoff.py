@@ -40,6 +40,21 @@ def test_what_goes_wrong_meanwhile_makes_no_rest_longer(resting):
     assert resting.sites["paris"].until_s == until_s
 
 
+def test_a_payment_ends_the_rest_of_a_site_for_our_debt_alone(resting):
+    for utc_s in (0.0, 1e5, 2e5):
+        resting.spare_creditor("paris", utc_s, "we owe it too much")
+    resting.spare("rome", 2e5, "declined")
+    assert not resting.paid("rome")
+    assert resting.is_resting("rome", 2e5 + 0.1)
+    assert resting.paid("paris")
+    assert not resting.is_resting("paris", 2e5 + 0.1)
+    assert not resting.paid("paris")
+    resting.spare("paris", 2e5, "drains")
+    assert resting.sites["paris"].until_s - 2e5 == RULES.rest_s, "its refusals for debt count"
+    resting.spare_creditor("paris", 2e5 + 0.1, "we owe it too much")
+    assert not resting.paid("paris"), "it drains"
+
+
 def test_a_session_ends_the_rest_of_a_site_that_could_not_be_reached(resting):
     resting.unreachable("paris", 0.0)
     assert resting.is_resting("paris", 0.1)

@@ -344,6 +344,13 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid():
         assert owing.spent_nanos + owing.held_nanos <= limit
 
     go_on(town, 60, check)
+    resting = london.exchange.purchases.resting
+
+    def rest_s():
+        rest = resting.sites.get("paris")
+        return rest.until_s - UTC_S - town.now_s if rest is not None else 0.0
+
+    until(town, lambda: rest_s() > 20)  # it grows with each refusal
     before = len(london.answers())
     assert 30 < before < 100
     assert declined(town, Reason.CREDIT_LIMIT)
@@ -353,8 +360,10 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid():
     )
     paris.broker.purses.note(paid)
     assert owing.spent_nanos == 0
-    london.exchange.purchases.resting.reached("paris")
+    paid_at_s = town.now_s
+    london.exchange.paid("paris")
     until(town, lambda: len(london.answers()) > before)
+    assert town.now_s - paid_at_s < 2, "it waits for something else"
 
 
 def test_what_is_relayed_is_held_at_our_own_price_as_it_is_handed_out():
