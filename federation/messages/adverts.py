@@ -182,6 +182,8 @@ class SiteAdvert:
     pools: tuple[PoolAdvert, ...]
     audience: str = ""  # the only site that may read it, and does not pass it on; empty: all
     doors: tuple[str, ...] = ()  # addresses for users of other sites that lose their own gateway
+    # Changes when the site learns of another seller: what it could place nowhere, it may place now.
+    sellers: int = 0
 
     def supersedes(self, other: "SiteAdvert") -> bool:
         """Whether this advert replaces another of the same site.
@@ -203,6 +205,8 @@ class SiteAdvert:
             plain["audience"] = self.audience
         if self.doors:
             plain["doors"] = list(self.doors)
+        if self.sellers:
+            plain["sellers"] = self.sellers
         return plain
 
     @classmethod
@@ -395,9 +399,11 @@ _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "pools": _pools,
     "audience": _name_or_empty,
     "doors": check_doors,
+    "sellers": _count,
 }
 _NEEDED: Final = frozenset(
-    {"pool", "slots_total", "price_nanos", "currency"} | set(_SITE) - {"audience", "doors"}
+    {"pool", "slots_total", "price_nanos", "currency"}
+    | set(_SITE) - {"audience", "doors", "sellers"}
 )
 
 

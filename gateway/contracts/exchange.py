@@ -134,6 +134,7 @@ class Exchange:
         }
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
+        self._sellers = 0  # how often we learnt of another seller, or of another pool of one
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
         self._looks = PlanningRateLimit(rules.plan_s)
@@ -279,7 +280,7 @@ class Exchange:
         takes no work of other sites.
         """
         self._version = max(self._version + 1, int(utc_s * 1000))
-        return show_site(
+        found = show_site(
             self.site,
             self._broker,
             stock or self._stock(utc_s, for_others=for_others),
@@ -287,6 +288,7 @@ class Exchange:
             work=without.work if without is not None else Work(whose),
             own=waiting(self._broker, [without]) if without is not None else EMPTY,
         )
+        return replace(found, sellers=self._sellers)
 
     def _stock(self, utc_s: UtcS, *, for_others: bool = False) -> Stock:
         offering = self.offering
@@ -316,6 +318,10 @@ class Exchange:
             return False
         if before is not None and _terms(before) != _terms(advert):
             self.purchases.resting.terms_changed(advert.site, utc_s)
+        elif before is not None and before.sellers != advert.sellers:
+            self.purchases.resting.sellers_changed(advert.site, utc_s)
+        if _pools(advert) - (_pools(before) if before is not None else set()):
+            self._sellers += 1  # only of what it sells itself: two relays would go on for ever
         return True
 
     # --- placement -----------------------------------------------------------------------------
@@ -583,6 +589,10 @@ class Exchange:
             return None
         unmet = self._judge(spec, decision.ask, decision.made_at_s, chance)
         return None if unmet is None else unmet.to_plain()
+
+
+def _pools(advert: SiteAdvert) -> set[str]:
+    return {each.pool for each in advert.pools}
 
 
 def _terms(advert: SiteAdvert) -> list[tuple[Any, ...]]:

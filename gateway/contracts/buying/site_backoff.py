@@ -9,9 +9,9 @@ A refusal counts for its subject:
 
 Each back-off after a refusal is twice as long as the one before, until a contract of that kind
 opens. A site that is merely silent, or full, is asked again soon: a request costs little. One that
-gives no more credit is asked as soon as it has booked a payment, and one whose advert shows other
-terms than before at once: what it refused by the old ones it may take by the new ones. The reason
-is kept for `gridfed explain`.
+gives no more credit is asked as soon as it has booked a payment. One whose advert shows other terms
+than before, or that it knows another seller, is asked at once: what it refused it may take now. The
+reason is kept for `gridfed explain`.
 """
 
 from collections.abc import Container, Mapping
@@ -287,6 +287,13 @@ class SiteBackoff:
             for place, each in places.items():
                 if place.partition("/")[0] == site and each.is_of_terms:
                     each.rest = BackoffEnd(min(each.rest.until_s, utc_s), each.rest.why)
+        self.sellers_changed(site, utc_s)
+
+    def sellers_changed(self, site: str, utc_s: UtcS) -> None:
+        """End the back-offs of jobs from a site that had nothing for them: it knows more sellers.
+
+        The next ones are longer all the same.
+        """
         for (job, of), found in self._useless.items():
             if of == site:
                 self._useless[job, of] = replace(found, until_s=min(found.until_s, utc_s))

@@ -741,6 +741,25 @@ def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():
     town.run(finished(town, 3000))
 
 
+def test_a_relay_that_learns_of_a_seller_gets_the_work_that_waits_at_its_buyer():
+    town = Town()
+    hidden = {("tokyo", "london")}
+    london = town.build("london", DEAR, 1)
+    london.permits.strangers.add("tokyo")
+    town.build("paris", CHEAP, 1)
+    town.show()
+    london.submit(20, tags={"gpu": True})
+    for _ in range(64):
+        town.pass_time(5.0)
+        town.show(hidden)
+    told = london.exchange.purchases.resting._useless["j", "paris"]
+    assert told.until_s > UTC_S + town.now_s + 200, "it would wait for long"
+    town.build("tokyo", CHEAP, 4, gpu=True)
+    town.show(hidden)  # Paris learns of Tokyo,
+    town.show(hidden)  # and London that Paris has
+    town.run(finished(town, 20), seconds=10.0)
+
+
 def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
     paris = town.sites["paris"]
     ask = next_question(town)
