@@ -969,8 +969,8 @@ class Client(concurrent.futures.Executor):
         """Explain why a job goes where it goes; or, before it is submitted, where it would go.
 
         Args:
-            what: a job (its id, its handle, or a future of it) that has not ended; or a function,
-                as if its calls were submitted under this view's options.
+            what: a job (its id, its handle, or a future of it); or a function, as if its calls
+                were submitted under this view's options.
             tasks: the number of calls of the function.
             task_s: the seconds that a call takes; by default the option `task_s`, else the measured
                 time.
@@ -978,7 +978,8 @@ class Client(concurrent.futures.Executor):
         Returns:
             `text` is a sentence of explanation; `shares` holds the tasks, the end and the cost by
             place; `candidates` every site and pool with its figures; `refused` the others, with the
-            reasons.
+            reasons. Of a job that has ended `past` holds where its tasks ran, and the rules of that
+            time.
         """
         if isinstance(what, str):
             return dict(self.ask("explain", job=what))

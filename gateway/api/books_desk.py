@@ -1,6 +1,6 @@
 """Answers questions about the debts between sites, and takes orders about them."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from heapq import nsmallest
@@ -162,10 +162,18 @@ def _margin_row(each: Margin) -> list[Any]:
 
 async def disputes(site: SiteContext, _details: Details) -> Any:
     """List all disputes, ours and others'."""
-    return [_dispute_view(each) for each in await site.read(site.store.settlement.disputes)]
+    return await site.read(lambda: _dispute_views(site, site.store.settlement.disputes()))
 
 
-def _dispute_view(each: DisputeRow) -> dict[str, Any]:
+def _dispute_views(site: SiteContext, rows: Iterable[DisputeRow]) -> list[dict[str, Any]]:
+    found = []
+    for each in rows:
+        contract = site.store.contracts.get(each.side, each.contract)
+        found.append(_dispute_view(each, contract.rules if contract is not None else 0))
+    return found
+
+
+def _dispute_view(each: DisputeRow, rules: int) -> dict[str, Any]:
     return {
         "side": each.side,
         "site": each.site,
@@ -181,6 +189,7 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
         "state": each.state,
         "answer": each.answer,
         "settled_at_s": each.settled_at_s,
+        "rules": rules,  # the version of ours that the contract was made under; 0: none is named
     }
 
 
@@ -377,7 +386,7 @@ async def dispute(site: SiteContext, details: Details) -> Any:
     found = await reconciler.in_turn(
         lambda: reconciler.disputes.dispute(contract, _chosen(details), reason)
     )
-    return [_dispute_view(each) for each in found]
+    return await site.read(_dispute_views, site, found)
 
 
 async def answer_dispute(site: SiteContext, details: Details) -> Any:
@@ -389,7 +398,7 @@ async def answer_dispute(site: SiteContext, details: Details) -> Any:
     found = await reconciler.in_turn(
         lambda: reconciler.disputes.answer(contract, _chosen(details), accept=accept, reason=reason)
     )
-    return [_dispute_view(each) for each in found]
+    return await site.read(_dispute_views, site, found)
 
 
 async def settle(site: SiteContext, details: Details) -> Any:

@@ -32,6 +32,7 @@ from gateway.api import (
 from gateway.api.context import SiteContext
 from gateway.api.job_search import BadSearch, JobSearch, read_filter
 from gateway.api.log_desk import LogDesk, NoLogs
+from gateway.api.past import PastJob, explain_past
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
@@ -50,10 +51,11 @@ from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
 from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to, title_of
-from policies.parties import Party
+from policies.parties import Owner, Party
 from policies.reservations.reservations import CantReserve
 
 JOBS_MAX: Final = 1000
@@ -488,10 +490,36 @@ class Desk:
     async def _deals(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return await federation_desk.deals(self._site)
 
+    async def _explain_past(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Explain an ended job from the books; None for any other."""
+        name, site = details.get("job", ""), self._site
+        if not name or not isinstance(name, str) or name in site.broker.jobs:
+            return None
+        row = await site.read(site.store.jobs.get, name)
+        if row is None or not asker.may_see(row.user, row.project):
+            return None
+        places = await site.read(site.store.usage.places_of, name)
+        contracts = await site.read(site.store.contracts.of_job, "buy", name)
+        terms = stored_terms(row.spec)
+        group, more = terms.get("group", ""), frozenset(terms["more_groups"])
+        whose = Owner(row.user, group, row.project, more_groups=more)
+        about = float(terms.get("priority", 0.0)), terms["wishes"].data
+        job = PastJob(name, row.state, row.reason, whose, *about)
+        versions = {each.rules for each in places if each.rules}
+        configs = await site.surroundings.read(
+            lambda: {each: self._keeper.config_of(each) for each in versions}
+        )
+        found = explain_past(job, places, contracts, configs)
+        found["rules"] = self._keeper.beginnings(sorted(versions))
+        return found
+
     async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
         if isinstance(details.get("job"), str):
             details = {**details, "job": await self._id_of(asker, details)}
         try:
+            found = await self._explain_past(asker, details)
+            if found is not None:
+                return found
             return await federation_desk.explain(self._site, details, asker)
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None

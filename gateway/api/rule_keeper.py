@@ -124,6 +124,22 @@ class RuleKeeper:
             if each in known
         ]
 
+    def config_of(self, version: int) -> SiteConfig | str:
+        """Return the configuration by the rules of a version; or why it is not known.
+
+        Everything but the rules is as in the file now.
+        """
+        if self._file is None:
+            return NO_FILE
+        if self.history.of(version) is None:
+            return f"version {version} of the rules not found"
+        begins_s = next(each.from_s for each in self.history.changes if each.number == version)
+        file = with_rules(self._file.file, self._file.rules, self.history, begins_s)
+        try:
+            return parse(file, self._kinds)
+        except (ConfigError, KnobError) as error:
+            return f"the rules of version {version} don't fit the present file: {error}"
+
     def propose_file(self, author: str, reason: str = "") -> Proposal:
         """Read the configuration file again; the change is what differs from its last import.
 

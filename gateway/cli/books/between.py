@@ -474,7 +474,7 @@ def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
     show.table(
         (
             *("site", "", "contract", "job", "epoch", "first", "tasks", "cost", "reason", "state"),
-            "answer",
+            *("answer", "rules"),
         ),
         [
             [
@@ -483,6 +483,7 @@ def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
                 *(row[key] for key in ("contract", "job", "epoch", "first", "tasks")),
                 show.money(f"{row['cost']} {row['currency']}"),
                 *(row[key] for key in ("reason", "state", "answer")),
+                row.get("rules") or "",  # the version; an older gateway does not tell
             ]
             for row in found
         ],

@@ -166,23 +166,17 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 def explain(
     context: click.Context, job_id: str | None, reach: DialOptions, as_json: bool, **described: Any
 ) -> None:
-    """Explain why a JOB goes where it goes; without one, where such a job would go."""
-    if job_id:
-        given = [name for name in described if _was_given(context, name)]
-        if given:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise click.UsageError(
-                f"{options}: remove these options: they describe a hypothetical job, and JOB exists"
-            )
-        details: dict[str, Any] = {"job": job_id}
-    else:
-        try:
-            details = _details(**described)
-        except (ValueError, TypeError) as error:
-            raise click.UsageError(str(error)) from None
+    """Explain why a JOB goes where it goes; without one, where such a job would go.
+
+    Of a JOB that has ended: where it ran, at which price, and which rules of that time applied.
+    """
+    details = _question(context, job_id, described)
     found = _explained(reach, details)
     if as_json:
         show.as_json(found)
+        return
+    if "past" in found:
+        _show_past(found)
         return
     _show_plan(found)
     show.table(
@@ -226,6 +220,53 @@ def _explained(reach: DialOptions, details: dict[str, Any]) -> dict[str, Any]:
             "this gateway is of an older version and explains for yourself alone: leave out --user"
         )
     return found
+
+
+def _question(
+    context: click.Context, job_id: str | None, described: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the details of the question: a job, or the description of one."""
+    if job_id:
+        given = [name for name in described if _was_given(context, name)]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise click.UsageError(
+                f"{options}: remove these options: they describe a hypothetical job, and JOB exists"
+            )
+        return {"job": job_id}
+    try:
+        return _details(**described)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _show_past(found: dict[str, Any]) -> None:
+    """Print where an ended job ran, and the rules that applied there."""
+    show.say(found["text"])
+    begun = {each["version"]: each for each in found["rules"]}
+    for place in found["past"]:
+        where = f"{place['site']}/{place['pool']}" if place["site"] else place["pool"]
+        show.say(
+            f"{where}: {count(place['tasks'], 'run')} from {show.when(place['first_s'])} to "
+            f"{show.when(place['last_s'])} UTC, {place['cost']}"
+        )
+        for each in place["why"]:
+            show.say(f"  {each}")
+        if place["rules_unknown"]:
+            show.say(f"  the rules are not shown: {place['rules_unknown']}")
+        if (version := place["rules"]) in begun:
+            since, author = begun[version]["from_s"], begun[version]["author"]
+            by = f" by {author}" if author else ""
+            show.say(
+                f"  rules: version {version}, of {show.when(since)} UTC{by}: "
+                f"`gridfed rules list --version {version}`"
+            )
+    for each in found["contracts"]:
+        price = format_money(each["price_nanos"], each["currency"])
+        show.say(
+            f"contract {each['contract']} with {each['site']}, pool {each['pool']}: opened "
+            f"{show.when(each['opened_at_s'])} UTC, {price} per slot-hour, {each['state']}"
+        )
 
 
 def _show_plan(found: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from gateway.ledger.db.contracts.records import (
     PostingRow,
     RelayedTotal,
 )
+from gateway.ledger.db.contracts.store import OF_JOB_MAX
 from simulations.world.memory.tables import DeliveryId, KeptJob, Tables
 
 
@@ -39,6 +40,16 @@ class MemoryContracts:
         row = tables.contracts.get((side, contract))
         state = tables.ended.get((side, contract), "open")
         return ContractRow(**asdict(row), state=state) if row is not None else None
+
+    def of_job(self, side: str, job: str) -> list[ContractRow]:
+        """See ContractStore."""
+        tables = self._tables()
+        found = [
+            ContractRow(**asdict(row), state=tables.ended.get(key, "open"))
+            for key, row in tables.contracts.items()
+            if (row.side, row.job) == (side, job)
+        ]
+        return sorted(found, key=lambda row: (row.opened_at_s, row.contract))[:OF_JOB_MAX]
 
     def newest(self, side: str) -> list[tuple[str, str]]:
         """See ContractStore."""

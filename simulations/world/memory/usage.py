@@ -12,11 +12,12 @@ from gateway.ledger.db.usage.records import (
     CapacityRecord,
     CapacityTotal,
     Dimension,
+    JobPlace,
     UsageRecord,
     UsageTotal,
     UsedRun,
 )
-from gateway.ledger.db.usage.store import NOTHING
+from gateway.ledger.db.usage.store import NOTHING, PLACE_TERMS, PLACES_MAX
 from gateway.ledger.db.usage.tables import SUMMED
 from gateway.ledger.db.usage.taken_back import TakenBack, taken_off, totals_taken_back
 from simulations.world.memory.tables import Tables
@@ -43,6 +44,27 @@ class MemoryUsage:
             for each in found
             if since is not None and each.attempt >= since
         ]
+
+    def places_of(self, job: str) -> list[JobPlace]:
+        """See UsageStore."""
+        found: dict[tuple[object, ...], list[UsageRecord]] = {}
+        for each in self._tables().usage_of(job):
+            key = (*(getattr(each, name) for name in PLACE_TERMS), each.list_price_nanos)
+            found.setdefault(key, []).append(each)
+        places = [
+            JobPlace(
+                **{name: getattr(runs[0], name) for name in PLACE_TERMS},
+                list_price_nanos=runs[0].list_price_nanos or 0,
+                tasks=sum(each.tasks for each in runs),
+                wall_ns=sum(each.wall_ns for each in runs),
+                cost_nanos=sum(each.cost_nanos for each in runs),
+                first_s=min(each.started_at_s for each in runs),
+                last_s=max(each.ended_at_s for each in runs),
+            )
+            for runs in found.values()
+        ]
+        order = attrgetter("first_s", *PLACE_TERMS)
+        return sorted(places, key=order)[:PLACES_MAX]
 
     def rules_of(self, job: str) -> list[int]:
         """See UsageStore."""

@@ -49,6 +49,10 @@ def test_jobs_and_job(site):
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
     assert "10 done, 0 failed, 0 cancelled of 10" in quick("job", results.job)
     assert any(row["id"] == results.job for row in answer(quick("jobs", "--json")))
+    past = run("explain", results.job)
+    assert f"job {results.job} has ended (done): its tasks ran in " in past
+    assert "\nlocal: 10 runs from " in past
+    assert "a slot-hour of local cost " in past or "the rules are not shown" in past
 
 
 def test_a_job_whose_tasks_fail_is_not_done(site):

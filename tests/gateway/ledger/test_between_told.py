@@ -1,5 +1,6 @@
 """What is answered about other sites from filled books."""
 
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ NOW_S = 1_793_700_000.0
 EPOCH = 2**62 + 1  # which no float holds
 
 
-def deal(side: Any = "buy", site: str = "paris") -> list[Record]:
+def deal(side: Any = "buy", site: str = "paris") -> list[Any]:
     """A contract with two deliveries that were paid, of which the second is taken back."""
     paid = [Delivery(EPOCH, first, first + 10, 400 + first, 7, 1000 * first) for first in (10, 20)]
     key = (side, "c", EPOCH, 20, site)
@@ -59,6 +60,15 @@ async def test_a_bill_can_be_put_to_the_job_that_it_was_for(store: Store, commit
     commit(store, *deal())
     rows = await ask(store, "deliveries", site="paris") + await ask(store, "disputes")
     assert [row["job"] for row in rows] == ["j-7"] * 4
+
+
+async def test_a_dispute_names_the_version_of_the_rules_of_its_contract(
+    store: Store, commit: Any
+) -> None:
+    opened, *others = deal()
+    commit(store, replace(opened, rules=7), *others)
+    [row] = await ask(store, "disputes")
+    assert row["rules"] == 7
 
 
 async def test_an_epoch_survives_readers_whose_numbers_are_floats(

@@ -23,6 +23,9 @@ from gateway.ledger.db.settlement.tables import disputes
 LATELY_S: Final = 3600.0  # before the last contract: how far a clock may have been set back
 
 
+OF_JOB_MAX: Final = 100
+
+
 class ContractStore(Protocol):
     """Contracts with other sites, of both sides, and the deliveries under them."""
 
@@ -33,6 +36,12 @@ class ContractStore(Protocol):
         """Return a contract, ended or not, or None if no contract has that name.
 
         Names are unique for a buyer, and thus for all contracts in which we buy.
+        """
+
+    def of_job(self, side: str, job: str) -> list[ContractRow]:
+        """Return the contracts for a job, ended or not, in the order in which they were opened.
+
+        OF_JOB_MAX at most.
         """
 
     def newest(self, side: str) -> list[tuple[str, str]]:
@@ -84,6 +93,15 @@ class SqlContracts:
         with self._reading() as connection:
             row = connection.execute(query).first()
             return ContractRow(*row) if row is not None else None
+
+    def of_job(self, side: str, job: str) -> list[ContractRow]:
+        """See ContractStore."""
+        kept = [contracts.c[field.name] for field in fields(ContractRow)]
+        query = select(*kept).where(contracts.c.side == side, contracts.c.job == job)
+        order = contracts.c.opened_at_s, contracts.c.contract
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(*order).limit(OF_JOB_MAX)).all()
+            return [ContractRow(*row) for row in rows]
 
     def newest(self, side: str) -> list[tuple[str, str]]:
         """See ContractStore."""

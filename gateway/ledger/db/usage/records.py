@@ -259,6 +259,34 @@ class UsedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPlace:
+    """The runs of a job's tasks at one place, on the same terms.
+
+    A task that ran twice counts twice in `tasks`. The amounts are those of a UsageRecord.
+
+    Attributes:
+        pool: ours, or "site/pool" of another site.
+        rules: the version of this site's rules that they ran under; 0: none is named.
+        first_s, last_s: when the first began and the last ended.
+    """
+
+    pool: str
+    window: str
+    tariff: str
+    price_class: str
+    price_nanos: int
+    list_price_nanos: int
+    currency: str
+    group: str
+    rules: int
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+    first_s: UtcS
+    last_s: UtcS
+
+
+@dataclass(frozen=True, slots=True)
 class UsageTotal:
     """The sums of the usage records of one key and one currency.
 

@@ -20,12 +20,19 @@ from gateway.ledger.db.usage.records import (
     CapacityRecord,
     CapacityTotal,
     Dimension,
+    JobPlace,
     UsageTotal,
     UsedRun,
 )
 from gateway.ledger.db.usage.tables import IS_CHARGE, capacity, usage, usage_ranges
 from gateway.ledger.db.usage.taken_back import TakenBack, taken_off, totals_taken_back
 
+PLACES_MAX: Final = 100
+# The terms by which the runs of a job are told apart: columns, and fields of JobPlace.
+PLACE_TERMS: Final = (
+    *("pool", "window", "tariff", "price_class", "price_nanos", "currency", "group", "rules"),
+)
+_OF_PLACES: Final = (*("list_price_nanos", "first_s", "last_s", "tasks", "wall_ns", "cost_nanos"),)
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
@@ -37,6 +44,9 @@ class UsageStore(Protocol):
 
     def runs_since_wasted(self, job: str) -> list[UsedRun]:
         """Return a job's runs from its first wasted attempt on, by attempt; empty without one."""
+
+    def places_of(self, job: str) -> list[JobPlace]:
+        """Return where a job's tasks ran and on which terms, in time; PLACES_MAX at most."""
 
     def rules_of(self, job: str) -> list[int]:
         """Return the versions of this site's rules that a job's runs name, in order."""
@@ -105,6 +115,28 @@ class SqlUsage:
         )
         with self._reading() as connection:
             return [UsedRun(*row) for row in connection.execute(query)]
+
+    def places_of(self, job: str) -> list[JobPlace]:
+        """See UsageStore."""
+        terms = [usage.c[name] for name in PLACE_TERMS]
+        listed = func.coalesce(usage.c.list_price_nanos, usage.c.price_nanos)
+        sums = exact_sums(usage.c.tasks, usage.c.wall_ns, usage.c.cost_nanos)
+        first, last = func.min(usage.c.started_at_s), func.max(usage.c.ended_at_s)
+        query = (
+            select(*terms, listed, first, last, *sums)
+            .where(usage.c.job == job)
+            .group_by(*terms, listed)
+            .order_by(first, *terms)
+            .limit(PLACES_MAX)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        size = len(PLACE_TERMS)
+        names = (*PLACE_TERMS, *_OF_PLACES)
+        return [
+            JobPlace(**dict(zip(names, (*row[: size + 3], *joined(row[size + 3 :])), strict=True)))
+            for row in rows
+        ]
 
     def rules_of(self, job: str) -> list[int]:
         """See UsageStore."""

@@ -744,6 +744,36 @@ def test_contracts_and_usage_name_the_version_of_the_rules(
     assert store.usage.rules_of("older") == store.usage.rules_of("none") == []
 
 
+def test_the_places_of_a_job_are_told_apart_by_their_terms(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    here = {"job": "j", "pool": "hpc", "price_nanos": 7, "rules": 2, "wall_ns": 5, "cost_nanos": 3}
+    runs = [
+        usage(first=0, tasks=2, started_at_s=10.0, ended_at_s=11.0, **here),
+        usage(first=2, tasks=3, started_at_s=12.0, ended_at_s=15.0, **here),
+        usage(first=5, tasks=1, started_at_s=14.0, ended_at_s=16.0, **here | {"rules": 3}),
+        usage(first=6, tasks=1, started_at_s=9.0, ended_at_s=9.5, **here | {"pool": "paris/local"}),
+    ]
+    deals = [
+        ContractOpened(name, "buy", "paris", "j", "local", 1, 7, "USD", 30.0, opened_s, rules=2)
+        for name, opened_s in (("late", 8.0), ("early", 7.0))
+    ]
+    other = ContractOpened("x", "sell", "paris", "j", "local", 1, 7, "USD", 30.0, 1.0)
+    commit(store, *runs, usage(job="other"), *deals, other)
+    found = store.usage.places_of("j")
+    assert [(each.pool, each.rules, each.tasks) for each in found] == [
+        ("paris/local", 2, 1),
+        ("hpc", 2, 5),
+        ("hpc", 3, 1),
+    ]
+    whole = found[1]
+    assert (whole.first_s, whole.last_s, whole.wall_ns, whole.cost_nanos) == (10.0, 15.0, 10, 6)
+    assert (whole.price_nanos, whole.list_price_nanos) == (7, 7)
+    assert store.usage.places_of("none") == []
+    assert [each.contract for each in store.contracts.of_job("buy", "j")] == ["early", "late"]
+    assert store.contracts.of_job("buy", "none") == []
+
+
 def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:
     about: dict[str, Any] = dict.fromkeys(("whole", "site", "user", "group", "project"), "")
     numbers = dict.fromkeys(("price_nanos", "unused_factor", "cancel_factor", "held_until_s"), 7)
