@@ -262,6 +262,15 @@ class BudgetAccount:
             text += f"; a task may cost up to {budget.show(one_nanos)}"
         return text
 
+    def used_up(self) -> str:
+        """Say, for a progress bar, that nothing more is paid from it, and until when."""
+        text = f"{named(self.budget).removeprefix('the ')} is used up"
+        if self.refused:
+            return f"{text}; {self.budget.owner} says: {self.refused}"
+        if self.period is not None:
+            text += f" until {when_shown(self.period.end_s, self.budget.zone)}"
+        return text
+
     def objection(self, one_nanos: int = 0) -> str:
         """Explain why nothing more is paid from it, with the figures, and when that may change."""
         budget, period = self.budget, self.period

@@ -28,6 +28,8 @@ def wait_reason(
     busy = [each for each in reasons if each["reason"] == Reason.BUSY]
     if sure:
         text = str(sure[0]["text"])
+        if sure[0]["reason"] == Reason.BUDGET_EXHAUSTED:
+            text = next(iter(broker.spending.used_up(job)), text)
     elif busy:
         text = _busy(broker, job, utc_s)
         if is_nested:

@@ -244,6 +244,14 @@ class BudgetEnforcement:
                 found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
         return found
 
+    def used_up(self, job: Job) -> list[str]:
+        """Return, in a few words each, the purses of a job that pay for no more in this period."""
+        return [
+            purse.used_up()
+            for purse in self.why_waiting(job)
+            if purse.is_exhausted(self._least_nanos(purse, job.spec))
+        ]
+
     def news(self) -> list[str]:
         """Return the news on exhausted budgets, each once."""
         for purse in self._purses:

@@ -32,6 +32,18 @@ def nested(base):
         return mine, {(each["user"], each["project"]) for each in jobs}
 
 
+def wait_inside():
+    """A task that needs a slot while it keeps the only one: what it is told."""
+    with Client() as client:
+        inner = client.options(name="inner").submit(pow, 2, 3)
+        try:
+            while not (why := inner.why_waiting()):
+                time.sleep(0.02)
+            return why, client.job(inner.job).why_waiting(), inner.done()
+        finally:
+            inner.cancel()
+
+
 def overstep():
     """What a task asks for that is not its to have, and how it is refused."""
     refused = {}
@@ -119,6 +131,16 @@ def test_a_task_is_a_client_as_the_user_of_its_job(site):
     for verb in ("token", "report", "drain", "reload"):
         assert "lacks the scope" in refused[verb], refused
     assert "risk" in refused["project"]
+
+
+def test_a_task_that_waits_for_work_of_its_own_is_told_that_it_may_wait_for_ever(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        why, of_job, is_done = client.submit(wait_inside).result(60)
+    assert not is_done
+    for text in (why, of_job):
+        assert text.startswith("the only slot is busy. Its client is a task, which keeps a slot")
+        assert text.endswith("none proceeds until one ends at its timeout_s")
 
 
 def test_a_pass_is_of_no_use_when_its_job_has_ended(site):

@@ -157,6 +157,7 @@ def test_that_no_day_is_agreed_on_yet_is_explained(printed):
 def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
     row = {name: name for name in ("id", "name", "user", "project", "state", "cost")}
     row |= dict.fromkeys(("done", "failed", "cancelled", "total", "tasks", "wall_ns"), 0)
+    row |= {"submitted_at_s": 0.0, "ended_at_s": None}
     row |= {"estimated_cost": "", "why_waiting": [{"text": "no known pool charges in GBP"}]}
     monkeypatch.setattr(jobs, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
     said = CliRunner().invoke(cli, ["jobs"]).output

@@ -1211,6 +1211,35 @@ def test_why_a_job_waits_is_one_sentence(is_nested: bool) -> None:
     assert why("k") == "no worker has gpu"
 
 
+def test_a_job_behind_others_says_about_when_a_slot_is_free() -> None:
+    """Of the tasks that have begun, by the durations that were estimated when they were sent."""
+    world = BrokerWorld(slots=2)
+    (first,) = orders(world.submit(1, "known", function=b"k" * 32))
+    world.now_s += 50.0  # and ten more until it is reported
+    world.report(first, wall_ns=60 * 10**9)
+    world.do(events.JobOpened(CLIENT, "long", spec(function=b"k" * 32)))
+    (given,) = orders(world.do(events.TasksArrived(CLIENT, "long", 0, [b"0"] * 2)))
+    world.submit(1, "j", function=b"o" * 32)
+    job = world.broker.jobs["j"]
+
+    def why() -> str:
+        reasons = views.why_waiting(world.broker, job, world.now_s)
+        return wait_reason(world.broker, job, reasons, world.now_s, is_nested=False)
+
+    assert why() == "all 2 slots are busy"  # none has begun, as far as is known
+    world.now_s += 20.0
+    for task, ran_s in ((0, 20.0), (1, 5.0)):
+        world.do(events.TasksBegun(WORKER, ((given.assignment, task, ran_s),)))
+    assert why() == "all 2 slots are busy, about 40 s"
+    world.now_s += 40.0
+    assert why() == "all 2 slots are busy, about 15 s"
+    world.now_s += 20.0  # both are overdue: when they end is not known
+    assert why() == "all 2 slots are busy"
+    world.report(given)
+    assert not job.waiting
+    assert why() == ""
+
+
 LIMIT = {"max_cost_nanos": 10**12, "currency": "GBP"}
 
 

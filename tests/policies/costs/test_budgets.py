@@ -158,6 +158,7 @@ def test_of_anothers_budget_only_its_owner_knows_that_it_is_exhausted():
     found.refused = "all is spent"
     assert found.is_exhausted()
     assert "london says: all is spent" in found.objection()
+    assert found.used_up().endswith(" is used up; london says: all is spent")
     found.allotted_nanos, found.is_open = 60, False
     assert found.room_nanos == 0, "it has lapsed"
 

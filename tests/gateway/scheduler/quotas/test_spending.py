@@ -12,6 +12,7 @@ from federation.messages import messages
 from federation.ranges import RangeSet
 from federation.reasons import Reason
 from gateway.api.views import work_views
+from gateway.api.views.wait_reasons import wait_reason
 from gateway.ledger.db import records
 from gateway.runtime.budget_books import spent_between
 from gateway.scheduler.broker import Broker
@@ -115,6 +116,10 @@ class World:
     def dropped(self):
         found = [each for each in self.told if isinstance(each, messages.Dropped)]
         return [(each.failure, sum(stop - first for first, stop in each.ranges)) for each in found]
+
+    def waits_for(self, job="j"):
+        found, of = views.why_waiting(self.broker, self.broker.jobs[job], self.now_s), self.broker
+        return wait_reason(of, of.jobs[job], found, self.now_s, is_nested=False)
 
     def text(self, job="j"):
         found = work_views.why_waiting(self.broker, self.broker.jobs[job], self.now_s)
@@ -447,6 +452,31 @@ def test_what_waits_ends_when_its_budget_says_so_and_no_task_more_can_be_paid():
     world.tick()
     assert world.dropped == [("budget", 2)]
     assert not world.broker.jobs
+
+
+def test_a_bar_says_until_when_a_budget_is_used_up():
+    world = World(budget(10, waiting=Waiting.WAIT), slots=1)
+    world.submit(3, timeout_s=9.0)
+    world.report(10.0)
+    assert world.broker.jobs["j"].waiting == 2
+    assert world.waits_for() == "budget 'b' (user:ann) is used up until 2023-11-16 00:00 UTC"
+    world.now_s += DAY_S
+    world.tick()
+    assert world.orders
+    assert "used up" not in world.waits_for()
+
+
+def test_a_bar_says_what_a_budget_holds_for_running_work():
+    world = World(budget(10, waiting=Waiting.WAIT), slots=2)
+    world.submit(2, timeout_s=9.0)
+    assert "10 USD is held for running work" in world.waits_for()
+
+
+def test_a_budget_without_a_period_is_used_up_for_good():
+    world = World(budget(10, span=None, waiting=Waiting.WAIT), slots=1)
+    world.submit(3, timeout_s=9.0)
+    world.report(10.0)
+    assert world.waits_for() == "budget 'b' (user:ann) is used up"
 
 
 def test_what_waits_waits_when_its_budget_says_so():
