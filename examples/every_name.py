@@ -1,12 +1,16 @@
 """A user's script that uses every public name of `federation`. Needs a grid: `gridfed up`.
 
-A test type-checks it, so that editors and type checkers know what the client takes and gives.
+A test type-checks it, so that editors and type checkers know what the client takes and gives;
+another runs it.
 """
 
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from federation import (
     Client,
@@ -19,6 +23,33 @@ from federation import (
     as_completed,
     deadline,
 )
+from federation.errors import (
+    CostLimitReached,
+    DeadlinePassed,
+    EnvironmentFailed,
+    GatewayUnreachable,
+    JobNotFound,
+    JobRefused,
+    MemoryLimitExceeded,
+    ProtocolError,
+    QueueLimitReached,
+    RemoteError,
+    RemoteTraceback,
+    ResultRefused,
+    ResultUntrusted,
+    SerializationError,
+    SessionRefused,
+    TaskCrashed,
+    TaskError,
+    TaskStopped,
+    TaskTimeout,
+    WorkerLost,
+)
+
+AGAIN = (TaskCrashed, TaskStopped, TaskTimeout, WorkerLost, GatewayUnreachable)
+LIMITS = (CostLimitReached, DeadlinePassed, MemoryLimitExceeded, QueueLimitReached)
+NEVER = (EnvironmentFailed, ResultRefused, ResultUntrusted, SerializationError)
+OURS = (JobRefused, ProtocolError, SessionRefused, RemoteError, TaskError)
 
 
 def price(spot: float, volatility: float = 0.2) -> float:
@@ -26,34 +57,100 @@ def price(spot: float, volatility: float = 0.2) -> float:
     stops_at_s = deadline()
     if stops_at_s is not None and stops_at_s < time.time() + 1:
         raise TimeoutError("no time left")
+    if spot <= 0:
+        raise ValueError("a spot price must be positive")
+    print(f"spot {spot}", file=sys.stderr)
     return max(spot - 100.0, 0.0) + volatility * spot * 0.4
+
+
+def failed(error: BaseException) -> str:
+    """Say what to do about a failure."""
+    if isinstance(error, AGAIN):
+        return "submit it again"
+    if isinstance(error, LIMITS):
+        return "ask for wider limits"
+    if isinstance(error, NEVER + OURS):
+        return f"mend the job: {error}"
+    traceback = error.__cause__
+    return str(traceback) if isinstance(traceback, RemoteTraceback) else repr(error)
+
+
+def one_by_one(client: Client) -> float:
+    """Price by futures."""
+    one: TaskFuture[float] = client.submit(price, 101.0, volatility=0.3)
+    standard: Future[float] = one
+    one.add_done_callback(lambda done: print("done:", done.done(), done.cancelled()))
+    print(one.job, one.task, one.running(), one.why_waiting(), standard.exception(timeout=60))
+    others = [client.submit(price, float(spot)) for spot in range(90, 110)]
+    total = one.result(timeout=60) + sum(each.result() for each in as_completed(others))
+    for future in client.as_completed([client.submit(price, -1.0)], timeout=60):
+        if (error := future.exception()) is not None:
+            print(failed(error))
+    unneeded = client.submit(price, 1.0)
+    print("cancelled:", unneeded.cancel(stop=True))
+    return total
+
+
+def by_maps(client: Client) -> float:
+    """Price by maps."""
+    results = client.map(price, [95.0, 105.0], [0.2, 0.25], timeout=60, chunksize=1, progress=False)
+    print(results.job)
+    total = sum(results)
+    pairs: list[tuple[float, float]] = [(95.0, 0.2), (105.0, 0.25)]
+    with_close = client.starmap(price, pairs)
+    total += next(with_close)
+    with_close.close()
+    return total
+
+
+def detached(client: Client) -> float:
+    """Price by a job that outlives this process."""
+    view = client.options(
+        timeout_s=60, retries=2, priority=1.0, tags={}, name="book", project="default"
+    ).options(max_cost=None, prints=False, objective="cheapest", preemptible=False, whole=False)
+    within = view.options(deadline_s=timedelta(hours=2), task_s=1.0, deferrable=False).options(
+        sites=None, not_sites=None, jurisdictions=None, data=None, environment=None
+    )
+    plan: dict[str, Any] = within.options(when_closed=None).explain(price, tasks=3, task_s=1.0)
+    print(plan["text"])
+    try:
+        job: JobHandle = within.submit_job(price, [90.0, 100.0, 110.0], name="tonight", star=False)
+    except LimitsUnmet as unmet:
+        for offer in filter(None, (unmet.later, unmet.dearer, *unmet.offers)):
+            print(offer.text, offer.options)
+        raise
+    print(job.id, job.gateway, job.state, job.why_waiting(), job.wait(timeout=60), job.first_error)
+    progress, cost = job.progress(), job.cost()
+    print(progress.done, progress.failed, progress.cancelled, progress.total)
+    print(str(cost), cost.nanos, cost.currency, cost.price_nanos, cost.wall_ns)
+    print(cost.user, cost.project, job.details(timeout=10)["name"])
+    lines: list[LogLine] = [*job.logs(follow=True), *job.logs(0)]
+    print([f"{line.at:%H:%M} task {line.task} {line.stream}: {line.text}" for line in lines])
+    same = client.job(job.id, gateway=job.gateway)
+    total = float(sum(same.results())) + float(len(list(job.results(return_exceptions=True))))
+    print(client.jobs(10, name="tonight", state="done", all_users=False)[0]["id"])
+    asked: list[Callable[[], object]] = [job.explain, job.cancel, same.forget]
+    for each in asked:
+        try:
+            print(each())
+        except GridError as error:
+            print(error)  # it has ended: there is nothing to explain, nor to cancel
+    return total
 
 
 def run(ca_file: Path | None = None) -> float:
     """Price a book in each way that the client has, and return the sum."""
     tls = TlsSettings(ca_file=str(ca_file)) if ca_file is not None else None
     with Client(tls=tls) as client:
-        one: TaskFuture[float] = client.submit(price, 101.0, volatility=0.3)
-        others = [client.submit(price, float(spot)) for spot in range(90, 110)]
-        total = one.result(timeout=60) + sum(each.result() for each in as_completed(others))
-        standard: Future[float] = one
-        print(standard.done(), one.job, one.task, one.running(), client.address)
-        total += sum(client.map(price, [95.0, 105.0], [0.2, 0.25]))
-        view = client.options(timeout_s=60, retries=2, tags={"linux": True}, name="book")
-        within = view.options(deadline_s=timedelta(hours=2), task_s=1.0, objective="cheapest")
-        try:
-            job: JobHandle = within.submit_job(price, [90.0, 100.0, 110.0])
-        except LimitsUnmet as unmet:
-            print(unmet.offers)
-            raise
-        print(job.wait(timeout=60), job.progress().done, str(job.cost()))
-        lines: list[LogLine] = list(job.logs())
-        print([f"{line.at:%H:%M} task {line.task} {line.stream}: {line.text}" for line in lines])
+        print(client.address, client.gateway["why"], client.ask("status")["state"])
+        print(client.ask("report", kind="usage", by=["project"])["rows"])
         try:
             client.job("no-such-job").details()
-        except GridError as error:
+        except JobNotFound as error:
             print(error)
-        return total + float(sum(job.results()))
+        total = one_by_one(client) + by_maps(client) + detached(client)
+        client.shutdown(wait=True, cancel_futures=False)
+    return total
 
 
 if __name__ == "__main__":
