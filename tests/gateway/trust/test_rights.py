@@ -26,7 +26,7 @@ from policies.parties import Owner, read_party
 
 # What a token of one scope alone may ask, verb by verb.
 ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "shares", "job"} | {
-    *("results", "explain", "running")
+    *("results", "explain", "running", "logs")
 }
 ADMIN = {
     "drain",
@@ -53,7 +53,7 @@ OF_SCOPE = {
 }
 # Whose rows: these verbs name users, their jobs, and what is theirs.
 OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
-    *("workers", "shares", "report", "budgets", "running", *CONTROL)
+    *("workers", "shares", "report", "budgets", "running", "logs", *CONTROL)
 }
 
 
