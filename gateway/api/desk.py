@@ -282,6 +282,7 @@ class Desk:
         site = self._site
         clients = sum(guest.role == "client" for guest in site.listener.guests.values())
         found = work_views.status(site.broker, site.config.name, site.addresses, clients)
+        found["zone"] = site.config.zone
         older = site.peers.older_books if site.peers is not None else OlderBooks()
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
         # Shown only to askers that may see all, like other dealings between sites.

@@ -142,7 +142,7 @@ from federation.errors import GridError
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places, line_about
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import ConfigError, KnobError, flag, number
+from gateway.base.values import ConfigError, KnobError, flag, guarded, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
 from gateway.config.books import BookRules, read_books
 from gateway.config.budgets import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
@@ -160,6 +160,7 @@ from gateway.config.windows import check_plan, read_calendars
 from policies.access.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
+from policies.calendar.periods import read_zone
 from policies.costs.budgets import Budget
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement.asks import Preferences
@@ -177,6 +178,7 @@ class SiteConfig:
     """The whole configuration of a gateway."""
 
     name: str = SITE_NAME
+    zone: str = "UTC"  # in which people write times without an offset; stored times are UTC
     listen: tuple[str, ...] = ()
     state: str = ""
     database: str = ""
@@ -505,6 +507,9 @@ def _site_values(site: Passage) -> dict[str, Any]:
         elif key == "token_required":
             with site.about():
                 values[key] = flag(key, value)
+        elif key == "zone" and isinstance(value, str):
+            with site.about():
+                values[key] = guarded("zone", partial(read_zone, value)).key
         elif key == "database_wait_s":
             with site.about():
                 values[key] = number(key, value, 0, 86400)

@@ -1,5 +1,6 @@
 """Slots reserved for a party in a span of time: gridfed reserve, gridfed reservations."""
 
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
 import click
@@ -18,6 +19,7 @@ from gateway.cli.shared.common import (
     json_option,
     of_users,
     reach_options,
+    site_zone,
 )
 from gateway.cli.shared.moments import moment
 
@@ -33,7 +35,10 @@ _COLUMNS: Final = (
     "--from",
     "start",
     metavar="WHEN",
-    help="The start, as in 2026-11-22T18:00, UTC. [default: now]",
+    help=(
+        "The start, as in 2026-11-22T18:00 in the site's zone, or with an offset, "
+        "2026-11-22T18:00+01:00. [default: now]"
+    ),
 )
 @click.option("--for", "lasts", metavar="TIME", help="The duration: 90s, 30m, 2h, 1d.")
 @click.option(
@@ -77,6 +82,7 @@ def reserve(  # noqa: PLR0913 - its options
     to the pool, and for any group or project. Unused time is billed at its end, by the rule of the
     site. Over several sites all of it is booked, or nothing.
     """
+    zone: tzinfo = UTC if as_json and start is None else site_zone(reach)
     if cancelled is not None:
         if slots is not None or lasts is not None or sites or is_dry:
             raise click.UsageError("--cancel takes no other option")
@@ -92,7 +98,7 @@ def reserve(  # noqa: PLR0913 - its options
             raise click.BadParameter(str(error), param_hint="--for") from None
         details: dict[str, Any] = {"slots": slots, "lasts_s": lasts_s}
         if start is not None:
-            details["from_s"] = moment(start, end_of_day=False, option="--from")
+            details["from_s"] = moment(start, end_of_day=False, option="--from", zone=zone)
         given = {"sites": list(sites), "pool": pool, "who": who or (user and f"user:{user}")}
         given |= {"project": project}
         details |= {key: value for key, value in given.items() if value}
@@ -101,7 +107,7 @@ def reserve(  # noqa: PLR0913 - its options
         show.as_json(found)
         return
     for each in found:
-        show.say(_sentence(each, is_dry=is_dry))
+        show.say(_sentence(each, zone, is_dry=is_dry))
 
 
 @click.command()
@@ -141,15 +147,16 @@ def _money(each: dict[str, Any], key: str) -> str:
     return found if key == "price_nanos" else show.money(found)  # a price is exact
 
 
-def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:
+def _sentence(each: dict[str, Any], zone: tzinfo, *, is_dry: bool) -> str:
     what = f"{count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
     if each["cancelled_s"] is not None:
         left = max(each["cancelled_s"], each["from_s"])
-        fee = f"{each['cancel_factor']:.0%} of the price of the time left from {show.when(left)}"
+        since = show.when_at(left, zone)
+        fee = f"{each['cancel_factor']:.0%} of the price of the time left from {since}"
         billed = each["billed_nanos"]
         told = f"is billed: {_money(each, 'billed_nanos')}" if billed is not None else "is billed"
         return f"reservation {each['id']} is cancelled: {what}; {fee} {told}"
-    times = f"from {show.when(each['from_s'])} to {show.when(each['until_s'])} UTC"
+    times = f"from {show.when_at(each['from_s'], zone)} to {show.when_at(each['until_s'], zone)}"
     price = f"{_money(each, 'total_nanos')}, {_money(each, 'price_nanos')} per slot-hour"
     rule = f"unused time is billed at {each['unused_factor']:.0%}"
     name = "available" if is_dry else f"reservation {each['id']} is {each['state']}"

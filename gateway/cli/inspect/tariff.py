@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -35,7 +36,9 @@ def tariff() -> None:
 
 @tariff.command("show")
 @config_file_option
-@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option(
+    "--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, in the site's zone."
+)
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 7d, 4w.")
 @json_option
 def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: bool) -> None:
@@ -51,7 +54,11 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
             "a file with --config; options given to `gridfed up` are not included",
             err=True,
         )
-    at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at")
+    at_s = (
+        utc_now()
+        if when is None
+        else moment(when, end_of_day=False, option="--at", zone=ZoneInfo(config.zone))
+    )
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     pools = {pool.name: pool.prices for pool in config.pools or (PoolConfig(USUAL_POOL),)}
     found = {name: list(_holding(prices, at_s, until_s)) for name, prices in pools.items()}

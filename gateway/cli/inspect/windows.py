@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -55,7 +56,9 @@ LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown ti
 @click.command()
 @click.argument("pool", required=False)
 @config_file_option
-@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option(
+    "--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, in the site's zone."
+)
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
 @click.option(
     "--file-only", is_flag=True, help="As the file has them, whatever is in the database."
@@ -86,7 +89,11 @@ def windows(
             "folder with $GRIDFED_CONFIG_DIR"
         )
     version = 0
-    at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at")
+    at_s = (
+        utc_now()
+        if when is None
+        else moment(when, end_of_day=False, option="--at", zone=ZoneInfo(config.zone))
+    )
     if not 0 <= float(at_s) <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")

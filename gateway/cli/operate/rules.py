@@ -22,6 +22,7 @@ from gateway.cli.shared.common import (
     errors_to_exit_codes,
     json_option,
     reach_options,
+    site_zone,
 )
 from gateway.cli.shared.moments import LengthType, ShareType, moment
 from gateway.cli.shared.rule_changes import say_change
@@ -38,8 +39,8 @@ def _change_options(command: _Command) -> _Command:
     """Give a command the options of a change."""
     for option in reversed(
         (
-            click.option("--at", metavar="WHEN", help="It takes effect then, UTC. [default: now]"),
-            click.option("--until", metavar="WHEN", help="It ends by itself then, UTC."),
+            click.option("--at", metavar="WHEN", help="It takes effect then. [default: now]"),
+            click.option("--until", metavar="WHEN", help="It ends by itself then."),
             click.option("--reason", default="", help="Why; it is kept with the change."),
             click.option("--dry-run", "is_dry", is_flag=True, help="Only show what it would do."),
             reach_options,
@@ -210,12 +211,16 @@ def _window_edit(pool: str, name: str, content: Any) -> dict[str, Any]:
 def _window_of(
     reach: DialOptions, pool: str, name: str, at: str | None
 ) -> list[dict[str, Any]] | None:
-    found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at))
+    found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
     return next((each["content"] for each in found["rules"] if each["name"] == name), None)
 
 
-def _at(at: str | None, option: str = "--at") -> dict[str, UtcS]:
-    return {} if at is None else {"at_s": moment(at, end_of_day=False, option=option)}
+def _at(at: str | None, reach: DialOptions) -> dict[str, UtcS]:
+    return {} if at is None else {"at_s": _moment(at, "--at", reach)}
+
+
+def _moment(text: str, option: str, reach: DialOptions) -> UtcS:
+    return moment(text, end_of_day=False, option=option, zone=site_zone(reach))
 
 
 def _change(
@@ -232,10 +237,12 @@ def _change(
     details: dict[str, Any] = {"edits": edits, "reason": reason, "dry_run": is_dry}
     details["source"] = source
     if at is not None:
-        details["from_s"] = moment(at, end_of_day=False, option="--at")
+        details["from_s"] = _moment(at, "--at", reach)
     if until is not None:
-        details["until_s"] = moment(until, end_of_day=False, option="--until")
-    _say_changed(ask(reach, "change_rules", **details), is_dry=is_dry, as_json=as_json, at=at)
+        details["until_s"] = _moment(until, "--until", reach)
+    found = ask(reach, "change_rules", **details)
+    when = show.when_at(details["from_s"], site_zone(reach)) if at is not None else None
+    _say_changed(found, is_dry=is_dry, as_json=as_json, at=when)
 
 
 def _say_changed(found: Any, *, is_dry: bool, as_json: bool, at: str | None) -> None:
@@ -243,7 +250,7 @@ def _say_changed(found: Any, *, is_dry: bool, as_json: bool, at: str | None) -> 
         show.as_json(found)
         return
     say_change(found)
-    when = f"takes effect at {at} UTC" if at is not None else "is in force"
+    when = f"takes effect at {at}" if at is not None else "is in force"
     done = f"change {found['change']} {when}"
     show.say("nothing was changed: a dry run" if is_dry else done)
 
@@ -260,7 +267,7 @@ def rules() -> None:
 
 
 @rules.command("list")
-@click.option("--at", metavar="WHEN", help="The rules at that time, UTC: past or to come.")
+@click.option("--at", metavar="WHEN", help="The rules at that time: past or to come.")
 @click.option("--version", type=int, help="The rules of that version, which usage records name.")
 @click.option("--kind", type=click.Choice(_KINDS), help="Only of this kind.")
 @click.option("--pool", help="Only of this pool.")
@@ -276,7 +283,7 @@ def list_rules(
     as_json: bool,
 ) -> None:
     """Print the rules in force, who set each, and the planned changes."""
-    _list(reach, as_json=as_json, kind=kind, pool=pool, version=version, **_at(at))
+    _list(reach, as_json=as_json, kind=kind, pool=pool, version=version, **_at(at, reach))
 
 
 @rules.command("history")
@@ -326,7 +333,9 @@ def apply_rules(path: str, replace_windows: bool, source: str, **more: Any) -> N
     if not found:
         raise click.UsageError(f"{path} has no rules")
     if replace_windows:
-        present = ask(more["reach"], "rules", kind=RuleKind.WINDOW, **_at(more["at"]))["rules"]
+        present = ask(
+            more["reach"], "rules", kind=RuleKind.WINDOW, **_at(more["at"], more["reach"])
+        )["rules"]
         pools = {key.pool for key in found if key.kind is RuleKind.WINDOW}
         keys = (RuleKey(RuleKind.WINDOW, each["pool"], each["name"]) for each in present)
         found |= {key: None for key in keys if key.pool in pools and key not in found}
@@ -382,7 +391,7 @@ def cancel_change(change: int, is_dry: bool, reach: DialOptions, as_json: bool) 
 
 
 @rules.command("export")
-@click.option("--at", metavar="WHEN", help="The rules at that time, UTC. [default: now]")
+@click.option("--at", metavar="WHEN", help="The rules at that time. [default: now]")
 @click.option(
     "--into",
     "path",
@@ -395,7 +404,7 @@ def cancel_change(change: int, is_dry: bool, reach: DialOptions, as_json: bool) 
 @errors_to_exit_codes
 def export_rules(at: str | None, path: str | None, reach: DialOptions, as_json: bool) -> None:
     """Print the rules in force as a configuration file has them."""
-    found = ask(reach, "rules", **_at(at))
+    found = ask(reach, "rules", **_at(at, reach))
     contents = {
         RuleKey(RuleKind(each["kind"]), each["pool"], each["name"]): each["content"]
         for each in found["rules"]

@@ -11,6 +11,7 @@ TEMPLATE: Final = """\
 
 [site]
 name = {site_text}
+# zone = "UTC"                  # of times written without an offset, as in "Europe/London"
 # Where clients, workers and this host's commands connect. An address that other hosts can reach
 # needs a secret_file, and tls+tcp:// a certificate.
 listen = [{listen}]

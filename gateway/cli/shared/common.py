@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -233,6 +234,11 @@ def told_by(asking: Callable[[], Any]) -> list[str]:
         if not str(error).startswith("no question 'consequences'"):
             raise
         return ["this gateway is of an older version, and does not say what follows from it"]
+
+
+def site_zone(reach: DialOptions) -> ZoneInfo:
+    """Ask a gateway for the time zone of its site; UTC if it is an older one."""
+    return ZoneInfo(str(ask(reach, "status").get("zone", "UTC")))
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:

@@ -1,9 +1,9 @@
-"""Times on the command line: --from and --to, UTC."""
+"""Times on the command line, in UTC or in the site's zone; lengths of time; shares."""
 
 import functools
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Final
 
@@ -38,17 +38,25 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(wrapped)
 
 
-def moment(text: str, *, end_of_day: bool, option: str | None = None) -> UtcS:
+def moment(text: str, *, end_of_day: bool, option: str | None = None, zone: tzinfo = UTC) -> UtcS:
     """Read a day or a time in ISO form, as UTC epoch seconds; a last day is included whole.
 
-    Raises click.BadParameter, of that option.
+    A time without an offset is in `zone`. Raises click.BadParameter, of that option; also for a
+    time that a zone has twice or not at all, when its clocks are changed.
     """
     try:
         if len(text) == len("2026-11-20"):
             day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
-            return UtcS(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+            return UtcS(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
         found = datetime.fromisoformat(text)
-        return UtcS((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=zone)
+            if found.utcoffset() != found.replace(fold=1).utcoffset():
+                how = "comes twice or not at all, as clocks are changed: add the offset"
+                raise click.BadParameter(
+                    f"{text!r} in {zone}: {how}, as in {text}+00:00", param_hint=option
+                )
+        return UtcS(found.timestamp())
     except (ValueError, OverflowError):
         how = "not a time: write 2026-11-20 or 2026-11-20T18:00"
         raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -238,6 +238,15 @@ def ago(epoch_s: float | None, now_s: float) -> str:
         if since_s >= unit_s:
             return f"{since_s // unit_s} {unit}"
     return f"{since_s} s"
+
+
+def when_at(epoch_s: float, zone: tzinfo) -> str:
+    """Format a time in a zone, and in UTC if it is another."""
+    utc = f"{when(epoch_s)} UTC"
+    if not 0 <= epoch_s < LAST_S:
+        return utc
+    local = datetime.fromtimestamp(epoch_s, zone)
+    return utc if not local.utcoffset() else f"{local:%Y-%m-%d %H:%M:%S %Z} ({utc})"
 
 
 def seconds(ns: int | str) -> str:

@@ -126,7 +126,7 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
         wait_until(lambda: answer(run("status", *reach, "--json"))["pools"][0]["slots"] == 4)
         text = run("reserve", *reach, "--slots", "2", "--for", "2h")
         assert "2 slots of london/local" in text
-        assert "4 USD, 1 USD per slot-hour; unused time is billed at 100%" in text
+        assert "4.00 USD, 1 USD per slot-hour; unused time is billed at 100%" in text
         wrong = run("reserve", *reach, "--slots", "1", "--for", "1h", code=1)
         assert "1 of 4 slots can't be reserved" in wrong
         wrong = run("reserve", *reach, "--slots", "5", "--for", "1h", code=1)

@@ -1,11 +1,15 @@
 """The list of commands, and the options that all of them have."""
 
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli, section_of
-from gateway.cli.shared.moments import LengthType, ShareType, length_s
+from gateway.cli.shared import show
+from gateway.cli.shared.moments import LengthType, ShareType, length_s, moment
 from gateway.cli.shared.own_gateway import config_file, own_gateway
 
 # What reads or writes files alone.
@@ -111,3 +115,51 @@ def test_options_of_time_and_of_shares_take_units():
         with pytest.raises(click.BadParameter, match=r"not (a length|in the range|a share)"):
             told(kind, text)
     assert length_s("4w", option="--next") == 4 * length_s("7d", option="--next")
+
+
+def test_a_time_is_in_the_zone_of_the_site_or_has_an_offset():
+    london = ZoneInfo("Europe/London")
+
+    def read(text, **options):
+        return moment(text, end_of_day=False, option="--from", **options)
+
+    summer = datetime(2026, 7, 1, 17, tzinfo=UTC).timestamp()
+    assert read("2026-07-01T18:00", zone=london) == summer
+    assert read("2026-07-01T17:00") == read("2026-07-01T17:00Z", zone=london) == summer
+    assert read("2026-07-01T19:00+02:00", zone=london) == summer
+    assert read("2026-07-01", zone=london) == summer - 18 * 3600
+    for text in ("2026-10-25T01:30", "2026-03-29T01:30"):
+        with pytest.raises(click.BadParameter, match="comes twice or not at all"):
+            read(text, zone=london)
+    assert show.when_at(summer, london) == "2026-07-01 18:00:00 BST (2026-07-01 17:00:00 UTC)"
+    assert show.when_at(summer, ZoneInfo("UTC")) == "2026-07-01 17:00:00 UTC"
+
+
+def test_what_is_reserved_is_told_in_both_zones(monkeypatch):
+    asked = []
+
+    def ask(_reach, verb, **details):
+        asked.append(details)
+        return {"zone": "Europe/London"} if verb == "status" else [RESERVED | details]
+
+    for module in ("shared.common", "inspect.reserve"):
+        monkeypatch.setattr(f"gateway.cli.{module}.ask", ask)
+    words = ["reserve", "--slots", "2", "--for", "2h", "--from", "2026-07-01T18:00"]
+    said = CliRunner().invoke(cli, words).stdout
+    assert asked[-1]["from_s"] == datetime(2026, 7, 1, 17, tzinfo=UTC).timestamp()
+    assert "from 2026-07-01 18:00:00 BST (2026-07-01 17:00:00 UTC) to" in said
+
+
+RESERVED = {
+    "id": "r-1",
+    "site": "london",
+    "pool": "cpu",
+    "who": "user:ann",
+    "state": "booked",
+    "until_s": datetime(2026, 7, 1, 19, tzinfo=UTC).timestamp(),
+    "cancelled_s": None,
+    "total_nanos": 10**9,
+    "price_nanos": 10**9,
+    "currency": "USD",
+    "unused_factor": 0.5,
+}
