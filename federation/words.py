@@ -21,6 +21,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def size_text(size_bytes: float) -> str:
+    """Format a size as people write it: 512 bytes, 64 MiB, 1.5 GiB."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size_bytes >= 1024**power:
+            return f"{size_bytes / 1024**power:.4g} {unit}"
+    return f"{size_bytes:g} bytes"
+
+
 def headline(text: str) -> str:
     """Return a failure's text in one line: the last of its traceback, and which call it is of."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]

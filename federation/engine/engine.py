@@ -67,6 +67,7 @@ from federation.sessions.handshake import PASSING_REFUSALS, Dialogue, Opened, Sh
 from federation.sessions.nng import ANSWERS_NOT, ForkedProcessError, explain_silence
 from federation.sessions.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
+from federation.words import size_text
 
 if TYPE_CHECKING:
     from federation.engine.mapping import Feeder
@@ -663,7 +664,7 @@ class ClientEngine:
         if len(function.body) > self.welcome.message_bytes_max - ENVELOPE_BYTES:
             raise SerializationError(
                 f"function {function.name} has {len(function.body):,} bytes when pickled; "
-                f"the limit of the gateway is {self.welcome.message_bytes_max:,}: check "
+                f"the limit of the gateway is {size_text(self.welcome.message_bytes_max)}: check "
                 "whether the function captures data"
             )
         MESSAGES.encode(opening)  # encoding errors must surface here, and leave nothing behind

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages.wire import pack, unpack
+from federation.words import size_text
 
 # No pickle begins like this: pickles begin with byte 0x80.
 MARK: Final = b"gridfed environment\n"
@@ -166,7 +167,7 @@ def check(environment: Environment) -> None:
         )
     if sum(len(body) for _, body in environment.files) > FILES_BYTES_MAX:
         raise ValueError(
-            f"the files of the environment exceed the limit of {FILES_BYTES_MAX:,} bytes"
+            f"the files of the environment exceed the limit of {size_text(FILES_BYTES_MAX)}"
         )
     for name, body in environment.files:
         try:

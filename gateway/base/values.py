@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
+from federation.words import size_text
+
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 _UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -67,14 +69,6 @@ def show_length(seconds: float) -> str:
         if seconds and seconds % unit_s == 0:
             return f"{seconds / unit_s:,.0f}{unit}"
     return f"{seconds:g}s"
-
-
-def show_size(size_bytes: float) -> str:
-    """Format a size as people write it: 512 bytes, 64 MiB, 1.5 GiB."""
-    for unit in ("T", "G", "M", "K"):
-        if size_bytes >= _UNITS_BYTES[unit]:
-            return f"{size_bytes / _UNITS_BYTES[unit]:.4g} {unit}iB"
-    return f"{size_bytes:g} bytes"
 
 
 def _unit_of(key: str) -> float | None:
@@ -161,13 +155,13 @@ def size(key: str, value: Any, low: int, high: int) -> int:
         given = count(key, value, 0, 1 << 62)
         if not low <= given <= high:
             raise KnobError(
-                f"{key} is {value}, {show_size(given)}: it must be {show_size(low)} to "
-                f"{show_size(high)}"
+                f"{key} is {value}, {size_text(given)}: it must be {size_text(low)} to "
+                f"{size_text(high)}"
             )
         return given
     found = guarded(key, lambda: read_size(value))
     if not low <= found <= high:
-        raise KnobError(f"{key} is {value}: it must be {show_size(low)} to {show_size(high)}")
+        raise KnobError(f"{key} is {value}: it must be {size_text(low)} to {size_text(high)}")
     return found
 
 

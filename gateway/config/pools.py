@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
+from federation.words import size_text
 from gateway.base.tags import check_tags
 from gateway.base.toml_lines import Passage
-from gateway.base.values import MEMORY_BYTES_MIN, KnobError, number, show_size, size
+from gateway.base.values import MEMORY_BYTES_MIN, KnobError, number, size
 from gateway.config.carbon import CarbonConfig, read_carbon, read_intensity
 from gateway.config.environments import (
     ANY_USER,
@@ -261,7 +262,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise given.error(
             "memory_bytes must be 0, which is no limit, or at least "
-            f'{show_size(MEMORY_BYTES_MIN)}, as in "4 GiB"'
+            f'{size_text(MEMORY_BYTES_MIN)}, as in "4 GiB"'
         )
     if not isinstance(pool.tags, dict):
         raise given.error("tags must be a table")

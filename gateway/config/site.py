@@ -139,6 +139,7 @@ from typing import Any, Final, TypeVar
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.clocks import UtcS
 from federation.errors import GridError
+from federation.words import size_text
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places, line_about
 from gateway.base.toml_lines import Path as Place
@@ -297,7 +298,7 @@ def read_file(path: str) -> ConfigFile:
         with open(path, "rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
         if len(body) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path}: the file has more than {FILE_BYTES_MAX:,} bytes")
+            raise ConfigError(f"{path}: the file has more than {size_text(FILE_BYTES_MAX)}")
         text = body.decode("utf-8-sig")  # some editors begin with a byte order mark
         document = tomllib.loads(text)
     except OSError as error:

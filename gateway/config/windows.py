@@ -49,6 +49,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from federation.clocks import NEVER_S, UtcS
+from federation.words import size_text
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, flag, guarded, number
@@ -190,7 +191,7 @@ def _file(path: Path) -> str:
     except OSError as error:
         raise KnobError(f"it can't be read: {error.strerror}") from None
     if len(body) > FILE_BYTES_MAX:
-        raise KnobError(f"the file has more than {FILE_BYTES_MAX:,} bytes")
+        raise KnobError(f"the file has more than {size_text(FILE_BYTES_MAX)}")
     try:
         return body.decode("utf-8-sig")  # some editors begin with an invisible mark
     except UnicodeDecodeError:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from federation.words import size_text
 from gateway.worker.isolation.limits import describe_memory
 from gateway.worker.pieces import AssignmentTerms, SlotBook
 from gateway.worker.slot.meter import Moment
@@ -80,7 +81,7 @@ def _oversee_one(
         slot.is_forsaken |= slot.is_ready and not slot.chunks
         text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
-            text = f"the task exceeded the memory limit of its slot, {limit_bytes:,} bytes"
+            text = f"the task exceeded the memory limit of its slot, {size_text(limit_bytes)}"
         process.kill(KillReason(blamed, "memory", text))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from federation.reasons import Reason
+from federation.words import size_text
 from gateway.scheduler.model.events import ClientJoined, JobOpened
 from gateway.scheduler.model.jobs import AttachedLoad, Job
 from gateway.scheduler.model.ports import PortKind
@@ -89,8 +90,8 @@ class Accounts:
             return Reason.BUSY, f"the client has {limits.jobs_max:,} unfinished jobs, the maximum"
         if event.spec.detached and held_bytes > limits.kept_bytes_max:
             reason = (
-                f"detached jobs hold {held_bytes:,} bytes of arguments here, the limit is "
-                f"{limits.kept_bytes_max:,}: try again when some have run"
+                f"detached jobs hold {size_text(held_bytes)} of arguments here, the limit is "
+                f"{size_text(limits.kept_bytes_max)}: try again when some have run"
             )
             return Reason.BUSY, reason
         return None
@@ -101,7 +102,9 @@ class Accounts:
         if client.tasks > limits.tasks_max and client.port is not PortKind.PEER:
             return f"the client exceeds its limit of {limits.tasks_max:,} unfinished tasks"
         if held_bytes > limits.bytes_max and client.port is not PortKind.PEER:
-            return f"the client exceeds its limit of {limits.bytes_max:,} unfinished bytes"
+            return (
+                f"the client exceeds its limit of {size_text(limits.bytes_max)} of unfinished work"
+            )
         return ""
 
     # --- job ownership -------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from federation.words import size_text
+
 # The limit of threads inspected, of a slot and its descendants.
 THREADS_MAX: Final = 4096
 UNCOUNTED: Final = 1 << 62  # bytes
@@ -80,7 +82,7 @@ def describe_memory(used_bytes: int, limit_bytes: int) -> str:
     """Explain why a slot that is over its limit is killed."""
     if used_bytes == UNCOUNTED:
         return f"the slot has more than {THREADS_MAX:,} threads, too many to monitor its memory"
-    return f"the slot used {used_bytes:,} bytes of memory, the limit is {limit_bytes:,}"
+    return f"the slot used {size_text(used_bytes)} of memory, the limit is {size_text(limit_bytes)}"
 
 
 def _read(path: str) -> bytes:

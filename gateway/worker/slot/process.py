@@ -15,6 +15,7 @@ from typing import Any, Final
 import trio
 
 from federation.messages.printed import STDERR, STDOUT
+from federation.words import size_text
 from gateway.worker.isolation.handover import Handover
 from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.isolation.limits import (
@@ -385,7 +386,7 @@ class SlotProcess:
         if self.kill_reason is None and self._is_over_memory:
             return (
                 "the process exceeded the memory limit of its slot, "
-                f"{self._launch.memory_bytes:,} bytes"
+                f"{size_text(self._launch.memory_bytes)}"
             )
         if self.kill_reason is not None:
             words = self.kill_reason.text

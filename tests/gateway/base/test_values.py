@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from federation.words import size_text
 from gateway.base.values import (
     KnobError,
     check_known,
@@ -11,7 +12,6 @@ from gateway.base.values import (
     read_length,
     share,
     show_length,
-    show_size,
     size,
 )
 
@@ -130,6 +130,6 @@ def test_lengths_and_sizes_are_shown_as_they_are_written():
     shown = ["0s", "0.05s", "1.5s", "90s", "30m", "1d", "4h", "7d"]
     assert [show_length(each) for each in lengths] == shown
     sizes = [0, 512, 64 << 10, 64 << 20, 3 << 29, 1 << 40]
-    assert [show_size(each) for each in sizes] == [
+    assert [size_text(each) for each in sizes] == [
         *("0 bytes", "512 bytes", "64 KiB", "64 MiB", "1.5 GiB", "1 TiB"),
     ]

@@ -36,11 +36,16 @@ def shut_uid(site: str) -> int:
     return sandbox_user(site) if os.geteuid() == 0 else 65534
 
 
+# Debian's packages of programs that have another name.
+PACKAGES = {"bwrap": "bubblewrap", "docker": "docker.io", "setpriv": "util-linux"}
+
+
 def need(*programs: str) -> None:
     """Skip a test where a program is missing."""
     for program in programs:
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed (apt-get install {program})")
+            package = PACKAGES.get(program, program)
+            pytest.skip(f"{program} is not installed (apt-get install {package})")
 
 
 def has_image(name: str) -> bool:

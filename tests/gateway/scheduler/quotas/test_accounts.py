@@ -33,7 +33,7 @@ def test_too_many_tasks_and_too_many_bytes_are_told_apart(accounts):
     assert "10 unfinished tasks" in accounts.excess(accounts.clients[1], LIMITS)
     accounts.credit(job, 11)
     job.enqueue(QueuedBundle(0, [b"x" * 101], 101))
-    assert "100 unfinished bytes" in accounts.excess(accounts.clients[1], LIMITS)
+    assert "its limit of 100 bytes of unfinished" in accounts.excess(accounts.clients[1], LIMITS)
 
 
 def test_another_site_is_bounded_by_its_contracts_and_not_here(accounts):
@@ -69,7 +69,7 @@ def test_what_is_not_acknowledged_is_its_clients_until_it_is(accounts):
     accounts.owe(job, client, 3, 60)
     accounts.owe(job, client, 5, 60)
     assert (job.owed_tasks, client.owed_bytes) == (5, 120)
-    assert "unfinished bytes" in accounts.excess(client, LIMITS)
+    assert "of unfinished work" in accounts.excess(client, LIMITS)
     accounts.forgive(job)
     assert (job.owed_tasks, client.owed_bytes, accounts.owing) == (0, 0, {})
 
