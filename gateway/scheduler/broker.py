@@ -725,7 +725,9 @@ class Broker:
             self._withdrawals.closed(assignment.id)
         worker.tasks_done += stop - first
         self._probation.finished(worker, stop - first)
-        self._taken(assignment, event, within_bounds(assignment, event.usage, utc_s))
+        usage = within_bounds(assignment, event.usage, utc_s)
+        assignment.reported_ns += usage.wall_ns
+        self._taken(assignment, event, usage)
 
     def _failed(self, assignment: Assignment, event: events.Reported) -> None:
         """Book our own report on released tasks, in place of their worker's."""

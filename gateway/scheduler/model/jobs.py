@@ -104,6 +104,7 @@ class Assignment:
     ] = ()  # purses, and the amount held in each for one task
     held_ns: int = 0  # expected duration of each task, where slots are shared out
     begun: dict[int, UtcS] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
+    reported_ns: int = 0  # the slot time of those of its tasks that have ended
 
 
 @dataclass(slots=True)

@@ -141,8 +141,9 @@ def within_bounds(assignment: Assignment, report: ReportUsage, utc_s: UtcS) -> R
     """Limit a report to plausible values: a worker's word counts within the limits of our clock.
 
     No task has run for longer than since it was assigned, and no more tasks at a time than there
-    are slots. A slot uses no more memory than its host has. Another site's values are billed as
-    reported or not at all: gateway.contracts.model.purchase.check_time checks its times.
+    are slots, in this report and in all of its assignment. A slot uses no more memory than its host
+    has. Another site's values are billed as reported or not at all:
+    gateway.contracts.model.purchase.check_time checks its times.
     """
     worker = assignment.worker
     if worker.job:
@@ -152,7 +153,10 @@ def within_bounds(assignment: Assignment, report: ReportUsage, utc_s: UtcS) -> R
     # If the clock was set back, the expected duration counts.
     passed_s = passed_s if passed_s >= 0 else assignment.task_s
     at_once = min(report.tasks, worker.slots)
-    limit_ns = round((passed_s * (1 + DRIFT_SHARE) + DRIFT_S) * 1e9) * at_once
+    each_ns = round((passed_s * (1 + DRIFT_SHARE) + DRIFT_S) * 1e9)
+    limit_ns = each_ns * at_once
+    if utc_s >= assignment.given_at_s:
+        limit_ns = min(limit_ns, max(0, each_ns * worker.slots - assignment.reported_ns))
     limits = limit_ns, limit_ns * CORES_MAX, worker.memory_bytes
     used = report.wall_ns, report.cpu_ns, report.peak_memory_bytes
     if all(each <= most for each, most in zip(used, limits, strict=True)):

@@ -121,6 +121,26 @@ def test_a_site_that_keeps_no_output_asks_for_none() -> None:
     assert not order.prints
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_worker_reports_no_more_time_in_all_than_its_slots_have_had(slots: int) -> None:
+    """Each report alone may say that its task ran since the tasks were assigned."""
+    world = BrokerWorld(slots=slots)
+    (order, *_) = orders(world.submit(1))
+    world.report(order)  # the duration is known now: many go out at once
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [b"x"] * 40))
+    (order, *_) = orders(effects)
+    count = len(order.arguments)
+    assert count > 4
+    booked_ns = 0
+    for at in range(count):
+        world.now_s += 1.0
+        task = order.first + at
+        told = events.Reported(WORKER, order.assignment, task, [b"r"], wall_ns=10**15)
+        effects = world.do(told)
+        booked_ns += sum(each.wall_ns for each in written(effects, records.UsageRecord))
+    assert (count - 1) * 10**9 < booked_ns < slots * count * 1.003 * 10**9
+
+
 def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> None:
     world = BrokerWorld(slots=2)
     first = orders(world.submit(5000))
