@@ -1243,7 +1243,7 @@ def test_a_job_behind_others_says_about_when_a_slot_is_free() -> None:
     job = world.broker.jobs["j"]
 
     def why() -> str:
-        reasons = views.why_waiting(world.broker, job, world.now_s)
+        reasons = work_views.why_waiting(world.broker, job, world.now_s)
         return wait_reason(world.broker, job, reasons, world.now_s, is_nested=False)
 
     assert why() == "all 2 slots are busy"  # none has begun, as far as is known

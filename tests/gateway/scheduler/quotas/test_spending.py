@@ -118,7 +118,10 @@ class World:
         return [(each.failure, sum(stop - first for first, stop in each.ranges)) for each in found]
 
     def waits_for(self, job="j"):
-        found, of = views.why_waiting(self.broker, self.broker.jobs[job], self.now_s), self.broker
+        found, of = (
+            work_views.why_waiting(self.broker, self.broker.jobs[job], self.now_s),
+            self.broker,
+        )
         return wait_reason(of, of.jobs[job], found, self.now_s, is_nested=False)
 
     def text(self, job="j"):
