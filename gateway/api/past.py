@@ -94,7 +94,7 @@ def _here(job: PastJob, config: SiteConfig, place: JobPlace) -> Iterator[str]:
     if pool is None:
         yield f"pool {place.pool} is not in the present configuration: its rules are not shown"
         return
-    window = pool.plan.at(place.first_s)
+    window = pool.plan.at(place.first_at_s)
     claims = window.claims if window is not None else pool.plan.base
     claim = next((each for each in claims.named if each.who.includes(job.whose)), REST)
     if window is not None:

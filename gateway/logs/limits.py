@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from federation.clocks import UtcS
+
 PIECE_BYTES: Final = 64  # what a piece counts for a job and the site, beside its text
 
 
@@ -32,7 +34,7 @@ class LogPiece:
     """
 
     number: int
-    at_s: float
+    at_s: UtcS
     task: int
     stream: int
     text: str

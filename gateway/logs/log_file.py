@@ -221,7 +221,7 @@ def read(path: Path, name: str, task: int | None, after: int, bytes_max: int) ->
             if pieces and (size > bytes_max or len(pieces) == PIECES_MAX):
                 return LogPage(pieces, more=True, cut_bytes=cut)
             text = body.decode("utf-8", "replace")
-            pieces.append(LogPiece(number, at_s, its_task, stream, text))
+            pieces.append(LogPiece(number, UtcS(at_s), its_task, stream, text))
         return LogPage(pieces, more=False, cut_bytes=cut)
 
 

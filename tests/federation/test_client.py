@@ -100,6 +100,7 @@ def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
     engine = ClientEngine.__new__(ClientEngine)
     engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 1, 1
     engine._printed, engine._own_sites, engine._host = [], set(), ""
+    engine.site = ""
     engine.holder = SimpleNamespace(trusted_sites=None)
     engine._hear(Results("j", 0, [b"value"], [], [[0, "hello"]], []))
     assert engine._printed == ([("hello", 1)] if are_wanted else [])

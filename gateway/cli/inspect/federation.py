@@ -247,8 +247,8 @@ def _show_past(found: dict[str, Any]) -> None:
     for place in found["past"]:
         where = f"{place['site']}/{place['pool']}" if place["site"] else place["pool"]
         show.say(
-            f"{where}: {count(place['tasks'], 'run')} from {show.when(place['first_s'])} to "
-            f"{show.when(place['last_s'])} UTC, {place['cost']}"
+            f"{where}: {count(place['tasks'], 'run')} from {show.when(place['first_at_s'])} to "
+            f"{show.when(place['last_at_s'])} UTC, {place['cost']}"
         )
         for each in place["why"]:
             show.say(f"  {each}")

@@ -1,6 +1,5 @@
 """`gridfed check`: whether a configuration is right, before a gateway is started with it."""
 
-import os
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ from gateway.checking.whole import examine
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
 from gateway.cli.shared.common import json_option
-from gateway.cli.shared.own_gateway import CONFIG_DIR_VARIABLE, CONFIG_FILE
+from gateway.cli.shared.own_gateway import CONFIG_FILE, of_files
 from gateway.config.site import SiteConfig, load
 from gateway.config.site import check as check_tables
 from gateway.grids.kinds import Installed
@@ -24,8 +23,9 @@ from gateway.grids.kinds import Installed
 @click.command()
 @click.argument("file", required=False)
 @click.option("--offline", is_flag=True, help="Do not ask the grids of pools.")
+@of_files("The configuration, in place of FILE.", name="config")
 @json_option
-def check(file: str | None, offline: bool, as_json: bool) -> None:
+def check(file: str | None, config: str | None, offline: bool, as_json: bool) -> None:
     """Check a configuration FILE, and all that it names.
 
     Without FILE it is gateway.toml in $GRIDFED_CONFIG_DIR, or in ~/.config/gridfed. Opens the files
@@ -36,7 +36,9 @@ def check(file: str | None, offline: bool, as_json: bool) -> None:
     Rules that commands have made are in the database: `gridfed reload --dry-run` checks the file
     with those.
     """
-    path = file or str(config_folder(os.environ.get(CONFIG_DIR_VARIABLE)) / CONFIG_FILE)
+    if file and config:
+        raise click.UsageError("give only one of FILE, --config FILE and --config-dir DIR")
+    path = file or config or str(config_folder(None) / CONFIG_FILE)
     findings, told = _examined(path, offline=offline)
     if as_json:
         rows = [each.to_plain() for each in findings]

@@ -148,7 +148,7 @@ def _join_address(knobs: FederationConfig) -> str:
     return next((each for each in addresses if not each.endswith(":0")), "")
 
 
-def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+def trust_command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
     """Decorate a command with the options that all commands of this module share."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -182,7 +182,7 @@ def parse_span(text: str) -> float:
 # --- members -------------------------------------------------------------------------------------
 
 
-@_command(
+@trust_command(
     _expiry("24h", "it"),
     click.option("--approve", is_flag=True, help="Approve the site that uses it at once."),
 )
@@ -197,7 +197,7 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
     show.say(f"our fingerprint: {found['fingerprint']}", err=True)
 
 
-@_command(
+@trust_command(
     click.argument("token"),
     click.option("--approve", is_flag=True, help="Approve the inviter at once."),
 )
@@ -220,7 +220,7 @@ def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> No
         )
 
 
-@_command(click.argument("site"), click.argument("fingerprint", default=""))
+@trust_command(click.argument("site"), click.argument("fingerprint", default=""))
 def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) -> None:
     """Approve a site whose FINGERPRINT its operator has read to you.
 
@@ -241,7 +241,7 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command(yes_option)
+@trust_command(yes_option)
 def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     """Leave the federation: all sessions end, and a return needs an invitation."""
     confirm("Leave the federation?", lambda: _consequences(config_dir, "leave"), is_sure=is_sure)
@@ -249,7 +249,7 @@ def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
 
 
-@_command(
+@trust_command(
     click.argument("site"),
     click.option("--reason", default="", help="The reason, which the other sites see."),
     yes_option,
@@ -261,7 +261,7 @@ def expel(site: str, reason: str, is_sure: bool, config_dir: str | None, as_json
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command(
+@trust_command(
     click.argument("site"),
     click.option("--reason", default="", help="The reason, which the other sites see."),
 )
@@ -271,7 +271,7 @@ def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
-@_command(
+@trust_command(
     click.option(
         "--from", "source", metavar="SITE", help="Only sites that this member has reported."
     ),
@@ -344,7 +344,7 @@ def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[st
     return [parse_rule(each, verb, permits=permits) for each in texts if each.strip() != "none"]
 
 
-@_command(
+@trust_command(
     click.argument("site"),
     click.option("--may-send", multiple=True, metavar="RULE", help=f"Its work here: {_RULE_HELP}"),
     click.option(
@@ -441,7 +441,7 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-@_command(
+@trust_command(
     click.option("--user", help="The user that the token identifies."),
     click.option("--projects", help="The projects that it may bill, as in risk,fx. [default: any]"),
     click.option(
@@ -549,7 +549,7 @@ def _split(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-@_command(
+@trust_command(
     click.option("--compromised", is_flag=True, help="Invalidate the old key at once."),
     click.option(
         "--force",

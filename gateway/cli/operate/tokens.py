@@ -4,10 +4,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.operate.federate import order, revoke_tokens
-from gateway.cli.operate.found import config_dir_option
+from gateway.cli.operate.federate import order, revoke_tokens, trust_command
 from gateway.cli.shared import show
-from gateway.cli.shared.common import errors_to_exit_codes, json_option
 
 
 @click.group()
@@ -15,12 +13,10 @@ def tokens() -> None:
     """Look after the tokens that this site has issued."""
 
 
-@tokens.command("list")
-@click.option("--user", help="Of this user alone.")
-@click.option("--all", "everything", is_flag=True, help="Include expired and revoked ones.")
-@config_dir_option
-@json_option
-@errors_to_exit_codes
+@trust_command(
+    click.option("--user", help="Of this user alone."),
+    click.option("--all", "everything", is_flag=True, help="Include expired and revoked ones."),
+)
 def list_tokens(user: str | None, everything: bool, config_dir: str | None, as_json: bool) -> None:
     """List the tokens that are valid: whose they are, for what, and when they were last used.
 
@@ -51,12 +47,10 @@ def _token_row(each: dict[str, Any]) -> list[Any]:
     ]
 
 
-@tokens.command("revoke")
-@click.argument("token_or_id", metavar="[TOKEN]", required=False)
-@click.option("--user", help="All tokens of this user that were made until now.")
-@config_dir_option
-@json_option
-@errors_to_exit_codes
+@trust_command(
+    click.argument("token_or_id", metavar="[TOKEN]", required=False),
+    click.option("--user", help="All tokens of this user that were made until now."),
+)
 def revoke_token(
     token_or_id: str | None, user: str | None, config_dir: str | None, as_json: bool
 ) -> None:
@@ -66,3 +60,7 @@ def revoke_token(
     was submitted whole goes on (`gridfed cancel`).
     """
     revoke_tokens(config_dir, token_or_id, user, as_json=as_json)
+
+
+tokens.add_command(list_tokens, "list")
+tokens.add_command(revoke_token, "revoke")

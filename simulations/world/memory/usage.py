@@ -58,12 +58,12 @@ class MemoryUsage:
                 tasks=sum(each.tasks for each in runs),
                 wall_ns=sum(each.wall_ns for each in runs),
                 cost_nanos=sum(each.cost_nanos for each in runs),
-                first_s=min(each.started_at_s for each in runs),
-                last_s=max(each.ended_at_s for each in runs),
+                first_at_s=min(each.started_at_s for each in runs),
+                last_at_s=max(each.ended_at_s for each in runs),
             )
             for runs in found.values()
         ]
-        order = attrgetter("first_s", *PLACE_TERMS)
+        order = attrgetter("first_at_s", *PLACE_TERMS)
         return sorted(places, key=order)[:PLACES_MAX]
 
     def rules_of(self, job: str) -> list[int]:

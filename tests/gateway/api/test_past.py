@@ -62,7 +62,7 @@ def ran(pool="hpc", at_s=MONDAY_S, **more):
     terms = {"window": "", "tariff": "hpc@1", "price_class": "guaranteed", "price_nanos": 4 * 10**7}
     terms |= {"list_price_nanos": 4 * 10**7, "currency": "USD", "group": "quants", "rules": 7}
     sums = {"tasks": 3, "wall_ns": 10**9, "cost_nanos": 10**6}
-    return JobPlace(pool, **terms | sums | more, first_s=at_s, last_s=at_s + 60.0)
+    return JobPlace(pool, **terms | sums | more, first_at_s=at_s, last_at_s=at_s + 60.0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ WITHOUT_GATEWAY = {
     *("audit", "db upgrade", "db backup", "db restore", "db move", "db roll-up"),
     *("export focus", "export focus-check", "export usage-record", "export car", "export apel"),
     *("export apel-summary", "export apel-sync", "tariff show", "tariff ownership"),
-    *("gateway", "up", "init", "symphony package", "symphony windows"),
+    *("gateway", "up", "init", "check", "symphony package", "symphony windows"),
 }
 # What is of no site.
 WITHOUT_CONFIG = {

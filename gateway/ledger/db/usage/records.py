@@ -267,7 +267,7 @@ class JobPlace:
     Attributes:
         pool: ours, or "site/pool" of another site.
         rules: the version of this site's rules that they ran under; 0: none is named.
-        first_s, last_s: when the first began and the last ended.
+        first_at_s, last_at_s: when the first began and the last ended.
     """
 
     pool: str
@@ -282,8 +282,8 @@ class JobPlace:
     tasks: int
     wall_ns: int
     cost_nanos: int
-    first_s: UtcS
-    last_s: UtcS
+    first_at_s: UtcS
+    last_at_s: UtcS
 
 
 @dataclass(frozen=True, slots=True)

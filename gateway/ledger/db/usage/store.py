@@ -32,7 +32,9 @@ PLACES_MAX: Final = 100
 PLACE_TERMS: Final = (
     *("pool", "window", "tariff", "price_class", "price_nanos", "currency", "group", "rules"),
 )
-_OF_PLACES: Final = (*("list_price_nanos", "first_s", "last_s", "tasks", "wall_ns", "cost_nanos"),)
+_OF_PLACES: Final = (
+    *("list_price_nanos", "first_at_s", "last_at_s", "tasks", "wall_ns", "cost_nanos"),
+)
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
