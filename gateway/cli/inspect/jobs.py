@@ -143,14 +143,14 @@ def jobs(
         show.as_json(found)
         return
     now_s = time.time()
-    show.table(
-        (
-            *("id", "name", "user", "project", "state", "begun", "ended"),
-            *("done", "failed", "cancelled", "tasks", "slot-s", "cost", "estimated"),
-        ),
-        [_job_row(row, now_s) for row in found],
-        "no such jobs" if given else "no jobs yet",
-    )
+    columns = [
+        *("id", "name", "user", "project", "state", "begun", "ended"),
+        *("done", "failed", "cancelled", "tasks", "slot-s", "cost", "estimated"),
+    ]
+    if not any(row["estimated_cost"] for row in found):
+        columns.pop()  # the table is wide
+    rows = [_job_row(row, now_s)[: len(columns)] for row in found]
+    show.table(columns, rows, "no such jobs" if given else "no jobs yet")
     if not all_jobs and len(found) == limit:
         show.say(f"there may be more: add --all, or --after {found[-1]['id']}")
     for row in found:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 
 import pytest
@@ -66,9 +67,27 @@ def test_a_map_is_forwarded_to_where_it_is_cheap_and_both_sides_book_the_same(pa
     assert london.deals("buy")["settled"] > TASKS // 2  # London only tries how long one takes
 
 
-def test_an_error_and_a_print_come_back_from_afar(pair):
-    london, _ = pair
+def speak(number):
+    print(f"out {number}")
+    print(f"err {number}", file=sys.stderr)
+    return number
+
+
+def test_an_error_and_a_print_come_back_from_afar(pair, capsys):
+    london, paris = pair
     with london.client() as client:
+        told = client.options(sites=["paris"], prints=True).submit(speak, 1)
+        assert told.result(timeout=300) == 1
+        assert capsys.readouterr() == ("out 1\n", "err 1\n")
+        kept = client.options(sites=["paris"]).submit_job(speak, range(2))
+        assert kept.wait(300) == "done"
+        assert {(each.task, each.stream, each.text) for each in kept.logs()} == {
+            *((0, "stdout", "out 0"), (0, "stderr", "err 0")),
+            *((1, "stdout", "out 1"), (1, "stderr", "err 1")),
+        }
+        assert capsys.readouterr() == ("", "")
+        job = next(each["id"] for each in paris.ask("jobs", all_users=True) if ":" in each["id"])
+        assert paris.ask("logs", job=job)["pieces"] == []  # it is kept at home
         view = client.options(sites=["paris"])
         with pytest.raises(ZeroDivisionError):
             view.submit(divmod, 1, 0).result(timeout=300)
