@@ -190,6 +190,38 @@ def test_what_has_begun_is_told_by_assignment_task_and_seconds():
     assert event == events.TasksBegun(1, ((5, 6, 1.5),))
 
 
+@pytest.mark.parametrize(
+    "row", [[], [1, 1], [1, 1, "a", 1], [1, 0, "a"], [1, 3, "a"], ["1", 1, "a"], [1, 1, 1]]
+)
+def test_output_of_running_tasks_must_be_rows_of_task_stream_and_text(row):
+    with pytest.raises(ProtocolError, match="output of tasks must be"):
+        worker_event(messages.TaskOutput(5, [row]), 1)
+
+
+def test_output_of_running_tasks_is_told_by_assignment():
+    message = messages.TaskOutput(5, [[6, 1, "a"], [6, 2, "b"]])
+    assert worker_event(message, 1) == events.OutputArrived(1, 5, ((6, 1, "a"), (6, 2, "b")))
+
+
+@pytest.mark.parametrize(
+    ("streams", "is_sound"), [([1], True), ([], True), ([1, 2], False), ([3], False)]
+)
+def test_the_streams_of_a_report_must_be_of_its_prints(streams, is_sound):
+    report = messages.Report(5, 0, [b""], [], [[0, "a"]], 1, 1, 1, streams)
+    if is_sound:
+        event = worker_event(report, 1)
+        assert event.prints in ([[0, "a", 1]], [[0, "a"]])
+    else:
+        with pytest.raises(ProtocolError):
+            worker_event(report, 1)
+
+
+@pytest.mark.parametrize("says", [True, False, "yes", None])
+def test_a_worker_says_whether_it_sends_output(says):
+    about = {"slots": 4, "pool": "", "python": "3.11", "output": says}
+    assert worker_joined(about, 1, "w", {"local": {}}).tells_output is (says is True)
+
+
 @pytest.mark.parametrize("memory", [0, -1, "1", 1.5, None])
 def test_a_host_without_memory_is_refused(memory):
     about = {"slots": 4, "pool": "", "python": "3.11", "host_memory_bytes": memory}

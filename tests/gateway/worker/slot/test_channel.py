@@ -7,12 +7,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from federation.messages.wire import TEXT_CHARS_MAX
 from gateway.worker.slot.channel import (
     BlockingChannel,
     ChannelClosedError,
     Decoder,
     NonsenseError,
     SendQueue,
+    are_said,
     encode,
     encode_parts,
     is_part,
@@ -122,3 +124,34 @@ def test_large_byte_strings_are_sent_from_where_they_are():
     assert max(map(len, connection.taken)) <= connection.room
     assert turns > 60 * len(LARGE) // connection.room - 60
     assert len(connection.objects) < 200  # headers, and never what is left of a payload
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_good"),
+    [
+        ([], True),
+        ([[0, "a", 1], [7, "b", 2]], True),
+        ("rows", False),
+        ([[0, "a"]], False),
+        ([[0, "a", 3]], False),
+        ([[0, "a", True]], False),
+        ([[-1, "a", 1]], False),
+        ([[0, b"a", 1]], False),
+        ([[0, "a" * (TEXT_CHARS_MAX + 1), 1]], False),
+    ],
+)
+def test_what_a_slot_says_its_tasks_print_is_checked(rows, is_good):
+    assert are_said(rows) is is_good
+
+
+def test_rows_are_sent_while_nothing_else_is():
+    near, far = socket.socketpair()
+    with near, far:
+        channel = BlockingChannel(near)
+        assert channel.send_said(lambda: [[0, "a", 1]])
+        (message,) = Decoder().feed(far.recv(1 << 16))
+        assert message == ["said", [[0, "a", 1]]]
+        with channel._sending:  # as a signal handler in the middle of `send`
+            assert not channel.send_said(lambda: pytest.fail("taken"))
+        far.close()
+        assert channel.send_said(lambda: [[0, "a", 1]])  # a broken channel is no fault of a print
