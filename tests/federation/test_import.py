@@ -24,6 +24,7 @@ def test_the_public_names():
         "GridError",
         "JobHandle",
         "LimitsUnmet",
+        "LogLine",
         "TaskFuture",
         "TlsSettings",
         "as_completed",
