@@ -114,6 +114,14 @@ def _check_currencies(config: SiteConfig, findings: FindingList) -> None:
     charged = {pool.prices.currency for pool in config.pools}
     if not charged:
         return
+    for at, pool in enumerate(config.pools):
+        if config.house.rate(pool.prices.currency) is None:
+            text = (
+                f"it charges in {pool.prices.currency}, of which [placement] has no exchange rate "
+                f"to {config.house.currency}, so none of our own work runs here: set currency or "
+                "rates there"
+            )
+            findings.warn("no-rate", f"[[pool]] {pool.name}", text, ("pool", at, "price"))
     said = f"no pool here charges in it: they charge {', '.join(sorted(charged))}"
     for at, budget in enumerate(config.budgets):
         if budget.is_money and not budget.owner and budget.unit not in charged:

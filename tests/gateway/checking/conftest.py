@@ -28,6 +28,9 @@ tls_certificate_file = "{folder}/gw.pem"
 folder = "{folder}/keys"
 listen = "tls+tcp://127.0.0.1:7462"
 
+[placement]
+currency = "GBP"
+
 [limits]
 grace_s = 10
 client_bytes = "256 MiB"

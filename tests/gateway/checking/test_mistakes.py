@@ -69,6 +69,8 @@ WARNINGS = [
      "no pool here charges in it: they charge GBP"),
     ('calendar = "london"', 'calendar = "london"\nvalid_until = "2020-01-01"', "valid_until",
      "window-expires", "has expired on 2020-01-01: remove it"),
+    ('price = "0.05 GBP"', 'price = "0.05 EUR"', "EUR", "no-rate",
+     "[placement] has no exchange rate to GBP, so none of our own work runs here"),
     ("2099-12-25", "2019-12-25", "calendar =", "calendar-over", "was 2019-12-25"),
 ]  # fmt: skip
 
