@@ -749,6 +749,26 @@ def test_a_loss_that_was_long_before_a_run_began_says_nothing_of_it():
     assert of_j == [("wasted", 6 * COST_S), ("wasted", 0)]
 
 
+def test_a_payer_is_known_by_the_first_of_its_tasks_that_began_there():
+    """Else a task that begins just before the loss would make its payer's losses forgotten."""
+    grid = Grid()
+    grid.submit("j", 1)
+    beside(grid, 0, "bob", 0)
+    worker = grid.join("w1", slots=4)
+    grid.submit("eve", 1, name="eve", user="eve")
+    grid.pass_time(400)
+    grid.begin(worker)
+    grid.now_s += 2 * SEEN_S
+    grid.submit("k", 1, name="late")
+    grid.pass_time(1)
+    late = [(each.id, 0, 0.0) for each in grid.held(worker) if each.job.id == "k"]
+    assert grid.do(events.TasksBegun(worker, tuple(late))) is not None
+    assert len(late) == 1
+    grid.lose(worker, after_s=6)
+    costs = [each.cost_nanos // COST_S for each in grid.written("wasted") if each.job == "j"]
+    assert costs == [6, 2 * SEEN_S + 7]
+
+
 def test_guests_of_one_site_are_one_payer_of_what_they_lose_together():
     """Their site may name as many of them as it likes."""
     grid = Grid()
