@@ -547,9 +547,9 @@ class Site:
     async def record(self, *records: Record, durable: bool = False) -> None:
         """Write records to the store; return when they, and all earlier writes, are committed."""
         done = trio.Event()
-        if self.broker.purses.has_credit:
+        if self.broker.budget_accounts.has_credit:
             for each in records:
-                self.broker.purses.note(each)
+                self.broker.budget_accounts.note(each)
         self.store.write(records, durable, lambda: self._from_thread(done.set))
         await done.wait()
 

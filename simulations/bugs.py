@@ -413,8 +413,10 @@ def unheld_tasks() -> Iterator[None]:
 def unheld_contracts() -> Iterator[None]:
     """Commit a contract without a hold for its cost."""
 
-    def empty(purses: Iterable[BudgetAccount], _nanos: int, *, anyway: bool = False) -> Earmark:
-        return Earmark(payers(purses), 0)
+    def empty(
+        budget_accounts: Iterable[BudgetAccount], _nanos: int, *, anyway: bool = False
+    ) -> Earmark:
+        return Earmark(payers(budget_accounts), 0)
 
     with patch.object(purchases, "earmark", empty):
         yield

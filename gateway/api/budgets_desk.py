@@ -22,18 +22,20 @@ class BadBudgetQuestion(GridError):
 def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
     """Return the standing of every budget, quota and credit of a party that `is_shown`."""
     exchange, mono_s = site.exchange, site.surroundings.mono_s()
-    purses = site.broker.purses
-    for purse in purses:
-        purse.turn(site.surroundings.utc_s())
+    budget_accounts = site.broker.budget_accounts
+    for budget_account in budget_accounts:
+        budget_account.turn(site.surroundings.utc_s())
     exchange.lending.tick(site.surroundings.utc_s())
     rows = [
         budget_views.standing(
-            purse,
-            () if purse.budget.is_credit else exchange.lending.of(purse.budget.name),
-            exchange.borrowing.lasts_s(purse, mono_s),
+            budget_account,
+            ()
+            if budget_account.budget.is_credit
+            else exchange.lending.of(budget_account.budget.name),
+            exchange.borrowing.lasts_s(budget_account, mono_s),
         )
-        for purse in purses
-        if is_shown(purse.budget.party)
+        for budget_account in budget_accounts
+        if is_shown(budget_account.budget.party)
     ]
     return [{key: _narrow(each) for key, each in row.items()} for row in rows]
 
@@ -49,12 +51,12 @@ async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
     name, other = details.get("name"), details.get("site")
     if not isinstance(name, str) or not isinstance(other, str):
         raise BadBudgetQuestion("`name` must be the name of a budget, and `site` that of a site")
-    purse = site.broker.purses.own.get(name)
+    budget_account = site.broker.budget_accounts.own.get(name)
     freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
     site.server.act([])
     await site.harden()
-    assert purse is not None
-    return {"name": name, "site": other, "freed": purse.budget.show(freed)}
+    assert budget_account is not None
+    return {"name": name, "site": other, "freed": budget_account.budget.show(freed)}
 
 
 async def watch_credit(site: SiteContext) -> None:
@@ -62,12 +64,12 @@ async def watch_credit(site: SiteContext) -> None:
 
     A charge to a site that was never delivered (it was stopped) is counted here, and not owed.
     """
-    purses = site.broker.purses
+    budget_accounts = site.broker.budget_accounts
     while True:
         await trio.sleep(site.config.books.reconcile_s)
         try:
-            before = purses.owing()
+            before = budget_accounts.owing()
             await site.record()  # all that is counted by now is in the books then
-            purses.true_up(before, owed_by(await site.read(site.store.journal.balances)))
+            budget_accounts.true_up(before, owed_by(await site.read(site.store.journal.balances)))
         except (StoreError, SQLAlchemyError) as error:
             site.tell_store_trouble(error)

@@ -75,17 +75,20 @@ async def _of_payment(verb: str, site: SiteContext, details: Details) -> list[st
 def _credit_after(site: SiteContext, name: str, currency: str, nanos: int) -> list[str]:
     """Return what becomes of a site's credit here when it owes so much more."""
     lines = []
-    for purse in site.broker.purses.credit_of(name):
-        if purse.budget.unit != currency:
+    for budget_account in site.broker.budget_accounts.credit_of(name):
+        if budget_account.budget.unit != currency:
             continue
-        left, limit = purse.left_nanos - nanos, format_money(purse.limit_nanos, currency)
-        would = format_money(purse.spent_nanos + nanos, currency)
-        if left <= 0 < purse.left_nanos:
+        left, limit = (
+            budget_account.left_nanos - nanos,
+            format_money(budget_account.limit_nanos, currency),
+        )
+        would = format_money(budget_account.spent_nanos + nanos, currency)
+        if left <= 0 < budget_account.left_nanos:
             lines.append(
                 f"this exhausts the credit of {name}: it would owe {would}, of a limit of {limit}, "
                 "and none of its tasks begins here any more until it has paid"
             )
-        elif purse.left_nanos <= 0 < left:
+        elif budget_account.left_nanos <= 0 < left:
             lines.append(f"{name} has credit again, up to {limit}: its work goes on")
         elif left <= 0:
             lines.append(f"the credit of {name} stays exhausted: its work goes on waiting")
@@ -94,11 +97,11 @@ def _credit_after(site: SiteContext, name: str, currency: str, nanos: int) -> li
 
 async def _of_write_off(site: SiteContext, details: Details) -> list[str]:
     name, other = str(details.get("name", "")), str(details.get("site", ""))
-    purse = site.broker.purses.own.get(name)
+    budget_account = site.broker.budget_accounts.own.get(name)
     shares = [each for each in site.exchange.lending.of(name) if each.site == other]
-    if purse is None or not shares:
+    if budget_account is None or not shares:
         raise BadConsequencesQuestion(f"site {other!r:.80} holds no part of a budget {name!r:.80}")
-    amount = purse.budget.show(sum(each.unspent for each in shares))
+    amount = budget_account.budget.show(sum(each.unspent for each in shares))
     return [
         f"{amount} of the budget {name} that {other} holds are spent by others from now on",
         f"if {other} comes back, its further spending overruns the budget by up to that",

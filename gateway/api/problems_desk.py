@@ -36,7 +36,7 @@ async def find_problems(site: SiteContext, *, is_for_all: bool) -> list[Problem]
         return found
     older = peers.older_books
     found += problems.of_partners(
-        states_of(site), peers.registry.approved, site.exchange.purchases.resting.sites, utc_s
+        states_of(site), peers.registry.approved, site.exchange.purchases.site_backoff.sites, utc_s
     )
     behind = [older.why_not(each) for each in sorted(older.behind)]
     found += problems.of_books(behind, await _pending(site, utc_s))

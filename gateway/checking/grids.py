@@ -11,7 +11,7 @@ from gateway.base.values import KnobError
 from gateway.checking.findings import FindingList
 from gateway.config.pools import Delegated, PoolConfig
 from gateway.config.site import SiteConfig
-from gateway.grids.contract import Blame, GridFault, GridKind, Launch
+from gateway.grids.contract import FailureClass, GridFault, GridKind, Launch
 from gateway.grids.delegating import Home
 from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
 
@@ -38,7 +38,7 @@ async def ask_grids(
             except KnobError as error:
                 findings.error("grid", subject, str(error), place, stops=True)
             except GridFault as fault:
-                if fault.blame is Blame.NEVER:
+                if fault.blame is FailureClass.NEVER:
                     findings.error("grid", subject, str(fault), place)
                 else:
                     findings.warn("grid-now", subject, f"not at this time: {fault}", place)

@@ -118,7 +118,7 @@ class Exchange:
         )
         self.reach = SiteEligibility(
             *(site, broker, house, permits, facts, self.market),
-            self.purchases.resting.was_refused,
+            self.purchases.site_backoff.was_refused,
         )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
@@ -126,8 +126,8 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome, handles)
         self._places = PlacementPlan(site, broker, house, self.market, self.purchases, self.reach)
-        self.lending = Lending(broker.purses, self._outcome)
-        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
+        self.lending = Lending(broker.budget_accounts, self._outcome)
+        self.borrowing = Borrowing(broker.budget_accounts, boot, self._outcome)
         self._parts: dict[Receiver, MessageHandler[[MonoS, UtcS], None]] = {
             each.receiver: each
             for each in (self.sales, self.purchases, self.lending, self.borrowing)
@@ -246,11 +246,11 @@ class Exchange:
 
     def reached(self, site: str) -> None:
         """Note a new session with a seller."""
-        self.purchases.resting.reached(site)
+        self.purchases.site_backoff.reached(site)
 
     def paid(self, site: str) -> None:
         """Note that a seller has booked a payment: what it refused for our debt is asked again."""
-        if self.purchases.resting.paid(site):
+        if self.purchases.site_backoff.paid(site):
             self._planned.clear()
 
     def need_function(self, handle: int, digest: bytes) -> None:
@@ -317,9 +317,9 @@ class Exchange:
         if not self.market.learn(advert, utc_s):
             return False
         if before is not None and _terms(before) != _terms(advert):
-            self.purchases.resting.terms_changed(advert.site, utc_s)
+            self.purchases.site_backoff.terms_changed(advert.site, utc_s)
         elif before is not None and before.sellers != advert.sellers:
-            self.purchases.resting.sellers_changed(advert.site, utc_s)
+            self.purchases.site_backoff.sellers_changed(advert.site, utc_s)
         if _pools(advert) - (_pools(before) if before is not None else set()):
             self._sellers += 1  # only of what it sells itself: two relays would go on for ever
         return True
@@ -422,7 +422,7 @@ class Exchange:
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # The cost of another site's job is that site's concern.
         if not is_left and not job.spec.path and self._places.is_too_dear(job, decision):
-            dear = self.purchases.resting.too_dear(job.id)
+            dear = self.purchases.site_backoff.too_dear(job.id)
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision, dear)))
             return None
         places = self._places.of(job, decision)
@@ -531,15 +531,15 @@ class Exchange:
         At another site a contract bounds the cost of tasks, and may be cheaper. Our site is also
         excluded where none of our workers could make the environment of a job (`is_unfit`).
         """
-        resting = self.purchases.resting.rests(spec)
+        site_backoff = self.purchases.site_backoff.rests(spec)
         budget = (short or self._broker.spending.short(spec)).budget
         if is_unfit:
             why = "environment build failed on its workers"
         elif budget:
             why = f"can't be paid now: {budget} has no room"
         else:
-            return resting
-        return {**resting, self.site: BackoffEnd(utc_s + max(1.0, self.rules.plan_s), why)}
+            return site_backoff
+        return {**site_backoff, self.site: BackoffEnd(utc_s + max(1.0, self.rules.plan_s), why)}
 
     # --- limits of jobs ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from federation.money import NANOS_LIMIT, check_currency
 from federation.words import clean
 from gateway.config.scale import PILOT_SLOTS_MAX, SLOTS_MAX
-from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
+from gateway.grids.contract import Capacity, FailureClass, GridFault, Limits, PilotState, Sighting
 
 SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: the largest number alive, and as many ended ones
 PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; leaves room for a factor
@@ -35,7 +35,9 @@ def checked(what: str, found: Any) -> Any:
             case _:
                 return found if isinstance(found, str) else _wrong("text", found)
     except ValueError as error:
-        raise GridFault(Blame.NEVER, f"the answer of the adapter is invalid: {error}") from None
+        raise GridFault(
+            FailureClass.NEVER, f"the answer of the adapter is invalid: {error}"
+        ) from None
 
 
 def _sightings(found: Any) -> Sequence[Sighting]:
@@ -49,9 +51,9 @@ def _sightings(found: Any) -> Sequence[Sighting]:
         for text in (each.name, each.grid_id):
             if not isinstance(text, str) or len(text) > TEXT_CHARS_MAX or not text.isprintable():
                 _wrong(f"a name of at most {TEXT_CHARS_MAX} printable characters", text)
-        if not isinstance(each.stand, Stand) or not isinstance(each.fault, str):
-            _wrong("a Stand and a fault as text", (each.stand, each.fault))
-        least = 0 if each.stand is Stand.ENDED else 1
+        if not isinstance(each.stand, PilotState) or not isinstance(each.fault, str):
+            _wrong("a PilotState and a fault as text", (each.stand, each.fault))
+        least = 0 if each.stand is PilotState.ENDED else 1
         _count(f"slots of pilot {each.name}", each.slots, least, PILOT_SLOTS_MAX)
         for moment_s in (each.paid_s, each.begins_s, each.ends_s):
             _moment(f"of pilot {each.name}", moment_s)

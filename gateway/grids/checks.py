@@ -27,7 +27,14 @@ from typing import Final
 
 import trio
 
-from gateway.grids.contract import Blame, Capacity, Limits, Maintained, Provisioning, Stand
+from gateway.grids.contract import (
+    Capacity,
+    FailureClass,
+    Limits,
+    Maintained,
+    PilotState,
+    Provisioning,
+)
 from gateway.grids.fake_gateway import Arrival
 from gateway.grids.scene import SECRETS, Bench, NotChecked, Scene, alive, fault_of, set_scene
 
@@ -135,9 +142,9 @@ async def check_stop_of_nothing(scene: Scene) -> None:
         ]
     )
     shown = await scene.look(grid)
-    assert all(name in shown and shown[name].stand is Stand.RUNNING for name in order.names()), (
-        f"a name that does not exist stopped a pilot: {shown}"
-    )
+    assert all(
+        name in shown and shown[name].stand is PilotState.RUNNING for name in order.names()
+    ), f"a name that does not exist stopped a pilot: {shown}"
     assert not canary.exists(), "a name was executed as a command"
 
 
@@ -203,12 +210,14 @@ async def check_too_large(scene: Scene) -> None:
     limits = await grid.limits()
     await scene.fault(
         grid.start(scene.order(limits.pilots_max + 1)),
-        Blame.NEVER,
+        FailureClass.NEVER,
         "start() of more than limits().pilots_max",
     )
-    await scene.fault(grid.start(scene.order(-1)), Blame.NEVER, "start() of -1 pilots")
+    await scene.fault(grid.start(scene.order(-1)), FailureClass.NEVER, "start() of -1 pilots")
     none = replace(scene.bench.shape, slots=0)
-    await scene.fault(grid.start(scene.order(shape=none)), Blame.NEVER, "start() without slots")
+    await scene.fault(
+        grid.start(scene.order(shape=none)), FailureClass.NEVER, "start() without slots"
+    )
     assert not await scene.look(grid), "a refused order left something behind"
     await scene.until_nothing_is_left()
 
@@ -228,7 +237,9 @@ async def check_hostile_names(scene: Scene) -> None:
         f"$(touch {canary})",
     ):
         order = scene.order(name=name)
-        await scene.fault(grid.start(order), Blame.NEVER, f"start() of an order named {name!r}")
+        await scene.fault(
+            grid.start(order), FailureClass.NEVER, f"start() of an order named {name!r}"
+        )
     assert not canary.exists(), "a name was executed as a command"
     assert not await scene.look(grid), "a refused order left something behind"
 
@@ -326,7 +337,7 @@ async def check_leaving(scene: Scene) -> None:
             why = await _until_named(scene, one, first, is_named=True)
             scene.check_text(why, "a reason of leaving()")
         shown = await scene.look(grid)
-        assert shown[first].stand is Stand.RUNNING, f"the pilot was ended: {shown[first]}"
+        assert shown[first].stand is PilotState.RUNNING, f"the pilot was ended: {shown[first]}"
     await _until_named(scene, grid, first, is_named=False)
 
 
@@ -357,18 +368,22 @@ async def check_no_capacity(scene: Scene) -> None:
         assert capacity.slots_now == 0, f"capacity() of a full grid is {capacity}"
         fault = await fault_of(grid.start(order))
         if fault is not None:
-            assert fault.blame is Blame.ELSEWHERE, f"the fault has blame {fault.blame}: {fault}"
+            assert fault.blame is FailureClass.ELSEWHERE, (
+                f"the fault has blame {fault.blame}: {fault}"
+            )
             scene.check_text(str(fault), "a fault")
         shown = await scene.until(
             grid,
             "an order without capacity to be shown, or to end",
-            lambda shown: all(each.stand is not Stand.STARTING for each in shown.values()),
+            lambda shown: all(each.stand is not PilotState.STARTING for each in shown.values()),
         )
         for each in shown.values():
-            assert each.stand is not Stand.RUNNING, (
+            assert each.stand is not PilotState.RUNNING, (
                 f"the pilot runs although nothing is free: {each}"
             )
-            assert each.stand is Stand.QUEUED or each.fault, f"the pilot has no fault text: {each}"
+            assert each.stand is PilotState.QUEUED or each.fault, (
+                f"the pilot has no fault text: {each}"
+            )
         await grid.stop(order.names())
         await scene.until_gone(grid, order.names())
 
@@ -388,10 +403,14 @@ async def check_down(scene: Scene) -> None:
     await scene.until_at_work(grid, order.names())
     async with down:
         for one in (grid, scene.open()):
-            await scene.fault(one.check(), Blame.AGAIN, "check() without the service")
-            await scene.fault(one.pilots(), Blame.AGAIN, "pilots() without the service")
-            await scene.fault(one.start(scene.order()), Blame.AGAIN, "start() without the service")
-            await scene.fault(one.stop(order.names()), Blame.AGAIN, "stop() without the service")
+            await scene.fault(one.check(), FailureClass.AGAIN, "check() without the service")
+            await scene.fault(one.pilots(), FailureClass.AGAIN, "pilots() without the service")
+            await scene.fault(
+                one.start(scene.order()), FailureClass.AGAIN, "start() without the service"
+            )
+            await scene.fault(
+                one.stop(order.names()), FailureClass.AGAIN, "stop() without the service"
+            )
     await scene.until_it_answers(grid)
     await scene.until(grid, "the grid to be back", lambda shown: shown.keys() <= set(order.names()))
 

@@ -22,6 +22,7 @@ table `[pool.KIND]` of the configuration, and opens the grid. Our own kinds are 
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,7 +36,7 @@ PILOT_MARK: Final = "."  # between an order's name and a pilot's number
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,40}", re.ASCII)
 
 
-class Stand(StrEnum):
+class PilotState(StrEnum):
     """The state of a pilot, as its grid reports it."""
 
     QUEUED = "queued"  # it is queued there, and costs nothing
@@ -45,7 +46,7 @@ class Stand(StrEnum):
     ENDED = "ended"
 
 
-class Blame(StrEnum):
+class FailureClass(StrEnum):
     """The prospects of an order that a grid did not fulfil."""
 
     AGAIN = "again"  # the same may work later: a rate limit, a controller that restarts
@@ -60,7 +61,7 @@ class GridFault(Exception):
         is_full: the grid takes no more of our pilots: the order waits for its turn, nothing failed.
     """
 
-    def __init__(self, blame: Blame, text: str, *, is_full: bool = False) -> None:
+    def __init__(self, blame: FailureClass, text: str, *, is_full: bool = False) -> None:
         super().__init__(text)
         self.blame = blame
         self.is_full = is_full
@@ -108,7 +109,7 @@ class Sighting:
     """
 
     name: str
-    stand: Stand
+    stand: PilotState
     grid_id: str
     slots: int
     paid_s: float | None = None
@@ -158,12 +159,14 @@ def check_order(order: Order, limits: Limits) -> None:
         text = (
             f"{order.name[:60]!r} is not a valid order name: use at most 40 letters, digits and '-'"
         )
-        raise GridFault(Blame.NEVER, text)
+        raise GridFault(FailureClass.NEVER, text)
     if order.shape.slots < 1:
-        raise GridFault(Blame.NEVER, f"a pilot needs at least one slot, not {order.shape.slots}")
+        raise GridFault(
+            FailureClass.NEVER, f"a pilot needs at least one slot, not {order.shape.slots}"
+        )
     if not 1 <= order.pilots <= limits.pilots_max:
         text = f"an order must have 1 to {limits.pilots_max} pilots here, not {order.pilots}"
-        raise GridFault(Blame.NEVER, text)
+        raise GridFault(FailureClass.NEVER, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +283,13 @@ class GridKind:
     open: Callable[[Any, Launch], Provisioning]
     needs: str = ""
     is_here: bool = False
+
+
+def __getattr__(name: str) -> Any:
+    """Give grids of third parties the classes by their former names, with a warning."""
+    renamed = {"Stand": PilotState, "Blame": FailureClass}
+    if name not in renamed:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = f"{__name__}.{name} is named {renamed[name].__name__} now"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    return renamed[name]

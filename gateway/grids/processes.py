@@ -23,16 +23,16 @@ from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from gateway.base.values import check_known, count
 from gateway.grids import marked
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     GridKind,
     Launch,
     Limits,
     Order,
+    PilotState,
     Shape,
     Sighting,
-    Stand,
     check_order,
 )
 from gateway.worker.isolation.secrecy import PILOT_VARIABLE
@@ -90,7 +90,7 @@ class ProcessGrid:
         """Start the processes of an order, unless it is recorded already."""
         check_order(order, await self.limits())
         if order.shape.gpus:
-            raise GridFault(Blame.NEVER, "a pool of processes has no GPUs: set gpus to 0")
+            raise GridFault(FailureClass.NEVER, "a pool of processes has no GPUs: set gpus to 0")
         await _in_thread(self._start, order)
 
     async def stop(self, names: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class ProcessGrid:
             while await _in_thread(self._signal, names, signal.SIGKILL):  # noqa: ASYNC110
                 await trio.sleep(LOOK_S)
             return
-        raise GridFault(Blame.AGAIN, "a pilot's process does not end, even after a kill")
+        raise GridFault(FailureClass.AGAIN, "a pilot's process does not end, even after a kill")
 
     # --- in a thread -----------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class ProcessGrid:
                 text = (
                     f"{free} of {self._slots_max} slots (slots_max) are free, {wanted} are needed"
                 )
-                raise GridFault(Blame.ELSEWHERE, text)
+                raise GridFault(FailureClass.ELSEWHERE, text)
             note.touch()
             try:
                 for name in order.names():
@@ -170,7 +170,7 @@ class ProcessGrid:
         boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         running = []
         for name, each in alive.items():
-            stand = Stand.ENDING if name in self._ending else Stand.RUNNING
+            stand = PilotState.ENDING if name in self._ending else PilotState.RUNNING
             paid_s = boot_s + each.since / TICKS
             running.append(Sighting(name, stand, f"pid {each.pid}", _slots(each), paid_s))
         return [*running, *(each for each in self._ended if each.name not in alive)]
@@ -184,7 +184,7 @@ class ProcessGrid:
                 said = Path(self._log(name)).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
                 last = "".join(said.strip().splitlines()[-1:])
                 fault = f"the process ended with code {os.waitstatus_to_exitcode(status)}: {last}"
-                self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
+                self._ended.append(Sighting(name, PilotState.ENDED, f"pid {pid}", 0, fault=fault))
 
     def _signal(self, names: Collection[str], number: signal.Signals | None) -> bool:
         """Send a signal to pilots, SIGKILL to all their processes too; return whether any exist."""
@@ -219,7 +219,7 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     try:
         return await trio.to_thread.run_sync(work, *arguments)
     except OSError as error:
-        blame = Blame.ELSEWHERE if error.errno in EXHAUSTED else Blame.NEVER
+        blame = FailureClass.ELSEWHERE if error.errno in EXHAUSTED else FailureClass.NEVER
         raise GridFault(blame, f"processes of this host: {error}") from error
 
 

@@ -20,14 +20,14 @@ import trio
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, is_weak
 from gateway.base.clocks import mono_now
 from gateway.grids.contract import (
-    Blame,
+    FailureClass,
     GridFault,
     Launch,
     Order,
+    PilotState,
     Provisioning,
     Shape,
     Sighting,
-    Stand,
 )
 from gateway.grids.fake_gateway import Arrival, FakeGateway
 
@@ -38,7 +38,7 @@ SCAN_S: Final = 0.01  # short enough to see short-lived commands
 LOOKS: Final = 50
 DAY_S: Final = 86_400.0
 SECRETS: Final = (SECRET_VARIABLE, TOKEN_VARIABLE)
-_ORDER: Final = tuple(Stand)
+_ORDER: Final = tuple(PilotState)
 
 
 class NotChecked(Exception):
@@ -65,7 +65,7 @@ class Bench:
     shape: Shape = Shape(slots=1, tags={"checked": True, "weight": 2.5})
     pilots: int = 2
     listen: str = "tcp://127.0.0.1:0"
-    denied_blame: Blame = Blame.NEVER
+    denied_blame: FailureClass = FailureClass.NEVER
 
     def open(self, launch: Launch) -> Provisioning:
         """Open a new object for the grid, as its GridKind's `open` does."""
@@ -150,11 +150,13 @@ class Scene:
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
         was = _ORDER[before.at]
         assert at >= before.at, f"{each.name} went back from {was} to {each.stand}"
-        is_same = each.grid_id == before.grid_id or was is not Stand.RUNNING
+        is_same = each.grid_id == before.grid_id or was is not PilotState.RUNNING
         assert is_same, f"{each.name} had the grid_id {before.grid_id}, and now {each.grid_id}"
         self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
         is_paid = each.paid_s is not None
-        assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, but paid for"
+        assert not (each.stand is PilotState.QUEUED and is_paid), (
+            f"{each.name} is queued, but paid for"
+        )
         if each.paid_s is not None:
             assert utc_s - DAY_S < each.paid_s < utc_s + 60, (
                 f"{each.name} has the invalid paid_s {each.paid_s}"
@@ -191,7 +193,7 @@ class Scene:
         with trio.move_on_after(self.bench.wait_s):
             while True:
                 fault = await fault_of(grid.pilots())
-                if fault is None or fault.blame is not Blame.AGAIN:
+                if fault is None or fault.blame is not FailureClass.AGAIN:
                     return
                 await trio.sleep(self.bench.look_s)
 
@@ -200,7 +202,7 @@ class Scene:
         wanted = set(names)
 
         def are_there(shown: dict[str, Sighting]) -> bool:
-            running = {each.name for each in shown.values() if each.stand is Stand.RUNNING}
+            running = {each.name for each in shown.values() if each.stand is PilotState.RUNNING}
             return wanted <= running & self.gateway.names()
 
         return await self.until(grid, f"{sorted(wanted)} to run and connect", are_there)
@@ -225,7 +227,7 @@ class Scene:
             assert mono_now() < ends_s, f"left behind, and charged: {sorted(left)}"
             await trio.sleep(self.bench.look_s)
 
-    async def fault(self, call: Awaitable[object], blame: Blame, what: str) -> None:
+    async def fault(self, call: Awaitable[object], blame: FailureClass, what: str) -> None:
         """Check that a call raises a GridFault with that blame and a meaningful text."""
         fault = await fault_of(call)
         assert fault is not None, f"{what}: no GridFault was raised"
@@ -265,7 +267,7 @@ async def fault_of(call: Awaitable[object]) -> GridFault | None:
 
 def alive(shown: dict[str, Sighting]) -> dict[str, Sighting]:
     """Return the pilots that have not ended."""
-    return {name: each for name, each in shown.items() if each.stand is not Stand.ENDED}
+    return {name: each for name, each in shown.items() if each.stand is not PilotState.ENDED}
 
 
 @asynccontextmanager

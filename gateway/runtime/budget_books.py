@@ -31,22 +31,22 @@ class KnownSpending:
     owed: Mapping[Debtor, int]
 
 
-def read_known(store: Store, purses: BudgetAccounts, utc_s: UtcS) -> KnownSpending:
-    """Return everything that purses begin with."""
+def read_known(store: Store, budget_accounts: BudgetAccounts, utc_s: UtcS) -> KnownSpending:
+    """Return everything that budgets begin with."""
     held = {
         each: _spent_of(store.usage, former_budget(each), each, utc_s)
         for each in store.budgets.held()
     }
     ours = {(each.owner, each.budget): spent for each, spent in held.items()}
     spent = {}
-    for name, purse in purses.own.items():
-        owner = purse.budget.owner
+    for name, budget_account in budget_accounts.own.items():
+        owner = budget_account.budget.owner
         if owner:
             spent[name] = ours.get((owner, name), BudgetSpent(0, 0))
         else:
-            spent[name] = _spent_of(store.usage, purse.budget, None, utc_s)
+            spent[name] = _spent_of(store.usage, budget_account.budget, None, utc_s)
     return KnownSpending(
-        spent, held, owed_by(store.journal.balances()) if purses.has_credit else {}
+        spent, held, owed_by(store.journal.balances()) if budget_accounts.has_credit else {}
     )
 
 

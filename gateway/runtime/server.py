@@ -166,9 +166,9 @@ class GatewayServer:
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s(), config.rules_version)
         self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
-        purses = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
+        budget_accounts = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
         self.kernel = Kernel(
-            lambda peers: _broker(config, seat.boot, self._prices, purses, peers),
+            lambda peers: _broker(config, seat.boot, self._prices, budget_accounts, peers),
             lambda broker: _exchange(config, seat, broker),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
@@ -204,7 +204,9 @@ class GatewayServer:
                 recall,
                 remark=say,
                 pass_key=self.task_passes.sealed_for,
-                on_write=self.broker.purses.note if self.broker.purses.has_credit else None,
+                on_write=self.broker.budget_accounts.note
+                if self.broker.budget_accounts.has_credit
+                else None,
                 on_order=self._log_order,
             ),
         )
@@ -314,7 +316,7 @@ class GatewayServer:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store.usage, utc_s)), utc_s
         )
-        spending = read_known(self.store, self.broker.purses, utc_s)
+        spending = read_known(self.store, self.broker.budget_accounts, utc_s)
         effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), utc_s)
         self.exchange.lending.recover(self.store.budgets.lent(), utc_s)
         self.exchange.borrowing.recover(spending.accounts, utc_s)
@@ -443,7 +445,7 @@ class GatewayServer:
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools, config.rules_version)
         self.bookings.take_in(config)
-        self.broker.purses.take_in(config.budgets, config.credit)
+        self.broker.budget_accounts.take_in(config.budgets, config.credit)
         self.act([self._entitlements, *self._news_of_the_calendar()])
 
     def perform(self, effects: Iterable[Effect]) -> None:
@@ -838,7 +840,11 @@ class GatewayServer:
 
 
 def _broker(
-    config: SiteConfig, boot: int, prices: Prices, purses: BudgetAccounts, peers: PeerQueries
+    config: SiteConfig,
+    boot: int,
+    prices: Prices,
+    budget_accounts: BudgetAccounts,
+    peers: PeerQueries,
 ) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
@@ -868,7 +874,7 @@ def _broker(
             rules.grace_s,
         ),
         boot,
-        purses,
+        budget_accounts,
         peers,
     )
     broker.prices.update(prices.now)

@@ -84,7 +84,7 @@ class Broker:
         limits: the limits on one client's unfinished work.
         boot: the number of this run of the site; assignments of different runs never share a
             number.
-        purses: the budgets that pay for work; without any there is no limit.
+        budget_accounts: the budgets that pay for work; without any there is no limit.
         peers: answers questions about other sites.
     """
 
@@ -94,7 +94,7 @@ class Broker:
         offers: Mapping[str, CapacityOffer] | None = None,
         limits: ClientLimits | None = None,
         boot: int = 0,
-        purses: BudgetAccounts | None = None,
+        budget_accounts: BudgetAccounts | None = None,
         peers: PeerQueries | None = None,
     ) -> None:
         self.charging = Charging(tariffs)
@@ -113,11 +113,11 @@ class Broker:
         self._accounts = Accounts()
         self.clients = self._accounts.clients
         self.shares: FairShares | None = None  # the fair shares of slots, if configured
-        self.purses = purses or BudgetAccounts()
-        self.reserved = ReservedAmounts(self.purses)
+        self.budget_accounts = budget_accounts or BudgetAccounts()
+        self.reserved = ReservedAmounts(self.budget_accounts)
         self._dispatcher = Dispatcher(
             *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
-            self.reserved.purses_of,
+            self.reserved.accounts_of,
         )
         self.workers = self._dispatcher.workers
         self.durations = self._dispatcher.durations
@@ -159,7 +159,7 @@ class Broker:
         )
         self._history = History()
         self.spending = BudgetEnforcement(
-            *(self.purses, self.reserved, self.jobs),
+            *(self.budget_accounts, self.reserved, self.jobs),
             self._own_tariffs,
             self.durations.of,
             lambda spec: self.peers.tariffs(spec, self._utc_s),
@@ -240,11 +240,11 @@ class Broker:
                 if not event.job:
                     self._probation.joined(self.workers[event.worker], utc_s)
                 self._obey_drains(self.workers[event.worker])
-                self._dispatcher.crew.note(event.worker)
+                self._dispatcher.worker_index.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, utc_s)
-                self._dispatcher.crew.note(event.worker)
+                self._dispatcher.worker_index.note(event.worker)
                 self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, utc_s)
@@ -286,7 +286,7 @@ class Broker:
             case events.VolumesKnown():
                 self.charging.volumes.take_up(event.had_ns, utc_s)
             case events.SpendingKnown():
-                self.purses.take_up(event.spent, event.owed, utc_s)
+                self.budget_accounts.take_up(event.spent, event.owed, utc_s)
             case events.DrainOrdered():
                 self._drain_ordered(event)
                 self.occupancy.resize()
@@ -305,7 +305,7 @@ class Broker:
         self._keep_deadlines(utc_s)
         woken = self._probation.wake(utc_s)
         for handle in woken:
-            self._dispatcher.crew.note(handle)
+            self._dispatcher.worker_index.note(handle)
         if woken:
             self.occupancy.resize()
         self._dispatcher.settle(utc_s)
@@ -577,8 +577,10 @@ class Broker:
 
     def _new_job(self, name: str, spec: JobSpec, client: int, utc_s: UtcS) -> Job:
         self._numbers += 1
-        purses = self.purses.of(spec.whose)
-        job = Job(name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), purses)
+        budget_accounts = self.budget_accounts.of(spec.whose)
+        job = Job(
+            name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), budget_accounts
+        )
         job.is_logged = self.keeps_output and spec.price is None  # for a buyer its own site does
         self.jobs[name] = job
         self._accounts.begin(job)
@@ -769,7 +771,7 @@ class Broker:
             if self.shares is not None:
                 self.shares.charge(assignment, record, self._utc_s)
             self._write(record)
-        if job.purses or self.reserved:
+        if job.budget_accounts or self.reserved:
             self.spending.charge(job, assignment.tariff, used, self._utc_s)
 
     def _begun(self, event: events.TasksBegun, utc_s: UtcS) -> None:
@@ -847,7 +849,7 @@ class Broker:
         has_begun = any(each.begun for each in worker.assignments.values())
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
         for handle in self._probation.left(worker, utc_s, is_lost=is_lost):
-            self._dispatcher.crew.note(handle)
+            self._dispatcher.worker_index.note(handle)
         for assignment, task in overdue:
             self._losses.time_out(assignment, task, utc_s)
         self._losses.take_back(worker, event, utc_s)
@@ -862,7 +864,7 @@ class Broker:
         """
         handle = fault.worker.handle
         self._worker_gone(events.WorkerGone(handle, fault.reason), utc_s, fault.tasks)
-        self._dispatcher.crew.note(handle)
+        self._dispatcher.worker_index.note(handle)
         self.occupancy.resize()
         self._expel(fault.worker, fault.reason)
 
@@ -914,7 +916,7 @@ class Broker:
             return
         (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
         worker.draining = bool(worker.drained_by)
-        self._dispatcher.crew.note(event.worker)
+        self._dispatcher.worker_index.note(event.worker)
         if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
             return
         self._effects.append(SendToWorker(worker.handle, Drain(event.on), worker.port))

@@ -286,49 +286,51 @@ class BudgetAccount:
 
 @dataclass(slots=True)
 class Earmark:
-    """Money held in several purses for one contract, and used up as the contract is delivered."""
+    """Money held in several budgets for one contract, and used up as the contract is delivered."""
 
-    purses: tuple[BudgetAccount, ...]
+    budget_accounts: tuple[BudgetAccount, ...]
     left_nanos: int
 
     def use(self, nanos: int) -> None:
         """Release the amount that was delivered; the caller spends it."""
         nanos = min(nanos, self.left_nanos)
         self.left_nanos -= nanos
-        for purse in self.purses:
-            purse.held_nanos -= nanos
+        for budget_account in self.budget_accounts:
+            budget_account.held_nanos -= nanos
 
     def end(self) -> None:
         """Release all of it: nothing more is delivered."""
         self.use(self.left_nanos)
 
 
-def payers(purses: Iterable[BudgetAccount]) -> tuple[BudgetAccount, ...]:
-    """Return the purses of money budgets."""
-    return tuple(purse for purse in purses if purse.budget.is_money)
+def payers(budget_accounts: Iterable[BudgetAccount]) -> tuple[BudgetAccount, ...]:
+    """Return the budgets of money budgets."""
+    return tuple(
+        budget_account for budget_account in budget_accounts if budget_account.budget.is_money
+    )
 
 
-def money_room(purses: Iterable[BudgetAccount]) -> int | None:
+def money_room(budget_accounts: Iterable[BudgetAccount]) -> int | None:
     """Return the money that a job can be promised: the least room of its hard budgets, or None.
 
     None means no limit. The result never exceeds the maximum of a promise, even if another site
     grants more of its own budget.
     """
-    rooms = [each.room_nanos for each in payers(purses) if each.budget.is_hard]
+    rooms = [each.room_nanos for each in payers(budget_accounts) if each.budget.is_hard]
     return max(0, min(*rooms, NANOS_LIMIT)) if rooms else None
 
 
 def unpayable(
-    purses: Iterable[BudgetAccount], currency: str | None, site: str
+    budget_accounts: Iterable[BudgetAccount], currency: str | None, site: str
 ) -> tuple[Reason, str] | None:
-    """Explain why work in a currency can't be paid from any of the purses, whatever their room.
+    """Explain why work in a currency can't be paid from any of the budgets, whatever their room.
 
     Args:
-        purses: all that pay for the owner's work.
+        budget_accounts: all that pay for the owner's work.
         currency: the currency of the charge; None: unknown.
         site: the owner's site; empty: this site.
     """
-    paying = payers(purses)
+    paying = payers(budget_accounts)
     units = [each.budget.unit for each in paying if each.budget.is_credit]
     if units and currency not in units:
         text = f"{site} has credit in {', '.join(units)} at this site, not in {currency}"
@@ -340,24 +342,26 @@ def unpayable(
     return None
 
 
-def note_short(purses: Iterable[BudgetAccount]) -> None:
-    """Note a request to each hard money purse that has no room."""
-    for purse in payers(purses):
-        if purse.budget.is_hard and purse.room_nanos <= 0:
-            purse.short_nanos = max(1, purse.short_nanos)
+def note_short(budget_accounts: Iterable[BudgetAccount]) -> None:
+    """Note a request to each hard money budget that has no room."""
+    for budget_account in payers(budget_accounts):
+        if budget_account.budget.is_hard and budget_account.room_nanos <= 0:
+            budget_account.short_nanos = max(1, budget_account.short_nanos)
 
 
-def earmark(purses: Iterable[BudgetAccount], nanos: int, *, anyway: bool = False) -> Earmark | None:
-    """Hold money for a contract in all purses that pay for it; return None when there is no room.
+def earmark(
+    budget_accounts: Iterable[BudgetAccount], nanos: int, *, anyway: bool = False
+) -> Earmark | None:
+    """Hold money for a contract in all budgets that pay for it; return None when there is no room.
 
     `anyway`: hold without a check, for a contract promised in an earlier run of this site.
     """
-    paying = payers(purses)
+    paying = payers(budget_accounts)
     room = money_room(paying)
     if not anyway and room is not None and nanos > room:
         return None
-    for purse in paying:
-        purse.held_nanos += nanos
+    for budget_account in paying:
+        budget_account.held_nanos += nanos
     return Earmark(paying, nanos)
 
 

@@ -54,7 +54,7 @@ def place(
     house: Preferences,
     utc_s: UtcS,
     chance: Chance,
-    resting: Mapping[str, BackoffEnd] | None = None,
+    site_backoff: Mapping[str, BackoffEnd] | None = None,
 ) -> Decision:
     """Decide where an ask goes.
 
@@ -64,10 +64,10 @@ def place(
         house: this site's preferences.
         utc_s: now.
         chance: for the draw among near-equals; see ranking.lots.
-        resting: sites, and single pools as "site/pool", that are in back-off after a refusal or a
-            timeout.
+        site_backoff: sites, and single pools as "site/pool", that are in back-off after a refusal or
+            a timeout.
     """
-    candidates, estimates, refused = consider(ask, market, house, utc_s, resting or {})
+    candidates, estimates, refused = consider(ask, market, house, utc_s, site_backoff or {})
     if not candidates:
         return Decision(ask, house, utc_s, DecisionReason.NOBODY, None, refused, 0, (), None)
     ranking = Ranking(candidates, estimates, ask.objective, house, utc_s)
@@ -109,7 +109,11 @@ def _near_equals(ask: Demand, ranking: Ranking, house: Preferences) -> list[Rank
 
 
 def consider(
-    ask: Demand, market: Market, house: Preferences, utc_s: UtcS, resting: Mapping[str, BackoffEnd]
+    ask: Demand,
+    market: Market,
+    house: Preferences,
+    utc_s: UtcS,
+    site_backoff: Mapping[str, BackoffEnd],
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
     """Pass every candidate through the filters, cheapest first; estimate those that remain."""
     verdicts = market.verdicts(ask.terms)
@@ -119,7 +123,7 @@ def consider(
     waits = ask.when_closed is WhenClosed.WAIT
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
-        rest = _rest_of(candidate.key, resting) if resting else None
+        rest = _rest_of(candidate.key, site_backoff) if site_backoff else None
         if waits and rest is not None and candidate.is_closed(utc_s):
             rest = None  # it is asked only when it opens, and may have recovered by then
         if verdict is None and rest is not None and rest.until_s > utc_s:
@@ -135,8 +139,8 @@ def consider(
     return accepted, estimates, refused
 
 
-def _rest_of(key: Key, resting: Mapping[str, BackoffEnd]) -> BackoffEnd | None:
-    found = [resting.get(key[0]), resting.get("/".join(key))]
+def _rest_of(key: Key, site_backoff: Mapping[str, BackoffEnd]) -> BackoffEnd | None:
+    found = [site_backoff.get(key[0]), site_backoff.get("/".join(key))]
     return max((each for each in found if each), key=lambda each: each.until_s, default=None)
 
 

@@ -91,7 +91,7 @@ def judge(
     house: Preferences,
     utc_s: UtcS,
     chance: Chance,
-    resting: Mapping[str, BackoffEnd] | None = None,
+    site_backoff: Mapping[str, BackoffEnd] | None = None,
 ) -> Unmet | None:
     """Judge whether all of an ask can be done within its limits; None when it can.
 
@@ -101,7 +101,7 @@ def judge(
         return None
     # Deferral is an option within the time that it has, and no limit.
     question = _Question(
-        replace(ask, deferrable=False), market, house, utc_s, chance, resting or {}
+        replace(ask, deferrable=False), market, house, utc_s, chance, site_backoff or {}
     )
     found = question.plan()
     if _is_whole(found):
@@ -150,7 +150,7 @@ class _Question:
     house: Preferences
     utc_s: UtcS
     chance: Chance
-    resting: Mapping[str, BackoffEnd]
+    site_backoff: Mapping[str, BackoffEnd]
 
     def plan(self, **changes: Any) -> Decision:
         """Plan the ask with these changes."""
@@ -162,7 +162,7 @@ class _Question:
 
     def _place(self, house: Preferences, changes: dict[str, Any]) -> Decision:
         ask = replace(self.ask, **changes)
-        return place(ask, self.market, house, self.utc_s, self.chance, self.resting)
+        return place(ask, self.market, house, self.utc_s, self.chance, self.site_backoff)
 
 
 def _later(question: _Question) -> Offer | None:

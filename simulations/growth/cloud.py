@@ -19,14 +19,14 @@ import trio
 
 from federation.clocks import UtcS
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     Limits,
     Order,
+    PilotState,
     Shape,
     Sighting,
-    Stand,
     check_order,
 )
 from simulations.world.clock import Clock
@@ -108,7 +108,7 @@ class CloudInstance:
     id: str
     slots: int
     asked_s: float
-    stand: Stand = Stand.QUEUED
+    stand: PilotState = PilotState.QUEUED
     paid_s: float | None = None
     came_s: float | None = None
     ended_s: float | None = None
@@ -193,7 +193,7 @@ class Cloud:
             return
         recent = sum(each > now_s - 60.0 for each in self._orders.values())
         if recent >= self.habits.orders_max:
-            raise GridFault(Blame.AGAIN, "RequestLimitExceeded: too many calls in a minute")
+            raise GridFault(FailureClass.AGAIN, "RequestLimitExceeded: too many calls in a minute")
         self._orders[mark, order.name] = now_s
         most = self.habits.instances_max
         room = order.pilots if most is None else max(0, most - len(self.living()))
@@ -201,7 +201,7 @@ class Cloud:
             self._launch(mark, name, order.shape.slots)
         if room < order.pilots:
             text = f"InsufficientInstanceCapacity: {room} of {order.pilots} were started"
-            raise GridFault(Blame.ELSEWHERE, text)
+            raise GridFault(FailureClass.ELSEWHERE, text)
 
     def _launch(self, mark: str, name: str, slots: int) -> None:
         number = next(self._numbers)
@@ -219,11 +219,11 @@ class Cloud:
     ) -> None:
         if instance.ended_s is not None:
             return
-        instance.stand = Stand.STARTING
+        instance.stand = PilotState.STARTING
 
         def run() -> None:
             if instance.ended_s is None:
-                instance.stand, instance.paid_s = Stand.RUNNING, self.clock.now_s
+                instance.stand, instance.paid_s = PilotState.RUNNING, self.clock.now_s
                 if not is_mute:
                     self.clock.after(dials_s, lambda: self._dial(instance))
                 self._may_be_taken(instance, dice)
@@ -232,7 +232,7 @@ class Cloud:
 
     def _dial(self, instance: CloudInstance) -> None:
         guest = self._guest_of(instance.mark)
-        if instance.stand is Stand.RUNNING:
+        if instance.stand is PilotState.RUNNING:
             if guest is None:
                 self.clock.after(1.0, lambda: self._dial(instance))
                 return
@@ -246,9 +246,9 @@ class Cloud:
 
     def take(self, instance: CloudInstance) -> None:
         """Interrupt an instance, with notice."""
-        if instance.stand is Stand.RUNNING:
+        if instance.stand is PilotState.RUNNING:
             instance.fault = "spot interruption"
-            instance.stand = Stand.ENDING
+            instance.stand = PilotState.ENDING
             guest = self._guest_of(instance.mark)
             if guest is not None:
                 guest.warned(instance)
@@ -258,15 +258,15 @@ class Cloud:
         """Stop these instances, at the cloud's rate."""
         for name in sorted(names):
             found = self.instances.get((mark, name))
-            if found is not None and found.ended_s is None and found.stand is not Stand.ENDING:
-                found.stand = Stand.ENDING
+            if found is not None and found.ended_s is None and found.stand is not PilotState.ENDING:
+                found.stand = PilotState.ENDING
                 at_s = self._ends.take(self.clock.now_s)
                 self.clock.at(at_s, partial(self._end, found, is_orderly=True))
 
     def _end(self, instance: CloudInstance, *, is_orderly: bool) -> None:
         if instance.ended_s is not None:
             return
-        instance.ended_s, instance.stand = self.clock.now_s, Stand.ENDED
+        instance.ended_s, instance.stand = self.clock.now_s, PilotState.ENDED
         guest = self._guest_of(instance.mark)
         if guest is not None:
             guest.ended(instance, is_orderly=is_orderly)
@@ -288,7 +288,7 @@ class Cloud:
                     )
                 )
                 if self.habits.doubled and self._doubles.random() < self.habits.doubled:
-                    ended = Sighting(each.name, Stand.ENDED, f"{each.id}-try-1", each.slots)
+                    ended = Sighting(each.name, PilotState.ENDED, f"{each.id}-try-1", each.slots)
                     found.insert(self._doubles.randrange(len(found) + 1), ended)
         return found
 
@@ -326,7 +326,7 @@ class CloudGrid:
         is_lost = self._is_lost()
         await self._call()
         if is_lost:
-            raise GridFault(Blame.AGAIN, "the answer was lost")
+            raise GridFault(FailureClass.AGAIN, "the answer was lost")
         return self.cloud.shown(self.mark, self._utc_s())
 
     async def price_nanos(self) -> tuple[int, str] | None:
@@ -349,7 +349,7 @@ class CloudGrid:
         if not is_lost:
             self.cloud.stop(self.mark, names)
         elif self._dice.random() < 0.5:
-            raise GridFault(Blame.AGAIN, "the answer was lost")
+            raise GridFault(FailureClass.AGAIN, "the answer was lost")
 
     def _is_lost(self) -> bool:
         return self._dice.random() < self.cloud.habits.lost

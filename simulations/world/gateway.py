@@ -464,9 +464,9 @@ class Gateway(SimMember):
     async def record(self, *written: records.Record, durable: bool = False) -> None:
         """See gateway.site: return when these, and all earlier records, are stored."""
         stored = Stored()
-        if self.broker.purses.has_credit:
+        if self.broker.budget_accounts.has_credit:
             for each in written:
-                self.broker.purses.note(each)
+                self.broker.budget_accounts.note(each)
         self.store.write(written, durable, stored.done)
         await stored
 

@@ -225,11 +225,11 @@ class Network:
 
 
 def _nobody_takes(_: bytes) -> None:
-    """Stand for a dead machine."""
+    """PilotState for a dead machine."""
 
 
 def _nobody_hears() -> None:
-    """Stand for a dead machine."""
+    """PilotState for a dead machine."""
 
 
 class SimPort:

@@ -38,7 +38,7 @@ class Operator:
         self._plan = site.plan.operator
         self._seen: set[Key] = set()  # deliveries, disputed or not
         self._answers: dict[Key, str] = {}
-        self.is_resting = False  # no more disputes and payments
+        self.is_backed_off = False  # no more disputes and payments
 
     def begin(self) -> None:
         """Start to look at the books from time to time."""
@@ -46,7 +46,7 @@ class Operator:
         if self._site.is_up and not self._site.is_paused:
             self._answer()
             self._book_received()
-            if not self.is_resting:
+            if not self.is_backed_off:
                 self._dispute()
                 self._pay()
 

@@ -175,7 +175,7 @@ class World:
     def part(self) -> None:
         """Let finished clients say goodbye, and stop new work of operators."""
         for operator in self.operators:
-            operator.is_resting = True
+            operator.is_backed_off = True
         for client in self.clients.values():
             if client.is_over:
                 client.leave()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.grids import checks
-from gateway.grids.contract import Blame, GridFault, Stand
+from gateway.grids.contract import FailureClass, GridFault, PilotState
 from gateway.grids.processes import ProcessesConfig, ProcessGrid
 from gateway.worker.isolation.secrecy import PILOT_VARIABLE
 
@@ -50,9 +50,9 @@ class TroubledGrid(ProcessGrid):
     def _ask(self):
         """As a call of a service."""
         if self._engine.is_down:
-            raise GridFault(Blame.AGAIN, "the engine does not answer: is it running?")
+            raise GridFault(FailureClass.AGAIN, "the engine does not answer: is it running?")
         if self._is_denied:
-            raise GridFault(Blame.NEVER, "the engine refuses the token of token_file")
+            raise GridFault(FailureClass.NEVER, "the engine refuses the token of token_file")
 
     async def check(self):
         self._ask()
@@ -83,8 +83,8 @@ class TroubledGrid(ProcessGrid):
 
 def _as_it_is(sighting):
     """One that only sleeps yet is starting."""
-    is_asleep = sighting.stand is Stand.RUNNING and _program(sighting) == b"/bin/sh"
-    return replace(sighting, stand=Stand.STARTING) if is_asleep else sighting
+    is_asleep = sighting.stand is PilotState.RUNNING and _program(sighting) == b"/bin/sh"
+    return replace(sighting, stand=PilotState.STARTING) if is_asleep else sighting
 
 
 def _program(sighting):

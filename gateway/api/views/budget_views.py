@@ -12,28 +12,28 @@ from policies.costs.budgets import BudgetAccount
 
 
 def standing(
-    purse: BudgetAccount, shares: Iterable[LentShare], lasts_s: float | None
+    budget_account: BudgetAccount, shares: Iterable[LentShare], lasts_s: float | None
 ) -> dict[str, Any]:
     """Return one budget, quota or credit.
 
     Args:
-        purse: at this site.
+        budget_account: at this site.
         shares: other sites' shares of it.
         lasts_s: how long this site may use its slice of another's; None: it is this site's own.
     """
-    budget, period = purse.budget, purse.period
-    span, zone = calendar(purse)
+    budget, period = budget_account.budget, budget_account.period
+    span, zone = calendar(budget_account)
     by_site = _by_site(shares)
-    # With the amount of silent holders, which the purse counts as spent.
+    # With the amount of silent holders, which the budget counts as spent.
     leased = sum(row["unspent_nanos"] for row in by_site)
     elsewhere = sum(row["spent_nanos"] for row in by_site)
     amounts = {
-        "amount": purse.limit_nanos,
-        "spent": purse.spent_nanos,
-        "held": purse.held_nanos,
+        "amount": budget_account.limit_nanos,
+        "spent": budget_account.spent_nanos,
+        "held": budget_account.held_nanos,
         "leased": leased,
         "spent_elsewhere": elsewhere,
-        "left": purse.free_nanos if purse.is_open else purse.room_nanos,
+        "left": budget_account.free_nanos if budget_account.is_open else budget_account.room_nanos,
     }
     return {
         "name": budget.name,
@@ -50,11 +50,11 @@ def standing(
         "waiting": budget.waiting.value,
         **{f"{key}_nanos": nanos for key, nanos in amounts.items()},
         **{key: budget.show(nanos) for key, nanos in amounts.items()},
-        "exhausted": purse.is_exhausted(),
+        "exhausted": budget_account.is_exhausted(),
         "owner": budget.owner,
         "slice_nanos": budget.amount_nanos if budget.owner else None,
         "lasts_s": None if lasts_s is None else round(lasts_s, 1),
-        "refused": purse.refused,
+        "refused": budget_account.refused,
         "sites": by_site,
     }
 
@@ -75,12 +75,12 @@ def of_job(job: Job, why: Mapping[BudgetAccount, str]) -> list[dict[str, Any]]:
     """Return the budgets that pay for a job, and their standing; `why` is why there is no room."""
     return [
         {
-            "name": purse.budget.name,
-            "whose": str(purse.budget.party),
-            "hard": purse.budget.is_hard,
-            "left": purse.budget.show(purse.room_nanos),
-            "left_nanos": purse.room_nanos,
-            "why_not": why.get(purse, ""),
+            "name": budget_account.budget.name,
+            "whose": str(budget_account.budget.party),
+            "hard": budget_account.budget.is_hard,
+            "left": budget_account.budget.show(budget_account.room_nanos),
+            "left_nanos": budget_account.room_nanos,
+            "why_not": why.get(budget_account, ""),
         }
-        for purse in job.purses
+        for budget_account in job.budget_accounts
     ]

@@ -82,7 +82,7 @@ def of_own_pools(kinds: Mapping[str, str], workers: Mapping[str, int]) -> Iterat
 def of_partners(
     states: Mapping[str, str],
     approved: Iterable[str],
-    resting: Mapping[str, BackoffEnd],
+    site_backoff: Mapping[str, BackoffEnd],
     utc_s: UtcS,
 ) -> Iterator[Problem]:
     """Yield the partners that are unreachable, or in back-off.
@@ -90,12 +90,12 @@ def of_partners(
     Args:
         states: what gossip says of each site.
         approved: the sites that we deal with.
-        resting: the whole sites in back-off.
+        site_backoff: the whole sites in back-off.
         utc_s: now.
     """
     for site in sorted(approved):
         state = states.get(site, "unknown")
-        rest = resting.get(site)
+        rest = site_backoff.get(site)
         if state not in UP:
             text = (
                 f"{site} is {state}: its gateway does not answer; see there whether it runs "

@@ -256,7 +256,7 @@ def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
         text = "its client does not read its results"
         return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
     counts: Counter[tuple[str, str]] = Counter()
-    short = broker.spending.why_waiting(job) if job.purses else {}
+    short = broker.spending.why_waiting(job) if job.budget_accounts else {}
     for text in short.values():
         counts[Reason.BUDGET_EXHAUSTED, text] = 0
     for worker in broker.workers.values():

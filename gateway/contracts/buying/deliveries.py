@@ -43,7 +43,7 @@ class Deliveries:
         boot: the number of this run of the site; assignments of earlier runs have smaller epochs.
         broker: knows the tasks in flight, and is told through `outcome`.
         permits: the sites whose results are accepted.
-        resting: the back-off from pools that stop work of ours.
+        site_backoff: the back-off from pools that stop work of ours.
         outcome: takes the resulting events and effects.
     """
 
@@ -53,14 +53,14 @@ class Deliveries:
         boot: int,
         broker: Broker,
         permits: Permits,
-        resting: SiteBackoff,
+        site_backoff: SiteBackoff,
         outcome: Consequences,
     ) -> None:
         self._site = site
         self._boot = boot
         self._broker = broker
         self._permits = permits
-        self._resting = resting
+        self._site_backoff = site_backoff
         self._outcome = outcome
         self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before this time
         # Ranges returned or delivered, by contract and epoch, that the broker has not processed
@@ -92,7 +92,7 @@ class Deliveries:
             # ever.
             why = "stopped tasks of this site to make room"
             where = purchase.spec, purchase.site, purchase.pool
-            self._resting.refuse(*where, utc_s, why, is_of_terms=False)
+            self._site_backoff.refuse(*where, utc_s, why, is_of_terms=False)
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:
             self._used.append((purchase.earmark, message.cost_nanos))

@@ -68,7 +68,7 @@ class Enquiries:
         permits: the sites whose results are accepted.
         signer: gives grants.
         book: all our purchases; new ones are added, rejected ones removed.
-        resting: the back-off from sites that gave no quote, or no useful one.
+        site_backoff: the back-off from sites that gave no quote, or no useful one.
         outcome: takes questions and holds.
         booked: (`site/pool`, tariff) → our reservation there that it is the price of.
         wishes_of: a job's wishes, within this site's rules about places.
@@ -82,7 +82,7 @@ class Enquiries:
         permits: Permits,
         signer: GrantSigner,
         book: Purchased,
-        resting: SiteBackoff,
+        site_backoff: SiteBackoff,
         outcome: Consequences,
         booked: Callable[[str, Tariff], Reservation | None],
         wishes_of: Callable[[JobSpec], Wishes],
@@ -93,7 +93,7 @@ class Enquiries:
         self._permits = permits
         self._signer = signer
         self._book = book
-        self._resting = resting
+        self._site_backoff = site_backoff
         self._outcome = outcome
         self._booked = booked
         self._wishes_of = wishes_of
@@ -145,9 +145,9 @@ class Enquiries:
     def _note_not_granted(self, job: Job, site: str, pool: str, utc_s: UtcS) -> None:
         """Back off for work whose grant, made by another site, does not reach this one."""
         if pool:
-            self._resting.refuse(job.spec, site, pool, utc_s, "the grant does not allow it")
+            self._site_backoff.refuse(job.spec, site, pool, utc_s, "the grant does not allow it")
         else:
-            self._resting.note_useless(job.id, site, utc_s)
+            self._site_backoff.note_useless(job.id, site, utc_s)
 
     def _wait_s(self, site: str) -> float:
         """The time to wait for a site's quotes: longer if the last one came too late."""
@@ -162,9 +162,9 @@ class Enquiries:
         limits += [job.spec.given.delegation.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
         # Work that we resell is paid at our own price, which is held when it is handed out.
-        room = None if job.spec.price is not None else money_room(job.purses)
+        room = None if job.spec.price is not None else money_room(job.budget_accounts)
         if room == 0:
-            note_short(job.purses)
+            note_short(job.budget_accounts)
         if not known:
             return room
         granted = sum(
@@ -259,7 +259,7 @@ class Enquiries:
         delay_s = mono_s - asked_s
         if 2 * delay_s <= ROUND_TRIP_MAX_S:
             self._delays_s[site] = delay_s
-            self._resting.answered(site)
+            self._site_backoff.answered(site)
 
     def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Stop waiting for quotes that are late."""
@@ -289,7 +289,7 @@ class Enquiries:
         chosen = _chosen(decision, quoted)
         for purchase in found:
             if not _is_beyond(purchase, decision):
-                self._resting.note_payable(purchase.job, purchase.site)
+                self._site_backoff.note_payable(purchase.job, purchase.site)
             if purchase in chosen:
                 purchase.phase = move(ContractPhase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
@@ -316,17 +316,17 @@ class Enquiries:
         assert spec is not None
         if purchase.quote is None:
             self._late[purchase.contract] = site, purchase.asked_at_s
-            self._resting.spare_silent(site, utc_s, "sent no quote in time")
+            self._site_backoff.spare_silent(site, utc_s, "sent no quote in time")
         elif _is_beyond(purchase, decision):
             self._note_too_dear(purchase, decision, utc_s)
         elif purchase.is_blind and purchase not in fair:
-            self._resting.note_useless(purchase.job, site, utc_s)
+            self._site_backoff.note_useless(purchase.job, site, utc_s)
         elif purchase not in fair:
             why = "quoted terms that differ from its advert"
-            self._resting.refuse(spec, site, pool, utc_s, why)
+            self._site_backoff.refuse(spec, site, pool, utc_s, why)
         elif not chosen:
             # It is busier than advertised, as its next advert will tell.
-            self._resting.refuse_full(
+            self._site_backoff.refuse_full(
                 spec, site, pool, utc_s, "quoted worse terms than it advertised"
             )
 
@@ -336,7 +336,7 @@ class Enquiries:
         cost_nanos = purchase.tariff.expected_nanos(1, decision.ask.task_s)
         price = f"{format_money(cost_nanos, purchase.currency)} at {site}"
         dear = TooDear(price, is_by_duration=decision.ask.task_s is not None)
-        if self._resting.note_too_dear(job, site, utc_s, dear):
+        if self._site_backoff.note_too_dear(job, site, utc_s, dear):
             text = (
                 f"one task costs about {price}: what is left of the job's cost limit pays for none"
             )

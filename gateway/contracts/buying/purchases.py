@@ -62,7 +62,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     """The contracts that we buy, by name in `purchases`.
 
     `enquiries` requests quotes, and adds the requested contracts to them; `deliveries` counts the
-    deliveries; `resting` has the sellers in back-off.
+    deliveries; `site_backoff` has the sellers in back-off.
 
     Args:
         site: our site.
@@ -91,10 +91,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self._outcome = outcome
         self._book = Purchased()
         self.purchases: Mapping[str, Purchase] = self._book.by_name
-        self.resting = SiteBackoff(rules)
-        self.deliveries = Deliveries(site, boot, broker, permits, self.resting, outcome)
+        self.site_backoff = SiteBackoff(rules)
+        self.deliveries = Deliveries(site, boot, broker, permits, self.site_backoff, outcome)
         self.enquiries = Enquiries(
-            *(site, boot, rules, permits, signer, self._book, self.resting, outcome),
+            *(site, boot, rules, permits, signer, self._book, self.site_backoff, outcome),
             broker.reserved.booked,
             broker.entitling.wishes_of,
         )
@@ -168,7 +168,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
         why = f"declined ({shown(code)}: {shown(reason)})"
-        if self.resting.declined(purchase, code, why, utc_s):
+        if self.site_backoff.declined(purchase, code, why, utc_s):
             # No pool of its is known here, which `gridfed explain` could give as the reason.
             self._outcome.happened(events.JobNoted(purchase.job, f"{purchase.site} {why}"))
         if code == Reason.WINDOW_CLOSED:
@@ -240,12 +240,12 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         reservation already.
         """
         most = purchase.max_cost_nanos
-        if most is None or job.spec.price is not None or money_room(job.purses) is None:
+        if most is None or job.spec.price is not None or money_room(job.budget_accounts) is None:
             return True
-        if self._broker.reserved.purses_of(purchase.place, purchase.tariff):
+        if self._broker.reserved.accounts_of(purchase.place, purchase.tariff):
             return True
         left_nanos = max(0, most - purchase.spent_nanos)
-        purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
+        purchase.earmark = earmark(job.budget_accounts, left_nanos, anyway=anyway)
         return purchase.earmark is not None
 
     @handles(deals.Committed)
@@ -259,7 +259,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         ):
             raise ProtocolError("the commit was not requested")
         purchase.phase = move(purchase.phase, Move.COMMIT)
-        self.resting.note_useful(purchase.spec, purchase.site, purchase.pool)
+        self.site_backoff.note_useful(purchase.spec, purchase.site, purchase.pool)
         purchase.busy_at_s = mono_s
         # Its lease began when the seller opened it, which is later than we counted.
         purchase.until_s = grantor_until_s(mono_s, purchase.lease_s)
@@ -480,7 +480,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Give up late quotes and commits, lapse leases, and close contracts without work."""
-        self.resting.tidy(utc_s, self._broker.jobs)
+        self.site_backoff.tidy(utc_s, self._broker.jobs)
         self.enquiries.tick(mono_s, utc_s)
         for purchase in list(self.purchases.values()):
             waited_s = mono_s - purchase.asked_at_s
@@ -490,7 +490,9 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self._say(purchase, deals.Abandon(purchase.contract))
                 why = f"{purchase.site} sent nothing for the length of the lease"
                 self._lapse(purchase, why, "lapsed")
-                self.resting.spare(purchase.site, utc_s, "sent nothing for the length of a lease")
+                self.site_backoff.spare(
+                    purchase.site, utc_s, "sent nothing for the length of a lease"
+                )
             elif purchase.phase is ContractPhase.OPEN and self._is_done(purchase, mono_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._retire(purchase)
@@ -503,7 +505,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                     )
                     self._drop(purchase)
             elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
-                self.resting.spare_silent(purchase.site, utc_s, "did not answer in time")
+                self.site_backoff.spare_silent(purchase.site, utc_s, "did not answer in time")
                 if purchase.until_s:  # it may be open at the seller by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
@@ -516,7 +518,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     def unreachable(self, site: str, utc_s: UtcS, reason: str) -> None:
         """Drop the uncommitted contracts of an unreachable site; others wait for their lease."""
-        self.resting.unreachable(site, utc_s, shown(reason))
+        self.site_backoff.unreachable(site, utc_s, shown(reason))
         for purchase in list(self.purchases.values()):
             if purchase.site != site:
                 continue
@@ -556,7 +558,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _drop(self, purchase: Purchase) -> None:
         self._release(purchase)
         if purchase.until_s:  # it had slots there, which another contract may have now
-            self.resting.freed(purchase.site, purchase.pool)
+            self.site_backoff.freed(purchase.site, purchase.pool)
         if purchase.is_recovered or purchase.is_orphan:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self._book.remove(purchase)

@@ -96,7 +96,7 @@ class SiteBackoff:
         self._silent: set[str] = set()  # sites in back-off because they did not answer in time
         self._in_debt: set[str] = set()  # sites in back-off because we owe them too much
 
-    def is_resting(self, site: str, utc_s: UtcS) -> bool:
+    def is_backed_off(self, site: str, utc_s: UtcS) -> bool:
         """Whether a whole site is in back-off."""
         rest = self.sites.get(site)
         return rest is not None and utc_s < rest.until_s
@@ -162,13 +162,13 @@ class SiteBackoff:
 
         It may have been busy for a moment; `answered` ends the back-off at once.
         """
-        if not self.is_resting(site, utc_s):
+        if not self.is_backed_off(site, utc_s):
             self._spare(site, utc_s, why, SILENT_MAX_S)
             self._silent.add(site)
 
     def spare_creditor(self, site: str, utc_s: UtcS, why: str) -> None:
         """Back off from a site that we owe as much as it permits; `paid` ends that at once."""
-        if not self.is_resting(site, utc_s):
+        if not self.is_backed_off(site, utc_s):
             self.spare(site, utc_s, why)
             self._in_debt.add(site)
 
@@ -180,7 +180,7 @@ class SiteBackoff:
         return True
 
     def _spare(self, site: str, utc_s: UtcS, why: str, max_s: float) -> None:
-        if self.is_resting(site, utc_s):
+        if self.is_backed_off(site, utc_s):
             return
         self._in_debt.discard(site)
         self._silent.discard(site)
@@ -196,7 +196,7 @@ class SiteBackoff:
 
     def unreachable(self, site: str, utc_s: UtcS, reason: str = "") -> None:
         """Back off from a site that can't be reached; do nothing during another back-off."""
-        if not self.is_resting(site, utc_s):
+        if not self.is_backed_off(site, utc_s):
             self.spare(site, utc_s, f"can't be reached{f' ({reason})' if reason else ''}")
             self._unreached.add(site)
 
@@ -332,7 +332,7 @@ class SiteBackoff:
         for job in [each for each in self._too_dear if each not in jobs]:
             del self._too_dear[job]
         for site in list(self.sites):
-            if not self.is_resting(site, utc_s):
+            if not self.is_backed_off(site, utc_s):
                 del self.sites[site]
         for kind, places in list(self._of_kind.items()):
             for place, each in list(places.items()):

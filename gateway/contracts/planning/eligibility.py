@@ -1,6 +1,6 @@
 """The sites that a job may ever go to, by its user's wishes, the trust book and adverts. Pure.
 
-Nothing here depends on the moment: full, resting and closed sites count too.
+Nothing here depends on the moment: full, in back-off and closed sites count too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set

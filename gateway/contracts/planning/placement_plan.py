@@ -90,12 +90,12 @@ class PlacementPlan:
         if decision.why is DecisionReason.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self._purchases.live(job.id)}
-            resting, chance = self._purchases.resting, lots(job.id)
+            site_backoff, chance = self._purchases.site_backoff, lots(job.id)
             near = [
                 site
                 for site in self._reach.relays(job.spec, terms)
                 if site not in live
-                and site not in resting.sites
+                and site not in site_backoff.sites
                 and not self._is_useless(job, decision, site)
             ]
             # Jobs start with different sites; useless ones make way for the next.
@@ -113,11 +113,11 @@ class PlacementPlan:
         What was too dear for tasks as long as those of other jobs may not be for those of this one:
         that is asked anew without a duration, for its first round.
         """
-        resting = self._purchases.resting
-        dear = resting.too_dear(job.id).get(site)
+        site_backoff = self._purchases.site_backoff
+        dear = site_backoff.too_dear(job.id).get(site)
         if decision.ask.task_s is None and dear is not None and dear.is_by_duration:
             return False
-        return resting.is_useless(job.id, site, decision.made_at_s)
+        return site_backoff.is_useless(job.id, site, decision.made_at_s)
 
     def _enough(self, job: Job, decision: Decision) -> Set[Key]:
         """Return the pools that a job has enough contracts with.
@@ -157,14 +157,14 @@ class PlacementPlan:
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
             and not candidate.is_deserted(decision.made_at_s)
-            and not self._purchases.resting.was_refused(job.spec, *candidate.key)
+            and not self._purchases.site_backoff.was_refused(job.spec, *candidate.key)
             for candidate, refusal in hopes
         )
 
     def _all_too_dear(self, job: Job, decision: Decision) -> bool:
         """Whether all sites that may know others have quoted more than a job can pay."""
         relays = self._reach.relays(job.spec, decision.ask.terms)
-        return bool(relays) and self._purchases.resting.too_dear(job.id).keys() >= set(relays)
+        return bool(relays) and self._purchases.site_backoff.too_dear(job.id).keys() >= set(relays)
 
     def idle(self, job: Job) -> list[Key]:
         """Return the pools where a job has bought slots that have no task of it yet.

@@ -183,7 +183,7 @@ class Offering:
 
     def _check_money(self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS) -> deals.Decline | None:
         """Refuse a job whose cost the buyer's credit, or a budget, can't cover in any pool."""
-        if not self._broker.purses:
+        if not self._broker.budget_accounts:
             return None
         found: tuple[str, str] | None = None
         for _, tariff in self._priced(ask, spec, utc_s):

@@ -41,8 +41,8 @@ class Stopping:
         if sale.is_over(utc_s):
             return EXPIRED, "the grant has expired"
         job = self._broker.jobs.get(sale.job)
-        if job is not None and job.purses and job.waiting:
-            unpaid = self._broker.spending.given_up(job.purses, job.spec)
+        if job is not None and job.budget_accounts and job.waiting:
+            unpaid = self._broker.spending.given_up(job.budget_accounts, job.spec)
             if unpaid is not None:
                 return unpaid
         if sale.spec is None or sale.pool == RELAY:

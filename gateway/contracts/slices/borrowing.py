@@ -46,13 +46,13 @@ RENEWALS: Final = 3  # requests in the time for which a slice lasts
 
 @dataclass(slots=True)
 class SliceAccount:
-    """This site's account of another's budget. A former one has no purse, only its spending.
+    """This site's account of another's budget. A former one has no budget, only its spending.
 
     `until_s` and `asked_at_s` are monotonic.
     """
 
     kept: SliceHeld
-    purse: BudgetAccount | None
+    budget_account: BudgetAccount | None
     spent: BudgetSpent | None = None  # of a former one
     since_ms: int = 0  # likewise
     granted: int = 0
@@ -104,13 +104,13 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
     """This site's slices of other sites' budgets.
 
     Args:
-        purses: of this site.
+        budget_accounts: of this site.
         boot: counts the starts of this site.
         outcome: takes requests, and the records to store before them.
     """
 
-    def __init__(self, purses: BudgetAccounts, boot: int, outcome: Consequences) -> None:
-        self._purses = purses
+    def __init__(self, budget_accounts: BudgetAccounts, boot: int, outcome: Consequences) -> None:
+        self._budget_accounts = budget_accounts
         self._boot = boot
         self._outcome = outcome
         self._accounts: list[SliceAccount] = []
@@ -130,17 +130,19 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
             if found.get((row.owner, row.budget)) != row:
                 period = BudgetAccount(former_budget(row), utc_s)
                 self._accounts.append(SliceAccount(row, None, spent[row], start_ms(period)))
-        for purse in self._purses.own.values():
-            if purse.budget.owner:
-                kept = found.get((purse.budget.owner, purse.budget.name))
-                self._accounts.append(SliceAccount(kept or self._open(purse, utc_s), purse))
+        for budget_account in self._budget_accounts.own.values():
+            if budget_account.budget.owner:
+                kept = found.get((budget_account.budget.owner, budget_account.budget.name))
+                self._accounts.append(
+                    SliceAccount(kept or self._open(budget_account, utc_s), budget_account)
+                )
 
     def _is_ours(self, row: SliceHeld) -> bool:
-        purse = self._purses.own.get(row.budget)
-        return purse is not None and row == held_of(purse, row.account)
+        budget_account = self._budget_accounts.own.get(row.budget)
+        return budget_account is not None and row == held_of(budget_account, row.account)
 
-    def _open(self, purse: BudgetAccount, utc_s: UtcS) -> SliceHeld:
-        kept = held_of(purse, round(utc_s * 1000))
+    def _open(self, budget_account: BudgetAccount, utc_s: UtcS) -> SliceHeld:
+        kept = held_of(budget_account, round(utc_s * 1000))
         self._outcome.write(kept, durable=True)
         return kept
 
@@ -149,59 +151,65 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
     def tick(self, mono_s: MonoS, utc_s: UtcS) -> None:
         """Ask for needed amounts, give back unneeded ones, and stop where a slice has lapsed."""
         for account in list(self._accounts):
-            if account.purse is None:
+            if account.budget_account is None:
                 self._tell_former(account, mono_s)
             else:
-                self._tick(account, account.purse, mono_s, utc_s)
+                self._tick(account, account.budget_account, mono_s, utc_s)
 
     def _tick(
-        self, account: SliceAccount, purse: BudgetAccount, mono_s: MonoS, utc_s: UtcS
+        self, account: SliceAccount, budget_account: BudgetAccount, mono_s: MonoS, utc_s: UtcS
     ) -> None:
-        purse.turn(utc_s)
-        purse.is_open = mono_s < account.until_s
-        if account.early and start_ms(purse) >= account.early_ms:
-            purse.allotted_nanos += account.early
+        budget_account.turn(utc_s)
+        budget_account.is_open = mono_s < account.until_s
+        if account.early and start_ms(budget_account) >= account.early_ms:
+            budget_account.allotted_nanos += account.early
             account.early = 0
-        if start_ms(purse) != account.period_ms:
-            account.period_ms = start_ms(purse)
-            purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
-        free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
-        usable = free if purse.is_open else 0
-        needed = purse.least_short_nanos or purse.short_nanos
+        if start_ms(budget_account) != account.period_ms:
+            account.period_ms = start_ms(budget_account)
+            budget_account.refused, account.code = (
+                "",
+                "",
+            )  # it may have begun anew at its owner's as well
+        free = max(
+            0,
+            budget_account.allotted_nanos - budget_account.total_nanos - budget_account.held_nanos,
+        )
+        usable = free if budget_account.is_open else 0
+        needed = budget_account.least_short_nanos or budget_account.short_nanos
         if needed > usable:
-            account.wanted, account.wanted_most = needed, purse.short_nanos
+            account.wanted, account.wanted_most = needed, budget_account.short_nanos
             account.wanted_at_s = mono_s
         is_short = account.wanted > usable and mono_s - account.wanted_at_s < WANTED_S
-        used = purse.total_nanos, purse.held_nanos
+        used = budget_account.total_nanos, budget_account.held_nanos
         if is_short or used != account.seen:
             account.busy_at_s = mono_s
         account.seen = used
         is_refused = account.code not in PASSING
         is_busy = mono_s - account.busy_at_s < IDLE_S and not is_refused
-        is_low = is_busy and 2 * free < purse.budget.amount_nanos
+        is_low = is_busy and 2 * free < budget_account.budget.amount_nanos
         # Less than a task may use up is of no use here: other sites may have the rest that it
         # needs.
-        is_useless = is_short and free < account.wanted and not purse.held_nanos
+        is_useless = is_short and free < account.wanted and not budget_account.held_nanos
         is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
         if mono_s - account.asked_at_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
             return
         if is_idle:
             account.returned += free
-            purse.allotted_nanos -= free
-        most = max(purse.budget.amount_nanos, account.wanted_most)
+            budget_account.allotted_nanos -= free
+        most = max(budget_account.budget.amount_nanos, account.wanted_most)
         wants = Wants(
-            purse.held_nanos,
+            budget_account.held_nanos,
             most if is_busy and (is_short or account.granted) else 0,
             account.wanted if is_short else 1,
         )
-        spent = BudgetSpent(purse.total_nanos, purse.spent_nanos)
-        self._say(account, calendar(purse), spent, start_ms(purse), wants, mono_s)
+        spent = BudgetSpent(budget_account.total_nanos, budget_account.spent_nanos)
+        self._say(account, calendar(budget_account), spent, start_ms(budget_account), wants, mono_s)
 
     def _tell_former(self, account: SliceAccount, mono_s: MonoS) -> None:
         """Report the spending of an account whose budget this site no longer spends from."""
-        # Work that has run on since then is held in the new purse: until that has room, this one
+        # Work that has run on since then is held in the new budget: until that has room, this one
         # pays.
-        heir = self._purses.own.get(account.kept.budget)
+        heir = self._budget_accounts.own.get(account.kept.budget)
         if heir is not None and heir.budget.owner == account.kept.owner and heir.room_nanos < 0:
             return
         pause_s = ANSWER_S if account.is_waiting else AGAIN_S
@@ -267,14 +275,16 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
     def _heard(
         self, account: SliceAccount, message: Slice, granted: int, returned: int, left: int
     ) -> None:
-        if account.purse is not None and message.since_ms > start_ms(account.purse):
+        if account.budget_account is not None and message.since_ms > start_ms(
+            account.budget_account
+        ):
             account.early += max(0, granted - account.granted)
             account.early_ms = message.since_ms
         account.granted = max(account.granted, granted)
         account.returned = max(account.returned, returned)
-        purse = account.purse
-        if purse is not None:
-            purse.allotted_nanos = account.granted - account.returned - account.early
+        budget_account = account.budget_account
+        if budget_account is not None:
+            budget_account.allotted_nanos = account.granted - account.returned - account.early
         if message.number <= account.answered:
             return  # overtaken: only the given amount of it counts
         account.answered = message.number
@@ -282,25 +292,25 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
         is_newest = message.number == account.number
         if is_newest:  # the request times of older answers are forgotten
             account.until_s = account.asked_at_s + message.lasts_s
-        if purse is not None:
+        if budget_account is not None:
             is_refused = message.code not in ("", Reason.BUSY)
-            purse.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
-            purse.refused_nanos = left + 1  # smaller needs may still have room
-            purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
+            budget_account.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
+            budget_account.refused_nanos = left + 1  # smaller needs may still have room
+            budget_account.is_open = message.lasts_s > 0 if is_newest else budget_account.is_open
 
-    def lasts_s(self, purse: BudgetAccount, mono_s: MonoS) -> float | None:
+    def lasts_s(self, budget_account: BudgetAccount, mono_s: MonoS) -> float | None:
         """Return how long a budget's slice may be used; None: the budget is this site's own."""
         for account in self._accounts:
-            if account.purse is purse:
+            if account.budget_account is budget_account:
                 return max(0.0, account.until_s - mono_s)
         return None
 
 
-def held_of(purse: BudgetAccount, account: int) -> SliceHeld:
+def held_of(budget_account: BudgetAccount, account: int) -> SliceHeld:
     """Return an account of another site's budget, as it is stored."""
-    budget = purse.budget
+    budget = budget_account.budget
     where = (budget.owner, budget.name, account, budget.unit, str(budget.party))
-    return SliceHeld(*where, *calendar(purse))
+    return SliceHeld(*where, *calendar(budget_account))
 
 
 def former_budget(row: SliceHeld) -> Budget:

@@ -115,12 +115,12 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
     """The slices of this site's budgets that other sites hold.
 
     Args:
-        purses: of this site.
+        budget_accounts: of this site.
         outcome: takes answers, and the records to store before them.
     """
 
-    def __init__(self, purses: BudgetAccounts, outcome: Consequences) -> None:
-        self._purses = purses
+    def __init__(self, budget_accounts: BudgetAccounts, outcome: Consequences) -> None:
+        self._budget_accounts = budget_accounts
         self._outcome = outcome
         self._shares: dict[
             str, dict[tuple[str, int], LentShare]
@@ -129,8 +129,8 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
     def recover(self, rows: Iterable[SliceLent], utc_s: UtcS) -> None:
         """Take up the slices that were given out before a restart."""
         for row in rows:
-            purse = self._owned(row.budget)
-            if purse is not None and purse.budget.unit == row.unit:
+            budget_account = self._owned(row.budget)
+            if budget_account is not None and budget_account.budget.unit == row.unit:
                 found = self._shares.setdefault(row.budget, {})
                 found[row.site, row.account] = share_of(row)
         self.tick(utc_s)
@@ -143,7 +143,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
     def tick(self, utc_s: UtcS) -> None:
         """Handle the passing of time: a period may have ended."""
         for name in self._shares:
-            self._count(self._purses.own[name], utc_s)
+            self._count(self._budget_accounts.own[name], utc_s)
 
     @handles(AskSlice)
     def _asked(self, site: str, message: AskSlice, _: MonoS, utc_s: UtcS) -> None:
@@ -151,31 +151,35 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
         for text in (message.returned, message.spent, message.before):
             amount(text)
-        purse = self._owned(message.budget)
-        share = self._share(site, message, purse)
+        budget_account = self._owned(message.budget)
+        share = self._share(site, message, budget_account)
         if share is not None and (message.life, message.number) <= (share.life, share.number):
             return  # overtaken: a later message has repeated its content
-        code, reason = self._objection(site, message, purse)
-        if purse is None or (share is None and code):
-            self._answer(site, message, None, purse, code, reason)
+        code, reason = self._objection(site, message, budget_account)
+        if budget_account is None or (share is None and code):
+            self._answer(site, message, None, budget_account, code, reason)
             return
         if share is None:
             share = LentShare(message.budget, message.unit, site, message.account)
-            share.period_ms = start_ms(purse)
+            share.period_ms = start_ms(budget_account)
         before = share.granted, share.returned, share.spent
-        share.merge(message, is_same_calendar=calendar(purse) == (message.span, message.zone))
+        share.merge(
+            message, is_same_calendar=calendar(budget_account) == (message.span, message.zone)
+        )
         share.heard_at_s = utc_s
         self._shares.setdefault(message.budget, {})[site, message.account] = share
-        self._count(purse, utc_s)
+        self._count(budget_account, utc_s)
         if not code:
-            code, reason = self._give(purse, share, wants)
-            self._count(purse, utc_s)
+            code, reason = self._give(budget_account, share, wants)
+            self._count(budget_account, utc_s)
         if (share.granted, share.returned, share.spent) != before:
             # Stored before the answer: a power cut must not repeat a grant, or lose a report.
             self._outcome.write(share.record(), durable=True)
-        self._answer(site, message, share, purse, code, reason)
+        self._answer(site, message, share, budget_account, code, reason)
 
-    def _give(self, purse: BudgetAccount, share: LentShare, wants: Wants) -> tuple[str, str]:
+    def _give(
+        self, budget_account: BudgetAccount, share: LentShare, wants: Wants
+    ) -> tuple[str, str]:
         """Give a holder the wanted amount, or a part; else return why not: code and sentence.
 
         It gets half of the free amount, or the amount kept free for it, so that the first to ask
@@ -186,10 +190,10 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         missing = max(0, wants.held + wants.most - share.unspent) if wants.most else 0
         needed = max(1, wants.held + wants.least - share.unspent)
         can_begin = share.unspent >= wants.held + wants.least
-        kept = max(0, purse.reserved_nanos - reserved) if can_begin else 0
-        free = max(0, purse.free_nanos - kept)
+        kept = max(0, budget_account.reserved_nanos - reserved) if can_begin else 0
+        free = max(0, budget_account.free_nanos - kept)
         if missing:
-            most = max(-(-free // 2), min(reserved, purse.reserved_nanos), needed)
+            most = max(-(-free // 2), min(reserved, budget_account.reserved_nanos), needed)
             given = min(missing, most, free)
             if given >= min(needed, missing):
                 share.granted += given
@@ -198,19 +202,19 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         elif free >= needed:
             return "", ""
         # Held or lent amounts may come back, here and elsewhere; this holder's amounts are its own.
-        is_out = purse.is_exhausted(wants.least)
-        return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
+        is_out = budget_account.is_exhausted(wants.least)
+        return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), budget_account.standing()
 
     def write_off(self, budget: str, site: str, utc_s: UtcS) -> int:
         """Count only the spending that a site has reported: it will never spend the rest.
 
         Return the freed amount, in nano-units. Raises NotLent.
         """
-        purse = self._owned(budget)
+        budget_account = self._owned(budget)
         found = [each for each in self.of(budget) if each.site == site and each.unspent]
-        if purse is None or not found:
+        if budget_account is None or not found:
             raise NotLent(f"{site!r:.60} holds no slice of a budget {budget!r:.60} of this site")
-        silent_s = SILENT_FACTOR * purse.budget.slice_s
+        silent_s = SILENT_FACTOR * budget_account.budget.slice_s
         for share in found:
             ago_s = utc_s - share.heard_at_s
             if ago_s < silent_s:
@@ -222,33 +226,39 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
         for share in found:
             share.returned = max(share.returned, share.granted - share.spent)
             self._outcome.write(share.record(), durable=True)
-        self._count(purse, utc_s)
+        self._count(budget_account, utc_s)
         return freed
 
     # --- internals -----------------------------------------------------------------------------
 
     def _owned(self, budget: str) -> BudgetAccount | None:
         """Return a budget of this site that may be given out."""
-        purse = self._purses.own.get(budget)
-        is_ours = purse is not None and not purse.budget.owner and purse.budget.is_hard
-        return purse if is_ours else None
+        budget_account = self._budget_accounts.own.get(budget)
+        is_ours = (
+            budget_account is not None
+            and not budget_account.budget.owner
+            and budget_account.budget.is_hard
+        )
+        return budget_account if is_ours else None
 
-    def _share(self, site: str, message: AskSlice, purse: BudgetAccount | None) -> LentShare | None:
-        if purse is None or purse.budget.unit != message.unit:
+    def _share(
+        self, site: str, message: AskSlice, budget_account: BudgetAccount | None
+    ) -> LentShare | None:
+        if budget_account is None or budget_account.budget.unit != message.unit:
             return None
         return self._shares.get(message.budget, {}).get((site, message.account))
 
     def _objection(
-        self, site: str, message: AskSlice, purse: BudgetAccount | None
+        self, site: str, message: AskSlice, budget_account: BudgetAccount | None
     ) -> tuple[str, str]:
         """Return why a holder gets nothing, as code and sentence; empty: it may."""
-        if purse is None or site not in purse.budget.sites:
+        if budget_account is None or site not in budget_account.budget.sites:
             # A site without a right to a budget is not told whether it exists.
             name = message.budget[:60]
             return Reason.NOT_ENTITLED, f"no budget {name!r} of this site is shared with {site}"
-        budget, asked = purse.budget, (message.unit, message.span, message.zone)
-        if asked != (budget.unit, *calendar(purse)):
-            ours = ", ".join((budget.unit, *calendar(purse)))
+        budget, asked = budget_account.budget, (message.unit, message.span, message.zone)
+        if asked != (budget.unit, *calendar(budget_account)):
+            ours = ", ".join((budget.unit, *calendar(budget_account)))
             theirs = ", ".join(asked)[:100]
             return (
                 Reason.BAD_REQUEST,
@@ -263,52 +273,52 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             )
         return "", ""
 
-    def _count(self, purse: BudgetAccount, utc_s: UtcS) -> None:
+    def _count(self, budget_account: BudgetAccount, utc_s: UtcS) -> None:
         """Recount the amounts of other sites in a budget's period."""
-        purse.turn(utc_s)
-        shares = self._shares.get(purse.budget.name, {}).values()
-        silent_s = utc_s - SILENT_FACTOR * purse.budget.slice_s
+        budget_account.turn(utc_s)
+        shares = self._shares.get(budget_account.budget.name, {}).values()
+        silent_s = utc_s - SILENT_FACTOR * budget_account.budget.slice_s
         lent = lost = wanted = 0
         for share in shares:
-            share.turn(start_ms(purse))
+            share.turn(start_ms(budget_account))
             if share.heard_at_s >= silent_s:
                 lent += share.unspent
             else:  # it may never come back
                 lost += share.unspent
             if share.heard_at_s >= utc_s - RESERVED_S:
                 wanted += share.missing
-        purse.lent_nanos = lent
-        purse.elsewhere_nanos = sum(share.spent_now for share in shares) + lost
-        purse.reserved_nanos = min(wanted, max(0, purse.left_nanos) // 2)
+        budget_account.lent_nanos = lent
+        budget_account.elsewhere_nanos = sum(share.spent_now for share in shares) + lost
+        budget_account.reserved_nanos = min(wanted, max(0, budget_account.left_nanos) // 2)
 
     def _answer(
         self,
         site: str,
         message: AskSlice,
         share: LentShare | None,
-        purse: BudgetAccount | None,
+        budget_account: BudgetAccount | None,
         code: str,
         reason: str,
     ) -> None:
-        lasts = purse is not None and code in PASSING
+        lasts = budget_account is not None and code in PASSING
         answer = Slice(
             *(message.budget, message.account, message.life, message.number),
             str(share.granted if share is not None else 0),
             str(share.returned if share is not None else 0),
-            purse.budget.slice_s if purse is not None and lasts else 0.0,
-            start_ms(purse) if purse is not None and lasts else 0,
-            str(max(0, purse.left_nanos) if purse is not None and lasts else 0),
+            budget_account.budget.slice_s if budget_account is not None and lasts else 0.0,
+            start_ms(budget_account) if budget_account is not None and lasts else 0,
+            str(max(0, budget_account.left_nanos) if budget_account is not None and lasts else 0),
             *(code, reason[:300]),
         )
         self._outcome.say(site, PeerSide.BUYER, answer)
 
 
-def start_ms(purse: BudgetAccount) -> int:
-    """Return when a purse's period began, in milliseconds since 1970; 0: it has none."""
-    return 0 if purse.period is None else round(purse.period.start_s * 1000)
+def start_ms(budget_account: BudgetAccount) -> int:
+    """Return when a budget's period began, in milliseconds since 1970; 0: it has none."""
+    return 0 if budget_account.period is None else round(budget_account.period.start_s * 1000)
 
 
-def calendar(purse: BudgetAccount) -> tuple[str, str]:
+def calendar(budget_account: BudgetAccount) -> tuple[str, str]:
     """Return the period and the zone of a budget, as they travel."""
-    budget = purse.budget
+    budget = budget_account.budget
     return (EVER if budget.span is None else budget.span.value), budget.zone.key

@@ -25,7 +25,7 @@ from botocore.exceptions import (
 )
 from botocore.loaders import create_loader
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.ec2 import faults
 from gateway.grids.ec2.prices import OPERATING_SYSTEM
 from gateway.grids.ec2.settings import Ec2Config
@@ -262,12 +262,12 @@ def guarded(what: str, call: Callable[[], T]) -> T:
         ) from None
     except _NO_CREDENTIALS as error:
         text = f"no credentials for EC2 were found: {faults.trim(str(error))}"
-        raise GridFault(Blame.NEVER, f"{text}; see `profile` in docs/grids_ec2.md") from None
+        raise GridFault(FailureClass.NEVER, f"{text}; see `profile` in docs/grids_ec2.md") from None
     except (ConnectionError, HTTPClientError) as error:
         raise GridFault(
-            Blame.AGAIN, f"EC2 did not answer {what}: {faults.trim(str(error))}"
+            FailureClass.AGAIN, f"EC2 did not answer {what}: {faults.trim(str(error))}"
         ) from None
     except BotoCoreError as error:
         raise GridFault(
-            Blame.NEVER, f"the request {what} to EC2 failed: {faults.trim(str(error))}"
+            FailureClass.NEVER, f"the request {what} to EC2 failed: {faults.trim(str(error))}"
         ) from None

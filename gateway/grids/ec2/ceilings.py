@@ -9,7 +9,7 @@ until they are gone, but not here: otherwise a slow one would make all others go
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.grids.contract import Sighting, Stand
+from gateway.grids.contract import PilotState, Sighting
 from gateway.grids.ec2.prices import PriceBook
 from gateway.grids.ec2.seen import Ec2Instance
 from gateway.grids.ec2.settings import Ec2Config
@@ -24,10 +24,10 @@ class InstanceRelease:
 
     def over(self, sighting: Sighting) -> Sighting:
         """Return the sighting of a released instance: its pilot gets no more tasks."""
-        if sighting.stand not in (Stand.STARTING, Stand.RUNNING):
+        if sighting.stand not in (PilotState.STARTING, PilotState.RUNNING):
             return sighting
         ends_s = self.until_s if sighting.ends_s is None else min(sighting.ends_s, self.until_s)
-        return replace(sighting, stand=Stand.ENDING, ends_s=ends_s, fault=self.why)
+        return replace(sighting, stand=PilotState.ENDING, ends_s=ends_s, fault=self.why)
 
 
 def surplus(

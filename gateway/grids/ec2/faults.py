@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 
 TEXT_MAX: Final = 300
 MISMATCH: Final = "IdempotentParameterMismatch"
@@ -78,24 +78,24 @@ _CREDENTIAL: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 class Ec2Fault(GridFault):
     """An error of EC2's, by its code."""
 
-    def __init__(self, blame: Blame, text: str, code: str) -> None:
+    def __init__(self, blame: FailureClass, text: str, code: str) -> None:
         super().__init__(blame, text)
         self.code = code
 
 
-def blame_of(code: str) -> Blame:
+def blame_of(code: str) -> FailureClass:
     """Return the meaning of an error code for an order.
 
     An unknown code is retried with growing delays: a pool that stops until the operator acts is
     more expensive than a call that is refused every quarter of an hour.
     """
     if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
-        return Blame.AGAIN
+        return FailureClass.AGAIN
     if code in _ELSEWHERE:
-        return Blame.ELSEWHERE
+        return FailureClass.ELSEWHERE
     if code.split(".")[0] in _DENIED or _WRONG.match(code):
-        return Blame.NEVER
-    return Blame.AGAIN
+        return FailureClass.NEVER
+    return FailureClass.AGAIN
 
 
 def fault(code: str, text: str, what: str) -> Ec2Fault:
@@ -134,16 +134,16 @@ def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) 
         where = [overrides.get(key, "") for key in ("InstanceType", "AvailabilityZone", "SubnetId")]
         said.setdefault(code, set()).add(" ".join(filter(None, where)))
         texts.setdefault(code, trim(str(each.get("ErrorMessage", ""))))
-    blames = {blame_of(code) for code in said} or {Blame.ELSEWHERE}
-    order = (Blame.ELSEWHERE, Blame.AGAIN, Blame.NEVER)
+    blames = {blame_of(code) for code in said} or {FailureClass.ELSEWHERE}
+    order = (FailureClass.ELSEWHERE, FailureClass.AGAIN, FailureClass.NEVER)
     blame = next(each for each in order if each in blames)
-    if started and blame is Blame.NEVER:
-        blame = Blame.ELSEWHERE
+    if started and blame is FailureClass.NEVER:
+        blame = FailureClass.ELSEWHERE
     parts = []
     for code, places in sorted(said.items()):
         named = sorted(filter(None, places))
         shown = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
-        detail = texts[code] if blame_of(code) is Blame.NEVER and code not in _DENIED else ""
+        detail = texts[code] if blame_of(code) is FailureClass.NEVER and code not in _DENIED else ""
         advice = _ADVICE.get(code, "")
         tail = "; ".join(filter(None, (detail, advice)))
         parts.append(f"{code:.80} ({shown}){': ' if tail else ''}{tail}")

@@ -19,15 +19,15 @@ import trio
 from federation.clocks import MonoS
 from federation.words import count
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     Launch,
     Limits,
     Order,
+    PilotState,
     Shape,
     Sighting,
-    Stand,
     check_order,
 )
 from gateway.grids.ec2 import events, faults
@@ -228,7 +228,7 @@ class Ec2Grid:
                 if each.id in self._leaving:
                     sighting = self._leaving[each.id].over(sighting)
                 first = found.setdefault(sighting.name, sighting)
-                is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
+                is_there = sighting.stand in (PilotState.STARTING, PilotState.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
         if doubles:  # a service without client tokens was slow to show its first start
             self._say(f"terminates {count(len(doubles), 'instance')} that were started twice")
@@ -240,7 +240,9 @@ class Ec2Grid:
             sighting = each.sighting(started.number, slots.get(started.kind, 1))
             found.setdefault(sighting.name, sighting)
         self._shown = {
-            each.grid_id: (each.name,) for each in found.values() if each.stand is not Stand.ENDED
+            each.grid_id: (each.name,)
+            for each in found.values()
+            if each.stand is not PilotState.ENDED
         }
         return list(found.values())
 
@@ -315,7 +317,7 @@ class Ec2Grid:
                 return
             room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
             if not room.instances:
-                raise GridFault(Blame.ELSEWHERE, f"no instance was started: {room.why}")
+                raise GridFault(FailureClass.ELSEWHERE, f"no instance was started: {room.why}")
             template = self._template(order.shape, order.limit_s)
             request = fleet_request(
                 self._config, self._launch.mark, order, template, room.offers, room.instances
@@ -337,7 +339,7 @@ class Ec2Grid:
                 return None
             if fault.code == faults.TEMPLATE_GONE:
                 self._templates.discard(template)
-                raise GridFault(Blame.AGAIN, f"{fault}; retried next time") from None
+                raise GridFault(FailureClass.AGAIN, f"{fault}; retried next time") from None
             raise
 
     def _take(self, order: Order, room: CeilingRoom, answer: Mapping[str, Any]) -> None:
@@ -356,7 +358,7 @@ class Ec2Grid:
             raise faults.unfulfilled(answer.get("Errors", []), len(numbers), order.pilots)
         if room.why:
             text = f"{len(numbers)} of {order.pilots} instances were started: {room.why}"
-            raise GridFault(Blame.ELSEWHERE, text)
+            raise GridFault(FailureClass.ELSEWHERE, text)
 
     def _name(self, shown: Sequence[Ec2Instance]) -> list[Ec2Instance]:
         """Tag instances that have not been told their numbers, as their starter could not.
@@ -423,7 +425,7 @@ class Ec2Grid:
         young = set(unknown) & set(hidden)
         if young:
             text = f"EC2 does not list {len(young)} new instances yet"
-            raise GridFault(Blame.AGAIN, text)
+            raise GridFault(FailureClass.AGAIN, text)
 
     def _tidy(self) -> None:
         """Remove leftovers of a former run, once per run."""
@@ -439,7 +441,7 @@ class Ec2Grid:
             for volume in self._calls.loose_volumes(MARK_TAG, mark):
                 self._calls.drop_volume(volume)
         except GridFault as fault:
-            if fault.blame is Blame.AGAIN:
+            if fault.blame is FailureClass.AGAIN:
                 raise
             self._say(f"leftover resources could not be removed: {fault}")
         self._is_tidy = True
@@ -457,13 +459,17 @@ class Ec2Grid:
         found = {}
         for kind, slots in wanted.items():
             if kind not in bodies:
-                raise GridFault(Blame.NEVER, f"EC2 has no instance type {kind} in this region")
+                raise GridFault(
+                    FailureClass.NEVER, f"EC2 has no instance type {kind} in this region"
+                )
             body = bodies[kind]
             if body.get("Hypervisor") == "xen":
                 text = (
                     f"{kind} is not a Nitro instance type: a running instance can't read its tags"
                 )
-                raise GridFault(Blame.NEVER, f"{text}, which carry its name; use a newer type")
+                raise GridFault(
+                    FailureClass.NEVER, f"{text}, which carry its name; use a newer type"
+                )
             gpus = sum(each.get("Count", 0) for each in body.get("GpuInfo", {}).get("Gpus", []))
             found[kind] = _Type(
                 slots=slots or int(body["VCpuInfo"]["DefaultVCpus"]),
@@ -490,12 +496,12 @@ class Ec2Grid:
             if fault.code not in faults.NO_TEMPLATE:
                 raise
             # Our own templates are made again; the owner's is not.
-            raise GridFault(Blame.NEVER, f"{fault}; check `launch_template`") from None
+            raise GridFault(FailureClass.NEVER, f"{fault}; check `launch_template`") from None
         if found.get("UserData"):
             text = f"launch template {name} has user data, which gridfed does not run"
-            raise GridFault(Blame.NEVER, f"{text}: move it into user_data_head")
+            raise GridFault(FailureClass.NEVER, f"{text}: move it into user_data_head")
         if not self._config.image and not found.get("ImageId"):
-            raise GridFault(Blame.NEVER, f"launch template {name} has no image: set `image`")
+            raise GridFault(FailureClass.NEVER, f"launch template {name} has no image: set `image`")
         return found
 
     def _offers(self, shape: Shape) -> list[InstanceOffer]:
@@ -510,7 +516,7 @@ class Ec2Grid:
         }
         if not fit:
             raise GridFault(
-                Blame.NEVER,
+                FailureClass.NEVER,
                 f"none of {', '.join(facts.types)} offers {shape.slots} slots, "
                 f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
             )
@@ -564,16 +570,16 @@ class Ec2Grid:
         try:
             book = self._read_book()
         except PriceError as error:
-            raise GridFault(Blame.NEVER, str(error)) from None
+            raise GridFault(FailureClass.NEVER, str(error)) from None
         except GridFault as fault:
-            if fault.blame is Blame.AGAIN or is_needed:
+            if fault.blame is FailureClass.AGAIN or is_needed:
                 raise
             self._say(f"prices are unknown: {fault}")
             return PriceBook()
         if is_needed and book.currency != self._config.currency:
             key = "max_price" if self._config.max_spend_nanos is None else "max_spend_per_hour"
             text = f"{key} is in {self._config.currency}, prices in {book.currency}"
-            raise GridFault(Blame.NEVER, f"{text}: use one currency for both")
+            raise GridFault(FailureClass.NEVER, f"{text}: use one currency for both")
         return book
 
     def _read_book(self) -> PriceBook:
@@ -620,6 +626,6 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
         with trio.fail_after(CALL_S):
             return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)
     except trio.TooSlowError:
-        raise GridFault(Blame.AGAIN, f"EC2 did not answer within {CALL_S:g} s") from None
+        raise GridFault(FailureClass.AGAIN, f"EC2 did not answer within {CALL_S:g} s") from None
     except OSError as error:
-        raise GridFault(Blame.NEVER, f"the pool's files can't be read: {error}") from error
+        raise GridFault(FailureClass.NEVER, f"the pool's files can't be read: {error}") from error

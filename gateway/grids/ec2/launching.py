@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from federation.money import format_amount
 from gateway.base.interpreter import run_module
-from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
+from gateway.grids.contract import PILOT_MARK, FailureClass, GridFault, Launch, Order, Shape
 from gateway.grids.ec2.prices import InstanceOffer
 from gateway.grids.ec2.settings import Ec2Config, Ec2Market
 
@@ -93,7 +93,7 @@ def user_data(
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > USER_DATA_BYTES_MAX:
         raise GridFault(
-            Blame.NEVER,
+            FailureClass.NEVER,
             f"the user data has {len(text.encode()):,} bytes, the limit is "
             f"{USER_DATA_BYTES_MAX:,}: move user_data_head, or certificates, into the image",
         )
@@ -130,7 +130,7 @@ def _environment(config: Ec2Config, environment: Mapping[str, str]) -> Iterable[
         return ["set -a", f". {shlex.quote(config.environment_file)} || exit 1", "set +a"]
     wrong = [name for name in environment if not _VARIABLE.fullmatch(name)]
     if wrong:
-        raise GridFault(Blame.NEVER, f"{wrong[0]!r:.60} is not a valid variable name")
+        raise GridFault(FailureClass.NEVER, f"{wrong[0]!r:.60} is not a valid variable name")
     return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
 
 

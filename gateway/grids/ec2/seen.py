@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from gateway.grids.contract import Sighting, Stand
+from gateway.grids.contract import PilotState, Sighting
 from gateway.grids.ec2.launching import (
     LIMIT_TAG,
     ORDER_TAG,
@@ -16,14 +16,14 @@ from gateway.grids.ec2.launching import (
 )
 from gateway.grids.ec2.prices import PriceBook
 
-_STANDS: Final[Mapping[str, Stand]] = {
-    "pending": Stand.STARTING,
-    "running": Stand.RUNNING,
-    "shutting-down": Stand.ENDING,
+_PILOT_STATES: Final[Mapping[str, PilotState]] = {
+    "pending": PilotState.STARTING,
+    "running": PilotState.RUNNING,
+    "shutting-down": PilotState.ENDING,
     # We never stop an instance: a stopped one costs its volumes, and is to be terminated.
-    "stopping": Stand.ENDING,
-    "stopped": Stand.ENDING,
-    "terminated": Stand.ENDED,
+    "stopping": PilotState.ENDING,
+    "stopped": PilotState.ENDING,
+    "terminated": PilotState.ENDED,
 }
 BILLED: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 _REASONS: Final[Mapping[str, str]] = {
@@ -67,8 +67,8 @@ class Ec2Instance:
 
     def sighting(self, number: int, slots: int) -> Sighting:
         """Return its pilot."""
-        stand = _STANDS.get(self.state, Stand.STARTING)
-        is_paid = stand in (Stand.RUNNING, Stand.ENDING)
+        stand = _PILOT_STATES.get(self.state, PilotState.STARTING)
+        is_paid = stand in (PilotState.RUNNING, PilotState.ENDING)
         return Sighting(
             name=pilot_name(self.order, number),
             stand=stand,
@@ -79,8 +79,8 @@ class Ec2Instance:
             fault=self._fault(stand),
         )
 
-    def _fault(self, stand: Stand) -> str:
-        if stand not in (Stand.ENDING, Stand.ENDED):
+    def _fault(self, stand: PilotState) -> str:
+        if stand not in (PilotState.ENDING, PilotState.ENDED):
             return ""
         known = _REASONS.get(self.reason)
         if known is not None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.clocks import UtcS
-from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Order, Sighting, Stand
+from gateway.grids.contract import PILOT_MARK, FailureClass, GridFault, Order, PilotState, Sighting
 from policies.placement.autoscaling import MINUTE_S, Pilot, PilotStage, ScalingHistory
 
 UNSEEN_S: Final = 60.0  # an order that the grid does not show after this time is made again, …
@@ -135,7 +135,7 @@ class Fleet:
         it takes, which is no failure.
         """
         made, text = self.orders.pop(order.name, None), str(fault)
-        if fault.blame is Blame.NEVER and not fault.is_full:
+        if fault.blame is FailureClass.NEVER and not fault.is_full:
             self.barred = text
         if made is not None and fault.is_full:
             self.why = text
@@ -171,8 +171,8 @@ class Fleet:
         self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], utc_s: UtcS
     ) -> None:
         """Take in the grid's list, and the present workers."""
-        ended = {each.name: each for each in sightings if each.stand is Stand.ENDED}
-        shown = {each.name: each for each in sightings if each.stand is not Stand.ENDED}
+        ended = {each.name: each for each in sightings if each.stand is PilotState.ENDED}
+        shown = {each.name: each for each in sightings if each.stand is not PilotState.ENDED}
         for name, sighting in shown.items():
             known = self.pilots.get(name)
             if known is None:  # of a former run, or given up too soon
@@ -212,8 +212,8 @@ class Fleet:
 
     def _advance(self, known: KnownPilot, worker: AtWork | None, utc_s: UtcS) -> None:
         """Update a pilot that exists, by its sighting if there is any, or its worker."""
-        stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
-        is_alone = stand is Stand.RUNNING and worker is None
+        stand = known.sighting.stand if known.sighting is not None else PilotState.QUEUED
+        is_alone = stand is PilotState.RUNNING and worker is None
         if not is_alone:
             known.alone_since_s = None
         elif known.alone_since_s is None:
@@ -224,11 +224,11 @@ class Fleet:
             known.is_proven = worker.tasks_done > 0 or utc_s - known.came_at_s >= PROOF_S
             if known.is_proven:
                 self._works()
-        if stand is Stand.ENDING or known.is_let_go or known.leaves or known.is_drained:
+        if stand is PilotState.ENDING or known.is_let_go or known.leaves or known.is_drained:
             _enter(known, PilotStage.DRAINING, utc_s)
         elif worker is not None:
             _enter(known, PilotStage.READY, utc_s)
-        elif stand is Stand.QUEUED:
+        elif stand is PilotState.QUEUED:
             known.begun_at_s = utc_s
             _enter(known, PilotStage.QUEUED, utc_s)
         else:

@@ -18,16 +18,16 @@ from gateway.config.environments import gpus_tagged
 from gateway.config.site import PoolConfig
 from gateway.grids.answers import checked
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     Limits,
     Maintained,
     Order,
+    PilotState,
     Priced,
     Provisioning,
     Shape,
-    Stand,
 )
 from gateway.grids.scaling.fleet import Fleet, order_of
 from policies.placement.autoscaling import MINUTE_S
@@ -215,14 +215,14 @@ class Ordering:
             return ""  # the outcome is unknown: the order is made again if it does not show
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self._say(describe_fault("the adapter", error))
-            fault = GridFault(Blame.AGAIN, f"the adapter failed: {type(error).__name__}")
+            fault = GridFault(FailureClass.AGAIN, f"the adapter failed: {type(error).__name__}")
         self._fleet.refused(order, fault, self._utc_s())
         if fault.is_full:
             self.limits = replace(self.limits, pilots_left=0)
             self.note_trouble("start", str(fault))
         else:
             more = "; no pilots are started until `gridfed reload` or `gridfed pool test`"
-            self._say(f"no pilot was started: {fault}{more * (fault.blame is Blame.NEVER)}")
+            self._say(f"no pilot was started: {fault}{more * (fault.blame is FailureClass.NEVER)}")
         return str(fault)
 
     # --- stopping pilots -----------------------------------------------------------------------
@@ -311,5 +311,5 @@ def in_words(found: Any) -> str:
             most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
             return f"{found.slots_now:,} more slots would start at once, {most} in all"
         case _:
-            there = [each for each in found if each.stand is not Stand.ENDED]
+            there = [each for each in found if each.stand is not PilotState.ENDED]
             return f"{len(there):,} exist"

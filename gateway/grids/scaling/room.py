@@ -93,24 +93,24 @@ class PoolRoom:
 
     def _by_money(self, job: Job, slots: int) -> int:
         spec = job.spec
-        if not job.purses and spec.max_cost_nanos is None:
+        if not job.budget_accounts and spec.max_cost_nanos is None:
             return slots
         tariff = spec.price
         if tariff is None:
             tariff = self._broker.charging.tariff_for(self._pool, spec, "", self._utc_s)
         task_s = self._broker.durations.of(spec.function)
         slots = matching.fits_cost(job, tariff, task_s, slots)
-        for purse in job.purses:
-            budget = purse.budget
+        for budget_account in job.budget_accounts:
+            budget = budget_account.budget
             each_nanos = budget.bound_nanos(tariff, spec.timeout_s, task_s)
             if not budget.is_hard or each_nanos == 0:
                 continue
             if each_nanos is None:
                 slots = slots if budget.is_credit else 0
-            elif purse.is_exhausted(each_nanos):
+            elif budget_account.is_exhausted(each_nanos):
                 slots = 0
             elif not budget.owner:  # another site's owner gives more of it when asked
-                slots = min(slots, purse.left_nanos // each_nanos)
+                slots = min(slots, budget_account.left_nanos // each_nanos)
         return slots
 
     def _note(self, job: Job, slots: int) -> None:

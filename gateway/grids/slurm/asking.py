@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape
+from gateway.grids.contract import FailureClass, GridFault, Launch, Order, Shape
 from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import COMMENT, job_start
 
@@ -83,7 +83,7 @@ def script_of(settings: SlurmSettings, launch: Launch, order: Order) -> str:
 def _environment(launch: Launch) -> dict[str, str]:
     for name, value in launch.environment.items():
         if not VARIABLE.fullmatch(name) or "\0" in value or "\n" in value:
-            raise GridFault(Blame.NEVER, f"{name[:40]!r} is not a valid variable name")
+            raise GridFault(FailureClass.NEVER, f"{name[:40]!r} is not a valid variable name")
     path = {"PATH": PLACES}
     return path | {"PYTHONUNBUFFERED": "1"} | dict(launch.environment)
 

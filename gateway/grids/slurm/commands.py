@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.asking import PLACES, ArrayRequest, joined, sbatch_options
 from gateway.grids.slurm.faults import GONE, fault_of
 from gateway.grids.slurm.listing import (
@@ -66,16 +66,18 @@ class Commands:
         timeout_s = self._settings.timeout_s
         if conf and not self._settings.prefix and not await is_there(conf, timeout_s):
             # Slurm's commands would look for it for a minute.
-            raise GridFault(Blame.NEVER, f"conf {conf}: the file does not exist")
+            raise GridFault(FailureClass.NEVER, f"conf {conf}: the file does not exist")
         said = await self._ask("sinfo", "--version")
         release = said.out.decode(errors="replace").strip()[:60]
         found = re.search(r"(\d+)\.(\d+)", release, re.ASCII)
         if found is None:
-            raise GridFault(Blame.NEVER, f"sinfo does not belong to Slurm: it prints {release!r}")
+            raise GridFault(
+                FailureClass.NEVER, f"sinfo does not belong to Slurm: it prints {release!r}"
+            )
         self._release = int(found[1]), int(found[2])
         if self._release < JSON_SINCE:
             raise GridFault(
-                Blame.NEVER, f"{release}: commands with --json are required (22.05 or later)"
+                FailureClass.NEVER, f"{release}: commands with --json are required (22.05 or later)"
             )
         await self._ask("scontrol", "ping")
         return release
@@ -176,7 +178,7 @@ class Commands:
             self._uid = _whole(said.out.decode(errors="replace").strip())
             if self._uid is None:
                 raise GridFault(
-                    Blame.NEVER, f"id -u prints {said.out[:60]!r}, which is not a user id"
+                    FailureClass.NEVER, f"id -u prints {said.out[:60]!r}, which is not a user id"
                 )
         return self._uid
 
@@ -201,13 +203,15 @@ class Commands:
                 return await _run(command, text.encode(), environment or ours)
         except trio.TooSlowError:
             text = f"{words[0]} timed out after {settings.timeout_s:g} s"
-            raise GridFault(Blame.AGAIN, f"{text}: slurmctld may be overloaded") from None
+            raise GridFault(FailureClass.AGAIN, f"{text}: slurmctld may be overloaded") from None
         except FileNotFoundError:
             remedy = "install Slurm's commands (Debian: slurm-client), or set prefix or url"
-            raise GridFault(Blame.NEVER, f"{command[0]} is not installed here: {remedy}") from None
+            raise GridFault(
+                FailureClass.NEVER, f"{command[0]} is not installed here: {remedy}"
+            ) from None
         except OSError as error:
             text = f"{command[0]} can't be run: {error.strerror}"
-            raise GridFault(Blame.AGAIN, text) from None
+            raise GridFault(FailureClass.AGAIN, text) from None
 
     def _environment(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in KEPT if name in os.environ}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from federation.words import clean
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.listing import parse
 
 TEXT_MAX: Final = 400
@@ -21,9 +21,9 @@ GONE: Final = re.compile(
 POLICY: Final = "job violates accounting/qos policy"
 LIMIT: Final = re.compile(r"\b(?:Assoc|QOS|Max)[A-Z]\w{2,60}\b", re.ASCII)
 
-_A, _E, _N = Blame.AGAIN, Blame.ELSEWHERE, Blame.NEVER
+_A, _E, _N = FailureClass.AGAIN, FailureClass.ELSEWHERE, FailureClass.NEVER
 # In this order: the first match counts.
-KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
+KNOWN: Final[tuple[tuple[str, FailureClass, str], ...]] = (
     ("unable to contact slurm controller", _A, "slurmctld does not answer"),
     ("restore slurmctld daemon", _A, "slurmctld is down"),
     ("unable to contact primary", _A, "slurmctld does not answer"),
@@ -115,7 +115,7 @@ def fault_of(what: str, text: str) -> GridFault:
     for known, blame, remedy in KNOWN:
         if known in lower:
             return GridFault(blame, f"{what}: {remedy} (Slurm says: {said})")
-    return GridFault(Blame.ELSEWHERE, f"{what} failed; Slurm says: {said}")
+    return GridFault(FailureClass.ELSEWHERE, f"{what} failed; Slurm says: {said}")
 
 
 def _over_limit(what: str, said: str) -> GridFault:

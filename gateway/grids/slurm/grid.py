@@ -20,15 +20,15 @@ import trio
 from federation.clocks import UtcS
 from gateway.base.clocks import utc_now
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     Launch,
     Limits,
     Order,
+    PilotState,
     Shape,
     Sighting,
-    Stand,
     check_order,
 )
 from gateway.grids.slurm.asking import ArrayRequest, request_of
@@ -81,15 +81,15 @@ class SlurmGrid:
         for each in partitions:
             if not each.is_up:
                 text = f"partition {each.name} is not UP: `scontrol show partition {each.name}`"
-                raise GridFault(Blame.ELSEWHERE, text)
+                raise GridFault(FailureClass.ELSEWHERE, text)
             if _is_barred(each, settings.account):
                 text = f"partition {each.name} does not allow account {settings.account!r}"
-                raise GridFault(Blame.NEVER, text)
+                raise GridFault(FailureClass.NEVER, text)
         bounds = await self._way.bounds()
         quotas = await self._quotas(bounds, partitions)
         over = misfit(settings, quotas)
         if over:
-            raise GridFault(Blame.NEVER, over)
+            raise GridFault(FailureClass.NEVER, over)
         limits = self._limits(bounds, partitions, quotas)
         full = ""
         try:
@@ -122,8 +122,10 @@ class SlurmGrid:
         asked_mb, memory_mb = self._memory(shape, bounds, partitions, nodes)
         fit = [self._pilots_on(each, shape, memory_mb) for each in nodes]
         now, most = sum(each for each, _ in fit), sum(each for _, each in fit)
-        ours = [each for each in (await self._look()).sightings if each.stand is not Stand.ENDED]
-        busy = sum(each.slots for each in ours if each.stand is not Stand.QUEUED)
+        ours = [
+            each for each in (await self._look()).sightings if each.stand is not PilotState.ENDED
+        ]
+        busy = sum(each.slots for each in ours if each.stand is not PilotState.QUEUED)
         needs = {"cpu": self._cpus(shape), "mem": memory_mb, "gres/gpu": shape.gpus}
         let_now, let_most = (await self._quotas(bounds, partitions)).pilots(needs)
         slots_max = most * shape.slots - busy
@@ -193,7 +195,7 @@ class SlurmGrid:
         ids = [
             each.grid_id
             for each in (await self._look()).sightings
-            if each.name in wanted and each.stand is not Stand.ENDED
+            if each.name in wanted and each.stand is not PilotState.ENDED
         ]
         if ids:
             await self._way.cancel(ids)
@@ -296,7 +298,7 @@ class SlurmGrid:
                     f"partition {name} does not exist; the partitions are "
                     f"{', '.join(sorted(by_name)[:50])}"
                 )
-                raise GridFault(Blame.NEVER, text)
+                raise GridFault(FailureClass.NEVER, text)
         return [by_name[name] for name in self._settings.partitions]
 
     def _is_of_ours(self, node: SlurmNode) -> bool:
@@ -320,7 +322,7 @@ async def alone(path: Path) -> AsyncIterator[None]:
     try:
         file = path.open("ab")
     except OSError as error:
-        raise GridFault(Blame.AGAIN, f"{path}: {error.strerror}") from None
+        raise GridFault(FailureClass.AGAIN, f"{path}: {error.strerror}") from None
     with file:
         while True:
             try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.memory import UNSAID, Memory, read_memory
 
 TASKS_MAX: Final = 100_000  # of one array: more than any Slurm allows
@@ -104,9 +104,9 @@ def parse(body: bytes, what: str) -> Mapping[str, Any]:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
         text = f"{what} is not JSON ({type(error).__name__}): {body[:80]!r}"
-        raise GridFault(Blame.AGAIN, text) from None
+        raise GridFault(FailureClass.AGAIN, text) from None
     if not isinstance(found, dict):
-        raise GridFault(Blame.AGAIN, f"{what} is not a JSON object: {body[:80]!r}")
+        raise GridFault(FailureClass.AGAIN, f"{what} is not a JSON object: {body[:80]!r}")
     return found
 
 
@@ -182,12 +182,14 @@ def read_tasks(text: str) -> tuple[tuple[int, ...], bool]:
         if match is None and is_cut:
             break  # cut within a number
         if match is None:
-            raise GridFault(Blame.AGAIN, f"Slurm returned an invalid list of tasks: {text[:80]!r}")
+            raise GridFault(
+                FailureClass.AGAIN, f"Slurm returned an invalid list of tasks: {text[:80]!r}"
+            )
         first = int(match[1])
         tasks = range(first, int(match[2] or first) + 1, int(match[3] or 1) or 1)
         if len(tasks) + len(found) > TASKS_MAX:
             raise GridFault(
-                Blame.AGAIN, f"Slurm returned more than {TASKS_MAX:,} tasks of an array"
+                FailureClass.AGAIN, f"Slurm returned more than {TASKS_MAX:,} tasks of an array"
             )
         found.extend(tasks)
     return tuple(found), is_cut
@@ -293,10 +295,12 @@ def _partition(entry: Mapping[str, Any]) -> Partition:
 def _entries(data: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
     entries = data.get(key)
     if not isinstance(entries, list):
-        raise GridFault(Blame.AGAIN, f"Slurm's answer has no list {key!r}")
+        raise GridFault(FailureClass.AGAIN, f"Slurm's answer has no list {key!r}")
     for each in entries:
         if not isinstance(each, dict):
-            raise GridFault(Blame.AGAIN, f"Slurm's list {key!r} has an item that is not an object")
+            raise GridFault(
+                FailureClass.AGAIN, f"Slurm's list {key!r} has an item that is not an object"
+            )
         yield each
 
 

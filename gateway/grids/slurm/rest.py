@@ -14,7 +14,7 @@ import trio
 
 from gateway.base.secret_files import read_token
 from gateway.base.values import ConfigError
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.asking import ArrayRequest, rest_body
 from gateway.grids.slurm.faults import GONE, fault_of, hide, read_answer, submitted
 from gateway.grids.slurm.listing import Partition, SlurmNode, read_nodes, read_partitions, release
@@ -41,7 +41,7 @@ class SlurmRest:
         if not any("UP" in (each.get("ping"), each.get("pinged")) for each in shown):
             # An expired token looks the same: the request for jobs reports it.
             await self._ask("GET", "jobs")
-            raise GridFault(Blame.AGAIN, "slurmrestd runs, but slurmctld does not answer it")
+            raise GridFault(FailureClass.AGAIN, "slurmrestd runs, but slurmctld does not answer it")
         return f"Slurm {release(found) or 'of an unknown version'}"
 
     async def jobs(self) -> Mapping[str, Any]:
@@ -134,11 +134,11 @@ class SlurmRest:
                 answer = await self._send(method, path, body, await self._headers())
         except trio.TooSlowError:
             text = f"slurmrestd timed out after {timeout_s:g} s"
-            raise GridFault(Blame.AGAIN, text) from None
+            raise GridFault(FailureClass.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             text = self._hide(f"{type(error).__name__}: {error}", hidden)
             raise GridFault(
-                Blame.AGAIN, f"slurmrestd can't be reached at {self._rest.url}: {text[:200]}"
+                FailureClass.AGAIN, f"slurmrestd can't be reached at {self._rest.url}: {text[:200]}"
             ) from None
         # It may list all jobs of a large cluster: parsing must not block the loop.
         return await trio.to_thread.run_sync(read_answer, *answer)
@@ -175,11 +175,11 @@ def _read_token(name: str) -> str:
         token = read_token(str(Path(name).expanduser()))
     except ConfigError as error:
         remedy = "create one with `scontrol token`"
-        raise GridFault(Blame.NEVER, f"{str(error).partition(';')[0]}: {remedy}") from None
+        raise GridFault(FailureClass.NEVER, f"{str(error).partition(';')[0]}: {remedy}") from None
     token = token.removeprefix("SLURM_JWT=")  # as `scontrol token` prints it
     if not token.isascii() or not token.isprintable() or " " in token:
         raise GridFault(
-            Blame.NEVER, f"token_file {name} has no token: create one with `scontrol token`"
+            FailureClass.NEVER, f"token_file {name} has no token: create one with `scontrol token`"
         )
     return token
 
@@ -195,5 +195,7 @@ async def _read(response: httpx2.Response) -> bytes:
             if len(body) > ANSWER_BYTES_MAX:
                 enough.cancel()
     if len(body) > ANSWER_BYTES_MAX:
-        raise GridFault(Blame.AGAIN, f"the answer of slurmrestd exceeds {ANSWER_BYTES_MAX:,} bytes")
+        raise GridFault(
+            FailureClass.AGAIN, f"the answer of slurmrestd exceeds {ANSWER_BYTES_MAX:,} bytes"
+        )
     return bytes(body)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import UtcS
-from gateway.grids.contract import PILOT_MARK, Sighting, Stand
+from gateway.grids.contract import PILOT_MARK, PilotState, Sighting
 from gateway.grids.slurm.listing import SlurmJob
 
 START: Final = "gridfed-"
@@ -38,7 +38,7 @@ ENDED: Final = {
 }
 ENDING: Final = {"COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}
 STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
-ON_NODE: Final = {Stand.STARTING, Stand.RUNNING, Stand.ENDING}
+ON_NODE: Final = {PilotState.STARTING, PilotState.RUNNING, PilotState.ENDING}
 BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 
@@ -131,11 +131,11 @@ def look(jobs: Iterable[SlurmJob], mark: str, utc_s: UtcS, cpus_per_slot: int = 
             former = by_name.get(found.name)
             if is_stray:
                 strays.append(found.grid_id)
-            if former is None or former.stand is Stand.ENDED:
+            if former is None or former.stand is PilotState.ENDED:
                 by_name[found.name] = found
                 if job.node and found.stand in ON_NODE:
                     hosts[found.name] = job.node
-            elif found.stand is not Stand.ENDED and found.grid_id != former.grid_id:
+            elif found.stand is not PilotState.ENDED and found.grid_id != former.grid_id:
                 strays.append(found.grid_id)
     found_strays = tuple(dict.fromkeys(strays))
     return Listing(tuple(by_name.values()), found_strays, frozenset(orders), hosts)
@@ -157,7 +157,7 @@ def sight(
 ) -> tuple[Sighting, bool]:
     """Return one task of an array as a pilot, and whether its job is a stray."""
     stand, fault, is_stray = stand_of(job)
-    runs = stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
+    runs = stand in (PilotState.STARTING, PilotState.RUNNING, PilotState.ENDING)
     is_foreseen = 0 < job.begin_s <= float(utc_s) + FORESEEN_S
     has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
     return Sighting(
@@ -166,40 +166,42 @@ def sight(
         grid_id=f"{job.array_id}_{task}",
         slots=max(1, job.cpus // max(1, cpus_per_slot)),
         paid_s=job.begin_s or None if runs else None,
-        begins_s=max(job.begin_s, float(utc_s)) if stand is Stand.QUEUED and is_foreseen else None,
+        begins_s=max(job.begin_s, float(utc_s))
+        if stand is PilotState.QUEUED and is_foreseen
+        else None,
         ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
         fault=fault,
     ), is_stray
 
 
-def stand_of(job: SlurmJob) -> tuple[Stand, str, bool]:
+def stand_of(job: SlurmJob) -> tuple[PilotState, str, bool]:
     """Return the state of a job, its reason, and whether it is to be cancelled."""
     states = job.states
     if states & ENDING:
-        return Stand.ENDING, _why_ended(job) or _lower(states & ENDING), False
+        return PilotState.ENDING, _why_ended(job) or _lower(states & ENDING), False
     if states & BACK or states == {"PENDING"}:
         return _waiting(job)
     if states & ENDED.keys():
-        return Stand.ENDED, _why_ended(job), False
+        return PilotState.ENDED, _why_ended(job), False
     if "PENDING" in states:
         return _waiting(job)
     if states & STARTING:
-        return Stand.STARTING, "", False
+        return PilotState.STARTING, "", False
     if "RUNNING" in states and job.preempted_s:
-        return Stand.ENDING, "preempted: Slurm needs the slots for other work", False
+        return PilotState.ENDING, "preempted: Slurm needs the slots for other work", False
     if "RUNNING" in states:
-        return Stand.RUNNING, "", False
-    return Stand.QUEUED, f"Slurm reports {_lower(states) or 'no state'}", False
+        return PilotState.RUNNING, "", False
+    return PilotState.QUEUED, f"Slurm reports {_lower(states) or 'no state'}", False
 
 
-def _waiting(job: SlurmJob) -> tuple[Stand, str, bool]:
+def _waiting(job: SlurmJob) -> tuple[PilotState, str, bool]:
     wait, text = meaning(job.reason)
     if wait is Wait.TURN and not text:
-        return Stand.QUEUED, "", False
+        return PilotState.QUEUED, "", False
     said = f"Slurm reports {job.reason}: {text}"
     if wait is Wait.NEVER:
-        return Stand.ENDED, said, True
-    return Stand.QUEUED, said, False
+        return PilotState.ENDED, said, True
+    return PilotState.QUEUED, said, False
 
 
 def meaning(reason: str) -> tuple[Wait, str]:

@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.delegating import Label
 
 FILE: Final = "sessions.jsonl"
@@ -60,7 +60,7 @@ class ParcelJournal:
         except OSError as error:
             # Not ignored: the next written line would erase its contents.
             text = f"{self._path} can't be read: {error.strerror}"
-            raise GridFault(Blame.NEVER, text) from None
+            raise GridFault(FailureClass.NEVER, text) from None
         self.sessions.clear()  # it is read again after a failure to write
         self._where.clear()
         is_ours = True
@@ -83,7 +83,7 @@ class ParcelJournal:
             self._write_whole()
         except OSError as error:
             text = f"{self._path} can't be written: {error.strerror}"
-            raise GridFault(Blame.AGAIN, text) from None
+            raise GridFault(FailureClass.AGAIN, text) from None
 
     def opened(self, session: str) -> None:
         """Note an open session; it is on disk before anything is sent to it.
@@ -94,7 +94,8 @@ class ParcelJournal:
         if not self._note({"open": session}, sync=True):
             del self.sessions[session]
             raise GridFault(
-                Blame.AGAIN, f"{self._path} can't be written: sessions are not kept across restarts"
+                FailureClass.AGAIN,
+                f"{self._path} can't be written: sessions are not kept across restarts",
             )
 
     def sent(self, session: str, tasks: Collection[tuple[str, str, Label]]) -> None:

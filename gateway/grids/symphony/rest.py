@@ -28,7 +28,7 @@ import trio
 
 from federation.clocks import MonoS
 from gateway.base.clocks import mono_now
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.symphony.settings import SLOTS_MAX, SymphonySettings
 from gateway.grids.symphony.ways import ConnectionCut, Gone, Heard, SymphonyOutcome, is_id, words
 
@@ -121,7 +121,7 @@ class RestClient:
                 ) as response:
                     content = await _take(what, response)
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
-            raise ConnectionCut(Blame.AGAIN, f"{what}: {_words(error)}") from None
+            raise ConnectionCut(FailureClass.AGAIN, f"{what}: {_words(error)}") from None
         return _read(what, response.status_code, content)
 
     def _open(self) -> httpx2.AsyncClient:
@@ -130,7 +130,7 @@ class RestClient:
             context = ssl.create_default_context(cafile=self._settings.ca_file or None)
         except (OSError, ssl.SSLError) as error:
             text = f"ca_file {Path(self._settings.ca_file)}: {_words(error)}"
-            raise GridFault(Blame.NEVER, text) from None
+            raise GridFault(FailureClass.NEVER, text) from None
         return httpx2.AsyncClient(
             verify=context,
             follow_redirects=False,
@@ -157,7 +157,7 @@ def _token(answer: Mapping[str, Any], before: str) -> str:
     """Return the token of an answer, or the previous one. Raises GridFault."""
     token = answer.get("csrftoken", before)
     if not isinstance(token, str) or len(token) > TOKEN_CHARS_MAX or not token.isprintable():
-        raise GridFault(Blame.AGAIN, "the csrftoken of SYMREST is not text")
+        raise GridFault(FailureClass.AGAIN, "the csrftoken of SYMREST is not text")
     return token
 
 
@@ -168,27 +168,29 @@ async def _take(what: str, response: httpx2.Response) -> bytes:
         async for part in parts:
             content += part
             if len(content) > ANSWER_BYTES_MAX:
-                raise ConnectionCut(Blame.AGAIN, f"{what}: the answer is too large")
+                raise ConnectionCut(FailureClass.AGAIN, f"{what}: the answer is too large")
     return bytes(content)
 
 
 def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
     """Return an answer's fields. Raises GridFault with the blame."""
     if status == 401:
-        raise _LoggedOff(Blame.NEVER, f"{what}: access denied: check the name and the password")
+        raise _LoggedOff(
+            FailureClass.NEVER, f"{what}: access denied: check the name and the password"
+        )
     text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
     if status >= 500 or 300 <= status < 400:  # a redirection is not from SYMREST itself
-        raise ConnectionCut(Blame.AGAIN, text)
+        raise ConnectionCut(FailureClass.AGAIN, text)
     try:
         answer = json.loads(content) if content else {}
     except (ValueError, RecursionError):
         if status >= 400:  # from a starting server, or a proxy: SYMREST itself writes JSON
-            raise ConnectionCut(Blame.AGAIN, text) from None
-        raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
+            raise ConnectionCut(FailureClass.AGAIN, text) from None
+        raise GridFault(FailureClass.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
-        raise GridFault(Blame.AGAIN, f"{what}: the answer is not an object")
+        raise GridFault(FailureClass.AGAIN, f"{what}: the answer is not an object")
     if status >= 400:
-        raise GridFault(Blame.AGAIN if status in (408, 429) else Blame.NEVER, text)
+        raise GridFault(FailureClass.AGAIN if status in (408, 429) else FailureClass.NEVER, text)
     return answer
 
 
@@ -263,7 +265,7 @@ class RestInterface:
         session = _id(answer.get("sessionId"))
         if session is None:
             text = words(answer.get("errorMessage", "the answer has no session id"), 500)
-            raise GridFault(Blame.AGAIN, f"can't open a session: {text}")
+            raise GridFault(FailureClass.AGAIN, f"can't open a session: {text}")
         self._listen(session)
         return session
 
@@ -315,7 +317,7 @@ class RestInterface:
                 "DELETE", "/clientapi/session", {**self._where, "sessionId": session}
             )
         except GridFault as fault:
-            if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
+            if fault.blame is not FailureClass.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
         self._polls.pop(session, None)
         self._failing.pop(session, None)
@@ -331,7 +333,7 @@ class RestInterface:
                 if str(fault) != said:
                     said = str(fault)
                     self._say(f"can't close session {session}: {said}")
-                if fault.blame is Blame.NEVER:
+                if fault.blame is FailureClass.NEVER:
                     return
             await trio.sleep(CLOSE_AGAIN_S)
 
@@ -379,7 +381,9 @@ class RestInterface:
             return False
         mono_s = mono_now()
         since_s = self._failing.setdefault(session, mono_s)
-        is_gone = fault.blame is Blame.NEVER or mono_s - since_s > self._settings.take_up_s > 0
+        is_gone = (
+            fault.blame is FailureClass.NEVER or mono_s - since_s > self._settings.take_up_s > 0
+        )
         if is_gone:
             del self._failing[session]
         return is_gone
@@ -403,7 +407,7 @@ def _dicts(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return a list of objects in an answer, with {} for non-objects. Raises GridFault."""
     found = answer.get(key, [])
     if not isinstance(found, list):
-        raise GridFault(Blame.AGAIN, f"{key} in the answer is not a list")
+        raise GridFault(FailureClass.AGAIN, f"{key} in the answer is not a list")
     return [each if isinstance(each, dict) else {} for each in found]
 
 
@@ -448,10 +452,10 @@ class EgoRoom:
                 figures = [each.get("deservedslots", 0), each.get("allocatedslots", 0)]
                 if not all(type(figure) in (int, float) and figure >= 0 for figure in figures):
                     raise GridFault(
-                        Blame.AGAIN, f"EGO returned invalid slots: {words(figures, 80)}"
+                        FailureClass.AGAIN, f"EGO returned invalid slots: {words(figures, 80)}"
                     )
                 return int(min(max(figures), SLOTS_MAX))
-        raise GridFault(Blame.NEVER, f"EGO knows no consumer {self._consumer}")
+        raise GridFault(FailureClass.NEVER, f"EGO knows no consumer {self._consumer}")
 
     async def close(self) -> None:
         """See AskRoom."""

@@ -35,7 +35,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gateway.base.values import KnobError, check_known, choice, count, number
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 
 WAYS: Final = ("soamapi", "rest")
 ON_STOP: Final = ("close", "detach")
@@ -77,10 +77,12 @@ class SymphonySettings:
             text = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
-            raise GridFault(Blame.NEVER, f"login_file {path}: {why}") from None
+            raise GridFault(FailureClass.NEVER, f"login_file {path}: {why}") from None
         user, colon, password = text.partition(":")
         if not colon or not user or "\n" in text:
-            raise GridFault(Blame.NEVER, f"login_file {path} must be one line, USER:PASSWORD")
+            raise GridFault(
+                FailureClass.NEVER, f"login_file {path} must be one line, USER:PASSWORD"
+            )
         return user, password
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import trio
 
 from gateway.base.child import first_of, wait_for_exit
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
 from gateway.grids.symphony.ways import ConnectionCut, Gone, Heard, SymphonyOutcome, is_id, words
 
@@ -150,14 +150,16 @@ class SideInterface:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
             raise ConnectionCut(
-                Blame.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s"
+                FailureClass.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s"
             ) from None
         except trio.EndOfChannel:
-            raise ConnectionCut(Blame.AGAIN, self._describe_end()) from None
+            raise ConnectionCut(FailureClass.AGAIN, self._describe_end()) from None
         finally:
             self._answers.pop(number, None)
         if "error" in answer:
-            raise GridFault(Blame.AGAIN, f"soamapi did not {verb}: {words(answer['error'], 1000)}")
+            raise GridFault(
+                FailureClass.AGAIN, f"soamapi did not {verb}: {words(answer['error'], 1000)}"
+            )
         return answer
 
     # --- the process ---------------------------------------------------------------------------
@@ -178,7 +180,7 @@ class SideInterface:
             )
         except OSError as error:
             text = f"interpreter {self._settings.interpreter}: {error.strerror}"
-            raise GridFault(Blame.NEVER, text) from None
+            raise GridFault(FailureClass.NEVER, text) from None
 
     async def _read(
         self, process: "subprocess.Popen[bytes]", hear: Callable[[Heard], None]
@@ -195,7 +197,7 @@ class SideInterface:
             give.close()
         with trio.move_on_after(1.0):
             await wait_for_exit(process)
-        raise GridFault(Blame.AGAIN, self._describe_end())
+        raise GridFault(FailureClass.AGAIN, self._describe_end())
 
     def _heard(self, said: dict[str, Any], data: bytes, hear: Callable[[Heard], None]) -> None:
         match said:
@@ -281,7 +283,7 @@ class SideInterface:
 
 def _id_in(answer: dict[str, Any], key: str) -> str:
     if not is_id(answer.get(key)):
-        raise GridFault(Blame.AGAIN, f"soamapi returned no {key}")
+        raise GridFault(FailureClass.AGAIN, f"soamapi returned no {key}")
     return str(answer[key])
 
 
@@ -291,14 +293,16 @@ def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
         return None
     length, size = HEADER.unpack_from(buffer)
     if length > SAID_BYTES_MAX or size > DATA_BYTES_MAX:
-        raise GridFault(Blame.AGAIN, "the process of soamapi sent an invalid message")
+        raise GridFault(FailureClass.AGAIN, "the process of soamapi sent an invalid message")
     end = HEADER.size + length + size
     if len(buffer) < end:
         return None
     try:
         said = json.loads(bytes(buffer[HEADER.size : HEADER.size + length]))
     except (ValueError, RecursionError):
-        raise GridFault(Blame.AGAIN, "the process of soamapi sent an invalid message") from None
+        raise GridFault(
+            FailureClass.AGAIN, "the process of soamapi sent an invalid message"
+        ) from None
     data = bytes(buffer[HEADER.size + length : end])
     del buffer[:end]
     return (said, data) if isinstance(said, dict) else ({}, b"")

@@ -203,4 +203,4 @@ class SqlStore:
 
 
 def _ignore(_: object) -> None:
-    """Stand in for a callback that was not given."""
+    """PilotState in for a callback that was not given."""

@@ -56,7 +56,7 @@ class Dispatcher:
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: returns the tariff at which a job is charged at a worker from now on.
         jobs: all jobs.
-        paid_ahead: (pool, tariff) → the purses in which its charges are held already.
+        paid_ahead: (pool, tariff) → the budgets in which its charges are held already.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Dispatcher:
         self.is_settled = True  # False while `settle` has more to do
         self.occupancy = Occupancy(self.workers)
         self.entitling = Entitling(self.workers, jobs, self.occupancy)
-        self.crew = WorkerIndex(self.workers)
+        self.worker_index = WorkerIndex(self.workers)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that may have tasks of it
@@ -117,9 +117,9 @@ class Dispatcher:
         # Changes that other events made in between are handled in a round of their own.
         is_round_over = not self._agenda and self._begun_at == self.changes
         self.is_settled = is_round_over or not self.ready
-        if not self._agenda and self.crew.spare:
-            starving = [*islice(filter(matching.has_room, self.crew.dry()), RECALLS_MAX)]
-            donors = matching.donors(self.crew.spare.values(), utc_s) if starving else []
+        if not self._agenda and self.worker_index.spare:
+            starving = [*islice(filter(matching.has_room, self.worker_index.dry()), RECALLS_MAX)]
+            donors = matching.donors(self.worker_index.spare.values(), utc_s) if starving else []
             for worker in starving if donors else ():
                 self._recall_for(worker, donors, utc_s)
 
@@ -144,10 +144,12 @@ class Dispatcher:
     def _hungry(self, utc_s: UtcS) -> Iterator[Worker]:
         """Return the workers to give tasks to, or to recall tasks from for another job, by load."""
         shortest_s, longest_s = self._task_range_s()
-        found = self.crew.hungry(shortest_s)
+        found = self.worker_index.hungry(shortest_s)
         late: list[Worker] = []
         if longest_s >= AHEAD_MAX_S:  # shorter tasks can be queued ahead of an idle slot
-            late = [each for each in self.crew.spare.values() if matching.is_late(each, utc_s)]
+            late = [
+                each for each in self.worker_index.spare.values() if matching.is_late(each, utc_s)
+            ]
         if not late:
             return found
         either = {each.handle: each for each in (*found, *late)}
@@ -182,9 +184,9 @@ class Dispatcher:
         This is so while a worker has room and another has spare tasks, or while a job waits for
         slots that are busy with tasks of lower rank.
         """
-        if not self.crew.spare:
+        if not self.worker_index.spare:
             return False
-        return self.crew.has_dry or self._task_range_s()[1] >= AHEAD_MAX_S
+        return self.worker_index.has_dry or self._task_range_s()[1] >= AHEAD_MAX_S
 
     # --- jobs with waiting tasks ---------------------------------------------------------------
 
@@ -329,7 +331,7 @@ class Dispatcher:
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
     ) -> None:
         """Give a worker a bundle of at most `tasks` tasks."""
-        slots_total = self.crew.slots + (worker.slots if worker.job else 0)
+        slots_total = self.worker_index.slots + (worker.slots if worker.job else 0)
         beside = self._queues[self._leaf_of(job)].tasks_beside(job)
         part = matching.share(job, worker, slots_total, task_s, 0 if worker.job else beside)
         tasks = min(tasks, part, matching.BUNDLE_TASKS_MAX)
@@ -413,12 +415,12 @@ class Dispatcher:
         return client is None or client.ready
 
     def _affords(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
-        if job.spec.max_cost_nanos is None and not job.purses:
+        if job.spec.max_cost_nanos is None and not job.budget_accounts:
             return tasks
         tariff = self._tariff(job, worker)
         is_bounded = bool(worker.job)
         tasks = matching.fits_cost(job, tariff, task_s, tasks, is_bounded=is_bounded)
-        if not job.purses:
+        if not job.budget_accounts:
             return tasks
         paid = self._paid_ahead(worker.offer.pool, tariff)
         return matching.fits_budgets(job, worker, tariff, task_s, tasks, paid)
@@ -472,7 +474,7 @@ class Dispatcher:
         job.served = self._assignments
         tariff = self._tariff(job, worker)
         assignment = Assignment(self._assignments, job, worker, run, task_s, utc_s, left, tariff)
-        if job.purses:
+        if job.budget_accounts:
             assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         worker.held_bytes += run.size
@@ -502,15 +504,15 @@ class Dispatcher:
     def _holds(
         self, job: Job, worker: Worker, tariff: Tariff
     ) -> tuple[tuple[BudgetAccount, int], ...]:
-        """Return the amount held for one task at a worker, for each purse that pays for the job."""
+        """Return the amount held for one task at a worker, for each budget that pays for it."""
         task_s, found = self.durations.of(job.spec.function), []
         paid = self._paid_ahead(worker.offer.pool, tariff)
-        for purse in job.purses:
-            if (worker.is_funded and purse.budget.is_money) or purse in paid:
+        for budget_account in job.budget_accounts:
+            if (worker.is_funded and budget_account.budget.is_money) or budget_account in paid:
                 continue
-            nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
+            nanos = budget_account.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
             if nanos is not None:
-                found.append((purse, nanos))
+                found.append((budget_account, nanos))
         return tuple(found)
 
     def resume(self, event: Resumed, worker: Worker, job: Job, utc_s: UtcS) -> None:
@@ -552,7 +554,7 @@ class Dispatcher:
             del job.assignments[assignment.id]
             job.hold_bytes(-assignment.run.size)
             assignment.worker.held_bytes -= assignment.run.size
-            self.crew.moved(assignment.worker)
+            self.worker_index.moved(assignment.worker)
 
     def recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
         """Recall tasks that have not started; with `kill`, stop the started ones."""
@@ -577,7 +579,7 @@ class Dispatcher:
             task_s = self.durations.pace(job.spec.function)
             if self._is_shut(job, worker, task_s, utc_s):
                 return False  # the tasks would be returned and recalled again
-            if not job.purses:
+            if not job.budget_accounts:
                 return True
             return matching.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
@@ -600,15 +602,15 @@ class Dispatcher:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
-        self.crew.moved(assignment.worker)
+        self.worker_index.moved(assignment.worker)
         self.occupancy.note(assignment, tasks)
         self.entitling.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
-        for purse, nanos in assignment.holds:
-            purse.held_nanos += nanos * tasks
+        for budget_account, nanos in assignment.holds:
+            budget_account.held_nanos += nanos * tasks
         if self._shares is not None:
             self._shares.hold(assignment, tasks)
 

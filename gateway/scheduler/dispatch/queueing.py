@@ -58,7 +58,7 @@ class DispatchTermsBook:
             job.need = self._needs.setdefault(parts, need)
             key = (
                 *(job.need, spec.pool, spec.function, job.work, spec.price, spec.given_priority),
-                *(spec.timeout_s, spec.task_s, tuple(map(id, job.purses))),
+                *(spec.timeout_s, spec.task_s, tuple(map(id, job.budget_accounts))),
             )
             job.terms = self._terms.setdefault(key, DispatchTerms(job.need))
         assert isinstance(job.terms, DispatchTerms)

@@ -1,1 +1,1 @@
-"""Events, effects and the broker's data: jobs, assignments, workers, purses."""
+"""Events, effects and the broker's data: jobs, assignments, workers, budgets."""

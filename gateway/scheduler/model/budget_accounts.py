@@ -1,6 +1,6 @@
-"""The purses of a site, and the choice of those that pay for some work. Pure.
+"""The budgets of a site, and the choice of those that pay for some work. Pure.
 
-Beside the configured budgets there is the credit of each site that has a limit: a purse without a
+Beside the configured budgets there is the credit of each site that has a limit: a budget without a
 period, whose `spent` is the site's debt here. The debt goes down when the site pays, as booked
 records show (`note`).
 """
@@ -18,7 +18,7 @@ from gateway.ledger.db.records import Record
 from policies.costs.budgets import Budget, BudgetAccount
 from policies.parties import Owner, Party, PartyKind
 
-REMEMBERED_MAX: Final = 10_000  # of the parties whose purses were looked up
+REMEMBERED_MAX: Final = 10_000  # of the parties whose budgets were looked up
 
 # A site, and a currency: its debt is counted in each by itself.
 Debtor = tuple[str, str]
@@ -62,7 +62,7 @@ class BudgetAccounts:
         return bool(self._credit)
 
     def of(self, whose: Owner) -> tuple[BudgetAccount, ...]:
-        """Return all purses that pay for a party's work."""
+        """Return all budgets that pay for a party's work."""
         if not self:
             return ()
         found = self._by_whose.get(whose)
@@ -78,9 +78,9 @@ class BudgetAccounts:
     ) -> None:
         """Begin with the books' amounts at a moment: by the budget's name, and by debtor."""
         for name, each in spent.items():
-            purse = self.own[name]
-            purse.turn(utc_s)  # its period may have ended since it was made
-            purse.total_nanos, purse.spent_nanos = each
+            budget_account = self.own[name]
+            budget_account.turn(utc_s)  # its period may have ended since it was made
+            budget_account.total_nanos, budget_account.spent_nanos = each
         self._owed = Counter(owed)
         for site in {site for site, _ in owed}:
             self.credit_of(site)
@@ -92,21 +92,21 @@ class BudgetAccounts:
         self._credit = credit
         for site in {site for site, _ in self._of_debtor}:
             for nanos, currency in self._limits(site):
-                purse = self._of_debtor[site, currency]
-                purse.budget = replace(purse.budget, amount_nanos=nanos)
+                budget_account = self._of_debtor[site, currency]
+                budget_account.budget = replace(budget_account.budget, amount_nanos=nanos)
 
     # --- credit --------------------------------------------------------------------------------
 
     def credit_of(self, site: str) -> tuple[BudgetAccount, ...]:
-        """Return a site's credit: a purse for each permitted currency; empty: no limit."""
+        """Return a site's credit: a budget for each permitted currency; empty: no limit."""
         limits = self._limits(site)
         for nanos, currency in limits:
             if (site, currency) not in self._of_debtor:
                 party = Party(PartyKind.SITE, site)
                 name = f"credit of {site}, {currency}"
                 budget = Budget(name, party, currency, nanos, span=None, is_credit=True)
-                purse = self._of_debtor[site, currency] = BudgetAccount(budget, UtcS(0.0))
-                purse.spent_nanos = self._owed[site, currency]
+                budget_account = self._of_debtor[site, currency] = BudgetAccount(budget, UtcS(0.0))
+                budget_account.spent_nanos = self._owed[site, currency]
         return tuple(self._of_debtor[site, currency] for _, currency in limits)
 
     def _limits(self, site: str) -> tuple[tuple[int, str], ...]:
@@ -125,7 +125,9 @@ class BudgetAccounts:
 
     def owing(self) -> Counter[Debtor]:
         """Return the debt of each site, as it is counted here."""
-        known = {each: purse.spent_nanos for each, purse in self._of_debtor.items()}
+        known = {
+            each: budget_account.spent_nanos for each, budget_account in self._of_debtor.items()
+        }
         return Counter({**self._owed, **known})
 
     def true_up(self, before: Mapping[Debtor, int], owed: Mapping[Debtor, int]) -> None:

@@ -101,7 +101,7 @@ class Assignment:
     is_stopped: bool = False  # its tasks are killed because their client left; it may return
     holds: tuple[
         tuple[BudgetAccount, int], ...
-    ] = ()  # purses, and the amount held in each for one task
+    ] = ()  # budgets, and the amount held in each for one task
     held_ns: int = 0  # expected duration of each task, where slots are shared out
     begun: dict[int, UtcS] = field(default_factory=dict)  # tasks that have begun, and when (UTC)
     reported_ns: int = 0  # the slot time of those of its tasks that have ended
@@ -235,7 +235,7 @@ class Job:
     opened_at_s: UtcS
     need: Need
     counted: dict[str, int | float]
-    purses: tuple[BudgetAccount, ...] = ()  # the purses that pay for it
+    budget_accounts: tuple[BudgetAccount, ...] = ()  # the budgets that pay for it
     queue: deque[QueuedBundle] = field(default_factory=deque)
     waiting: int = 0
     account: AttachedLoad = field(default_factory=AttachedLoad)

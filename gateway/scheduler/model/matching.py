@@ -232,13 +232,13 @@ def fits_budgets(
     The budgets in `paid` hold the cost of the tasks already.
     """
     limit_s = job.spec.timeout_s
-    for purse in job.purses:
-        budget = purse.budget
-        if not budget.is_hard or (worker.is_funded and budget.is_money) or purse in paid:
+    for budget_account in job.budget_accounts:
+        budget = budget_account.budget
+        if not budget.is_hard or (worker.is_funded and budget.is_money) or budget_account in paid:
             continue
         each_nanos = budget.bound_nanos(tariff, limit_s, task_s)
         if each_nanos is not None:
-            tasks = purse.fits(each_nanos, tasks)
+            tasks = budget_account.fits(each_nanos, tasks)
         elif not budget.is_credit:  # a site's credit is in one of its currencies
             return 0
     return tasks
@@ -249,16 +249,16 @@ def can_be_paid(
 ) -> bool:
     """Whether a task could move to another worker, with the amount that is held for it."""
     job, held = assignment.job, dict(assignment.holds)
-    for purse in job.purses:
-        budget = purse.budget
+    for budget_account in job.budget_accounts:
+        budget = budget_account.budget
         if not budget.is_hard or (worker.is_funded and budget.is_money):
             continue
         nanos = budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
-        more_nanos = None if nanos is None else nanos - held.get(purse, 0)
+        more_nanos = None if nanos is None else nanos - held.get(budget_account, 0)
         if more_nanos is None:
             if not budget.is_credit:
                 return False
-        elif more_nanos > 0 and more_nanos > purse.room_nanos:
+        elif more_nanos > 0 and more_nanos > budget_account.room_nanos:
             return False
     return True
 

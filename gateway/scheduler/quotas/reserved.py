@@ -1,8 +1,8 @@
 """The cost of reservations, in the budgets of their makers. Pure.
 
 A reservation costs its price whether it is used or not, so all of it is held when it is made, in
-each of its maker's purses of money, as for a contract. The cost of its tasks moves out of the hold,
-and is spent by the user that runs them; the bill at its end is spent by its maker, and the rest is
+each of its maker's budgets of money, as for a contract. The cost of its tasks moves out of the
+hold, and is spent by the user that runs them; the bill at its end is spent by its maker, and the rest is
 free again.
 """
 
@@ -26,14 +26,14 @@ class ReservedAmounts:
     Paris.
 
     Args:
-        purses: of this site.
+        budget_accounts: of this site.
     """
 
-    def __init__(self, purses: BudgetAccounts) -> None:
-        self._purses = purses
+    def __init__(self, budget_accounts: BudgetAccounts) -> None:
+        self._budget_accounts = budget_accounts
         # By seller, which is empty for this site's own pools, and by id.
         self._held: dict[tuple[str, str], Earmark] = {}
-        self._made: dict[tuple[str, str], Reservation] = {}  # also those that no purse pays for
+        self._made: dict[tuple[str, str], Reservation] = {}  # also those that no budget pays for
 
     def __bool__(self) -> bool:
         """Whether anything is held."""
@@ -42,10 +42,10 @@ class ReservedAmounts:
     def __iter__(self) -> Iterator[Earmark]:
         return iter(self._held.values())
 
-    def purses_of(self, pool: str, tariff: Tariff) -> tuple[BudgetAccount, ...]:
-        """Return the purses that already hold a pool's charges by a tariff."""
+    def accounts_of(self, pool: str, tariff: Tariff) -> tuple[BudgetAccount, ...]:
+        """Return the budgets that already hold a pool's charges by a tariff."""
         earmark = self._earmark(pool, tariff)
-        return earmark.purses if earmark is not None and earmark.left_nanos else ()
+        return earmark.budget_accounts if earmark is not None and earmark.left_nanos else ()
 
     def booked(self, pool: str, tariff: Tariff) -> Reservation | None:
         """Return the open reservation of slots of this very pool that a tariff is the price of."""
@@ -60,15 +60,15 @@ class ReservedAmounts:
 
     def objection(self, by: Owner, nanos: int, currency: str) -> str:
         """Return why budgets don't pay for a reservation, with the figure; empty: they do."""
-        purses = self._purses.of(by)
-        found = unpayable(purses, currency, by.site)
+        budget_accounts = self._budget_accounts.of(by)
+        found = unpayable(budget_accounts, currency, by.site)
         if found is not None:
             return found[1]
-        for purse in payers(purses):
-            budget = purse.budget
-            if budget.is_hard and budget.unit == currency and nanos > purse.room_nanos:
+        for budget_account in payers(budget_accounts):
+            budget = budget_account.budget
+            if budget.is_hard and budget.unit == currency and nanos > budget_account.room_nanos:
                 price = format_money(nanos, currency)
-                return f"{named(budget)} has no room for {price}: {purse.standing()}"
+                return f"{named(budget)} has no room for {price}: {budget_account.standing()}"
         return ""
 
     def hold(self, reservation: Reservation, seller: str = "") -> None:
@@ -78,8 +78,8 @@ class ReservedAmounts:
         if key in self._held:
             return
         paying = self._paying(reservation)
-        for purse in paying:
-            purse.held_nanos += reservation.total_nanos
+        for budget_account in paying:
+            budget_account.held_nanos += reservation.total_nanos
         if paying:
             self._held[key] = Earmark(paying, reservation.total_nanos)
 
@@ -96,11 +96,11 @@ class ReservedAmounts:
         earmark = self._held.pop(key, None)
         if earmark is not None:
             earmark.end()
-        for purse in self._paying(reservation) if reservation.billed_nanos else ():
-            purse.spend(reservation.billed_nanos, utc_s)
+        for budget_account in self._paying(reservation) if reservation.billed_nanos else ():
+            budget_account.spend(reservation.billed_nanos, utc_s)
 
     def _paying(self, reservation: Reservation) -> tuple[BudgetAccount, ...]:
-        found = payers(self._purses.of(reservation.by))
+        found = payers(self._budget_accounts.of(reservation.by))
         return tuple(each for each in found if each.budget.unit == reservation.currency)
 
 

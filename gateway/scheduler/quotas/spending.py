@@ -1,6 +1,6 @@
 """The broker's accounting: which work may begin, the spending, and which work must end. Pure.
 
-A job is paid from all purses of its party, and each hard one must have room. Handout holds the
+A job is paid from all budgets of its party, and each hard one must have room. Handout holds the
 possible cost of its tasks, and Purchases that of a contract; this module does the rest.
 """
 
@@ -50,23 +50,23 @@ class Short:
     @property
     def may_leave(self) -> bool:
         """Whether other sites may have room for it: time counts wherever it is spent."""
-        return all(purse.budget.is_money for purse, *_ in self.lacking)
+        return all(budget_account.budget.is_money for budget_account, *_ in self.lacking)
 
     def note(self) -> None:
         """Note the need of a task that is to be placed in each of the budgets."""
-        for purse, one_nanos, least_nanos in self.lacking:
-            purse.lack(one_nanos)
+        for budget_account, one_nanos, least_nanos in self.lacking:
+            budget_account.lack(one_nanos)
             # Its owner has too little for a task here, and perhaps enough for one elsewhere: it is
             # asked for that, or the job would wait for an amount that is never requested.
-            if purse.refused and least_nanos < purse.refused_nanos:
-                purse.lack(least_nanos)
+            if budget_account.refused and least_nanos < budget_account.refused_nanos:
+                budget_account.lack(least_nanos)
 
 
 class BudgetEnforcement:
     """Decides about money.
 
     Args:
-        purses: of this site.
+        budget_accounts: of this site.
         reserved: the amounts held in them for reservations.
         jobs: by name; read.
         tariffs: a job's tariffs at this site's pools that may be able to run it.
@@ -76,14 +76,14 @@ class BudgetEnforcement:
 
     def __init__(
         self,
-        purses: BudgetAccounts,
+        budget_accounts: BudgetAccounts,
         reserved: ReservedAmounts,
         jobs: Mapping[str, Job],
         tariffs: Callable[[JobSpec], Iterable[Tariff]],
         task_s: Callable[[bytes], float | None],
         offered: Callable[[JobSpec], Iterable[Tariff]],
     ) -> None:
-        self._purses = purses
+        self._budget_accounts = budget_accounts
         self._reserved = reserved
         self._jobs = jobs
         self._tariffs = tariffs
@@ -95,56 +95,56 @@ class BudgetEnforcement:
 
     def denominated(self, spec: JobSpec) -> JobSpec:
         """Set a local job's currency to that of its hard budgets: they pay in no other."""
-        if not self._purses or spec.price is not None or spec.currency is not None:
+        if not self._budget_accounts or spec.price is not None or spec.currency is not None:
             return spec
         units = [each.budget.unit for each in self._hard_payers(spec)]
         return replace(spec, currency=units[0]) if units else spec
 
     def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Return why no budget pays for a new job, as code and sentence, with the figure."""
-        purses = self._purses.of(spec.whose)
-        if not purses:
+        budget_accounts = self._budget_accounts.of(spec.whose)
+        if not budget_accounts:
             return None
-        found = unpayable(purses, _currency(spec), spec.whose.site)
-        return found or self.given_up(purses, spec)
+        found = unpayable(budget_accounts, _currency(spec), spec.whose.site)
+        return found or self.given_up(budget_accounts, spec)
 
     def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
         """Return why this site does not sell to another at such a price; as `refusal`."""
-        if not self._purses:
+        if not self._budget_accounts:
             return None
         return self.refusal(replace(spec, price=tariff, path=(site,)))
 
     def _hard_payers(self, spec: JobSpec) -> list[BudgetAccount]:
-        purses = payers(self._purses.of(spec.whose))
-        return [each for each in purses if each.budget.is_hard]
+        budget_accounts = payers(self._budget_accounts.of(spec.whose))
+        return [each for each in budget_accounts if each.budget.is_hard]
 
-    def _least_nanos(self, purse: BudgetAccount, spec: JobSpec) -> int:
+    def _least_nanos(self, budget_account: BudgetAccount, spec: JobSpec) -> int:
         """Return the least amount that one task may use up, in any place; 1 if unknown.
 
         At another site, where a contract bounds it, that is the expected cost.
         """
-        budget, task_s = purse.budget, self._task_s(spec.function)
-        found = self._bounds(purse, spec)
+        budget, task_s = budget_account.budget, self._task_s(spec.function)
+        found = self._bounds(budget_account, spec)
         for each in self._offered(spec) if spec.price is None and budget.is_money else ():
             if each.currency == budget.unit:
                 task_ns = None if task_s is None else round(task_s * 1e9)
                 found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
         return min(found, default=1)
 
-    def _bounds(self, purse: BudgetAccount, spec: JobSpec) -> list[int]:
+    def _bounds(self, budget_account: BudgetAccount, spec: JobSpec) -> list[int]:
         """Return the amounts that would be held for a task in each of this site's pools."""
         task_s = self._task_s(spec.function)
         own = self._tariffs(spec) if spec.price is None else (spec.price,)
-        bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
+        bounds = (budget_account.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
         return [each for each in bounds if each is not None]
 
     def short(self, spec: JobSpec) -> Short:
         """Return users' budgets without room now for a task in any of this site's pools."""
         found = []
-        for purse in self._purses.of(spec.whose) if spec.price is None else ():
-            bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
-            if bounds and purse.room_nanos < min(bounds):
-                found.append((purse, min(bounds), self._least_nanos(purse, spec)))
+        for budget_account in self._budget_accounts.of(spec.whose) if spec.price is None else ():
+            bounds = self._bounds(budget_account, spec) if budget_account.budget.is_hard else []
+            if bounds and budget_account.room_nanos < min(bounds):
+                found.append((budget_account, min(bounds), self._least_nanos(budget_account, spec)))
         return Short(tuple(found))
 
     # --- spending ------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ class BudgetEnforcement:
     def charge(self, job: Job, tariff: Tariff, used: Iterable[UsageRecord], utc_s: UtcS) -> None:
         """Count the usage of a report, charged by this tariff."""
         used = list(used)
-        for purse in job.purses:
-            nanos = sum(used_of(purse, record) for record in used)
+        for budget_account in job.budget_accounts:
+            nanos = sum(used_of(budget_account, record) for record in used)
             if nanos:
-                purse.spend(nanos, utc_s)
+                budget_account.spend(nanos, utc_s)
         for record in used:
             self._reserved.use(record.pool, tariff, record.cost_nanos)
 
@@ -167,105 +167,124 @@ class BudgetEnforcement:
         Return the parts of this site's own users' jobs that must end. Sales gives back work that
         was sold.
         """
-        if not self._purses:
+        if not self._budget_accounts:
             return []
-        for purse in self._purses:
-            purse.turn(utc_s)
+        for budget_account in self._budget_accounts:
+            budget_account.turn(utc_s)
         return [*self._run_over(utc_s), *self._wait_in_vain()]
 
     def _run_over(self, utc_s: UtcS) -> Iterator[BudgetEnding]:
         """Hold more for tasks that outran their hold; yield tasks to stop, if that is the rule."""
         by_now: Counter[BudgetAccount] = Counter()  # used up by running tasks
         for job in self._jobs.values():
-            for assignment in job.assignments.values() if job.purses else ():
-                for purse, nanos in grown(assignment, utc_s):
-                    by_now[purse] += nanos
+            for assignment in job.assignments.values() if job.budget_accounts else ():
+                for budget_account, nanos in grown(assignment, utc_s):
+                    by_now[budget_account] += nanos
         over = [
-            purse
-            for purse in self._purses
-            if purse.budget.is_hard
-            and purse.budget.running is Running.STOP
-            and (not purse.budget.owner or purse.refused)  # else the owner may give more of it
-            and purse.left_nanos <= by_now[purse]
+            budget_account
+            for budget_account in self._budget_accounts
+            if budget_account.budget.is_hard
+            and budget_account.budget.running is Running.STOP
+            and (
+                not budget_account.budget.owner or budget_account.refused
+            )  # else the owner may give more of it
+            and budget_account.left_nanos <= by_now[budget_account]
         ]
-        for purse in over:
-            self._tell(purse, purse.objection())
+        for budget_account in over:
+            self._tell(budget_account, budget_account.objection())
             for job in list(self._jobs.values()):
-                if purse not in job.purses or job.spec.price is not None:
+                if budget_account not in job.budget_accounts or job.spec.price is not None:
                     continue
                 found = tuple(
                     each
                     for each in job.assignments.values()
-                    if any(held is purse for held, _ in each.holds)
+                    if any(held is budget_account for held, _ in each.holds)
                 )
                 if found:
-                    yield BudgetEnding(job, purse.objection(), found)
+                    yield BudgetEnding(job, budget_account.objection(), found)
 
     def _wait_in_vain(self) -> Iterator[BudgetEnding]:
         """Yield queued tasks that can't be paid in this period, where the rule is not to wait."""
-        for purse in self._purses:
-            needed_nanos = purse.short_nanos
-            purse.short_nanos = purse.least_short_nanos = 0
-            is_ending = purse.budget.waiting is Waiting.END and needed_nanos > 0
-            if not is_ending or not purse.is_exhausted(needed_nanos):
+        for budget_account in self._budget_accounts:
+            needed_nanos = budget_account.short_nanos
+            budget_account.short_nanos = budget_account.least_short_nanos = 0
+            is_ending = budget_account.budget.waiting is Waiting.END and needed_nanos > 0
+            if not is_ending or not budget_account.is_exhausted(needed_nanos):
                 continue
             for job in list(self._jobs.values()):
-                if job.waiting and purse in job.purses and job.spec.price is None:
-                    one_nanos = self._least_nanos(purse, job.spec)
-                    if purse.is_exhausted(one_nanos):
-                        self._tell(purse, purse.objection(one_nanos))
-                        yield BudgetEnding(job, purse.objection(one_nanos), is_waiting=True)
+                if job.waiting and budget_account in job.budget_accounts and job.spec.price is None:
+                    one_nanos = self._least_nanos(budget_account, job.spec)
+                    if budget_account.is_exhausted(one_nanos):
+                        self._tell(budget_account, budget_account.objection(one_nanos))
+                        yield BudgetEnding(
+                            job, budget_account.objection(one_nanos), is_waiting=True
+                        )
 
     # --- texts for people ----------------------------------------------------------------------
 
-    def given_up(self, purses: Iterable[BudgetAccount], spec: JobSpec) -> tuple[str, str] | None:
+    def given_up(
+        self, budget_accounts: Iterable[BudgetAccount], spec: JobSpec
+    ) -> tuple[str, str] | None:
         """Return why not one task more of a job can be paid in this period; None: one can."""
-        for purse in purses:
-            one_nanos = self._least_nanos(purse, spec)
-            if _pays(purse, spec) and purse.is_exhausted(one_nanos):
-                code = Reason.CREDIT_LIMIT if purse.budget.is_credit else Reason.BUDGET_EXHAUSTED
-                return code, _told(purse, spec, one_nanos)
+        for budget_account in budget_accounts:
+            one_nanos = self._least_nanos(budget_account, spec)
+            if _pays(budget_account, spec) and budget_account.is_exhausted(one_nanos):
+                code = (
+                    Reason.CREDIT_LIMIT
+                    if budget_account.budget.is_credit
+                    else Reason.BUDGET_EXHAUSTED
+                )
+                return code, _told(budget_account, spec, one_nanos)
         return None
 
     def why_waiting(self, job: Job) -> dict[BudgetAccount, str]:
-        """Return the purses that have no room for one more task of a job now, and why."""
+        """Return the budgets that have no room for one more task of a job now, and why."""
         found = {}
-        for purse in (each for each in job.purses if _pays(each, job.spec)):
-            budget, least_nanos = purse.budget, self._least_nanos(purse, job.spec)
-            one_nanos = min(self._bounds(purse, job.spec), default=least_nanos)
-            if not budget.is_hard or purse.room_nanos >= one_nanos:
+        for budget_account in (each for each in job.budget_accounts if _pays(each, job.spec)):
+            budget, least_nanos = budget_account.budget, self._least_nanos(budget_account, job.spec)
+            one_nanos = min(self._bounds(budget_account, job.spec), default=least_nanos)
+            if not budget.is_hard or budget_account.room_nanos >= one_nanos:
                 continue
-            if purse.is_exhausted(least_nanos):
-                found[purse] = purse.objection(one_nanos)
-            elif not purse.is_open:
-                why = purse.refused or f"{budget.owner} has not lent a slice of it, or not recently"
-                found[purse] = f"{named(budget)} has no room: {why}"
+            if budget_account.is_exhausted(least_nanos):
+                found[budget_account] = budget_account.objection(one_nanos)
+            elif not budget_account.is_open:
+                why = (
+                    budget_account.refused
+                    or f"{budget.owner} has not lent a slice of it, or not recently"
+                )
+                found[budget_account] = f"{named(budget)} has no room: {why}"
             else:
-                found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
+                found[budget_account] = (
+                    f"{named(budget)} has no room now: {budget_account.standing(one_nanos)}"
+                )
         return found
 
     def used_up(self, job: Job) -> list[str]:
-        """Return, in a few words each, the purses of a job that pay for no more in this period."""
+        """Return, in a few words each, the budgets of a job that pay for no more in this period."""
         return [
-            purse.used_up()
-            for purse in self.why_waiting(job)
-            if purse.is_exhausted(self._least_nanos(purse, job.spec))
+            budget_account.used_up()
+            for budget_account in self.why_waiting(job)
+            if budget_account.is_exhausted(self._least_nanos(budget_account, job.spec))
         ]
 
     def news(self) -> list[str]:
         """Return the news on exhausted budgets, each once."""
-        for purse in self._purses:
-            is_out = purse.left_nanos <= 0 and (not purse.budget.owner or bool(purse.refused))
+        for budget_account in self._budget_accounts:
+            is_out = budget_account.left_nanos <= 0 and (
+                not budget_account.budget.owner or bool(budget_account.refused)
+            )
             if is_out:
-                self._tell(purse, purse.objection())
-            elif TOLD_AGAIN * purse.left_nanos >= purse.limit_nanos:
-                purse.was_told = False  # else it would be repeated after a little came back
+                self._tell(budget_account, budget_account.objection())
+            elif TOLD_AGAIN * budget_account.left_nanos >= budget_account.limit_nanos:
+                budget_account.was_told = (
+                    False  # else it would be repeated after a little came back
+                )
         found, self._news = self._news, []
         return found
 
-    def _tell(self, purse: BudgetAccount, text: str) -> None:
-        if not purse.was_told:
-            purse.was_told = True
+    def _tell(self, budget_account: BudgetAccount, text: str) -> None:
+        if not budget_account.was_told:
+            budget_account.was_told = True
             self._news.append(text)
 
 
@@ -274,27 +293,27 @@ def _currency(spec: JobSpec) -> str | None:
     return spec.price.currency if spec.price is not None else spec.currency
 
 
-def _pays(purse: BudgetAccount, spec: JobSpec) -> bool:
-    """Whether a purse counts for a job: a site's credit only counts in the job's currency."""
-    return not purse.budget.is_credit or purse.budget.unit == _currency(spec)
+def _pays(budget_account: BudgetAccount, spec: JobSpec) -> bool:
+    """Whether a budget counts for a job: a site's credit only counts in the job's currency."""
+    return not budget_account.budget.is_credit or budget_account.budget.unit == _currency(spec)
 
 
-def _told(purse: BudgetAccount, spec: JobSpec, one_nanos: int) -> str:
-    """Return why nothing more is paid; another site is told the figures of its own purse alone."""
-    if spec.price is None or purse.budget.party.kind is PartyKind.SITE:
-        return purse.objection(one_nanos)
+def _told(budget_account: BudgetAccount, spec: JobSpec, one_nanos: int) -> str:
+    """Return why nothing more is paid; another site is told the figures of its own budget alone."""
+    if spec.price is None or budget_account.budget.party.kind is PartyKind.SITE:
+        return budget_account.objection(one_nanos)
     return "the budget that this site lends to other sites is exhausted"
 
 
-def used_of(purse: BudgetAccount, record: UsageRecord) -> int:
-    """Return the amount that a record uses up of a purse: the part that its user pays."""
-    if not purse.budget.is_money:
+def used_of(budget_account: BudgetAccount, record: UsageRecord) -> int:
+    """Return the amount that a record uses up of a budget: the part that its user pays."""
+    if not budget_account.budget.is_money:
         return record.charged_ns
-    return record.charged_nanos if record.currency == purse.budget.unit else 0
+    return record.charged_nanos if record.currency == budget_account.budget.unit else 0
 
 
 def grown(assignment: Assignment, utc_s: UtcS) -> list[tuple[BudgetAccount, int]]:
-    """Return the most that an assignment has used up by now, of each purse that pays for it.
+    """Return the most that an assignment has used up by now, of each budget that pays for it.
 
     For tasks without a time limit, more is held once they use up more than expected.
     """
@@ -305,15 +324,15 @@ def grown(assignment: Assignment, utc_s: UtcS) -> list[tuple[BudgetAccount, int]
     wall_ns = round(max(0.0, utc_s - assignment.given_at_s) * 1e9) * running
     is_limited = assignment.job.spec.timeout_s is not None
     holds, found = [], []
-    for purse, each_nanos in assignment.holds:
-        nanos = purse.budget.used_nanos(assignment.tariff, running, wall_ns)
+    for budget_account, each_nanos in assignment.holds:
+        nanos = budget_account.budget.used_nanos(assignment.tariff, running, wall_ns)
         if is_limited:
             nanos = min(nanos, each_nanos * left)
         elif left and nanos > each_nanos * left:
             more_nanos = -(-nanos // left)
-            purse.held_nanos += (more_nanos - each_nanos) * left
+            budget_account.held_nanos += (more_nanos - each_nanos) * left
             each_nanos = more_nanos
-        holds.append((purse, each_nanos))
-        found.append((purse, nanos))
+        holds.append((budget_account, each_nanos))
+        found.append((budget_account, nanos))
     assignment.holds = tuple(holds)
     return found

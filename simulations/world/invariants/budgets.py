@@ -101,8 +101,10 @@ class BudgetsHold(Invariant):
         """Return the amount spent at a site, plus all that it may spend without a request."""
         if site.server is None:
             return self._in_books(site, budget)
-        purse = site.server.broker.purses.own[budget.name]
-        return max(purse.total_nanos + purse.held_nanos, purse.allotted_nanos)
+        budget_account = site.server.broker.budget_accounts.own[budget.name]
+        return max(
+            budget_account.total_nanos + budget_account.held_nanos, budget_account.allotted_nanos
+        )
 
     def _recount(self, site: SimMember) -> None:
         assert site.server is not None
@@ -110,17 +112,19 @@ class BudgetsHold(Invariant):
         for job in site.server.broker.jobs.values():
             for assignment in job.assignments.values():
                 self._check_holds(site, assignment)
-                for purse, nanos in assignment.holds:
-                    held[purse] += nanos * len(assignment.left)
+                for budget_account, nanos in assignment.holds:
+                    held[budget_account] += nanos * len(assignment.left)
         bought = site.server.exchange.purchases.purchases.values()
         earmarks = [each.earmark for each in bought if each.earmark is not None]
         for earmark in (*earmarks, *site.server.broker.reserved):
-            for purse in earmark.purses:
-                held[purse] += earmark.left_nanos
-        for purse in site.server.broker.purses:
-            if purse.held_nanos != held[purse]:
-                text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
-                self.fail(f"{text}, but {held[purse]} for running work")
+            for budget_account in earmark.budget_accounts:
+                held[budget_account] += earmark.left_nanos
+        for budget_account in site.server.broker.budget_accounts:
+            if budget_account.held_nanos != held[budget_account]:
+                text = (
+                    f"{site.name}: {budget_account.budget.name!r} holds {budget_account.held_nanos}"
+                )
+                self.fail(f"{text}, but {held[budget_account]} for running work")
 
     def _check_holds(self, site: SimMember, assignment: Assignment) -> None:
         """Check that each task that is out has a hold for its maximum cost, even after a restart.
@@ -131,12 +135,12 @@ class BudgetsHold(Invariant):
         if tariff.reservation:
             return
         wanted: dict[BudgetAccount, int] = {}
-        for purse in job.purses:
-            nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, None)
-            if nanos is not None and not (worker.is_funded and purse.budget.is_money):
-                wanted[purse] = nanos
+        for budget_account in job.budget_accounts:
+            nanos = budget_account.budget.bound_nanos(tariff, job.spec.timeout_s, None)
+            if nanos is not None and not (worker.is_funded and budget_account.budget.is_money):
+                wanted[budget_account] = nanos
         if dict(assignment.holds) != wanted:
-            names = sorted(purse.budget.name for purse in wanted)
+            names = sorted(budget_account.budget.name for budget_account in wanted)
             text = f"{site.name}: {sum(wanted.values())} nanos should be held in {names}"
             held = sum(nanos for _, nanos in assignment.holds)
             self.fail(f"{text} for each task at {worker.name}, and {held} are", job.id)
@@ -150,12 +154,12 @@ class BudgetsHold(Invariant):
             if site.server is None:
                 continue  # Finishes reports that
             for budget in site.plan.budgets:
-                purse = site.server.broker.purses.own[budget.name]
+                budget_account = site.server.broker.budget_accounts.own[budget.name]
                 spent = self._spent[site.name, budget.name]
                 to_come = _to_come(site, budget.name)
-                if (purse.held_nanos, purse.total_nanos) != (to_come, spent):
-                    text = f"{site.name}: {budget.name!r} has {purse.total_nanos} spent"
-                    self.fail(f"{text}, {purse.held_nanos} held; the books have {spent}")
+                if (budget_account.held_nanos, budget_account.total_nanos) != (to_come, spent):
+                    text = f"{site.name}: {budget.name!r} has {budget_account.total_nanos} spent"
+                    self.fail(f"{text}, {budget_account.held_nanos} held; the books have {spent}")
                 for share in site.server.exchange.lending.of(budget.name):
                     told, theirs = share.spent, self._spent[share.site, budget.name]
                     unheard = theirs - told
@@ -183,8 +187,10 @@ def _to_come(site: SimMember, budget: str) -> int:
     if site.server is None:
         return 0
     broker = site.server.broker
-    purse = broker.purses.own.get(budget)
-    return sum(each.left_nanos for each in broker.reserved if purse in each.purses)
+    budget_account = broker.budget_accounts.own.get(budget)
+    return sum(
+        each.left_nanos for each in broker.reserved if budget_account in each.budget_accounts
+    )
 
 
 def _key(site: SitePlan, budget: Budget) -> Key:

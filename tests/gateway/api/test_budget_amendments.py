@@ -78,19 +78,22 @@ def test_credit_of_others_or_in_other_currencies_counts_after_a_restart(new):
 def test_purses_go_on_with_another_amount():
     now = {"paris": ((2 * UNIT, "USD"), (1, "EUR")), "*": ((3, "USD"),)}
     new = {"paris": ((9 * UNIT, "USD"), (1, "EUR")), "*": ((4, "USD"),)}
-    purses = BudgetAccounts([OWN, OTHERS], now)
-    pay = [*purses.of(Owner("eve@paris", site="paris")), *purses.of(Owner("ann"))]
-    before = [purse.limit_nanos for purse in pay]
-    for purse in purses:
-        purse.spend(UNIT, 0.0)
+    budget_accounts = BudgetAccounts([OWN, OTHERS], now)
+    pay = [*budget_accounts.of(Owner("eve@paris", site="paris")), *budget_accounts.of(Owner("ann"))]
+    before = [budget_account.limit_nanos for budget_account in pay]
+    for budget_account in budget_accounts:
+        budget_account.spend(UNIT, 0.0)
     credit = amend_credit(now, new)
     assert credit.told == [
         ("credit of paris", "amount", "2 USD", "9 USD"),
         ("credit of *", "amount", "0.000000003 USD", "0.000000004 USD"),
     ]
     budgets = amend([OWN, OTHERS], [replace(OWN, amount_nanos=30 * UNIT), OTHERS])
-    purses.take_in(budgets.taken, credit.taken)
+    budget_accounts.take_in(budgets.taken, credit.taken)
     assert before == [2 * UNIT, 1, 10 * UNIT, 0]
-    assert [purse.limit_nanos for purse in pay] == [9 * UNIT, 1, 30 * UNIT, 0]
-    assert [purse.spent_nanos for purse in pay] == [UNIT] * 4
-    assert [purse.limit_nanos for purse in purses.of(Owner("eve@lyon", site="lyon"))] == [4]
+    assert [budget_account.limit_nanos for budget_account in pay] == [9 * UNIT, 1, 30 * UNIT, 0]
+    assert [budget_account.spent_nanos for budget_account in pay] == [UNIT] * 4
+    assert [
+        budget_account.limit_nanos
+        for budget_account in budget_accounts.of(Owner("eve@lyon", site="lyon"))
+    ] == [4]

@@ -35,8 +35,8 @@ class Paris:
             return [row] if name == "paris" and owes else []
 
         monkeypatch.setattr(consequences, "_statement", statement)
-        purses = BudgetAccounts((), {"paris": ((100 * UNIT, "USD"),)})
-        purses.take_up({}, {("paris", "USD"): owes}, NOW_S)
+        budget_accounts = BudgetAccounts((), {"paris": ((100 * UNIT, "USD"),)})
+        budget_accounts.take_up({}, {("paris", "USD"): owes}, NOW_S)
         settlement = SimpleNamespace(payments=lambda _name=None: list(paid))
         self.site = SimpleNamespace(
             read=read,
@@ -45,7 +45,7 @@ class Paris:
                 settlement=settlement, contracts=SimpleNamespace(partners=lambda: ["paris"])
             ),
             surroundings=SimpleNamespace(utc_s=lambda: NOW_S),
-            broker=SimpleNamespace(purses=purses, jobs={}, workers={}),
+            broker=SimpleNamespace(budget_accounts=budget_accounts, jobs={}, workers={}),
             peers=SimpleNamespace(registry=SimpleNamespace(approved=["lyon", "paris"])),
             config=SimpleNamespace(name="london"),
             **parts,

@@ -52,13 +52,13 @@ def test_the_troubles_of_a_growing_pool_are_told(change, code, text):
 
 def test_a_partner_is_told_that_is_gone_or_in_back_off():
     states = {"paris": "suspect", "rome": "up", "oslo": "up"}
-    resting = {
+    site_backoff = {
         "paris": BackoffEnd(50.0, "can't be reached"),
         "rome": BackoffEnd(50.0, "declined (credit-limit: owes too much)"),
         "oslo": BackoffEnd(5.0, "declined"),
         "lyon": BackoffEnd(50.0, "declined"),  # no partner any more
     }
-    found = told(problems.of_partners(states, ["rome", "paris", "oslo", "new"], resting, 10.5))
+    found = told(problems.of_partners(states, ["rome", "paris", "oslo", "new"], site_backoff, 10.5))
     assert [each[:2] for each in found] == [
         ("partner-unreachable", "new"),
         ("partner-unreachable", "paris"),

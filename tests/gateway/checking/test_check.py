@@ -14,7 +14,7 @@ from gateway.checking.findings import FindingList
 from gateway.checking.whole import check_reload, check_start, examine
 from gateway.cli.main import cli
 from gateway.config.site import check, load
-from gateway.grids.contract import Blame, GridFault, GridKind
+from gateway.grids.contract import FailureClass, GridFault, GridKind
 from gateway.grids.kinds import Installed
 from gateway.trust.keys import load_keys
 
@@ -147,9 +147,9 @@ class NoSuchPartition:
 @pytest.mark.parametrize(
     ("fault", "level", "code"),
     [
-        (GridFault(Blame.NEVER, "partition 'hpcc' does not exist"), "error", "grid"),
-        (GridFault(Blame.ELSEWHERE, "partition hpc is not UP"), "warning", "grid-now"),
-        (GridFault(Blame.AGAIN, "slurmctld does not answer"), "warning", "grid-now"),
+        (GridFault(FailureClass.NEVER, "partition 'hpcc' does not exist"), "error", "grid"),
+        (GridFault(FailureClass.ELSEWHERE, "partition hpc is not UP"), "warning", "grid-now"),
+        (GridFault(FailureClass.AGAIN, "slurmctld does not answer"), "warning", "grid-now"),
         ("hangs", "error", "grid-silent"),
         (None, "", ""),
     ],

@@ -11,7 +11,7 @@ UNIT = 10**9
 OWNED = {"owner": "london"}
 
 
-def purse(spent=0, held=0, **changes):
+def budget_account(spent=0, held=0, **changes):
     made = BudgetAccount(Budget("b", read_party("ours"), "USD", 10 * UNIT, **changes), 1e9)
     made.spent_nanos, made.held_nanos = spent * UNIT, held * UNIT
     return made
@@ -33,10 +33,12 @@ def purse(spent=0, held=0, **changes):
     ],
 )
 def test_the_rule_says_whether_there_is_anything_left(spent, held, changes, lasts_s, rule):
-    assert _row(budget_views.standing(purse(spent, held, **changes), (), lasts_s))[-1] == rule
+    assert (
+        _row(budget_views.standing(budget_account(spent, held, **changes), (), lasts_s))[-1] == rule
+    )
 
 
 def test_a_budget_for_good_begins_anew_never():
-    row = _row(budget_views.standing(purse(span=None), (), None))
+    row = _row(budget_views.standing(budget_account(span=None), (), None))
     assert row[:4] == ["b", "ours", "ever", "10.00 USD"]
     assert row[-2] == ""

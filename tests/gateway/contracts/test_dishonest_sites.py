@@ -340,7 +340,7 @@ def test_a_seller_that_stops_what_it_is_given_is_left_alone_for_a_while(town):
     london = town.sites["london"]
     forward = forwarded(town)
     as_seller(town, stopped(forward))
-    assert "paris/local" in london.exchange.purchases.resting.rests(spec())
+    assert "paris/local" in london.exchange.purchases.site_backoff.rests(spec())
     job = london.broker.jobs["j"]
     assert (job.failed, len(job.ended)) == (0, 0)
     assert job.notes[-1][1].startswith("paris/local stopped ")

@@ -196,7 +196,7 @@ def test_nothing_is_sent_under_a_contract_that_is_being_closed(town):
     town.deliver()
     assert closing.contract not in {message.contract for message in said(town, deals.Forward)}
     town.run(lambda: len(london.answers()) == 2)
-    assert london.exchange.purchases.resting.sites == {}
+    assert london.exchange.purchases.site_backoff.sites == {}
 
 
 def test_tasks_that_come_while_a_contract_closes_have_lost_no_worker(town):

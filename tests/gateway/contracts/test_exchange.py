@@ -616,7 +616,7 @@ def test_a_seller_that_ended_a_contract_while_its_buyer_was_away_is_asked_again(
     town.deliver()
     contracts = london.exchange.purchases.purchases.values()
     assert [each.phase for each in contracts] == ["lapsed"]
-    assert not london.exchange.purchases.resting.is_resting("paris", UTC_S + town.now_s)
+    assert not london.exchange.purchases.site_backoff.is_backed_off("paris", UTC_S + town.now_s)
 
 
 def test_attached_tasks_of_a_buyer_that_restarts_are_stopped_where_they_ran(town):
@@ -752,7 +752,7 @@ def test_a_relay_that_learns_of_a_seller_gets_the_work_that_waits_at_its_buyer()
     for _ in range(64):
         town.pass_time(5.0)
         town.show(hidden)
-    told = london.exchange.purchases.resting._useless["j", "paris"]
+    told = london.exchange.purchases.site_backoff._useless["j", "paris"]
     assert told.until_s > UTC_S + town.now_s + 200, "it would wait for long"
     town.build("tokyo", CHEAP, 4, gpu=True)
     town.show(hidden)  # Paris learns of Tokyo,
@@ -852,20 +852,20 @@ def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(t
     exchange, utc_s = town.sites["london"].exchange, 1000.0
     for _ in range(8):
         exchange.unreachable("paris", utc_s)
-    assert "paris" in exchange.purchases.resting.sites
+    assert "paris" in exchange.purchases.site_backoff.sites
     exchange.reached("paris")
-    assert "paris" not in exchange.purchases.resting.sites
+    assert "paris" not in exchange.purchases.site_backoff.sites
     exchange.unreachable("paris", utc_s)
-    assert exchange.purchases.resting.sites["paris"].until_s == utc_s + RULES.rest_s
+    assert exchange.purchases.site_backoff.sites["paris"].until_s == utc_s + RULES.rest_s
 
 
 def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
     london, paris = town.sites["london"], town.sites["paris"]
     paris.permits.refused = "not you"
     london.submit(50)
-    town.run(lambda: "paris/local" in london.exchange.purchases.resting.rests(spec()))
+    town.run(lambda: "paris/local" in london.exchange.purchases.site_backoff.rests(spec()))
     london.exchange.reached("paris")
-    assert "paris/local" in london.exchange.purchases.resting.rests(spec())
+    assert "paris/local" in london.exchange.purchases.site_backoff.rests(spec())
 
 
 def test_a_project_that_a_seller_refuses_does_not_stall_another(town):
@@ -1164,7 +1164,7 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     london = town.sites["london"]
     london.submit(8, "first")
     town.run(finished(town, 8), task_s=0.1)
-    london.exchange.purchases.resting.sites["paris"] = BackoffEnd(UTC_S + 10**6)
+    london.exchange.purchases.site_backoff.sites["paris"] = BackoffEnd(UTC_S + 10**6)
     london.submit(40, "second", max_cost_nanos=100, currency="USD")
     town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
     assert dropped(town)["budget"] >= 36
@@ -1313,7 +1313,7 @@ def test_a_quote_that_is_dearer_than_its_advert_is_not_taken(town):
     town.run(finished(town, 5000))
     assert [m for *_, m in town.said if isinstance(m, deals.Quote)]
     assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
-    assert "paris/local" in london.exchange.purchases.resting.rests(spec())
+    assert "paris/local" in london.exchange.purchases.site_backoff.rests(spec())
 
 
 def test_a_quote_in_other_money_than_its_advert_is_not_taken(town):

@@ -185,7 +185,7 @@ def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_anoth
     paris.do()
     town.deliver()
     assert "expired" in {each.code for each in said(town, deals.Decline, "paris")}
-    assert "paris" not in london.exchange.purchases.resting.sites
+    assert "paris" not in london.exchange.purchases.site_backoff.sites
     town.run(lambda: len(london.answers()) == 20_000)
     assert {each.contract for each in said(town, deals.Forward)} - first
 

@@ -55,5 +55,5 @@ def test_budgets_are_charged_once_for_what_was_bought_twice_also_after_a_restart
     london = buys_twice([Budget("b", read_party(party), "USD", 10**15, span=None)])
     bought = sum(each.cost_nanos for each in london.books if isinstance(each, Posted))
     for _ in range(2):
-        assert london.broker.purses.own["b"].spent_nanos * 2 == bought
+        assert london.broker.budget_accounts.own["b"].spent_nanos * 2 == bought
         london.start(2)

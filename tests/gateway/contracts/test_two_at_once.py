@@ -203,7 +203,7 @@ def test_tasks_that_are_resumed_after_a_restart_hold_money_until_they_are_report
         events.JobRecovered("j", detached, 4, (), 0, 0, (), {}, 0, 0),
         events.TasksArrived(0, "j", 0, [b""] * 4),
     )
-    held = london.broker.purses.own["b"]
+    held = london.broker.budget_accounts.own["b"]
     assert held.held_nanos == 0
     broker = london.broker
     broker.handle(events.WorkerJoined(WORKER, "w", "local", 4, {}, "3.11", job="j"), town.now_s)

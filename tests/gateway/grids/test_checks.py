@@ -7,7 +7,7 @@ import pytest
 from fakes.grids import ProcessesBench
 
 from gateway.grids import checks, marked
-from gateway.grids.contract import Blame, GridFault, Limits, Stand
+from gateway.grids.contract import FailureClass, GridFault, Limits, PilotState
 from gateway.grids.processes import ProcessesConfig, ProcessGrid
 from gateway.worker.isolation.secrecy import PILOT_VARIABLE
 
@@ -43,7 +43,7 @@ class Blaming(ProcessGrid):
         try:
             await super().start(order)
         except GridFault as fault:
-            raise GridFault(Blame.AGAIN, str(fault)) from fault
+            raise GridFault(FailureClass.AGAIN, str(fault)) from fault
 
 
 class Babbling(ProcessGrid):
@@ -126,7 +126,7 @@ class Backward(ProcessGrid):
 
     def _pilots(self):
         self.looks += 1
-        stand = Stand.QUEUED if self.looks % 2 else Stand.STARTING
+        stand = PilotState.QUEUED if self.looks % 2 else PilotState.STARTING
         return [replace(each, stand=stand, paid_s=None) for each in super()._pilots()]
 
 

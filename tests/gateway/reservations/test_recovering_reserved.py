@@ -69,4 +69,4 @@ def test_after_a_restart_nothing_is_held_beside_the_price_of_its_own_sellers_slo
     server = make_server(config, disk, NOON)
     server.recover()
     assert list(server.exchange.purchases.purchases) == ["london-1-2"]
-    assert server.broker.purses.own["desk"].held_nanos == held_usd * USD
+    assert server.broker.budget_accounts.own["desk"].held_nanos == held_usd * USD

@@ -123,14 +123,14 @@ def test_what_a_seller_charges_by_the_name_of_anothers_reservation_is_held_and_s
     town, london, paris = reserved(PRICE, seller="rome")
     [earmark] = london.broker.reserved
     total_nanos = earmark.left_nanos
-    purse = london.broker.purses.own["desk"]
+    budget_account = london.broker.budget_accounts.own["desk"]
     london.submit(2, wishes=ABROAD)
     town.deliver()
     town.pass_time(0.6)
     assert {each.version for each in at_work(london)} == {"reservation london-1-1"}
-    assert purse.held_nanos > total_nanos, "what the contract may cost is held"
+    assert budget_account.held_nanos > total_nanos, "what the contract may cost is held"
     town.now_s += 2.0
     paris.work(2, task_s=2.0)
     town.deliver()
-    assert purse.spent_nanos > 0
+    assert budget_account.spent_nanos > 0
     assert earmark.left_nanos == total_nanos

@@ -80,7 +80,8 @@ class Site:
         self.lives += 1
         self.numbers = 0
         broker = Broker(
-            {"fast": Tariff(10**9, "USD", "1")}, purses=BudgetAccounts(self.budgets, self.credit)
+            {"fast": Tariff(10**9, "USD", "1")},
+            budget_accounts=BudgetAccounts(self.budgets, self.credit),
         )
         broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
         self.broker = broker
@@ -512,19 +513,19 @@ def paid_by(world, amount_usd, whose="user:ada", site="london", unit="USD"):
     party = read_party(whose)
     there.budgets = (Budget("desk", party, unit, amount_usd * 10**9, span=None),)
     there.start(world.now_s)
-    return there.broker.purses.own["desk"]
+    return there.broker.budget_accounts.own["desk"]
 
 
 def test_the_price_is_held_in_its_makers_budget_and_what_is_billed_is_spent(world):
-    purse = paid_by(world, 10)
+    budget_account = paid_by(world, 10)
     world.begin(["london", "paris"])  # four slots for an hour each, at a dollar
     world.run()
-    assert (purse.held_nanos, purse.spent_nanos) == (8 * 10**9, 0)
+    assert (budget_account.held_nanos, budget_account.spent_nanos) == (8 * 10**9, 0)
     for _ in range(3 * 60):
         world.tick(60.0)
         world.run()
     # Nothing of it was used, and half of that is billed.
-    assert (purse.held_nanos, purse.spent_nanos) == (0, 4 * 10**9)
+    assert (budget_account.held_nanos, budget_account.spent_nanos) == (0, 4 * 10**9)
 
 
 @pytest.mark.parametrize(
@@ -540,7 +541,7 @@ def test_the_price_is_held_in_its_makers_budget_and_what_is_billed_is_spent(worl
     ],
 )
 def test_what_a_budget_does_not_pay_for_is_not_reserved_anywhere(world, amount_usd, unit, text):
-    purse = paid_by(world, amount_usd, unit=unit)
+    budget_account = paid_by(world, amount_usd, unit=unit)
     whole = world.begin(["london", "paris"])
     world.run()
     assert whole.machine.phase is BookingPhase.RELEASED
@@ -548,7 +549,7 @@ def test_what_a_budget_does_not_pay_for_is_not_reserved_anywhere(world, amount_u
     for _ in range(10):
         world.tick(10.0)
     assert [world.taken(site) for site in ("london", "paris")] == [0, 0]
-    assert purse.held_nanos == 0
+    assert budget_account.held_nanos == 0
 
 
 def test_what_is_held_for_reservations_is_held_again_in_the_next_life(world):
@@ -557,56 +558,56 @@ def test_what_is_held_for_reservations_is_held_again_in_the_next_life(world):
     world.run()
     london = world.sites["london"]
     london.start(world.now_s)
-    assert london.broker.purses.own["desk"].held_nanos == 8 * 10**9
+    assert london.broker.budget_accounts.own["desk"].held_nanos == 8 * 10**9
 
 
 def test_what_its_tasks_take_is_not_held_twice(world):
-    purse = paid_by(world, 10)
+    budget_account = paid_by(world, 10)
     world.begin(["london"])
     world.run()
     london = world.sites["london"]
     [made] = london.bookings.open.values()
     reserved = london.broker.reserved
-    assert reserved.purses_of("fast", made.tariff) == (purse,)
-    assert reserved.purses_of("fast", Tariff(1, "USD", "1")) == ()
+    assert reserved.accounts_of("fast", made.tariff) == (budget_account,)
+    assert reserved.accounts_of("fast", Tariff(1, "USD", "1")) == ()
     reserved.use("fast", made.tariff, 10**9)
-    assert purse.held_nanos == 3 * 10**9
+    assert budget_account.held_nanos == 3 * 10**9
     reserved.use("fast", made.tariff, 5 * 10**9)
-    assert (purse.held_nanos, reserved.purses_of("fast", made.tariff)) == (0, ())
+    assert (budget_account.held_nanos, reserved.accounts_of("fast", made.tariff)) == (0, ())
 
 
 @pytest.mark.parametrize("lives", [1, 2])
 def test_only_its_own_seller_charges_by_the_price_of_a_reservation(world, lives):
-    purse = paid_by(world, 10)
+    budget_account = paid_by(world, 10)
     whole = world.begin(["london", "paris"])
     world.run()
     london = world.sites["london"]
     if lives == 2:
         london.start(world.now_s)
         world.run()
-        purse = london.broker.purses.own["desk"]
+        budget_account = london.broker.budget_accounts.own["desk"]
         [whole] = london.buying.wholes.values()
     reserved, part = london.broker.reserved, whole.parts["paris"]
     price = part.tariff
     assert reserved.booked("paris/fast", price).id == part.id
-    assert reserved.purses_of("paris/fast", price) == (purse,)
+    assert reserved.accounts_of("paris/fast", price) == (budget_account,)
     for other in ("fast", "rome/fast", "paris/slow"):
         reserved.use(other, price, 10**9)
-        assert (reserved.booked(other, price), reserved.purses_of(other, price)) == (None, ())
+        assert (reserved.booked(other, price), reserved.accounts_of(other, price)) == (None, ())
     own = whole.parts["london"].tariff
-    assert reserved.purses_of("fast", own) == (purse,)
+    assert reserved.accounts_of("fast", own) == (budget_account,)
     assert reserved.booked("paris/fast", own) is None
-    assert purse.held_nanos == 8 * 10**9
+    assert budget_account.held_nanos == 8 * 10**9
     reserved.use("paris/fast", price, 10**9)
-    assert purse.held_nanos == 7 * 10**9
+    assert budget_account.held_nanos == 7 * 10**9
 
 
 def test_a_sellers_credit_pays_for_what_another_site_reserves(world):
-    purse = paid_by(world, 3, "site:london", "paris")
+    budget_account = paid_by(world, 3, "site:london", "paris")
     whole = world.begin(["paris"])
     world.run()
     assert "has no room for 4 USD" in whole.machine.reason
-    assert purse.held_nanos == 0
+    assert budget_account.held_nanos == 0
 
 
 def test_credit_in_another_currency_reserves_nothing(world):

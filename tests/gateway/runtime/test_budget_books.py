@@ -1,4 +1,4 @@
-"""What purses begin with after a restart: read from books of each kind."""
+"""What budgets begin with after a restart: read from books of each kind."""
 
 from zoneinfo import ZoneInfo
 
@@ -99,19 +99,19 @@ def test_of_a_period_every_moment_counts_and_no_other(ends_s, span, zone):
 
 def test_of_anothers_budget_what_was_spent_since_our_account_was_opened_counts():
     budget = Budget("b", read_party("ours"), "USD", 10, PeriodLength.DAY, owner="london")
-    purses = BudgetAccounts([budget], utc_s=NOW_S)
+    budget_accounts = BudgetAccounts([budget], utc_s=NOW_S)
     at_s = NOW_S - 2 * 86_400
-    account = held_of(purses.own["b"], round(at_s * 1000))
+    account = held_of(budget_accounts.own["b"], round(at_s * 1000))
     records = [
         used(0, ended_at_s=at_s - 1, cost_nanos=1),
         used(1, ended_at_s=at_s + 1, cost_nanos=20),
         used(2, cost_nanos=300),
     ]
     store = store_of(*records, account, SliceHeld("x", "y", 1, "EUR", "ours", "day", "UTC", True))
-    known = read_known(store, purses, NOW_S)
+    known = read_known(store, budget_accounts, NOW_S)
     assert known.spent == {"b": BudgetSpent(320, 300)}
     assert known.accounts == {account: BudgetSpent(320, 300)}
-    assert read_known(store_of(*records), purses, NOW_S).spent == {"b": BudgetSpent(0, 0)}
+    assert read_known(store_of(*records), budget_accounts, NOW_S).spent == {"b": BudgetSpent(0, 0)}
 
 
 def test_an_account_of_other_terms_is_read_by_its_own():
@@ -136,8 +136,8 @@ def test_what_sites_owe_is_what_is_delivered_and_not_voided_less_what_we_owe_the
         posted("buy", 1, 5_000),
         Payment("paris", "r", "USD", "received", "bank", 10, "", NOW_S),
     )
-    purses = BudgetAccounts([], {"paris": ((1_000, "USD"),)}, NOW_S)
-    assert read_known(store, purses, NOW_S).owed == {("paris", "USD"): 100 + 3 - 40 - 10}
+    budget_accounts = BudgetAccounts([], {"paris": ((1_000, "USD"),)}, NOW_S)
+    assert read_known(store, budget_accounts, NOW_S).owed == {("paris", "USD"): 100 + 3 - 40 - 10}
 
 
 def test_what_was_lent_is_kept_as_it_was_written_last():

@@ -1,4 +1,4 @@
-"""Budgets and purses: what is covered, what is held, what is left, and what is said of it."""
+"""Budgets and budgets: what is covered, what is held, what is left, and what is said of it."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -37,7 +37,7 @@ def budget(party="ours", unit="USD", amount=100 * UNIT, **changes):
     return Budget("b", read_party(party), unit, amount, **changes)
 
 
-def purse(*args, now_s=NOON_S, **changes):
+def budget_account(*args, now_s=NOON_S, **changes):
     return BudgetAccount(budget(*args, **changes), now_s)
 
 
@@ -121,12 +121,12 @@ def test_tasks_never_cost_more_than_what_was_held_for_each(price, minimum, step_
     ],
 )
 def test_a_hard_budget_has_room_for_so_many(spent, held, elsewhere, each, tasks, fitting):
-    found = purse(amount=100)
+    found = budget_account(amount=100)
     found.spent_nanos, found.held_nanos = spent, held
     found.elsewhere_nanos, found.lent_nanos = elsewhere // 2, elsewhere - elsewhere // 2
     assert found.fits(each, tasks) == fitting
     assert found.short_nanos == (each if fitting < tasks else 0)
-    soft = purse(amount=100, is_hard=False)
+    soft = budget_account(amount=100, is_hard=False)
     soft.spent_nanos = spent
     assert soft.fits(each, tasks) == tasks
 
@@ -142,14 +142,14 @@ def test_a_hard_budget_has_room_for_so_many(spent, held, elsewhere, each, tasks,
     ],
 )
 def test_a_budget_is_exhausted_when_no_more_can_come_of_it(spent, held, one, is_out):
-    found = purse(amount=100)
+    found = budget_account(amount=100)
     found.spent_nanos, found.held_nanos = spent, held
     assert found.is_exhausted(one) is is_out
-    assert not purse(amount=100, is_hard=False).is_exhausted(1000)
+    assert not budget_account(amount=100, is_hard=False).is_exhausted(1000)
 
 
 def test_of_anothers_budget_only_its_owner_knows_that_it_is_exhausted():
-    found = purse(amount=100, owner="london")
+    found = budget_account(amount=100, owner="london")
     assert (found.room_nanos, found.fits(10, 5), found.is_exhausted()) == (0, 0, False)
     found.allotted_nanos, found.is_open = 30, True
     assert (found.limit_nanos, found.fits(10, 5)) == (30, 3)
@@ -164,7 +164,7 @@ def test_of_anothers_budget_only_its_owner_knows_that_it_is_exhausted():
 
 
 def test_a_new_period_begins_with_nothing_spent_and_what_is_held():
-    found = purse(span=PeriodLength.MONTH, zone=LONDON)
+    found = budget_account(span=PeriodLength.MONTH, zone=LONDON)
     found.spend(70 * UNIT, NOON_S)
     found.held_nanos = 20 * UNIT
     before_s = at("2026-11-30T23:59:59")
@@ -182,7 +182,7 @@ def test_a_new_period_begins_with_nothing_spent_and_what_is_held():
 
 
 def test_people_are_told_anew_in_a_new_period():
-    found = purse()
+    found = budget_account()
     found.was_told = True
     found.spend(5 * UNIT, found.period.end_s - 1)
     assert found.was_told
@@ -191,14 +191,14 @@ def test_people_are_told_anew_in_a_new_period():
 
 
 def test_what_is_for_good_never_begins_anew():
-    found = purse(span=None)
+    found = budget_account(span=None)
     found.spend(5 * UNIT, NOON_S)
     assert not found.turn(NOON_S + 1e9)
     assert (found.period, found.spent_nanos) == (None, 5 * UNIT)
 
 
 def test_what_people_are_told_has_the_figure_and_the_time():
-    found = purse("project:risk", zone=LONDON)
+    found = budget_account("project:risk", zone=LONDON)
     found.spent_nanos, found.held_nanos = 100 * UNIT, 2 * UNIT
     found.elsewhere_nanos, found.lent_nanos = 3 * UNIT, 5 * UNIT
     assert found.objection() == (
@@ -206,12 +206,12 @@ def test_what_people_are_told_has_the_figure_and_the_time():
         "2026-11, 3 USD at other sites, 5 USD is held by other sites, 2 USD is held for "
         "running work; the next period begins 2026-12-01 00:00 Europe/London"
     )
-    quota = purse("user:ada", SLOT_TIME, 3600 * UNIT, span=None)
+    quota = budget_account("user:ada", SLOT_TIME, 3600 * UNIT, span=None)
     assert quota.objection(UNIT * 10) == (
         "the quota 'b' (user:ada) is exhausted: 0 slot-s of 3600 slot-s is spent; a task "
         "may cost up to 10 slot-s"
     )
-    credit = purse("site:paris", span=None, is_credit=True)
+    credit = budget_account("site:paris", span=None, is_credit=True)
     credit.spent_nanos = 100 * UNIT
     assert named(credit.budget) == "the credit of paris"
     assert "paris owes 100 USD, of a credit limit of 100 USD" in credit.objection()
@@ -221,30 +221,34 @@ def test_what_people_are_told_has_the_figure_and_the_time():
 
 
 def test_a_contract_is_held_in_every_purse_that_pays_for_it():
-    hard, soft, quota = purse(amount=100), purse(amount=1, is_hard=False), purse(unit=SLOT_TIME)
-    purses = (hard, soft, quota)
-    assert money_room(purses) == 100
+    hard, soft, quota = (
+        budget_account(amount=100),
+        budget_account(amount=1, is_hard=False),
+        budget_account(unit=SLOT_TIME),
+    )
+    budget_accounts = (hard, soft, quota)
+    assert money_room(budget_accounts) == 100
     assert money_room((soft, quota)) is None
-    held = earmark(purses, 70)
-    assert [each.held_nanos for each in purses] == [70, 70, 0]
-    assert earmark(purses, 31) is None
-    assert [each.held_nanos for each in purses] == [70, 70, 0]
+    held = earmark(budget_accounts, 70)
+    assert [each.held_nanos for each in budget_accounts] == [70, 70, 0]
+    assert earmark(budget_accounts, 31) is None
+    assert [each.held_nanos for each in budget_accounts] == [70, 70, 0]
     held.use(50)
-    assert [each.held_nanos for each in purses] == [20, 20, 0]
+    assert [each.held_nanos for each in budget_accounts] == [20, 20, 0]
     held.use(50)  # more than was granted was refused before
     held.end()
-    assert [each.held_nanos for each in purses] == [0, 0, 0]
+    assert [each.held_nanos for each in budget_accounts] == [0, 0, 0]
 
 
 def test_no_more_is_promised_than_a_promise_can_say():
     """Whatever the owner of a budget says that we may spend of it."""
-    found = purse(owner="london")
+    found = budget_account(owner="london")
     found.is_open, found.allotted_nanos = True, 10**37
     assert money_room([found]) == 2**63 - 1
 
 
 def test_a_contract_of_a_former_life_is_held_whatever_there_is():
-    found = purse(amount=100)
+    found = budget_account(amount=100)
     found.spent_nanos = 90
     assert earmark((found,), 20) is None
     assert earmark((found,), 20, anyway=True) is not None
@@ -252,7 +256,7 @@ def test_a_contract_of_a_former_life_is_held_whatever_there_is():
 
 
 def test_who_asks_for_money_where_there_is_none_is_noted():
-    found = purse(amount=100, owner="london")
+    found = budget_account(amount=100, owner="london")
     note_short((found,))
     assert found.short_nanos == 1
 
@@ -261,17 +265,17 @@ def test_who_asks_for_money_where_there_is_none_is_noted():
 
 
 class Spending(RuleBasedStateMachine):
-    """Jobs paid from several purses, some of them shared; reports, losses, midnights."""
+    """Jobs paid from several budgets, some of them shared; reports, losses, midnights."""
 
     def __init__(self):
         super().__init__()
         self.now_s = NOON_S
-        self.purses = [
-            purse(amount=100, span=PeriodLength.DAY),
-            purse(amount=250, span=PeriodLength.MONTH),
-            purse(unit=SLOT_TIME, amount=150, span=None),
+        self.budget_accounts = [
+            budget_account(amount=100, span=PeriodLength.DAY),
+            budget_account(amount=250, span=PeriodLength.MONTH),
+            budget_account(unit=SLOT_TIME, amount=150, span=None),
         ]
-        self.running = []  # (purse, nanos held) of each task
+        self.running = []  # (budget, nanos held) of each task
         self.marks = []
         self.spent = {}
 
@@ -279,17 +283,17 @@ class Spending(RuleBasedStateMachine):
         chosen=st.sets(st.integers(0, 2), min_size=1), each=st.integers(1, 40), n=st.integers(1, 9)
     )
     def begin(self, chosen, each, n):
-        purses = [self.purses[at] for at in chosen]
-        for one in purses:
+        budget_accounts = [self.budget_accounts[at] for at in chosen]
+        for one in budget_accounts:
             n = one.fits(each, n)
         for _ in range(n):
-            for one in purses:
+            for one in budget_accounts:
                 one.held_nanos += each
-            self.running.append([(one, each) for one in purses])
+            self.running.append([(one, each) for one in budget_accounts])
 
     @rule(most=st.integers(0, 80))
     def commit(self, most):
-        found = earmark(self.purses, most)
+        found = earmark(self.budget_accounts, most)
         if found is not None:
             self.marks.append(found)
 
@@ -299,7 +303,7 @@ class Spending(RuleBasedStateMachine):
         mark = data.draw(st.sampled_from(self.marks))
         nanos = min(nanos, mark.left_nanos)
         mark.use(nanos)
-        for one in mark.purses:
+        for one in mark.budget_accounts:
             self.spend(one, nanos)
         if is_last:
             mark.end()
@@ -327,7 +331,7 @@ class Spending(RuleBasedStateMachine):
     def nothing_is_overrun(self):
         for (_, amount, _), nanos in self.spent.items():
             assert nanos <= amount
-        for one in self.purses:
+        for one in self.budget_accounts:
             assert one.room_nanos >= 0
 
 

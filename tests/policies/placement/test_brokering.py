@@ -28,8 +28,8 @@ from policies.placement.market import Market
 from policies.placement.placement import Refusal
 
 
-def decide(ask, market, house=None, seed=1, now_s=NOW_S, resting=None):
-    return place(ask, market, house or make_house(), now_s, seeded(seed), resting)
+def decide(ask, market, house=None, seed=1, now_s=NOW_S, site_backoff=None):
+    return place(ask, market, house or make_house(), now_s, seeded(seed), site_backoff)
 
 
 def shares(decision):
@@ -67,10 +67,10 @@ def test_never_is_told_apart_from_not_now() -> None:
 
 def test_a_site_that_refused_lately_is_spared_for_a_while() -> None:
     market = make_market(a=make_pool(), b=make_pool(price_nanos=9 * CENT))
-    decision = decide(make_ask(), market, resting={"a": BackoffEnd(NOW_S + 5)})
+    decision = decide(make_ask(), market, site_backoff={"a": BackoffEnd(NOW_S + 5)})
     assert shares(decision) == {"b": 100}
     assert decision.verdict(("a", "main")).reason == Reason.SITE_RESTING
-    assert shares(decide(make_ask(), market, resting={"a": BackoffEnd(NOW_S)})) == {"a": 100}
+    assert shares(decide(make_ask(), market, site_backoff={"a": BackoffEnd(NOW_S)})) == {"a": 100}
 
 
 @pytest.mark.parametrize(
@@ -528,9 +528,9 @@ def test_nobody_waits_beyond_a_deadline() -> None:
 
 def test_a_site_that_is_spared_now_may_be_waited_for() -> None:
     market = make_market(a=opening(1000.0), b=make_pool())
-    resting = {"a": BackoffEnd(NOW_S + 5)}
+    site_backoff = {"a": BackoffEnd(NOW_S + 5)}
     asks = (make_ask(when_closed=each) for each in (WhenClosed.WAIT, None))
-    assert [shares(decide(ask, market, resting=resting)) for ask in asks] == [
+    assert [shares(decide(ask, market, site_backoff=site_backoff)) for ask in asks] == [
         {"a": 100},
         {"b": 100},
     ]
@@ -541,8 +541,8 @@ def test_a_pool_is_asked_when_it_has_opened_by_its_own_clock_as_well() -> None:
     ask = make_ask(when_closed=WhenClosed.WAIT)
     for since_s, asked in ((-1.0, []), (1.0, []), (3.0, ["a", "b"])):
         now_s = NOW_S + 10.0 + since_s
-        resting = {"a": BackoffEnd(now_s + 0.5)} if not asked else {}
-        decision = decide(ask, market, now_s=now_s, resting=resting)
+        site_backoff = {"a": BackoffEnd(now_s + 0.5)} if not asked else {}
+        decision = decide(ask, market, now_s=now_s, site_backoff=site_backoff)
         assert shares(decision) == {"a": 100}
         assert [site for site, _ in decision.quotes_from] == asked
 

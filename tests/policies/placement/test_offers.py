@@ -43,9 +43,9 @@ def both(hours, cents, tasks=100, task_s=HOUR, **changes):
     )
 
 
-def judged(ask, house=EXACT, now_s=NOW_S, resting=None, **pools):
+def judged(ask, house=EXACT, now_s=NOW_S, site_backoff=None, **pools):
     pools = pools or {"slow": SLOW, "quick": QUICK}
-    return judge(ask, market_of(pools), house, now_s, seeded(), resting)
+    return judge(ask, market_of(pools), house, now_s, seeded(), site_backoff)
 
 
 def market_of(pools):
@@ -188,7 +188,7 @@ def test_who_was_not_heard_of_lately_or_is_spared_is_no_place():
     ask = both(2, 1_000)
     assert judged(ask) is None
     assert judged(both(2, 1_000), now_s=NOW_S + 61.0).offers == ()
-    (offer,) = judged(ask, resting={"b": BackoffEnd(NOW_S + 5)}).offers
+    (offer,) = judged(ask, site_backoff={"b": BackoffEnd(NOW_S + 5)}).offers
     assert {place[0] for place in offer.places} == {"a"}
 
 

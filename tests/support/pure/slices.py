@@ -1,4 +1,4 @@
-"""Gateways that spend from one budget, as pure objects: their purses, disks and messages."""
+"""Gateways that spend from one budget, as pure objects: their budgets, disks and messages."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class SliceWork:
 
 
 class SliceGateway:
-    """The purses of one site, what is on its disk, and what it does with its part."""
+    """The budgets of one site, what is on its disk, and what it does with its part."""
 
     def __init__(self, town, name, budget, skew_s=0.0):
         self.town, self.name, self.budget, self.skew_s = town, name, budget, skew_s
@@ -78,21 +78,21 @@ class SliceGateway:
     def start(self):
         self.boot += 1
         self.outcome = Consequences()
-        self.purses = BudgetAccounts([self.budget], utc_s=self.utc_s)
-        (self.purse,) = self.purses.own.values()
-        self.lending = Lending(self.purses, self.outcome)
-        self.borrowing = Borrowing(self.purses, self.boot, self.outcome)
+        self.budget_accounts = BudgetAccounts([self.budget], utc_s=self.utc_s)
+        (self.budget_account,) = self.budget_accounts.own.values()
+        self.lending = Lending(self.budget_accounts, self.outcome)
+        self.borrowing = Borrowing(self.budget_accounts, self.boot, self.outcome)
         lent = {(e.site, e.account): e for e in self.log if isinstance(e, SliceLent)}
         held = {e.account: e for e in self.log if isinstance(e, SliceHeld)}
         accounts = {e: self.spent(e.account / 1000) for e in held.values() if not e.is_closed}
         known = BudgetSpent(0, 0) if self.budget.owner else self.spent(0.0)
         for each, spent in accounts.items():
-            known = spent if each == held_of(self.purse, each.account) else known
-        self.purses.take_up({self.budget.name: known}, {}, self.utc_s)
+            known = spent if each == held_of(self.budget_account, each.account) else known
+        self.budget_accounts.take_up({self.budget.name: known}, {}, self.utc_s)
         self.lending.recover(lent.values(), self.utc_s)
         self.borrowing.recover(accounts, self.utc_s)
         for each in self.work:
-            self.purse.held_nanos += each.left
+            self.budget_account.held_nanos += each.left
         self.perform()
 
     def spent(self, since_s):
@@ -127,9 +127,9 @@ class SliceGateway:
 
     def begin(self, each, tasks, *, is_contract=False):
         """Hand out as many of so many tasks as there is room for."""
-        self.purse.turn(self.utc_s)
-        for _ in range(self.purse.fits(each, tasks)):
-            self.purse.held_nanos += each
+        self.budget_account.turn(self.utc_s)
+        for _ in range(self.budget_account.fits(each, tasks)):
+            self.budget_account.held_nanos += each
             self.work.append(SliceWork(each, is_contract))
             if is_contract:  # it is on the disk before it is committed to
                 self.hard = self.committed = len(self.log)
@@ -140,18 +140,18 @@ class SliceGateway:
         nanos = min(nanos, work.left)
         is_last = is_last or not work.is_contract
         released = work.left if is_last else nanos
-        self.purse.held_nanos -= released
+        self.budget_account.held_nanos -= released
         work.left -= released
         if is_last:
             del self.work[at]
-        self.purse.spend(nanos, self.utc_s)
+        self.budget_account.spend(nanos, self.utc_s)
         self.log.append(SliceUsage(self.utc_s, nanos))
 
     def tick(self):
         self.lending.tick(self.utc_s)
         self.borrowing.tick(self.town.now_s, self.utc_s)
         self.perform()
-        self.purse.short_nanos = self.purse.least_short_nanos = 0
+        self.budget_account.short_nanos = self.budget_account.least_short_nanos = 0
 
     def hear(self, sender, message):
         part = self.lending if isinstance(message, AskSlice) else self.borrowing

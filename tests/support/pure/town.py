@@ -206,9 +206,11 @@ class TownSite:
     def start(self, boot: int) -> None:
         tariff = Tariff(self.price_nanos, "USD", "test")
         self.boot = boot
-        purses = BudgetAccounts(self.budgets, self.credit, UTC_S + self.town.now_s)
+        budget_accounts = BudgetAccounts(self.budgets, self.credit, UTC_S + self.town.now_s)
         self.kernel = Kernel(
-            lambda peers: Broker({"local": tariff}, {}, ClientLimits(), boot, purses, peers),
+            lambda peers: Broker(
+                {"local": tariff}, {}, ClientLimits(), boot, budget_accounts, peers
+            ),
             lambda broker: Exchange(
                 self.name,
                 boot,
@@ -226,13 +228,13 @@ class TownSite:
 
     def know_spending(self) -> None:
         """As the gateway server does, of what is in the books."""
-        utc_s, purses = UTC_S + self.town.now_s, self.broker.purses
+        utc_s, budget_accounts = UTC_S + self.town.now_s, self.broker.budget_accounts
         lent = [each for each in self.books if isinstance(each, records.SliceLent)]
         held = [each for each in self.books if isinstance(each, records.SliceHeld)]
         accounts = {each: self.spent(each.budget, each.account / 1000) for each in held}
         known = {each.budget: spent for each, spent in accounts.items()}
-        for name, purse in purses.own.items():
-            is_ours = not purse.budget.owner
+        for name, budget_account in budget_accounts.own.items():
+            is_ours = not budget_account.budget.owner
             known.setdefault(name, self.spent(name, 0.0) if is_ours else BudgetSpent(0, 0))
         self.broker.handle(events.SpendingKnown(known, {}), utc_s)
         self.exchange.lending.recover({(e.site, e.account): e for e in lent}.values(), utc_s)
@@ -240,7 +242,7 @@ class TownSite:
 
     def spent(self, name: str, since_s: float) -> BudgetSpent:
         """What the books have of a budget."""
-        budget = self.broker.purses.own[name].budget
+        budget = self.broker.budget_accounts.own[name].budget
         period = budget.period_at(UTC_S + self.town.now_s)
         total = now = 0
         for each in self.books:
@@ -248,7 +250,7 @@ class TownSite:
                 continue
             whose = Owner(each.user, each.group, each.project, each.origin)
             if budget.covers(whose):
-                nanos = used_of(self.broker.purses.own[name], each)
+                nanos = used_of(self.broker.budget_accounts.own[name], each)
                 total += nanos
                 now += nanos if period is None or each.ended_at_s >= period.start_s else 0
         return BudgetSpent(total, now)
@@ -305,7 +307,7 @@ class TownSite:
             match effect:
                 case Write():
                     self.books.append(effect.record)
-                    self.broker.purses.note(effect.record)
+                    self.broker.budget_accounts.note(effect.record)
                 case Harden():
                     self.hardened = len(self.books)
                 case SendToSite():

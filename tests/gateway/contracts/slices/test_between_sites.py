@@ -48,8 +48,8 @@ def pair(*, london=(), paris=(), credit=None):
     return town
 
 
-def purse(site):
-    return site.broker.purses.own["b"]
+def budget_account(site):
+    return site.broker.budget_accounts.own["b"]
 
 
 def costs(site, pool=""):
@@ -92,18 +92,18 @@ def test_a_contract_is_held_by_its_grant_when_it_is_committed_and_settled_as_it_
     town.deliver()
     ((contract, bought),) = london.exchange.purchases.purchases.items()
     (opened,) = [each for each in london.books if isinstance(each, records.ContractOpened)]
-    assert opened.max_cost_nanos == purse(london).held_nanos == 8_000 * CHEAP_TASK
+    assert opened.max_cost_nanos == budget_account(london).held_nanos == 8_000 * CHEAP_TASK
     assert all(
         not each.holds for each in london.broker.workers[bought.handle].assignments.values()
     ), "it is held as a whole"
     until(town, lambda: len(london.answers()) >= 40)
-    spent = purse(london).spent_nanos
+    spent = budget_account(london).spent_nanos
     assert spent == costs(london) > 0
-    assert purse(london).held_nanos == 8_000 * CHEAP_TASK - spent
+    assert budget_account(london).held_nanos == 8_000 * CHEAP_TASK - spent
     until(town, lambda: not london.broker.jobs and not london.exchange.purchases.purchases)
     assert contract not in london.exchange.purchases.purchases
-    assert purse(london).held_nanos == 0
-    assert purse(london).spent_nanos == costs(london)
+    assert budget_account(london).held_nanos == 0
+    assert budget_account(london).spent_nanos == costs(london)
 
 
 def test_what_is_bought_never_costs_more_than_the_budget_and_the_rest_waits():
@@ -112,7 +112,7 @@ def test_what_is_bought_never_costs_more_than_the_budget_and_the_rest_waits():
     london.submit(200, wishes=ABROAD)
 
     def check():
-        assert costs(london) == purse(london).spent_nanos <= 50 * CHEAP_TASK
+        assert costs(london) == budget_account(london).spent_nanos <= 50 * CHEAP_TASK
 
     go_on(town, 60, check)
     assert 40 <= len(london.answers()) <= 60, "the last ones are the seller's loss"
@@ -136,16 +136,18 @@ def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent(then
     london.submit(100, wishes=ABROAD)
     town.deliver()
     paris.work()
-    room = purse(london).room_nanos
+    room = budget_account(london).room_nanos
     delivery = next(each for *_, each in town.mail if isinstance(each, deals.Deliver))
     utc_s = UTC_S + town.now_s
     end = ("draining", "bye") if deals.Decline in then else ()
     for message in (delivery, *(each(delivery.contract, *end) for each in then)):
         london.kernel.hear("paris", PeerSide.SELLER, message, town.now_s, utc_s)
-        assert purse(london).room_nanos == room
+        assert budget_account(london).room_nanos == room
     london.do()
-    assert purse(london).spent_nanos == delivery.cost_nanos > 0
-    assert purse(london).room_nanos == (purse(london).left_nanos if then else room)
+    assert budget_account(london).spent_nanos == delivery.cost_nanos > 0
+    assert budget_account(london).room_nanos == (
+        budget_account(london).left_nanos if then else room
+    )
 
 
 def test_what_was_spent_meanwhile_is_not_committed():
@@ -160,11 +162,11 @@ def test_what_was_spent_meanwhile_is_not_committed():
         at = (town.now_s, UTC_S + town.now_s)
         town.sites[receiver].kernel.hear(sender, theirs, message, *at)
         town.sites[receiver].do()
-    purse(london).spent_nanos = 900 * CHEAP_TASK
+    budget_account(london).spent_nanos = 900 * CHEAP_TASK
     town.deliver()
     assert not [each for each in london.books if isinstance(each, records.ContractOpened)]
     until(town, lambda: len(london.answers()) == 100)
-    assert purse(london).spent_nanos <= 1_000 * CHEAP_TASK
+    assert budget_account(london).spent_nanos <= 1_000 * CHEAP_TASK
 
 
 def reserved_at_paris(town, by="ann"):
@@ -187,28 +189,28 @@ def reserved_at_paris(town, by="ann"):
 def test_in_slots_that_are_reserved_there_nothing_is_held_beside_their_price():
     town = pair(london=[budget(10 * CHEAP)])
     made, london = reserved_at_paris(town), town.sites["london"]
-    reserved = purse(london).held_nanos
+    reserved = budget_account(london).held_nanos
     assert reserved == made.total_nanos
     london.submit(100, wishes=ABROAD)
     town.deliver()
     assert london.exchange.purchases.purchases
     until(town, lambda: len(london.answers()) >= 40)
-    assert costs(london, "paris/local") == costs(london) == purse(london).spent_nanos > 0
-    assert purse(london).held_nanos == reserved - costs(london)
+    assert costs(london, "paris/local") == costs(london) == budget_account(london).spent_nanos > 0
+    assert budget_account(london).held_nanos == reserved - costs(london)
     until(town, lambda: not london.broker.jobs and not london.exchange.purchases.purchases)
-    assert purse(london).held_nanos == reserved - costs(london)
+    assert budget_account(london).held_nanos == reserved - costs(london)
     london.broker.reserved.end(made, UTC_S, "paris")
-    assert purse(london).held_nanos == 0
+    assert budget_account(london).held_nanos == 0
 
 
 def test_who_has_no_budget_uses_up_what_is_held_for_the_slots_of_his_party():
     town = pair(london=[budget(10 * CHEAP, "user:bob")])
     made, london = reserved_at_paris(town, by="bob"), town.sites["london"]
-    assert purse(london).held_nanos == made.total_nanos
+    assert budget_account(london).held_nanos == made.total_nanos
     london.submit(100, wishes=ABROAD)
     until(town, lambda: not london.broker.jobs)
-    assert purse(london).held_nanos == made.total_nanos - costs(london) < made.total_nanos
-    assert purse(london).spent_nanos == 0
+    assert budget_account(london).held_nanos == made.total_nanos - costs(london) < made.total_nanos
+    assert budget_account(london).spent_nanos == 0
 
 
 def test_a_seller_that_is_lost_holds_nothing_when_its_lease_is_over():
@@ -216,11 +218,11 @@ def test_a_seller_that_is_lost_holds_nothing_when_its_lease_is_over():
     london = town.sites["london"]
     london.submit(100, wishes=ABROAD)
     town.deliver()
-    assert purse(london).held_nanos > 0
+    assert budget_account(london).held_nanos > 0
     town.cut.add(frozenset(("london", "paris")))
     town.sites["paris"].at_work.clear()
     town.pass_time(2 * RULES.lease_s, step_s=0.5)
-    assert purse(london).held_nanos == 0
+    assert budget_account(london).held_nanos == 0
 
 
 def test_a_contract_of_a_former_life_is_held_by_what_is_left_of_its_grant():
@@ -229,7 +231,7 @@ def test_a_contract_of_a_former_life_is_held_by_what_is_left_of_its_grant():
     london.submit(100, wishes=ABROAD, detached=True)
     until(town, lambda: sum(isinstance(e, records.OutcomeKept) for e in london.books) > 2)
     town.deliver()
-    spent = purse(london).spent_nanos
+    spent = budget_account(london).spent_nanos
     job = london.broker.jobs["j"]
     left = [part for part in job.known if part]
     recovered = events.JobRecovered(
@@ -242,8 +244,8 @@ def test_a_contract_of_a_former_life_is_held_by_what_is_left_of_its_grant():
         for low, high in job.ended.missing(first, stop)
     ]
     london.recover(2, recovered, *arrived)
-    assert purse(london).spent_nanos == spent == costs(london)
-    assert purse(london).held_nanos == 1_000 * CHEAP_TASK - spent
+    assert budget_account(london).spent_nanos == spent == costs(london)
+    assert budget_account(london).held_nanos == 1_000 * CHEAP_TASK - spent
 
 
 def test_what_is_left_for_no_task_at_home_is_spent_where_a_contract_bounds_it():
@@ -256,8 +258,8 @@ def test_what_is_left_for_no_task_at_home_is_spent_where_a_contract_bounds_it():
     until(town, lambda: not london.broker.jobs)
     assert costs(london, "local") > 0
     assert costs(london, "paris/local") > 0
-    assert purse(london).left_nanos < CHEAP_TASK
-    assert purse(london).held_nanos == 0
+    assert budget_account(london).left_nanos < CHEAP_TASK
+    assert budget_account(london).held_nanos == 0
 
 
 def test_what_is_left_for_no_task_at_home_is_not_kept_for_ever_for_a_pool_without_workers():
@@ -267,11 +269,11 @@ def test_what_is_left_for_no_task_at_home_is_not_kept_for_ever_for_a_pool_withou
     town.show()
     london = town.sites["london"]
     london.submit(30, timeout_s=TASK_S)
-    until(town, lambda: purse(london).left_nanos < BOUND)
+    until(town, lambda: budget_account(london).left_nanos < BOUND)
     for _ in range(9):
         town.pass_time(EMPTY_S / 10, 5.0)
         town.show()
-    assert purse(london).left_nanos >= CHEAP_TASK
+    assert budget_account(london).left_nanos >= CHEAP_TASK
     assert london.broker.jobs["j"].waiting
     town.pass_time(EMPTY_S / 5, 5.0)
     assert not london.broker.jobs
@@ -287,7 +289,7 @@ def test_what_is_left_for_no_task_at_home_is_not_kept_for_a_site_whose_rules_for
     london = town.sites["london"]
     london.submit(30, timeout_s=TASK_S)
     until(town, lambda: not london.broker.jobs)
-    assert purse(london).left_nanos >= CHEAP_TASK
+    assert budget_account(london).left_nanos >= CHEAP_TASK
     assert declined(town, "not-entitled")
     assert {each.failure for each in london.told if isinstance(each, Dropped)} == {"budget"}
 
@@ -296,11 +298,11 @@ def test_a_quota_without_room_for_a_task_buys_nothing_as_time_counts_anywhere():
     quota = replace(budget(10**11), unit=SLOT_TIME)
     town = pair(london=[quota])
     london = town.sites["london"]
-    purse(london).held_nanos += quota.amount_nanos
+    budget_account(london).held_nanos += quota.amount_nanos
     london.submit(5, timeout_s=TASK_S)
     go_on(town, 3)
     assert not town.said
-    purse(london).held_nanos -= quota.amount_nanos
+    budget_account(london).held_nanos -= quota.amount_nanos
     until(town, lambda: not london.broker.jobs)
     assert costs(london, "paris/local") > 0
 
@@ -319,7 +321,7 @@ def test_a_site_that_has_used_up_what_we_lend_it_is_declined_with_the_figure():
         in found.reason
     )
     assert not [each for each in london.books if isinstance(each, records.ContractOpened)]
-    refused = london.exchange.purchases.resting.rests(london.broker.jobs["j"].spec)
+    refused = london.exchange.purchases.site_backoff.rests(london.broker.jobs["j"].spec)
     assert "budget-exhausted" in str(refused["paris/local"])
 
 
@@ -330,7 +332,7 @@ def test_work_that_a_budget_does_not_pay_for_any_more_is_given_back_and_done_els
     until(town, lambda: len(london.answers()) == 100)
     assert 0 < costs(paris) <= 8 * BOUND
     assert costs(london, "local") > 0, "the rest ran at home"
-    assert purse(paris).held_nanos == 0
+    assert budget_account(paris).held_nanos == 0
 
 
 def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid():
@@ -338,16 +340,16 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid():
     town = pair(credit={"london": ((limit, "USD"),)})
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100, wishes=ABROAD, timeout_s=TASK_S)
-    (owing,) = paris.broker.purses.credit_of("london")
+    (owing,) = paris.broker.budget_accounts.credit_of("london")
 
     def check():
         assert owing.spent_nanos + owing.held_nanos <= limit
 
     go_on(town, 60, check)
-    resting = london.exchange.purchases.resting
+    site_backoff = london.exchange.purchases.site_backoff
 
     def rest_s():
-        rest = resting.sites.get("paris")
+        rest = site_backoff.sites.get("paris")
         return rest.until_s - UTC_S - town.now_s if rest is not None else 0.0
 
     until(town, lambda: rest_s() > 20)  # it grows with each refusal
@@ -358,7 +360,7 @@ def test_a_site_that_owes_all_that_it_may_gets_no_more_until_it_has_paid():
     paid = records.Payment(
         "london", "r1", "USD", "received", "bank", owing.spent_nanos, "", UTC_S + town.now_s
     )
-    paris.broker.purses.note(paid)
+    paris.broker.budget_accounts.note(paid)
     assert owing.spent_nanos == 0
     paid_at_s = town.now_s
     london.exchange.paid("paris")
@@ -376,8 +378,8 @@ def test_what_is_relayed_is_held_at_our_own_price_as_it_is_handed_out():
     london.submit(20, timeout_s=TASK_S)
     until(town, lambda: len(london.answers()) == 20)
     assert [each.earmark for each in paris.exchange.purchases.purchases.values()] in ([], [None])
-    assert purse(paris).spent_nanos == costs(paris) > 0
-    assert purse(paris).held_nanos == 0
+    assert budget_account(paris).spent_nanos == costs(paris) > 0
+    assert budget_account(paris).held_nanos == 0
 
 
 # --- one budget, many gateways -------------------------------------------------------------------
@@ -441,7 +443,7 @@ def test_a_site_that_dies_with_a_slice_keeps_it_and_comes_back_with_what_it_spen
     london, lyon = town.sites["london"], town.sites["lyon"]
     lyon.submit(3, timeout_s=TASK_S)
     until(town, lambda: len(lyon.answers()) == 3)
-    spent = purse(lyon).spent_nanos
+    spent = budget_account(lyon).spent_nanos
     del town.sites["lyon"]
     for name in ("london", "paris"):
         town.sites[name].submit(200, timeout_s=TASK_S)
@@ -451,7 +453,7 @@ def test_a_site_that_dies_with_a_slice_keeps_it_and_comes_back_with_what_it_spen
     assert total(town) + share.granted <= AMOUNT
     town.sites["lyon"] = lyon
     lyon.recover(2)
-    assert purse(lyon).total_nanos == spent
+    assert budget_account(lyon).total_nanos == spent
     before = total(town)
 
     def check():
@@ -500,7 +502,7 @@ def test_whatever_happens_one_budget_is_never_overrun(moves):
         town.deliver()
         assert total(town) <= AMOUNT
         for each in town.sites.values():
-            held = purse(each).held_nanos
+            held = budget_account(each).held_nanos
             assert held >= 0
 
 
@@ -525,4 +527,7 @@ def test_a_slice_says_nothing_of_other_currencies():
     town.build("london", CHEAP, 1, [budget(AMOUNT, sites=frozenset({"paris"}))])
     town.build("paris", CHEAP, 1, [changed])
     town.pass_time(1.0)
-    assert "the budget is in USD, ever, UTC at its owner" in purse(town.sites["paris"]).refused
+    assert (
+        "the budget is in USD, ever, UTC at its owner"
+        in budget_account(town.sites["paris"]).refused
+    )

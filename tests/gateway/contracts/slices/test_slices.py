@@ -57,7 +57,7 @@ def test_a_holder_is_given_what_it_wants_and_once(town):
     assert told(town, "paris", message(want="25")) is None, "it was asked before"
     again = told(town, "paris", message(want="25", number=2))
     assert again.granted == "25"
-    assert town.owner.purse.room_nanos == AMOUNT - 25
+    assert town.owner.budget_account.room_nanos == AMOUNT - 25
 
 
 def test_the_last_of_a_budget_is_not_all_for_who_asks_first(town):
@@ -87,7 +87,7 @@ def test_what_is_held_at_home_is_kept_for_who_asked_when_it_comes_back(town):
     assert told(town, "paris", message(want="25", least="10", number=2)).granted == "25"
     town.now_s += 10.0
     town.owner.tick()
-    assert town.owner.purse.room_nanos == AMOUNT - 25 - 30
+    assert town.owner.budget_account.room_nanos == AMOUNT - 25 - 30
 
 
 def test_nothing_is_kept_for_long_for_who_does_not_ask_again(town):
@@ -95,21 +95,21 @@ def test_nothing_is_kept_for_long_for_who_does_not_ask_again(town):
     told(town, "paris", message(want="25", least="10"))
     while town.owner.work:
         town.owner.report(0, 0)
-    assert town.owner.purse.room_nanos == AMOUNT - 25
+    assert town.owner.budget_account.room_nanos == AMOUNT - 25
     town.now_s += 10.0
     town.owner.tick()
-    assert town.owner.purse.room_nanos == AMOUNT
+    assert town.owner.budget_account.room_nanos == AMOUNT
 
 
 def test_what_a_silent_site_holds_counts_as_spent(town):
     town.owner.begin(AMOUNT - 20, 1)
     told(town, "paris", message(want="20", least="20"))
     town.owner.report(0, AMOUNT - 20)
-    assert not town.owner.purse.is_exhausted(), "it may come back"
+    assert not town.owner.budget_account.is_exhausted(), "it may come back"
     town.now_s += 121.0
     town.owner.tick()
-    assert town.owner.purse.is_exhausted()
-    assert town.owner.purse.room_nanos == 0
+    assert town.owner.budget_account.is_exhausted()
+    assert town.owner.budget_account.room_nanos == 0
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_who_may_have_nothing_is_told_why(town, sender, changes, code, text):
     answer = told(town, sender, message(**changes))
     assert (answer.granted, answer.lasts_s, answer.code) == ("0", 0.0, code)
     assert text in answer.reason
-    assert town.owner.purse.room_nanos == AMOUNT
+    assert town.owner.budget_account.room_nanos == AMOUNT
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_amount_that_is_none_breaks_the_protocol(town, changes):
 def test_nobody_gives_back_more_than_it_was_given(town):
     told(town, "paris", message(want="25"))
     assert told(town, "paris", message(want="0", number=2, returned="1000")).returned == "25"
-    assert town.owner.purse.room_nanos == AMOUNT
+    assert town.owner.budget_account.room_nanos == AMOUNT
 
 
 def test_accounts_of_one_site_are_limited(town):
@@ -165,11 +165,11 @@ def test_accounts_of_one_site_are_limited(town):
 
 def test_a_holder_that_is_not_trusted_any_more_keeps_nothing_that_it_did_not_spend(town):
     told(town, "paris", message(want="25"))
-    town.owner.purse.budget = replace(own_budget(), sites=frozenset({"lyon"}))
+    town.owner.budget_account.budget = replace(own_budget(), sites=frozenset({"lyon"}))
     answer = told(town, "paris", message(want="25", number=2, spent="5"))
     assert (answer.granted, answer.lasts_s, answer.code) == ("25", 0.0, Reason.NOT_ENTITLED)
     told(town, "paris", message(want="0", number=3, spent="5", returned="20"))
-    assert town.owner.purse.room_nanos == AMOUNT - 5
+    assert town.owner.budget_account.room_nanos == AMOUNT - 5
 
 
 def test_what_a_lost_site_held_is_written_off_by_its_operator_alone(town):
@@ -182,16 +182,16 @@ def test_what_a_lost_site_held_is_written_off_by_its_operator_alone(town):
         with pytest.raises(NotLent, match="holds no slice"):
             lending.write_off(budget, site, town.now_s)
     town.now_s += 121.0
-    before = town.owner.purse.room_nanos
+    before = town.owner.budget_account.room_nanos
     freed = lending.write_off("risk", "paris", town.now_s)
     town.owner.perform()
-    assert town.owner.purse.room_nanos == before + freed == AMOUNT - 7
+    assert town.owner.budget_account.room_nanos == before + freed == AMOUNT - 7
     town.owner.die(power=True)
-    assert town.owner.purse.room_nanos == AMOUNT - 7
+    assert town.owner.budget_account.room_nanos == AMOUNT - 7
     # It comes back after all: it is told so, and what it has spent since counts.
     answer = told(town, "paris", message(want="0", spent="20", number=3))
     assert int(answer.granted) - int(answer.returned) < 20
-    assert town.owner.purse.room_nanos == AMOUNT - 20
+    assert town.owner.budget_account.room_nanos == AMOUNT - 20
 
 
 # --- a holder ------------------------------------------------------------------------------------
@@ -201,18 +201,20 @@ def test_a_slice_is_asked_for_when_work_waits_and_given_back_when_it_is_idle():
     town = SliceTown()
     paris = town.gateways["paris"]
     town.run(5.0)
-    assert paris.purse.allotted_nanos == 0, "nobody wants anything"
+    assert paris.budget_account.allotted_nanos == 0, "nobody wants anything"
     paris.begin(10, 1)
     town.run(1.0)
-    assert paris.purse.allotted_nanos == SLICE
+    assert paris.budget_account.allotted_nanos == SLICE
     paris.begin(10, 2)
     paris.report(0, 4)
     town.run(IDLE_S + 2.0)
-    assert (paris.purse.allotted_nanos, paris.purse.held_nanos) == (14, 10), "what runs is held"
-    assert town.owner.purse.room_nanos == AMOUNT - 14
+    assert (paris.budget_account.allotted_nanos, paris.budget_account.held_nanos) == (14, 10), (
+        "what runs is held"
+    )
+    assert town.owner.budget_account.room_nanos == AMOUNT - 14
     paris.report(0, 10)
     town.run(IDLE_S + 65.0)
-    assert town.owner.purse.room_nanos == AMOUNT - 14
+    assert town.owner.budget_account.room_nanos == AMOUNT - 14
 
 
 def test_whoever_can_not_reach_the_owner_begins_nothing_when_its_slice_has_lapsed():
@@ -220,7 +222,7 @@ def test_whoever_can_not_reach_the_owner_begins_nothing_when_its_slice_has_lapse
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
-    assert paris.purse.room_nanos == SLICE
+    assert paris.budget_account.room_nanos == SLICE
     for _ in range(80):
         town.now_s += 1.0
         paris.begin(1, 1)  # it is in use, so that it is not given back
@@ -228,12 +230,12 @@ def test_whoever_can_not_reach_the_owner_begins_nothing_when_its_slice_has_lapse
             paris.report(0, 0)
         paris.tick()
         town.mail.clear()  # the owner is out of reach
-    assert (paris.purse.room_nanos, paris.purse.is_open) == (0, False)
+    assert (paris.budget_account.room_nanos, paris.budget_account.is_open) == (0, False)
     paris.begin(1, 5)
     assert not paris.work
-    assert not paris.purse.is_exhausted()
+    assert not paris.budget_account.is_exhausted()
     town.run(ANSWER_S + 1.0)
-    assert paris.purse.is_open
+    assert paris.budget_account.is_open
 
 
 def test_a_dead_holder_keeps_its_slice_from_everybody_until_it_is_heard():
@@ -253,7 +255,7 @@ def test_a_dead_holder_keeps_its_slice_from_everybody_until_it_is_heard():
     town.gateways["paris"] = paris
     paris.die(power=True)
     town.run(IDLE_S + 65.0)
-    assert town.owner.purse.room_nanos == SLICE
+    assert town.owner.budget_account.room_nanos == SLICE
 
 
 def test_what_a_holder_has_itself_is_no_reason_to_wait_for_more():
@@ -268,7 +270,7 @@ def test_what_a_holder_has_itself_is_no_reason_to_wait_for_more():
         paris.begin(12, 1)
         town.run(0.5)
     assert not paris.work
-    assert paris.purse.is_exhausted(12)
+    assert paris.budget_account.is_exhausted(12)
 
 
 def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
@@ -281,7 +283,7 @@ def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
         paris.begin(12, 1)
         town.run(0.5)
     assert len(paris.work) == 1
-    assert not paris.purse.is_exhausted(12)
+    assert not paris.budget_account.is_exhausted(12)
 
 
 def test_a_small_task_is_paid_while_a_large_one_waits_for_more_than_is_left():
@@ -290,8 +292,8 @@ def test_a_small_task_is_paid_while_a_large_one_waits_for_more_than_is_left():
     for _ in range(4):
         paris.begin(21, 1)
         town.run(0.5)
-    assert paris.purse.is_exhausted(21)
-    assert not paris.purse.is_exhausted(20), "it may have what is left"
+    assert paris.budget_account.is_exhausted(21)
+    assert not paris.budget_account.is_exhausted(20), "it may have what is left"
     for _ in range(4 * round(ANSWER_S)):
         paris.begin(21, 1)
         paris.begin(3, 1)
@@ -306,7 +308,7 @@ def test_who_has_less_than_a_task_takes_gives_it_back_for_others():
     for each in holders:
         each.begin(6, 1)
     town.run(5.0)
-    assert sorted(each.purse.allotted_nanos for each in holders) == [14, 15]
+    assert sorted(each.budget_account.allotted_nanos for each in holders) == [14, 15]
     for _ in range(10):
         for each in holders:
             each.begin(16, 1)
@@ -329,15 +331,15 @@ def test_a_refusal_is_told_to_whoever_wants_to_spend_and_asked_again_later():
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
-    assert paris.purse.is_exhausted()
-    assert "no budget 'risk' of this site is shared with paris" in paris.purse.objection()
-    town.owner.purse.budget = own_budget()
+    assert paris.budget_account.is_exhausted()
+    assert "no budget 'risk' of this site is shared with paris" in paris.budget_account.objection()
+    town.owner.budget_account.budget = own_budget()
     paris.begin(10, 1)
     town.run(REFUSED_S + 1.0)
     paris.begin(10, 1)
     town.run(1.0)
-    assert not paris.purse.is_exhausted()
-    assert paris.purse.allotted_nanos == SLICE
+    assert not paris.budget_account.is_exhausted()
+    assert paris.budget_account.allotted_nanos == SLICE
 
 
 def test_what_is_exhausted_at_its_owner_is_so_here_until_the_period_ends():
@@ -347,14 +349,16 @@ def test_what_is_exhausted_at_its_owner_is_so_here_until_the_period_ends():
     paris = town.gateways["paris"]
     paris.begin(10, 1)
     town.run(1.0)
-    assert paris.purse.is_exhausted()
-    assert "london says: 0.00000006 USD of 0.00000006 USD is spent" in paris.purse.objection()
-    town.now_s = town.owner.purse.period.end_s + 1.0
+    assert paris.budget_account.is_exhausted()
+    assert (
+        "london says: 0.00000006 USD of 0.00000006 USD is spent" in paris.budget_account.objection()
+    )
+    town.now_s = town.owner.budget_account.period.end_s + 1.0
     town.run(1.0)
-    assert not paris.purse.is_exhausted()
+    assert not paris.budget_account.is_exhausted()
     paris.begin(10, 1)
     town.run(1.0)
-    assert paris.purse.allotted_nanos == SLICE
+    assert paris.budget_account.allotted_nanos == SLICE
 
 
 def test_answers_of_others_of_former_lives_and_such_as_can_not_be_change_nothing():
@@ -369,7 +373,7 @@ def test_answers_of_others_of_former_lives_and_such_as_can_not_be_change_nothing
         ("london", replace(answer, number=1_000)),
     ):
         paris.borrowing.hear(sender, each)
-        assert paris.purse.allotted_nanos == 0
+        assert paris.budget_account.allotted_nanos == 0
     for wrong in ({"granted": "x"}, {"returned": ""}, {"lasts_s": -1.0}, {"lasts_s": 1e9}):
         with pytest.raises(ProtocolError):
             paris.borrowing.hear("london", replace(answer, **wrong))
@@ -406,7 +410,7 @@ def test_an_account_that_is_configured_otherwise_is_told_of_once_more_and_closed
     shares = [each for each in town.owner.lending.of("risk") if each.site == "paris"]
     (share,) = [each for each in shares if each.account == former]
     assert (share.unspent, share.spent) == (0, 15)
-    assert town.owner.purse.room_nanos == AMOUNT - 15
+    assert town.owner.budget_account.room_nanos == AMOUNT - 15
 
 
 def test_what_is_kept_of_a_slice_is_what_was_given(town):
@@ -508,12 +512,14 @@ class Sharing(RuleBasedStateMachine):
             while each.work:
                 each.report(0, 0)
         town.run(REST_S + 2 * IDLE_S, step_s=5.0)
-        key = getattr(town.owner.purse.period, "key", "ever")
-        keys = {getattr(each.purse.period, "key", "ever") for each in town.gateways.values()}
+        key = getattr(town.owner.budget_account.period, "key", "ever")
+        keys = {
+            getattr(each.budget_account.period, "key", "ever") for each in town.gateways.values()
+        }
         if keys == {key}:
             spent = town.by_period().get(key, 0)
-            assert town.owner.purse.room_nanos == AMOUNT - spent, town.show()
-        assert all(each.purse.held_nanos == 0 for each in town.gateways.values())
+            assert town.owner.budget_account.room_nanos == AMOUNT - spent, town.show()
+        assert all(each.budget_account.held_nanos == 0 for each in town.gateways.values())
 
 
 TestSharing = pytest.mark.thorough(Sharing.TestCase)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.grids.contract import Sighting, Stand
+from gateway.grids.contract import PilotState, Sighting
 from gateway.grids.ec2.ceilings import InstanceRelease, surplus
 from gateway.grids.ec2.prices import PriceBook
 from gateway.grids.ec2.seen import Ec2Instance, spend_nanos
@@ -70,9 +70,9 @@ def test_the_rest_is_within_and_no_more_go_than_must(given_, most_nanos, most):
 
 
 def test_who_is_let_go_ends_by_its_own_time_if_that_is_sooner():
-    running = Sighting("o.0", Stand.RUNNING, "i-1", 1, ends_s=50.0)
+    running = Sighting("o.0", PilotState.RUNNING, "i-1", 1, ends_s=50.0)
     assert InstanceRelease("why", 90.0).over(running).ends_s == 50.0
     found = InstanceRelease("why", 40.0).over(running)
-    assert (found.stand, found.ends_s, found.fault) == (Stand.ENDING, 40.0, "why")
-    ended = replace(running, stand=Stand.ENDED)
+    assert (found.stand, found.ends_s, found.fault) == (PilotState.ENDING, 40.0, "why")
+    ended = replace(running, stand=PilotState.ENDED)
     assert InstanceRelease("why", 40.0).over(ended) is ended

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.grids.contract import Blame, Stand
+from gateway.grids.contract import FailureClass, PilotState
 from gateway.grids.ec2.faults import blame_of, fault, trim, unfulfilled
 from gateway.grids.ec2.prices import PriceBook
 from gateway.grids.ec2.seen import read_instance, spend_nanos
@@ -24,18 +24,18 @@ def error(code, kind="c7i.large", text="because"):
 @pytest.mark.parametrize(
     ("codes", "started", "blame"),
     [
-        (["InsufficientInstanceCapacity"], 0, Blame.ELSEWHERE),
-        (["InsufficientInstanceCapacity"], 3, Blame.ELSEWHERE),
-        (["RequestLimitExceeded"], 0, Blame.AGAIN),
-        (["UnauthorizedOperation"], 0, Blame.NEVER),
-        (["InvalidParameterValue"], 0, Blame.NEVER),
-        (["ExpiredToken"], 0, Blame.AGAIN),
-        (["InvalidLaunchTemplateName.NotFoundException"], 0, Blame.AGAIN),
-        (["NobodyKnowsThis"], 0, Blame.AGAIN),
-        (["InvalidParameterValue"], 1, Blame.ELSEWHERE),  # some of it is right
-        (["InvalidParameterValue", "InsufficientInstanceCapacity"], 0, Blame.ELSEWHERE),
-        (["RequestLimitExceeded", "InvalidParameterValue"], 0, Blame.AGAIN),
-        ([], 0, Blame.ELSEWHERE),
+        (["InsufficientInstanceCapacity"], 0, FailureClass.ELSEWHERE),
+        (["InsufficientInstanceCapacity"], 3, FailureClass.ELSEWHERE),
+        (["RequestLimitExceeded"], 0, FailureClass.AGAIN),
+        (["UnauthorizedOperation"], 0, FailureClass.NEVER),
+        (["InvalidParameterValue"], 0, FailureClass.NEVER),
+        (["ExpiredToken"], 0, FailureClass.AGAIN),
+        (["InvalidLaunchTemplateName.NotFoundException"], 0, FailureClass.AGAIN),
+        (["NobodyKnowsThis"], 0, FailureClass.AGAIN),
+        (["InvalidParameterValue"], 1, FailureClass.ELSEWHERE),  # some of it is right
+        (["InvalidParameterValue", "InsufficientInstanceCapacity"], 0, FailureClass.ELSEWHERE),
+        (["RequestLimitExceeded", "InvalidParameterValue"], 0, FailureClass.AGAIN),
+        ([], 0, FailureClass.ELSEWHERE),
     ],
 )
 def test_a_fleet_with_too_few(codes, started, blame):
@@ -53,7 +53,12 @@ def test_many_places_are_named_in_part():
 
 @pytest.mark.parametrize(
     ("code", "blame"),
-    [("500", Blame.AGAIN), ("503", Blame.AGAIN), ("404", Blame.AGAIN), ("", Blame.AGAIN)],
+    [
+        ("500", FailureClass.AGAIN),
+        ("503", FailureClass.AGAIN),
+        ("404", FailureClass.AGAIN),
+        ("", FailureClass.AGAIN),
+    ],
 )
 def test_answers_without_a_code_of_ec2s(code, blame):
     assert blame_of(code) is blame
@@ -85,20 +90,20 @@ def instance(state, **more):
 @pytest.mark.parametrize(
     ("state", "stand", "is_paid"),
     [
-        ("pending", Stand.STARTING, False),
-        ("running", Stand.RUNNING, True),
-        ("shutting-down", Stand.ENDING, True),
-        ("stopping", Stand.ENDING, True),
-        ("stopped", Stand.ENDING, True),  # its volumes are
-        ("terminated", Stand.ENDED, False),
-        ("unheard-of", Stand.STARTING, False),
+        ("pending", PilotState.STARTING, False),
+        ("running", PilotState.RUNNING, True),
+        ("shutting-down", PilotState.ENDING, True),
+        ("stopping", PilotState.ENDING, True),
+        ("stopped", PilotState.ENDING, True),  # its volumes are
+        ("terminated", PilotState.ENDED, False),
+        ("unheard-of", PilotState.STARTING, False),
     ],
 )
 def test_states(state, stand, is_paid):
     found = instance(state).sighting(0, 2)
     assert found.stand is stand
     assert found.paid_s == (AT.timestamp() if is_paid else None)
-    assert bool(found.fault) == (stand in (Stand.ENDING, Stand.ENDED))
+    assert bool(found.fault) == (stand in (PilotState.ENDING, PilotState.ENDED))
 
 
 def test_what_runs_costs_and_what_is_over_does_not():

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.grids.contract import Blame, GridFault, Order, Shape, Sighting, Stand
+from gateway.grids.contract import FailureClass, GridFault, Order, PilotState, Shape, Sighting
 from gateway.grids.scaling.fleet import DIAL_S, PROOF_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
 from policies.placement.autoscaling import PilotStage
 
@@ -20,10 +20,10 @@ def order(name="a", pilots=2):
 
 
 def fault(text, *, is_full=False):
-    return GridFault(Blame.AGAIN, text, is_full=is_full)
+    return GridFault(FailureClass.AGAIN, text, is_full=is_full)
 
 
-def shown(name, stand=Stand.RUNNING, **more):
+def shown(name, stand=PilotState.RUNNING, **more):
     return Sighting(name, stand, f"id-{name}", 2, **more)
 
 
@@ -41,14 +41,14 @@ def stages(fleet):
 def test_from_the_order_to_the_end():
     fleet = ordered(order())
     assert stages(fleet) == dict.fromkeys(("a.0", "a.1"), PilotStage.QUEUED)
-    fleet.see([shown("a.0", Stand.QUEUED), shown("a.1", Stand.STARTING)], {}, 5.0)
+    fleet.see([shown("a.0", PilotState.QUEUED), shown("a.1", PilotState.STARTING)], {}, 5.0)
     assert stages(fleet) == {"a.0": PilotStage.QUEUED, "a.1": PilotStage.STARTING}
     fleet.see([shown("a.0"), shown("a.1")], {"a.1": IDLE}, 9.0)
     assert stages(fleet) == {"a.0": PilotStage.STARTING, "a.1": PilotStage.READY}
     fleet.stopped(["a.1"], 20.0)
     assert fleet.done({"a.1": AtWork(2, 1, 0.0)}) == []
     assert fleet.done({"a.1": IDLE}) == ["a.1"]
-    fleet.see([shown("a.0"), shown("a.1", Stand.ENDED)], {"a.0": IDLE}, 25.0)
+    fleet.see([shown("a.0"), shown("a.1", PilotState.ENDED)], {"a.0": IDLE}, 25.0)
     assert stages(fleet) == {"a.0": PilotStage.READY}
     assert (fleet.failures, fleet.orders) == (0, {})
 
@@ -83,7 +83,7 @@ def test_an_order_that_is_never_shown_is_made_again_and_given_up():
 def test_a_clock_that_is_set_moves_all_that_was_noted():
     early, late = ordered(order(), now_s=100.0), ordered(order(), now_s=1_100.0)
     for fleet, at_s in ((early, 105.0), (late, 1_105.0)):
-        fleet.see([shown("a.0"), shown("a.1", Stand.ENDED)], {}, at_s)
+        fleet.see([shown("a.0"), shown("a.1", PilotState.ENDED)], {}, at_s)
         fleet.stopped(["a.0"], at_s)
     early.clock_set(1_000.0)
     assert early == late
@@ -115,15 +115,15 @@ def test_what_is_shown_of_a_refused_order_stays():
 def test_many_failures_of_one_order_are_one():
     fleet = ordered(order("a", 50), order("b", 50))
     fleet.see(
-        [shown(name, Stand.ENDED, fault="bad image") for name in order("a", 50).names()], {}, 1
+        [shown(name, PilotState.ENDED, fault="bad image") for name in order("a", 50).names()], {}, 1
     )
     assert (fleet.failures, fleet.why, fleet.failed_at_s) == (1, "bad image", 1)
-    fleet.see([shown("b.0", Stand.ENDED)], {}, 2)
-    fleet.see([shown("b.1", Stand.ENDED)], {}, 3)
+    fleet.see([shown("b.0", PilotState.ENDED)], {}, 2)
+    fleet.see([shown("b.1", PilotState.ENDED)], {}, 3)
     assert (fleet.failures, fleet.failed_at_s) == (2, 3)
     fleet.see([shown("b.2")], {"b.2": IDLE}, 4)
     assert fleet.failures == 0
-    fleet.see([shown("b.2"), shown("b.3", Stand.ENDED)], {"b.2": IDLE}, 5)
+    fleet.see([shown("b.2"), shown("b.3", PilotState.ENDED)], {"b.2": IDLE}, 5)
     assert fleet.failures == 1
 
 
@@ -133,7 +133,7 @@ def test_who_comes_and_dies_at_once_is_a_failure_until_one_does_something():
     for failures, name in enumerate(("a.0", "b.0"), 1):
         fleet.see([shown(name)], {name: IDLE}, failures)
         assert fleet.failures == failures - 1, "to have come proves nothing then"
-        fleet.see([shown(name, Stand.ENDED, fault="out of memory")], {}, failures + 0.5)
+        fleet.see([shown(name, PilotState.ENDED, fault="out of memory")], {}, failures + 0.5)
         assert (fleet.failures, fleet.failed_at_s) == (failures, failures + 0.5)
     assert fleet.why == "its worker connected and did no work: out of memory"
     fleet.see([shown("c.0")], {"c.0": AtWork(2, 1, 0.0, tasks_done=1)}, 4.0)
@@ -147,15 +147,15 @@ def test_who_has_worked_or_stayed_has_not_failed(tasks_done, stays_s, failures):
     fleet = ordered(order("a", 1))
     fleet.see([shown("a.0")], {"a.0": IDLE}, 1.0)
     fleet.see([shown("a.0")], {"a.0": AtWork(2, 0, 0.0, tasks_done=tasks_done)}, 1.0 + stays_s)
-    fleet.see([shown("a.0", Stand.ENDED)], {}, 2.0 + stays_s)
+    fleet.see([shown("a.0", PilotState.ENDED)], {}, 2.0 + stays_s)
     assert fleet.failures == failures
 
 
 def test_a_start_that_ends_by_way_of_ending_failed_all_the_same():
     fleet = ordered(order(pilots=1))
-    fleet.see([shown("a.0", Stand.ENDING)], {}, 1.0)
+    fleet.see([shown("a.0", PilotState.ENDING)], {}, 1.0)
     assert stages(fleet) == {"a.0": PilotStage.DRAINING}
-    fleet.see([shown("a.0", Stand.ENDED, fault="disk")], {}, 2.0)
+    fleet.see([shown("a.0", PilotState.ENDED, fault="disk")], {}, 2.0)
     assert (fleet.failures, fleet.why) == (1, "disk")
 
 
@@ -164,7 +164,7 @@ def test_what_we_let_go_is_no_failure_and_one_stop():
     fleet.stopped(["a.0", "gone"], 1.0)
     fleet.stopped(["a.0"], 2.0)
     fleet.see([shown("a.1")], {}, 3.0)
-    fleet.see([shown("a.1"), shown("a.0", Stand.ENDED)], {}, 4.0)
+    fleet.see([shown("a.1"), shown("a.0", PilotState.ENDED)], {}, 4.0)
     assert fleet.failures == 0
     assert list(fleet.past(5.0).stops) == [1.0]
     assert fleet.past(61.5).stops == []
@@ -173,7 +173,7 @@ def test_what_we_let_go_is_no_failure_and_one_stop():
 def test_a_pilot_that_is_shown_twice_lives_while_one_does():
     for sightings in (["running", "ended"], ["ended", "running"]):
         fleet = ordered(order(pilots=1))
-        fleet.see([shown("a.0", Stand(each)) for each in sightings], {}, 1.0)
+        fleet.see([shown("a.0", PilotState(each)) for each in sightings], {}, 1.0)
         assert stages(fleet) == {"a.0": PilotStage.STARTING}
 
 
@@ -186,18 +186,22 @@ def test_a_worker_that_comes_before_its_sighting_is_ready():
 
 
 # What is shown, when; a worker has come with the last: how long the start took.
-RUNS_LATER = (540, Stand.RUNNING, None)
+RUNS_LATER = (540, PilotState.RUNNING, None)
 MEASURED = [
-    ("at once", [(7, Stand.RUNNING, None)], 7),
+    ("at once", [(7, PilotState.RUNNING, None)], 7),
     (
         "after a queue",
-        [(500, Stand.QUEUED, None), (510, Stand.STARTING, None), (540, Stand.RUNNING, None)],
+        [
+            (500, PilotState.QUEUED, None),
+            (510, PilotState.STARTING, None),
+            (540, PilotState.RUNNING, None),
+        ],
         40,
     ),
-    ("queued until just now", [(500, Stand.QUEUED, None), (502, Stand.RUNNING, None)], 2),
-    ("as it is paid", [(500, Stand.QUEUED, None), (540, Stand.RUNNING, 512)], 28),
-    ("paid by a wrong clock: later", [(30, Stand.RUNNING, 4000)], 30),
-    ("paid by a wrong clock: earlier", [(30, Stand.RUNNING, -4000)], 30),
+    ("queued until just now", [(500, PilotState.QUEUED, None), (502, PilotState.RUNNING, None)], 2),
+    ("as it is paid", [(500, PilotState.QUEUED, None), (540, PilotState.RUNNING, 512)], 28),
+    ("paid by a wrong clock: later", [(30, PilotState.RUNNING, 4000)], 30),
+    ("paid by a wrong clock: earlier", [(30, PilotState.RUNNING, -4000)], 30),
 ]
 
 
@@ -219,7 +223,7 @@ def test_nothing_is_measured_of_what_was_found():
 
 def test_who_runs_without_a_worker_is_silent_after_its_time():
     fleet = ordered(order(pilots=1))
-    fleet.see([shown("a.0", Stand.STARTING)], {}, 10 * DIAL_S)
+    fleet.see([shown("a.0", PilotState.STARTING)], {}, 10 * DIAL_S)
     fleet.see([shown("a.0")], {}, 11 * DIAL_S)
     assert fleet.silent(12 * DIAL_S - 1) == []
     assert fleet.silent(12 * DIAL_S) == ["a.0"]
@@ -285,7 +289,7 @@ class RandomGrid(RuleBasedStateMachine):
             self.known_orders.add(made.name)
             for name in made.names():
                 if self.chance.random() < share:
-                    self.there[name] = Stand.QUEUED
+                    self.there[name] = PilotState.QUEUED
 
     @rule(pilots=st.integers(1, 4), share=st.sampled_from([0.0, 0.5, 1.0]), lost=st.booleans())
     def order(self, pilots, share, lost):
@@ -326,15 +330,15 @@ class RandomGrid(RuleBasedStateMachine):
             match self.chance.randrange(6):
                 case 0:
                     self.visible.add(name)
-                case 1 if stand is Stand.QUEUED:
-                    self.there[name] = Stand.STARTING
-                case 2 if stand in (Stand.QUEUED, Stand.STARTING):
-                    self.there[name] = Stand.RUNNING
-                case 3 if stand is Stand.RUNNING:
+                case 1 if stand is PilotState.QUEUED:
+                    self.there[name] = PilotState.STARTING
+                case 2 if stand in (PilotState.QUEUED, PilotState.STARTING):
+                    self.there[name] = PilotState.RUNNING
+                case 3 if stand is PilotState.RUNNING:
                     self.workers[name] = AtWork(2, self.chance.randrange(3), self.now_s)
                 case 4 if self.chance.random() < 0.3:
-                    self.there[name] = Stand.ENDING
-                case 5 if stand is Stand.ENDING:
+                    self.there[name] = PilotState.ENDING
+                case 5 if stand is PilotState.ENDING:
                     del self.there[name]
                     self.workers.pop(name, None)
 
@@ -343,16 +347,16 @@ class RandomGrid(RuleBasedStateMachine):
         before, start_s = self.fleet.failures, self.fleet.start_s
         awaited = {name for made in self.fleet.orders.values() for name in made.missing}
         seen = [
-            shown(name, stand, paid_s=self.now_s - 1 if stand is Stand.RUNNING else None)
+            shown(name, stand, paid_s=self.now_s - 1 if stand is PilotState.RUNNING else None)
             for name, stand in self.there.items()
             if name in self.visible
         ]
-        ended = [shown(name, Stand.ENDED) for name in self.asked if name not in self.there]
+        ended = [shown(name, PilotState.ENDED) for name in self.asked if name not in self.there]
         seen += self.chance.sample(ended, min(2, len(ended)))
         seen += seen if doubled else []
         self.chance.shuffle(seen)
         self.fleet.see(seen, self.workers, self.now_s)
-        alive = {each.name for each in seen if each.stand is not Stand.ENDED}
+        alive = {each.name for each in seen if each.stand is not PilotState.ENDED}
         self.listed = alive
         assert alive <= self.fleet.pilots.keys(), "one that the grid shows is forgotten"
         assert self.fleet.pilots.keys() <= alive | awaited | self.workers.keys(), "a ghost"

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
-from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
+from gateway.grids.contract import Capacity, FailureClass, GridFault, Limits, PilotState, Sighting
 from gateway.grids.scaling.pool_controller import FACTS_S, SETTLE_S, STRANGER_S, PoolController
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -49,7 +49,7 @@ class DumbGrid:
     async def start(self, order):
         self.started.append((trio.current_time(), order))
         self.shown += [
-            Sighting(name, Stand.QUEUED, name, order.shape.slots) for name in order.names()
+            Sighting(name, PilotState.QUEUED, name, order.shape.slots) for name in order.names()
         ]
 
     async def stop(self, names):
@@ -96,7 +96,7 @@ def play(scene, act):
 
 
 def pilot(**changes):
-    given = {"name": "a.0", "stand": Stand.QUEUED, "grid_id": "1", "slots": 1} | changes
+    given = {"name": "a.0", "stand": PilotState.QUEUED, "grid_id": "1", "slots": 1} | changes
     return Sighting(**given)
 
 
@@ -147,7 +147,7 @@ def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
 
 def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
     async def act(scene, controller):
-        scene.grid.stop_fault = GridFault(Blame.NEVER, "no permission")
+        scene.grid.stop_fault = GridFault(FailureClass.NEVER, "no permission")
         scene.grid.shown = [pilot()]
         await trio.sleep(SETTLE_S + 61.0)  # what a former life had queued is kept so long
         assert 5 <= len(scene.grid.stopped) <= 8, scene.grid.stopped
@@ -168,7 +168,7 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
         assert controller.fleet.failures > 1, "and ends"
 
     async def refuse(_order):
-        raise GridFault(Blame.AGAIN, "not now")
+        raise GridFault(FailureClass.AGAIN, "not now")
 
     play(Scene(ScalingRules(slots_max=1, slots_min=1)), act)
 
@@ -177,7 +177,7 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
     """A pilot that was started while our state lay elsewhere: nobody else would ever end it."""
 
     async def act(scene, controller):
-        scene.grid.shown = [pilot(stand=Stand.RUNNING)]
+        scene.grid.shown = [pilot(stand=PilotState.RUNNING)]
         for handle, name in ((5, "a.0"), (6, "old.0")):
             joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
             scene.broker.handle(joined, scene.utc_s())

@@ -13,14 +13,14 @@ from support.pure.town import CHEAP, UTC_S, Town
 from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
 from gateway.grids.contract import (
-    Blame,
     Capacity,
+    FailureClass,
     GridFault,
     Limits,
     Order,
+    PilotState,
     Provisioning,
     Sighting,
-    Stand,
 )
 from gateway.grids.scaling.ordering import STOP_AGAIN_S
 from gateway.grids.scaling.pool_controller import SETTLE_S, START_STEP, PoolController
@@ -41,7 +41,7 @@ class ListedGrid(Provisioning):
 
     def __init__(self) -> None:
         self.out: dict[str, str] | GridFault = {}
-        self.stand = Stand.QUEUED
+        self.stand = PilotState.QUEUED
         self.shown: dict[str, Sighting] = {}
         self.stopped: list[str] = []
 
@@ -113,7 +113,7 @@ class World:
 
     def come(self, name: str, slots: int = 1, host: str = "", **tags: bool) -> int:
         """A pilot's worker dials."""
-        self.grid.shown[name] = replace(self.grid.shown[name], stand=Stand.RUNNING)
+        self.grid.shown[name] = replace(self.grid.shown[name], stand=PilotState.RUNNING)
         self.site.workers += 1
         handle = self.site.workers
         self.site.do(events.WorkerJoined(handle, name, POOL, slots, tags, "3.11", host=host))
@@ -206,7 +206,7 @@ async def test_who_ends_gets_nothing_more(world, how):
         world.site.do(events.WorkerGone(handle, "its line broke"))
         handle = world.come(name)
     else:
-        world.grid.shown[name] = replace(world.grid.shown[name], stand=Stand.ENDING)
+        world.grid.shown[name] = replace(world.grid.shown[name], stand=PilotState.ENDING)
     await world.round()
     world.hear()
     assert world.broker.workers[handle].draining
@@ -226,7 +226,7 @@ async def test_a_stop_is_told_again_where_it_did_not_help(world):
     await world.round()
     found = await world.controller.probe({}, 0.0)
     await world.round(61.0)
-    world.grid.shown[found["pilot"]] = Sighting(found["pilot"], Stand.RUNNING, "x", 1)
+    world.grid.shown[found["pilot"]] = Sighting(found["pilot"], PilotState.RUNNING, "x", 1)
     await world.round(STOP_AGAIN_S - 1)
     await world.round(2.0)
     assert world.grid.stopped == [found["pilot"]] * 2
@@ -277,7 +277,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     if whose == "an operator's too":
         world.site.do(events.DrainAsked(handle, on=True))
     if whose == "the grid's":
-        world.grid.shown[name] = replace(world.grid.shown[name], stand=Stand.ENDING)
+        world.grid.shown[name] = replace(world.grid.shown[name], stand=PilotState.ENDING)
     await world.round()
     ask_for_slots(world, 1)
     await world.round()
@@ -391,7 +391,7 @@ async def test_a_pilot_works_again_once_its_host_is_back_in_service(world):
     await world.round()
     world.hear()
     assert world.broker.workers[handle].draining
-    world.grid.out = GridFault(Blame.AGAIN, "no answer")
+    world.grid.out = GridFault(FailureClass.AGAIN, "no answer")
     await world.round()
     await world.round()
     world.hear()

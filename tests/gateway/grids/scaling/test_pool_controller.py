@@ -8,7 +8,7 @@ import trio
 
 from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig
-from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
+from gateway.grids.contract import Capacity, FailureClass, GridFault, Limits, PilotState, Sighting
 from gateway.grids.scaling.ordering import CALL_S, STOP_AGAIN_S, STOP_RETRY_S
 from gateway.grids.scaling.pool_controller import FACTS_S, PoolController
 from gateway.scheduler.broker import Broker
@@ -48,7 +48,7 @@ class ScriptedGrid:
     async def start(self, order):
         await self._call("start", order)
         for name in order.names():
-            self.shown.setdefault(name, Sighting(name, Stand.QUEUED, f"id-{name}", 1))
+            self.shown.setdefault(name, Sighting(name, PilotState.QUEUED, f"id-{name}", 1))
 
     async def stop(self, names):
         await self._call("stop", names)
@@ -102,7 +102,7 @@ def make(nursery):
 
 async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
     scene = make()
-    scene.grid.faults["pilots"] = GridFault(Blame.AGAIN, "the controller restarts")
+    scene.grid.faults["pilots"] = GridFault(FailureClass.AGAIN, "the controller restarts")
     await trio.sleep(60)
     assert len(scene.grid.asked("pilots")) > 5
     told = "pool burst: `pilots` of the grid failed: the controller restarts"
@@ -174,7 +174,7 @@ async def test_a_stop_that_does_nothing_is_repeated_once_a_minute(make, autojump
 async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene = make()
     await trio.sleep(5)
-    scene.grid.faults["stop"] = GridFault(Blame.AGAIN, "not now")
+    scene.grid.faults["stop"] = GridFault(FailureClass.AGAIN, "not now")
     scene.controller.take_in(replace(scene.pool, scale=ScaleConfig(ScalingRules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
@@ -204,7 +204,7 @@ async def test_who_is_not_wanted_any_more_is_stopped_once_its_order_was_made(mak
 
 async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clock):
     scene = make()
-    scene.grid.faults["start"] = GridFault(Blame.ELSEWHERE, "full")
+    scene.grid.faults["start"] = GridFault(FailureClass.ELSEWHERE, "full")
     await trio.sleep(60)
     started_s = scene.grid.asked_s("start")
     rests = [b - a for a, b in pairwise(started_s)]
@@ -214,7 +214,9 @@ async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clo
 
 async def test_a_grid_that_is_full_is_asked_again_and_nothing_has_failed(make, autojump_clock):
     scene = make()
-    scene.grid.faults["start"] = GridFault(Blame.ELSEWHERE, "a limit is reached", is_full=True)
+    scene.grid.faults["start"] = GridFault(
+        FailureClass.ELSEWHERE, "a limit is reached", is_full=True
+    )
     await trio.sleep(5 * FACTS_S)
     started_s = scene.grid.asked_s("start")
     assert [b - a for a, b in pairwise(started_s)] == pytest.approx([FACTS_S] * 4, abs=1.5)
@@ -259,7 +261,7 @@ async def test_other_rules_are_taken_in(make, autojump_clock):
 
 async def test_what_can_not_work_is_tried_again_when_somebody_has_acted(make, autojump_clock):
     scene = make()
-    scene.grid.faults["start"] = GridFault(Blame.NEVER, "no partition named fast")
+    scene.grid.faults["start"] = GridFault(FailureClass.NEVER, "no partition named fast")
     await trio.sleep(1_000)
     assert len(scene.grid.asked("start")) == 1
     [said] = [each for each in scene.said if "no pilot was started" in each]

@@ -39,8 +39,10 @@ class World:
 
     def __init__(self, *happened, budgets=()):
         self.now_s = NOON_S
-        purses = BudgetAccounts(budgets, {}, NOON_S)
-        self.broker = Broker({"cloud": PRICE}, {"pool cloud": SHAPE.offers[0]}, purses=purses)
+        budget_accounts = BudgetAccounts(budgets, {}, NOON_S)
+        self.broker = Broker(
+            {"cloud": PRICE}, {"pool cloud": SHAPE.offers[0]}, budget_accounts=budget_accounts
+        )
         self.do(*happened, events.ClientJoined(1, "ann"), events.FunctionArrived(b"f" * 32))
 
     def do(self, *happened):
@@ -109,8 +111,8 @@ def test_what_waits_for_the_next_days_budget_keeps_no_slots():
     world = World(budgets=[budget(100)])
     world.submit(timeout_s=10.0)
     assert 0 < world.slots() < 10
-    purse = world.broker.purses.own["b"]
-    purse.spent_nanos = 100 * UNIT
+    budget_account = world.broker.budget_accounts.own["b"]
+    budget_account.spent_nanos = 100 * UNIT
     assert world.slots() == 0
     world.now_s += DAY_S
     world.do(events.Ticked())

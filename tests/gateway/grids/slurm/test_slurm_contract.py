@@ -7,7 +7,7 @@ import trio
 from support.programs.slurm import Cluster, running
 
 from gateway.grids import checks
-from gateway.grids.contract import Blame, Shape
+from gateway.grids.contract import FailureClass, Shape
 from gateway.grids.slurm import KIND
 
 pytestmark = pytest.mark.real
@@ -31,7 +31,7 @@ class SlurmBench(checks.Bench):
 
     called = "slurm"
     shape = Shape(slots=1, memory_bytes=256 << 20, tags={"checked": True, "weight": 2.5})
-    denied_blame = Blame.AGAIN  # a token that is over is refused by the same words
+    denied_blame = FailureClass.AGAIN  # a token that is over is refused by the same words
 
     def __init__(self, cluster: Cluster, table: dict[str, object]) -> None:
         self.cluster, self.table = cluster, table

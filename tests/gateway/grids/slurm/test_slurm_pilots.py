@@ -11,7 +11,7 @@ from support.processes import wait_until
 from support.programs.slurm import OTHER_ROOT, pool_config, running
 
 from federation import Client
-from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
+from gateway.grids.contract import FailureClass, GridFault, Launch, Order, PilotState, Shape
 from gateway.grids.slurm import KIND
 from gateway.grids.slurm.asking import request_of
 
@@ -73,7 +73,9 @@ class Pool:
         names = tuple(self.shown())
         self.stop(*names)
         wait_until(
-            lambda: all(each.stand is Stand.ENDED for each in self.shown().values()), "the end", 20
+            lambda: all(each.stand is PilotState.ENDED for each in self.shown().values()),
+            "the end",
+            20,
         )
 
 
@@ -140,11 +142,11 @@ def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_pat
         task = client.submit(until_released, str(tmp_path), "only")
         wait_until(lambda: list(tmp_path.glob("only-*")), "it runs", 20)
         pool.cluster.run("scancel", pool.shown()["cancelled.0"].grid_id)
-        pool.until("cancelled.0", Stand.ENDING)
+        pool.until("cancelled.0", PilotState.ENDING)
         (tmp_path / "release").touch()
         assert task.result(200)[0] == "only"
     assert len(list(tmp_path.glob("only-*"))) == 1, "it ran again"
-    assert "cancelled" in pool.until("cancelled.0", Stand.ENDED).fault
+    assert "cancelled" in pool.until("cancelled.0", PilotState.ENDED).fault
 
 
 @pytest.mark.thorough
@@ -152,7 +154,7 @@ def test_a_pilot_that_finds_no_gateway_gives_up_and_says_so(cluster, tmp_path):
     """Its job has failed, by a code that tells it from what a node does to jobs."""
     pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=0.5)
     pool.start("lonely", shape=Shape(1, 256 << 20))
-    found = pool.until("lonely.0", Stand.ENDED)
+    found = pool.until("lonely.0", PilotState.ENDED)
     assert "the pilot could not reach a gateway, and gave up" in found.fault
     told = cluster.run("scontrol", "--oneliner", "show", "job", found.grid_id)
     assert "JobState=FAILED" in told
@@ -211,21 +213,25 @@ def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool
         shown = pool.shown().values()
         return [each.stand for each in shown if each.name.startswith("hopeless.")]
 
-    wait_until(lambda: stands() == [Stand.ENDED] * 3, "the end", 20)
+    wait_until(lambda: stands() == [PilotState.ENDED] * 3, "the end", 20)
     wait_until(lambda: not cluster.run("squeue", "-h", "-n", "gridfed-test-pool.hopeless"), "gone")
     assert any("cancels 3 Slurm jobs" in each for each in pool.said)
 
 
 CHECKS = [
-    ({"partition": "nowhere"}, Blame.NEVER, "the partitions are closed, low, main, theirs"),
-    ({"partition": "closed"}, Blame.ELSEWHERE, "not UP"),
-    ({"partition": "theirs", "account": "ours"}, Blame.NEVER, "does not allow account"),
-    ({"constraint": "a100"}, Blame.NEVER, "constraint"),
-    ({"reservation": "night"}, Blame.NEVER, "reservation"),
-    ({"conf": "/nowhere/slurm.conf"}, Blame.NEVER, "conf"),
-    ({"prefix": ["sh", "-c", "exec sleep 9"], "timeout": "1s"}, Blame.AGAIN, "timed out after 1 s"),
-    ({"prefix": ["/nowhere/chroot"]}, Blame.NEVER, "/nowhere/chroot is not installed here"),
-    ({"prefix": ["echo", "hello"]}, Blame.NEVER, "does not belong to Slurm"),
+    ({"partition": "nowhere"}, FailureClass.NEVER, "the partitions are closed, low, main, theirs"),
+    ({"partition": "closed"}, FailureClass.ELSEWHERE, "not UP"),
+    ({"partition": "theirs", "account": "ours"}, FailureClass.NEVER, "does not allow account"),
+    ({"constraint": "a100"}, FailureClass.NEVER, "constraint"),
+    ({"reservation": "night"}, FailureClass.NEVER, "reservation"),
+    ({"conf": "/nowhere/slurm.conf"}, FailureClass.NEVER, "conf"),
+    (
+        {"prefix": ["sh", "-c", "exec sleep 9"], "timeout": "1s"},
+        FailureClass.AGAIN,
+        "timed out after 1 s",
+    ),
+    ({"prefix": ["/nowhere/chroot"]}, FailureClass.NEVER, "/nowhere/chroot is not installed here"),
+    ({"prefix": ["echo", "hello"]}, FailureClass.NEVER, "does not belong to Slurm"),
 ]
 
 
@@ -291,7 +297,7 @@ def test_memory_that_nobody_named(tmp_path, counts, extra, table, slots, memory,
         pool.start("many", capacity // slots + 1, shape)
 
         def running_now():
-            return [each for each in pool.shown().values() if each.stand is Stand.RUNNING]
+            return [each for each in pool.shown().values() if each.stand is PilotState.RUNNING]
 
         wait_until(lambda: len(running_now()) == capacity // slots, "as many as foreseen", 20)
         told = cluster.run("scontrol", "--oneliner", "show", "job", running_now()[0].grid_id)
@@ -309,7 +315,7 @@ def test_gpus_are_had(make_pool, rest, other):
     with running(name="gg", rest="tcp" if other else "unix", other=other) as cluster:
         pool = make_pool(cluster, rest=rest)
         pool.start("gpu", 1, Shape(1, 256 << 20, gpus=1))
-        job = pool.until("gpu.0", Stand.RUNNING).grid_id
+        job = pool.until("gpu.0", PilotState.RUNNING).grid_id
         assert "gpu" in cluster.run("squeue", "-h", "-j", job, "-o", "%b")
 
 
@@ -353,13 +359,13 @@ def test_a_task_whose_node_dies_runs_again(make_pool, tmp_path, other):
     with running(name="gd", nodes=2, cpus=2, other=other) as cluster:
         pool = make_pool(cluster)
         pool.start("doomed", shape=Shape(1, 256 << 20))
-        pool.until("doomed.0", Stand.RUNNING)
+        pool.until("doomed.0", PilotState.RUNNING)
         with Client(make_pool.address) as client:
             task = client.submit(until_released, str(tmp_path), "task")
             wait_until(lambda: list(tmp_path.glob("task-*")), "it runs", 20)
             node = cluster.run("squeue", "-h", "-t", "R", "-o", "%N").strip()
             cluster.kill_node(node)
-            found = pool.until("doomed.0", Stand.ENDED)
+            found = pool.until("doomed.0", PilotState.ENDED)
             assert "node failed" in found.fault
             capacity = trio.run(pool.grid.capacity, Shape(1))
             assert capacity.slots_max == 2, "the dead node is counted"
@@ -376,12 +382,12 @@ def test_a_preempted_pilot_is_seen_before_it_ends(make_pool, tmp_path, other):
     with running(name="gr", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, partition="low")
         pool.start("weak", shape=Shape(4, 256 << 20))
-        pool.until("weak.0", Stand.RUNNING)
+        pool.until("weak.0", PilotState.RUNNING)
         cluster.run("sbatch", "-pmain", "-n4", "-o/dev/null", "--mem=10", "--wrap=exec sleep 600")
-        found = pool.until("weak.0", Stand.ENDING)
+        found = pool.until("weak.0", PilotState.ENDING)
         wait_until(lambda: "preempted" in pool.shown()["weak.0"].fault, "why", LATE_S)
         assert 0 < found.ends_s - time.time() < 10
-        pool.until("weak.0", Stand.ENDED)
+        pool.until("weak.0", PilotState.ENDED)
         wait_until(
             lambda: trio.run(pool.grid.capacity, Shape(1)).slots_now == 0, "its place is taken", 20
         )
@@ -393,9 +399,9 @@ def test_a_pilot_winds_up_before_its_time_is_over(make_pool, other):
     with running(name="gw", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, warn="30s")
         pool.start("short", shape=Shape(1, 256 << 20), limit_s=60.0)
-        found = pool.until("short.0", Stand.RUNNING)
+        found = pool.until("short.0", PilotState.RUNNING)
         assert 30 < found.ends_s - time.time() <= 62
-        assert pool.until("short.0", Stand.ENDED, 70).fault == "", "it was killed"
+        assert pool.until("short.0", PilotState.ENDED, 70).fault == "", "it was killed"
         assert found.ends_s > time.time(), "it was not told in time"
 
 
@@ -407,15 +413,15 @@ def test_what_is_requeued(make_pool, requeue, other):
     with running(name="ge", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, requeue=requeue)
         pool.start("again", shape=Shape(1, 256 << 20))
-        job = pool.until("again.0", Stand.RUNNING).grid_id
+        job = pool.until("again.0", PilotState.RUNNING).grid_id
         if not requeue:
             with pytest.raises(AssertionError):
                 cluster.run("scontrol", "requeue", job)
-            assert pool.shown()["again.0"].stand is Stand.RUNNING
+            assert pool.shown()["again.0"].stand is PilotState.RUNNING
             return
         wait_until(lambda: workers(make_pool.address) == {"again.0"}, "its worker", 20)
         cluster.run("scontrol", "requeue", job)
-        pool.until("again.0", Stand.QUEUED)
+        pool.until("again.0", PilotState.QUEUED)
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.base.values import KnobError
-from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
+from gateway.grids.contract import FailureClass, GridFault, Launch, Order, PilotState, Shape
 from gateway.grids.slurm import KIND
 from gateway.grids.slurm.asking import joined, request_of, rest_body, sbatch_options
 from gateway.grids.slurm.faults import KNOWN, fault_of, hide, read_answer, submitted, tidy
@@ -83,28 +83,28 @@ def test_both_generations_show_the_same_pilots(version):
     shown = look(jobs, "rec", now_s)
     by_name = {each.name: each for each in shown.sightings}
     running = by_name["run.0"]
-    assert running.stand is Stand.RUNNING
+    assert running.stand is PilotState.RUNNING
     assert running.slots == 2
     assert running.paid_s is not None
     assert running.ends_s is None, "it has no limit, and Slurm says a year"
     taken = by_name["low.0"]  # by jobs of a higher tier, with 20 s of grace
-    assert taken.stand is Stand.ENDING
+    assert taken.stand is PilotState.ENDING
     assert 20 <= taken.ends_s - taken.paid_s < 25
     waiting = [each for name, each in by_name.items() if name.startswith("big.")]
     assert len(waiting) == 500
-    assert {each.stand for each in waiting} == {Stand.QUEUED}
-    assert by_name["done.0"].stand is Stand.ENDED
+    assert {each.stand for each in waiting} == {PilotState.QUEUED}
+    assert by_name["done.0"].stand is PilotState.ENDED
     assert by_name["done.0"].fault == ""
     assert "code 3" in by_name["bad.0"].fault
     assert "python" in by_name["lost.0"].fault
     assert "cancelled" in by_name["kill.0"].fault
-    assert by_name["long.1"].stand is Stand.ENDED
+    assert by_name["long.1"].stand is PilotState.ENDED
     assert "walltime" in by_name["long.1"].fault
     (array,) = {each.grid_id.partition("_")[0] for name, each in by_name.items() if "long." in name}
     assert shown.strays[:2] == (f"{array}_0", f"{array}_1")
     assert "PartitionDown" in by_name["closed.0"].fault
     held = [each for name, each in by_name.items() if name.startswith("held.")]
-    assert sum(each.stand is Stand.QUEUED for each in held) >= 79
+    assert sum(each.stand is PilotState.QUEUED for each in held) >= 79
     assert not [name for name in by_name if name.startswith("other")]
 
 
@@ -133,27 +133,27 @@ def test_partitions_by_commands_are_those_by_slurmrestd(version):
 
 # --- states --------------------------------------------------------------------------------------
 
-STANDS = [
-    ("PENDING", Stand.QUEUED, ""),
-    ("CONFIGURING RUNNING", Stand.STARTING, ""),
-    ("RUNNING", Stand.RUNNING, ""),
-    ("COMPLETING", Stand.ENDING, "completing"),
-    ("CANCELLED COMPLETING", Stand.ENDING, "cancelled"),
-    ("SUSPENDED", Stand.ENDING, "suspended"),
-    ("COMPLETED", Stand.ENDED, ""),
-    ("CANCELLED", Stand.ENDED, "cancelled"),
-    ("NODE_FAIL", Stand.ENDED, "node failed"),
-    ("TIMEOUT", Stand.ENDED, "time limit"),
-    ("PREEMPTED", Stand.ENDED, "preempted"),
-    ("OUT_OF_MEMORY", Stand.ENDED, "memory"),
-    ("BOOT_FAIL", Stand.ENDED, "did not start"),
-    ("REQUEUED PENDING", Stand.QUEUED, ""),
-    ("SPECIAL_EXIT PENDING", Stand.QUEUED, ""),
-    ("A_NEW_STATE", Stand.QUEUED, "a_new_state"),
+PILOT_STATES = [
+    ("PENDING", PilotState.QUEUED, ""),
+    ("CONFIGURING RUNNING", PilotState.STARTING, ""),
+    ("RUNNING", PilotState.RUNNING, ""),
+    ("COMPLETING", PilotState.ENDING, "completing"),
+    ("CANCELLED COMPLETING", PilotState.ENDING, "cancelled"),
+    ("SUSPENDED", PilotState.ENDING, "suspended"),
+    ("COMPLETED", PilotState.ENDED, ""),
+    ("CANCELLED", PilotState.ENDED, "cancelled"),
+    ("NODE_FAIL", PilotState.ENDED, "node failed"),
+    ("TIMEOUT", PilotState.ENDED, "time limit"),
+    ("PREEMPTED", PilotState.ENDED, "preempted"),
+    ("OUT_OF_MEMORY", PilotState.ENDED, "memory"),
+    ("BOOT_FAIL", PilotState.ENDED, "did not start"),
+    ("REQUEUED PENDING", PilotState.QUEUED, ""),
+    ("SPECIAL_EXIT PENDING", PilotState.QUEUED, ""),
+    ("A_NEW_STATE", PilotState.QUEUED, "a_new_state"),
 ]
 
 
-@pytest.mark.parametrize(("states", "stand", "fault"), STANDS)
+@pytest.mark.parametrize(("states", "stand", "fault"), PILOT_STATES)
 def test_states(states, stand, fault):
     found = only(record(states))
     assert found.stand is stand
@@ -170,7 +170,7 @@ def test_what_a_running_pilot_says():
 
 def test_a_pilot_that_was_chosen_to_make_room_is_ending():
     found = only(record("RUNNING", preempt_time=2000, end_time=2020, time_limit=None))
-    assert found.stand is Stand.ENDING
+    assert found.stand is PilotState.ENDING
     assert found.ends_s == 2020
     assert "preempted" in found.fault
     assert "preempted; the job was cancelled" in only(record("CANCELLED", preempt_time=2000)).fault
@@ -220,7 +220,7 @@ def test_reasons_to_wait(reason, wait):
     assert found is wait
     shown = seen(record("PENDING", state_reason=reason))
     assert shown.strays == (("7_0",) if wait is Wait.NEVER else ())
-    assert (shown.sightings[0].stand is Stand.ENDED) == (wait is Wait.NEVER)
+    assert (shown.sightings[0].stand is PilotState.ENDED) == (wait is Wait.NEVER)
 
 
 def test_an_order_that_is_there_twice_is_once():
@@ -232,7 +232,7 @@ def test_an_order_that_is_there_twice_is_once():
 
 def test_the_second_of_two_counts_if_the_first_has_ended():
     shown = seen(record("CANCELLED"), record("RUNNING", job_id=9, array_job_id=9))
-    assert [(each.grid_id, each.stand) for each in shown.sightings] == [("9_0", Stand.RUNNING)]
+    assert [(each.grid_id, each.stand) for each in shown.sightings] == [("9_0", PilotState.RUNNING)]
     assert not shown.strays
 
 
@@ -248,8 +248,8 @@ def test_a_list_of_tasks_that_is_cut_is_made_whole():
     cut = record("PENDING", array_task_id=None, array_task_string="0,2-3,...", comment=pilots(8))
     shown = seen(cut, record("RUNNING", job_id=8, array_task_id=5))
     assert {each.name: each.stand for each in shown.sightings} == {
-        **{f"order.{at}": Stand.QUEUED for at in (0, 2, 3, 4, 6, 7)},
-        "order.5": Stand.RUNNING,
+        **{f"order.{at}": PilotState.QUEUED for at in (0, 2, 3, 4, 6, 7)},
+        "order.5": PilotState.RUNNING,
     }
 
 
@@ -415,39 +415,45 @@ REFUSED = (
 )
 FAULTS = [
     ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed:"
-     " Invalid partition name specified", Blame.NEVER, "sinfo"),
+     " Invalid partition name specified", FailureClass.NEVER, "sinfo"),
     ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination"
-     " specified", Blame.NEVER, "account"),
-    ("sbatch: error: Invalid generic resource (gres) specification", Blame.NEVER, "GPU"),
-    ("sbatch: error: Batch job submission failed: Invalid feature specification", Blame.NEVER,
+     " specified", FailureClass.NEVER, "account"),
+    ("sbatch: error: Invalid generic resource (gres) specification", FailureClass.NEVER, "GPU"),
+    ("sbatch: error: Batch job submission failed: Invalid feature specification",
+     FailureClass.NEVER,
      "constraint"),
-    ("sbatch: error: Batch job submission failed: Requested reservation is invalid", Blame.NEVER,
+    ("sbatch: error: Batch job submission failed: Requested reservation is invalid",
+     FailureClass.NEVER,
      "reservation"),
-    ("sbatch: error: Batch job submission failed: Invalid job array specification", Blame.NEVER,
+    ("sbatch: error: Batch job submission failed: Invalid job array specification",
+     FailureClass.NEVER,
      "MaxArraySize"),
     ("sbatch: error: Memory specification can not be satisfied\nsbatch: error: Batch job submission"
-     " failed: Requested node configuration is not available", Blame.NEVER, "memory"),
-    ("sbatch: error: CPU count per node can not be satisfied", Blame.NEVER, "CPU"),
-    ("sbatch: error: Batch job submission failed: Invalid qos specification", Blame.NEVER, "qos"),
+     " failed: Requested node configuration is not available", FailureClass.NEVER, "memory"),
+    ("sbatch: error: CPU count per node can not be satisfied", FailureClass.NEVER, "CPU"),
+    ("sbatch: error: Batch job submission failed: Invalid qos specification",
+     FailureClass.NEVER, "qos"),
     ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job "
      "violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-     Blame.ELSEWHERE, "its limit of submitted jobs"),
-    (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{REFUSED}", Blame.NEVER, "MaxWall"),
-    (f"sbatch: error: QOSMaxCpuPerJobLimit\n{REFUSED}", Blame.NEVER, "a single pilot"),
-    (REFUSED, Blame.ELSEWHERE, "or a single pilot"),
-    ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Blame.AGAIN,
+     FailureClass.ELSEWHERE, "its limit of submitted jobs"),
+    (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{REFUSED}", FailureClass.NEVER, "MaxWall"),
+    (f"sbatch: error: QOSMaxCpuPerJobLimit\n{REFUSED}", FailureClass.NEVER, "a single pilot"),
+    (REFUSED, FailureClass.ELSEWHERE, "or a single pilot"),
+    ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+     FailureClass.AGAIN,
      "slurmctld"),
     ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
-     Blame.AGAIN, "overloaded"),
-    ("Slurmctld(primary) at vm is DOWN\n** RESTORE SLURMCTLD DAEMON TO SERVICE **", Blame.AGAIN,
+     FailureClass.AGAIN, "overloaded"),
+    ("Slurmctld(primary) at vm is DOWN\n** RESTORE SLURMCTLD DAEMON TO SERVICE **",
+     FailureClass.AGAIN,
      "down"),
-    ("Authentication failure", Blame.AGAIN, "token"),
-    ("Protocol authentication error: Unable to query jobs", Blame.AGAIN, "another cluster"),
+    ("Authentication failure", FailureClass.AGAIN, "token"),
+    ("Protocol authentication error: Unable to query jobs", FailureClass.AGAIN, "another cluster"),
     ("squeue: error: failed to connect to any sack sockets\nslurm_load_jobs error: Protocol "
-     "authentication error", Blame.AGAIN, "sackd runs"),
-    ("squeue: fatal: Unable to process configuration file", Blame.NEVER, "conf"),
-    ("what nobody has ever seen", Blame.ELSEWHERE, "failed"),
-    ("", Blame.ELSEWHERE, "nothing"),
+     "authentication error", FailureClass.AGAIN, "sackd runs"),
+    ("squeue: fatal: Unable to process configuration file", FailureClass.NEVER, "conf"),
+    ("what nobody has ever seen", FailureClass.ELSEWHERE, "failed"),
+    ("", FailureClass.ELSEWHERE, "nothing"),
 ]  # fmt: skip
 
 
@@ -456,7 +462,7 @@ def test_what_slurm_says_is_classified(text, blame, word):
     fault = fault_of("sbatch", text)
     assert fault.blame is blame
     assert word in str(fault)
-    assert fault.is_full == ("policy" in text and blame is Blame.ELSEWHERE)
+    assert fault.is_full == ("policy" in text and blame is FailureClass.ELSEWHERE)
 
 
 def test_each_known_text_is_found_by_itself():
@@ -591,7 +597,7 @@ def test_a_variable_that_is_none_is_refused(name):
     settings = read_settings(LEAST)
     with pytest.raises(GridFault) as caught:
         request_of(settings, launch(**{name: "x"}), Order("o", 1, Shape()))
-    assert caught.value.blame is Blame.NEVER
+    assert caught.value.blame is FailureClass.NEVER
 
 
 def test_tasks_are_named_together():

@@ -8,7 +8,7 @@ import trio
 from support.processes import wait_until
 from support.programs.slurm import pool_config, running
 
-from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
+from gateway.grids.contract import FailureClass, GridFault, Launch, Order, PilotState, Shape
 from gateway.grids.slurm import KIND
 
 # The cluster alone takes seconds to begin; what is decided is held by test_slurm_pure too.
@@ -69,18 +69,18 @@ def shown(grid):
 
 
 REFUSALS = [
-    ({"account": "nowhere"}, Blame.NEVER, False, "account"),
-    ({"account": "others"}, Blame.NEVER, False, "account"),
-    ({"qos": "nowhere"}, Blame.NEVER, False, "qos"),
-    ({"account": "risk", "qos": "theirs"}, Blame.NEVER, False, "qos"),
-    ({"account": "risk", "qos": "strict", "walltime": "5m"}, Blame.NEVER, False, "MaxWall"),
+    ({"account": "nowhere"}, FailureClass.NEVER, False, "account"),
+    ({"account": "others"}, FailureClass.NEVER, False, "account"),
+    ({"qos": "nowhere"}, FailureClass.NEVER, False, "qos"),
+    ({"account": "risk", "qos": "theirs"}, FailureClass.NEVER, False, "qos"),
+    ({"account": "risk", "qos": "strict", "walltime": "5m"}, FailureClass.NEVER, False, "MaxWall"),
     (
         {"account": "risk", "qos": "strict", "cpus_per_slot": 4},
-        Blame.NEVER,
+        FailureClass.NEVER,
         False,
         "a single pilot",
     ),
-    ({"account": "nothing"}, Blame.ELSEWHERE, True, "AssocMaxSubmitJobLimit"),
+    ({"account": "nothing"}, FailureClass.ELSEWHERE, True, "AssocMaxSubmitJobLimit"),
 ]
 
 
@@ -97,7 +97,7 @@ def test_slurmrestd_does_not_say_which_limit(open_grid, table, blame, is_full, w
     with pytest.raises(GridFault, match="the limit of the account" if is_limit else word) as caught:
         start(open_grid(rest=True, **table), "refused")
     assert caught.value.is_full == is_limit
-    assert caught.value.blame is (Blame.ELSEWHERE if is_limit else blame)
+    assert caught.value.blame is (FailureClass.ELSEWHERE if is_limit else blame)
 
 
 CHECKS = [
@@ -114,7 +114,7 @@ CHECKS = [
 def test_what_can_never_be_is_told_by_the_check(open_grid, table, word):
     with pytest.raises(GridFault, match=word) as caught:
         trio.run(open_grid(**table).check)
-    assert caught.value.blame is Blame.NEVER
+    assert caught.value.blame is FailureClass.NEVER
 
 
 def test_limits_are_those_of_the_account_and_the_qos(open_grid):
@@ -137,8 +137,8 @@ def test_what_is_submitted_is_taken_off_what_is_left(open_grid):
     found = trio.run(grid.capacity, SHAPE)
     assert (found.slots_now, found.slots_max) == (0, 0)
     assert "it accepts no more now" in trio.run(grid.check)
-    wait_until(lambda: [*_stands(grid)].count(Stand.RUNNING) == 2, "two run", 20)
-    assert [*_stands(grid)].count(Stand.QUEUED) == 2, "the others wait for them"
+    wait_until(lambda: [*_stands(grid)].count(PilotState.RUNNING) == 2, "two run", 20)
+    assert [*_stands(grid)].count(PilotState.QUEUED) == 2, "the others wait for them"
 
 
 def test_a_limit_of_each_user_is_told_once_he_has_had_a_job(open_grid):
@@ -181,10 +181,10 @@ def test_capacity_keeps_to_the_limits(open_grid, table, shape, slots):
 
 
 WAITS = [
-    ({"qos": "two"}, 3, Stand.QUEUED, "QOSGrpCpuLimit"),
-    ({"qos": "one"}, 2, Stand.QUEUED, "QOSMaxJobsPerUserLimit"),
-    ({"qos": "narrow", "cpus_per_slot": 3}, 1, Stand.ENDED, "QOSMaxCpuPerJobLimit"),
-    ({"qos": "short", "walltime": "5m"}, 1, Stand.ENDED, "QOSMaxWallDurationPerJobLimit"),
+    ({"qos": "two"}, 3, PilotState.QUEUED, "QOSGrpCpuLimit"),
+    ({"qos": "one"}, 2, PilotState.QUEUED, "QOSMaxJobsPerUserLimit"),
+    ({"qos": "narrow", "cpus_per_slot": 3}, 1, PilotState.ENDED, "QOSMaxCpuPerJobLimit"),
+    ({"qos": "short", "walltime": "5m"}, 1, PilotState.ENDED, "QOSMaxWallDurationPerJobLimit"),
 ]
 
 

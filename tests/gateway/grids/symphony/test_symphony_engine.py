@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.delegating import Home, Lost, Parcel, Room
 from gateway.grids.symphony.engine import SymphonyEngine
 from gateway.grids.symphony.journal import FILE, ParcelJournal
@@ -48,7 +48,7 @@ class OddWay:
 
     async def close(self, session):
         if session == self.stuck:
-            raise GridFault(Blame.AGAIN, "not this one")
+            raise GridFault(FailureClass.AGAIN, "not this one")
         if session in self.open_sessions:
             self.open_sessions.remove(session)
 
@@ -100,7 +100,7 @@ async def test_a_session_that_can_not_be_closed_does_not_keep_the_pool_shut(run_
 
 async def test_a_session_that_can_not_be_written_down_is_closed(run_engine, monkeypatch):
     def full(self, session):
-        raise GridFault(Blame.AGAIN, "no space")
+        raise GridFault(FailureClass.AGAIN, "no space")
 
     monkeypatch.setattr(ParcelJournal, "opened", full)
     way = OddWay()

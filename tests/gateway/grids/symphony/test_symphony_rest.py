@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import trio
 
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.symphony import rest
 from gateway.grids.symphony.rest import EgoRoom, RestClient, RestInterface
 from gateway.grids.symphony.settings import read
@@ -143,12 +143,12 @@ async def test_a_server_that_is_away_when_a_token_is_renewed_ends_nothing(
 @pytest.mark.parametrize(
     ("status", "kind", "blame"),
     [
-        (302, ConnectionCut, Blame.AGAIN),
-        (400, GridFault, Blame.NEVER),
-        (401, ConnectionCut, Blame.NEVER),
-        (404, GridFault, Blame.NEVER),
-        (429, GridFault, Blame.AGAIN),
-        (503, ConnectionCut, Blame.AGAIN),
+        (302, ConnectionCut, FailureClass.AGAIN),
+        (400, GridFault, FailureClass.NEVER),
+        (401, ConnectionCut, FailureClass.NEVER),
+        (404, GridFault, FailureClass.NEVER),
+        (429, GridFault, FailureClass.AGAIN),
+        (503, ConnectionCut, FailureClass.AGAIN),
     ],
 )
 async def test_whose_fault_a_status_is(server, status, kind, blame):

@@ -15,7 +15,7 @@ from fakes.symphony import WAYS, StandIn
 from support.processes import unpack
 
 from gateway.grids import engine_checks
-from gateway.grids.contract import Blame, GridFault
+from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Found, Label, Lost, Room
 from gateway.grids.engine_checks import Stage, double, leave, nap
 from gateway.grids.symphony.package import build_package
@@ -514,7 +514,7 @@ async def test_a_session_that_can_not_be_closed_is_closed_by_the_next_life(stand
 
     async def fails(session):
         closing.append(session)
-        raise GridFault(Blame.AGAIN, "not now")
+        raise GridFault(FailureClass.AGAIN, "not now")
 
     stage = stage_of(engine)
     with trio.fail_after(LIMIT_S):

@@ -43,11 +43,22 @@ SPEC = JobSpec("f", b"f", False, "ann", "p", 0.0, {}, None, 0, 10, "USD", "3.11"
 
 
 def job_of(number=1, **changes):
-    fields = {"client": 7, "purses": (), "unfit": set(), "places": None, "alone": False, "cost": 0}
+    fields = {
+        "client": 7,
+        "budget_accounts": (),
+        "unfit": set(),
+        "places": None,
+        "alone": False,
+        "cost": 0,
+    }
     own = {name: changes.pop(name, value) for name, value in fields.items()}
     spec = replace(SPEC, **changes)
     made = Job(f"j{number}", spec, own["client"], number, 0.0, spec.need, counted(spec.tags))
-    made.purses, made.unfit, made.places = own["purses"], own["unfit"], own["places"]
+    made.budget_accounts, made.unfit, made.places = (
+        own["budget_accounts"],
+        own["unfit"],
+        own["places"],
+    )
     made.costs_nanos["USD"] = own["cost"]
     made.enqueue(QueuedBundle(0, [b"x"] * 10, 10, alone=own["alone"]))
     return made
@@ -67,7 +78,7 @@ def queue_of(*jobs):
         {"python": "3.12"},
         {"tags": {"gpu": 1}}, {"timeout_s": 5.0}, {"price": PRICE}, {"pool": "fast"},
         {"price_class": "preemptible"}, {"task_s": 5.0}, {"group": "g"}, {"path": ("paris",)},
-        {"client": 8}, {"purses": ("purse",)}, {"unfit": {"w"}}, {"places": {}},
+        {"client": 8}, {"budget_accounts": ("budget_account",)}, {"unfit": {"w"}}, {"places": {}},
         {"places": {"fast": 1.0}}, {"alone": True}, {"cost": 11},
     ],
     ids=str,
@@ -200,8 +211,10 @@ class World:
             each: CapacityOffer(each, each, {"gpu": 9, "big": True}, "3.11", "USD")
             for each in POOLS
         }
-        purses = BudgetAccounts([budget], {}, NOON_S)
-        self.broker = Broker(prices, offers, ClientLimits(10**6, 1 << 40), purses=purses)
+        budget_accounts = BudgetAccounts([budget], {}, NOON_S)
+        self.broker = Broker(
+            prices, offers, ClientLimits(10**6, 1 << 40), budget_accounts=budget_accounts
+        )
         self.held = {}  # by worker and assignment: what is left
         self.task_s = {}
         self.clients, self.jobs, self.handles = [], [], 100

@@ -1,4 +1,4 @@
-"""The broker with purses: who may begin, what is held and spent, what ends; in any interleaving."""
+"""The broker with budgets: who may begin, what is held, spent and ended; in any interleaving."""
 
 from collections import Counter
 from dataclasses import replace
@@ -53,19 +53,21 @@ def spec(**changes):
 
 
 class World:
-    """A broker with purses, a client and a worker; what it writes and tells is kept."""
+    """A broker with budgets, a client and a worker; what it writes and tells is kept."""
 
     def __init__(self, *budgets, slots=4, credit=None, tariffs=None):
         self.now_s = NOON_S
-        purses = BudgetAccounts(budgets, credit or {}, self.now_s)
-        self.broker = Broker(tariffs or {"local": PRICE}, limits=ClientLimits(10**6), purses=purses)
+        budget_accounts = BudgetAccounts(budgets, credit or {}, self.now_s)
+        self.broker = Broker(
+            tariffs or {"local": PRICE}, limits=ClientLimits(10**6), budget_accounts=budget_accounts
+        )
         self.orders, self.recalls, self.books, self.told = [], [], [], []
         self.do(events.ClientJoined(CLIENT, "ann"))
         if slots:
             self.join(WORKER, slots)
 
     def __getitem__(self, name):
-        return self.broker.purses.own[name]
+        return self.broker.budget_accounts.own[name]
 
     def do(self, event):
         effects = self.broker.handle(event, self.now_s) + self.broker.settle(self.now_s)
@@ -353,7 +355,7 @@ def test_without_budgets_nothing_is_counted():
     world = World()
     world.submit(2, timeout_s=9.0)
     (job,) = world.broker.jobs.values()
-    assert (job.purses, [each.holds for each in job.assignments.values()]) == ((), [()])
+    assert (job.budget_accounts, [each.holds for each in job.assignments.values()]) == ((), [()])
 
 
 # --- who may not begin ---------------------------------------------------------------------------
@@ -557,7 +559,11 @@ def sold(world, job="paris:c", site="paris", client=-1, tasks=4, **changes):
 
 
 def owing(world, site="paris", currency="USD"):
-    found = [each for each in world.broker.purses.credit_of(site) if each.budget.unit == currency]
+    found = [
+        each
+        for each in world.broker.budget_accounts.credit_of(site)
+        if each.budget.unit == currency
+    ]
     return found[0]
 
 
@@ -580,12 +586,12 @@ def test_a_site_without_a_limit_of_its_own_has_that_of_all():
     world = World(credit=OWED)
     sold(world, site="lyon", job="lyon:c")
     assert world.refusals[0].code == Reason.CREDIT_LIMIT
-    assert not World(credit={"paris": OWED["paris"]}).broker.purses.credit_of("lyon")
+    assert not World(credit={"paris": OWED["paris"]}).broker.budget_accounts.credit_of("lyon")
 
 
 def test_a_site_has_credit_in_each_currency_by_itself():
     world = World(credit=OWED, slots=8)
-    world.broker.purses.credit_of("paris")
+    world.broker.budget_accounts.credit_of("paris")
     owing(world, currency="EUR").spent_nanos = 5 * UNIT
     sold(world)
     assert world.out == 4
@@ -645,23 +651,23 @@ def paid(direction):
     ],
 )
 def test_what_is_booked_changes_what_a_site_owes(record, change):
-    purses = BudgetAccounts((), OWED)
-    purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
-    purses.note(record)
-    (found, _) = purses.credit_of("paris")
+    budget_accounts = BudgetAccounts((), OWED)
+    budget_accounts.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
+    budget_accounts.note(record)
+    (found, _) = budget_accounts.credit_of("paris")
     assert found.spent_nanos == (50 + change) * UNIT
 
 
 def test_what_is_owed_is_put_right_by_the_books():
-    purses = BudgetAccounts((), OWED)
-    purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
-    found, _ = purses.credit_of("paris")
+    budget_accounts = BudgetAccounts((), OWED)
+    budget_accounts.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
+    found, _ = budget_accounts.credit_of("paris")
     found.spend(5 * UNIT, NOON_S)  # which was stopped, and is not owed
-    before = purses.owing()
+    before = budget_accounts.owing()
     found.spend(3 * UNIT, NOON_S)  # while the books were read
-    purses.true_up(before, {("paris", "USD"): 51 * UNIT, ("lyon", "USD"): UNIT // 2})
+    budget_accounts.true_up(before, {("paris", "USD"): 51 * UNIT, ("lyon", "USD"): UNIT // 2})
     assert found.spent_nanos == 54 * UNIT
-    assert purses.credit_of("lyon")[0].spent_nanos == UNIT // 2
+    assert budget_accounts.credit_of("lyon")[0].spent_nanos == UNIT // 2
 
 
 # --- any interleaving ----------------------------------------------------------------------------
@@ -843,10 +849,10 @@ class Spending(RuleBasedStateMachine):
         held = Counter()
         for job in self.world.broker.jobs.values():
             for assignment in job.assignments.values():
-                for purse, nanos in assignment.holds:
-                    held[purse] += nanos * len(assignment.left)
-        for purse in self.world.broker.purses:
-            assert purse.held_nanos == held[purse]
+                for budget_account, nanos in assignment.holds:
+                    held[budget_account] += nanos * len(assignment.left)
+        for budget_account in self.world.broker.budget_accounts:
+            assert budget_account.held_nanos == held[budget_account]
 
 
 TestSpending = pytest.mark.thorough(Spending.TestCase)
