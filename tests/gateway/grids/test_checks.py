@@ -205,3 +205,9 @@ async def test_a_defect_is_found_and_named(cls, check, said):
             await checks.run(check, bench)
     finally:
         bench.kill_all()
+
+
+@pytest.mark.parametrize(("old", "new"), [("Stand", "PilotState"), ("Blame", "FailureClass")])
+def test_a_class_of_the_contract_is_found_by_its_former_name_with_a_warning(old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is named {new} now"):
+        assert getattr(contract, old) is getattr(contract, new)
