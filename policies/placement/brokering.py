@@ -64,8 +64,8 @@ def place(
         house: this site's preferences.
         utc_s: now.
         chance: for the draw among near-equals; see ranking.lots.
-        site_backoff: sites, and single pools as "site/pool", that are in back-off after a refusal or
-            a timeout.
+        site_backoff: sites, and single pools as "site/pool", that are in back-off after a
+            refusal or a timeout.
     """
     candidates, estimates, refused = consider(ask, market, house, utc_s, site_backoff or {})
     if not candidates:

@@ -2,8 +2,8 @@
 
 A reservation costs its price whether it is used or not, so all of it is held when it is made, in
 each of its maker's budgets of money, as for a contract. The cost of its tasks moves out of the
-hold, and is spent by the user that runs them; the bill at its end is spent by its maker, and the rest is
-free again.
+hold, and is spent by the user that runs them; the bill at its end is spent by its maker, and the
+rest is free again.
 """
 
 from collections.abc import Iterator

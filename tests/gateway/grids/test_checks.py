@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fakes.grids import ProcessesBench
 
-from gateway.grids import checks, marked
+from gateway.grids import checks, contract, marked
 from gateway.grids.contract import FailureClass, GridFault, Limits, PilotState
 from gateway.grids.processes import ProcessesConfig, ProcessGrid
 from gateway.worker.isolation.secrecy import PILOT_VARIABLE
