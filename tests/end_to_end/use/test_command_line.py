@@ -349,7 +349,6 @@ def test_bad_words_are_told(site):
         ("[[pool]]\nname = 'p'\nslots = 2\n", "for local pools"),
         ("[[pool]]\nname = 'p'\nkind = 'local'\nmemory_bytes = 9\n", "at least 64 MiB"),
         ("[[pool]]\nname = 'p'\n[[pool]]\nname = 'p'\n", "same name"),
-        ("[groups]\na = ['ann']\nb = ['ann']\n", "user 'ann' is in 'a' and in 'b'"),
     ],
 )
 def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
