@@ -5,7 +5,7 @@ from alembic import op
 
 from gateway.ledger.db.schema import TEXT
 
-revision = "0020"
+revision = "0017"
 down_revision = "0016"
 
 
