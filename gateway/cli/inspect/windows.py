@@ -135,9 +135,9 @@ def windows(
             ("from, UTC", "local time", "until, UTC", "window", "overrides"),
             [
                 [
-                    _utc(row["from_s"]),
+                    show.when(row["from_s"]),
                     row["local"],
-                    _utc(row["until_s"]) if row["until_s"] is not None else "",
+                    show.when(row["until_s"]) if row["until_s"] is not None else "",
                     row["window"] or "none",
                     ", ".join(row["instead_of"]),
                 ]
@@ -265,7 +265,3 @@ def _claims(claims: Claims) -> Iterator[str]:
 def _clock(at_s: int) -> str:
     seconds = f":{at_s % 60:02}" if at_s % 60 else ""
     return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -62,5 +62,6 @@ def revoke_token(
     revoke_tokens(config_dir, token_or_id, user, as_json=as_json)
 
 
-tokens.add_command(list_tokens, "list")
-tokens.add_command(revoke_token, "revoke")
+list_tokens.name, revoke_token.name = "list", "revoke"
+tokens.add_command(list_tokens)
+tokens.add_command(revoke_token)

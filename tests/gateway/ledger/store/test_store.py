@@ -767,7 +767,8 @@ def test_the_places_of_a_job_are_told_apart_by_their_terms(
         ("hpc", 3, 1),
     ]
     whole = found[1]
-    assert (whole.first_s, whole.last_s, whole.wall_ns, whole.cost_nanos) == (10.0, 15.0, 10, 6)
+    assert (whole.first_at_s, whole.last_at_s) == (10.0, 15.0)
+    assert (whole.wall_ns, whole.cost_nanos) == (10, 6)
     assert (whole.price_nanos, whole.list_price_nanos) == (7, 7)
     assert store.usage.places_of("none") == []
     assert [each.contract for each in store.contracts.of_job("buy", "j")] == ["early", "late"]
