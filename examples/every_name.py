@@ -129,7 +129,9 @@ def detached(client: Client) -> float:
     same = client.job(job.id, gateway=job.gateway)
     total = float(sum(same.results())) + float(len(list(job.results(return_exceptions=True))))
     print(client.jobs(10, name="tonight", state="done", all_users=False)[0]["id"])
-    asked: list[Callable[[], object]] = [job.explain, job.cancel, same.forget]
+    print(job.held_by)
+    asked: list[Callable[[], object]] = [job.hold, job.release, lambda: job.prioritise(1.0)]
+    asked += [job.explain, job.cancel, job.order_cancel, same.forget]
     for each in asked:
         try:
             print(each())

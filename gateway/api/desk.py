@@ -506,12 +506,12 @@ class Desk:
         whose = Owner(row.user, group, row.project, more_groups=more)
         about = float(terms.get("priority", 0.0)), terms["wishes"].data
         job = PastJob(name, row.state, row.reason, whose, *about)
-        versions = {each.rules for each in places if each.rules}
+        versions = {each.rules for each in places}
         configs = await site.surroundings.read(
             lambda: {each: self._keeper.config_of(each) for each in versions}
         )
         found = explain_past(job, places, contracts, configs)
-        found["rules"] = self._keeper.beginnings(sorted(versions))
+        found["rules"] = self._keeper.beginnings(sorted(versions - {0}))
         return found
 
     async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:

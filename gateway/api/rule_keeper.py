@@ -131,6 +131,8 @@ class RuleKeeper:
         """
         if self._file is None:
             return NO_FILE
+        if not version:
+            return "the books don't say by which version of the rules it ran"
         if self.history.of(version) is None:
             return f"version {version} of the rules not found"
         begins_s = next(each.from_s for each in self.history.changes if each.number == version)
@@ -197,7 +199,10 @@ class RuleKeeper:
         if len(reason) > REASON_CHARS_MAX:
             raise KnobError(f"reason: at most {REASON_CHARS_MAX:,} characters")
         before = self.history.at(from_s)
+        pools = [str(row.get("name", "")) for row in file.file.table.get("pool", ())]
         for each in edits:
+            if each.key.pool and each.content is not None and each.key.pool not in pools:
+                raise KnobError(f"pool {each.key.pool!r} not found; there are: {', '.join(pools)}")
             if each.content is None and each.key not in before:
                 raise KnobError(f"{each.key}: there is no such rule then")
         number = self.history.next_number
@@ -208,8 +213,10 @@ class RuleKeeper:
         if len(self.history.planned(utc_s)) + len(changes) > PLANNED_MAX:
             raise KnobError(f"at most {PLANNED_MAX:,} changes can be planned")
         try:
-            return self._proposal(file, changes, utc_s)
-        except ConfigError as error:  # it is not in the file
+            found = self._proposal(file, changes, utc_s)
+            self._warnings(found, utc_s)  # for its errors; a reload gives the warnings
+            return found
+        except (ConfigError, KnobError) as error:  # it is not in the file
             raise KnobError(str(error).removeprefix(f"{file.file.path}: ")) from None
 
     def propose_cancel(self, number: int) -> Proposal:

@@ -30,6 +30,10 @@ def open_trust(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> TrustB
     if config.federation is None:
         return None
     place: Place = ("federation",)
+    if not any((config.trust_path / name).exists() for name in ("current.pem", TRUST_FILE)):
+        text = f"there are no keys in {config.trust_path}: the site is in no federation"
+        findings.warn("keys", "[federation]", f"{text}; make them with `gridfed init`", place)
+        return None
     try:
         ring = load_keys(config.trust_path)
         book, _ = book_file.load(config.trust_path / TRUST_FILE)

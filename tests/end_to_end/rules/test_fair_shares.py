@@ -95,7 +95,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
     # Nor do other shares, which a running gateway takes in.
     path = site.folder / "site.toml"
     path.write_text(CONFIG.replace("shares = 3", "shares = 0"))
-    assert "line 5: [fair_share] share 'risk': shares is 0" in quick("reload", code=1)
+    assert "[fair_share] share 'risk': shares is 0" in quick("reload", code=1)
     path.write_text(CONFIG.replace("shares = 3", "shares = 1"))
     assert "the rules of fair share have changed" in quick("reload", "--dry-run")
     assert shown()["risk"]["target"] == 0.75

@@ -199,9 +199,9 @@ def test_a_site_without_keys_is_single(tmp_path):
 def test_a_configuration_for_another_site_than_its_keys_is_told(alone):
     alone.config.write_text(alone.config.read_text().replace('"london"', '"paris"', 1))
     gateway = Process(["gateway", "--config", str(alone.config)], alone.folder, "gateway")
-    assert gateway.process.wait(300) == 1
+    assert gateway.process.wait(300) == 2
     gateway.stop()
-    assert "its keys are those of site 'london'" in gateway.text()
+    assert "are of site 'london', and [site] name is 'paris'" in gateway.text()
 
 
 # --- without a gateway ---------------------------------------------------------------------------

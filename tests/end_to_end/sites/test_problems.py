@@ -1,9 +1,8 @@
 """`gridfed status` says what is wrong, with real sites: a partner that is gone, and is back."""
 
-import json
-
 import pytest
 from click.testing import CliRunner
+from support.answers import answer
 from support.members import dear_and_cheap
 from support.processes import wait_until
 
@@ -19,7 +18,7 @@ def status(member, *options):
 
 def codes(member):
     code, text = status(member, "--json")
-    found = [(each["code"], each["subject"]) for each in json.loads(text)["problems"]]
+    found = [(each["code"], each["subject"]) for each in answer(text)["problems"]]
     assert code == (1 if found else 0)
     return found
 

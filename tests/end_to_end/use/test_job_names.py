@@ -1,9 +1,9 @@
 """Jobs by their names and the beginnings of their ids: in the client and at the command line."""
 
-import json
 import time
 
 import pytest
+from support.answers import answer
 from support.command import quick
 
 from federation.errors import GridError, JobNotFound
@@ -58,9 +58,9 @@ def test_commands_take_names_and_beginnings(client, shared_site):
     job = ended(client, "at-the-command-line")
     where = ("--gateway", shared_site.address)
     for text in ("at-the-command-line", job.id[:20]):
-        assert json.loads(quick("job", text, "--json", *where))["id"] == job.id
+        assert answer(quick("job", text, "--json", *where))["id"] == job.id
         assert quick("logs", text, *where) == ""
-    assert "only unfinished jobs" in quick("explain", "at-the-command-line", *where, code=1)
+    assert f"job {job.id} has ended (done)" in quick("explain", "at-the-command-line", *where)
     assert "no job 'of-no-name'" in quick("cancel", "of-no-name", *where, code=1)
     assert job.id in quick("forget", "at-the-command-line", *where)
     ended(client, "at-the-command-line")
@@ -74,7 +74,7 @@ def test_jobs_are_listed_by_filters_newest_first(client, shared_site):
     first, second = (ended(client.options(project="listed"), f"listed-{at}") for at in "ab")
 
     def ids(*options):
-        return [each["id"] for each in json.loads(quick("jobs", "--json", *options, *where))]
+        return [each["id"] for each in answer(quick("jobs", "--json", *options, *where))]
 
     assert ids("--project", "listed") == [second.id, first.id]
     assert ids("--project", "listed", "--all") == [second.id, first.id]

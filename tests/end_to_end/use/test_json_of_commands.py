@@ -24,6 +24,7 @@ NOT_RUN = {
     "worker": "it stays; shown by itself below",
     "db restore": "needs a file of db backup and an empty folder; as db backup",
     "db move": "likewise",
+    "logs": "prints a JSON object for each line of output, so that it can follow",
     "leave": "ends the federation that the others need",
 }
 PLAN = "consumer,from,to,owned,lends,borrows\n/Risk,0:00,24:00,2,0,0\n"
@@ -134,6 +135,8 @@ def commands(folder, london, lyon):
     yield "known", tuple(here)
     yield "trust", ("lyon", "--may-run", "all", *here)
     yield "token", ("--user", "ann", *here)
+    yield "tokens list", tuple(here)
+    yield "tokens revoke", ("--user", "ann", *here)
     for name in ("status", "jobs", "workers", "sites", "pools", "deals", "explain", "shares"):
         yield name, at
     for name in ("budgets", "alerts", "payments", "disputes", "reservations", "scale", "reload"):
@@ -143,9 +146,12 @@ def commands(folder, london, lyon):
     yield "forget", (id_, *at)
     with london.client() as client:
         id_ = client.submit_job(time.sleep, [100.0]).id
+    yield "hold", (id_, *at)
+    yield "release", (id_, *at)
+    yield "prioritise", (id_, "2", *at)
     yield "cancel", (id_, "--stop", *at)
     yield "can", ("ann", *at)
-    yield "drain", ("--all", *at)
+    yield "drain", ("--all", "--yes", *at)
     quick("drain", "--all", "--undo", *at)
     for name in ("cost", "usage", "carbon", "savings", "utilisation", "showback"):
         yield f"report {name}", at
@@ -174,12 +180,13 @@ def commands(folder, london, lyon):
     yield "export focus-check", (str(folder / "focus"),)
     yield "symphony package", (str(folder / "package.tar.gz"),)
     yield "symphony windows", (str(folder / "plan.csv"),)
+    yield "check", (str(london.config), "--offline")
     yield "rotate", tuple(here)
-    yield "expel", ("lyon", *here)
+    yield "expel", ("lyon", "--yes", *here)
     yield "keep", ("lyon", *here)
     london.gateway.stop()
     yield "db upgrade", of_file
-    yield "db roll-up", ("--days", "30", *of_file)
+    yield "db roll-up", ("--days", "30", "--yes", *of_file)
 
 
 @pytest.mark.slow
@@ -214,9 +221,9 @@ CANNED = [
     ("books.between", ["reconcile"], ["paris"], OVER),
     ("books.between", ["dispute"], ["c", "--reason", "late"], [{"site": "paris"}]),
     ("books.between", ["answer"], ["c", "--accept", "--reason", "late"], [{"site": "paris"}]),
-    ("books.between", ["settle"], ["paris", "--undo", "a"], STATEMENT),
+    ("books.between", ["settle"], ["paris", "--undo", "a", "--yes"], STATEMENT),
     ("inspect.reserve", ["reserve"], ["--slots", "1", "--for", "2h"], [{"id": "r1"}]),
-    ("inspect.budgets", ["budgets", "write-off"], ["risk", "paris"], {"freed": "1 USD"}),
+    ("inspect.budgets", ["budgets", "write-off"], ["risk", "paris", "--yes"], {"freed": "1 USD"}),
     ("operate.scale", ["pool", "test"], ["hpc"], {"steps": [["list", "2"]], "failed": ["a", "b"]}),
 ]
 

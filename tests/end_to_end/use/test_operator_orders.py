@@ -1,6 +1,5 @@
 """An operator and a user of one real site: cancel, hold, release, prioritise."""
 
-import json
 import os
 import time
 from functools import partial
@@ -46,7 +45,7 @@ def user_token(site, user, *scopes):
         *("token", "--user", user, *(("--scopes", ",".join(scopes)) if scopes else ())),
         *(*site.where, "--json"),
     )
-    return json.loads(made)["token"]
+    return answer(made)["token"]
 
 
 def test_an_operator_holds_and_cancels_a_users_job_and_the_log_says_so(site, tmp_path, monkeypatch):

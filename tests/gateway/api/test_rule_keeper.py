@@ -33,6 +33,7 @@ calendar = "city"
 from = "22:00"
 to = "06:00"
 """
+NIGHT_TABLE = {"name": "night", "from": "22:00", "to": "06:00"}
 PRICE = RuleKey(RuleKind.PRICE, "fast")
 NIGHT = RuleKey(RuleKind.WINDOW, "fast", "night")
 CITY = RuleKey(RuleKind.CALENDAR, "", "city")
@@ -149,6 +150,12 @@ def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
         (CITY, None, "calendar 'city' not found"),
         (RuleKey(RuleKind.WINDOW, "fast", "day"), None, "no such rule"),
         (RuleKey(RuleKind.PRICE, "fast"), "4", "price"),
+        (RuleKey(RuleKind.PRICE, "fsat"), "4 USD", "pool 'fsat' not found; there are: fast"),
+        (
+            NIGHT,
+            [NIGHT_TABLE | {"claims": [{"who": "group:quantz", "guaranteed": "50%"}]}],
+            "quantz",
+        ),
     ],
 )
 def test_a_mistake_changes_nothing(world, key, content, text):
