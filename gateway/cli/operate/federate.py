@@ -53,6 +53,11 @@ BARE: Final = (
 )
 
 
+# An order changes whom a site trusts: which site is meant does not depend on $GRIDFED_GATEWAY.
+_GATEWAY_HELP: Final = (
+    "Give the order to that gateway. [default: the site of --config, of $GRIDFED_CONFIG_DIR, or "
+    "of ~/.config/gridfed]"
+)
 _REACH: Final = "gateway.cli.reach"  # the key, in a command's context, of the gateway to ask
 
 
@@ -93,10 +98,7 @@ def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: A
     try:
         with hold(config.trust_path):
             if not alone:
-                raise BadOrder(
-                    f"`gridfed {verb}` needs a running gateway, which informs the other "
-                    "sites: start it first"
-                )
+                raise _needs_gateway(verb)
             return trio.run(_perform_here, config, verb, details)
     except FolderInUse:
         return _ask_gateway(config, verb, details)
@@ -113,11 +115,27 @@ def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
         return client.ask(verb, **details)
 
 
-def _consequences(config_dir: str | None, verb: str, **details: Any) -> list[str]:
-    """Return what follows from an order, by the gateway; without it nothing is under way."""
+def _needs_gateway(verb: str) -> BadOrder:
+    return BadOrder(
+        f"`gridfed {verb}` needs a running gateway, which informs the other sites: start it first"
+    )
+
+
+def _consequences(
+    config_dir: str | None, verb: str, *, alone: bool = True, **details: Any
+) -> list[str]:
+    """Return what follows from an order, by the gateway that gets it.
+
+    If it does not run nothing is under way; BadOrder where the order is not possible then.
+    """
+    remote = _remote()
+    if remote is not None:
+        return told_by(lambda: ask(remote, "consequences", order=verb, details=details))
     config = _config(config_dir)
     try:
         with hold(config.trust_path):
+            if not alone:
+                raise _needs_gateway(verb)
             return ["the gateway does not run: the order takes effect when it starts"]
     except FolderInUse:
         asked = {"order": verb, "details": details}
@@ -160,7 +178,11 @@ def trust_command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]]
         made: Callable[..., Any] = reach_options(json_option(errors_to_exit_codes(wrapped)))
         for option in reversed(options):
             made = option(made)
-        return click.command()(functools.wraps(function)(made))
+        command = click.command()(functools.wraps(function)(made))
+        for each in command.params:
+            if isinstance(each, click.Option) and "--gateway" in each.opts:
+                each.help = _GATEWAY_HELP
+        return command
 
     return decorate
 
@@ -244,7 +266,11 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
 @trust_command(yes_option)
 def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     """Leave the federation: all sessions end, and a return needs an invitation."""
-    confirm("Leave the federation?", lambda: _consequences(config_dir, "leave"), is_sure=is_sure)
+    confirm(
+        "Leave the federation?",
+        lambda: _consequences(config_dir, "leave", alone=False),
+        is_sure=is_sure,
+    )
     found = order(config_dir, "leave", alone=False)
     _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
 

@@ -71,7 +71,6 @@ def test_whether_there_is_a_terminal_is_asked_of_stdin(monkeypatch):
 
 ORDERS = [
     ["expel", "london"],
-    ["leave"],
     ["rotate", "--compromised"],
 ]
 
@@ -94,6 +93,37 @@ def test_an_unknown_site_is_refused_before_the_question(tmp_path):
     assert made.exit_code == 0, made.output
     result = CliRunner().invoke(cli, ["expel", "pariss", *where])
     assert (result.exit_code, "site 'pariss' not found" in result.output) == (1, True)
+
+
+def test_a_stopped_site_can_not_leave_and_is_not_asked_whether_it_should(tmp_path):
+    where = ["--config-dir", str(tmp_path)]
+    made = CliRunner().invoke(cli, ["init", "--site", "london", "--host", "localhost", *where])
+    assert made.exit_code == 0, made.output
+    result = CliRunner().invoke(cli, ["leave", *where])
+    assert (result.exit_code, "needs a running gateway" in result.output) == (1, True)
+    assert "Leave the federation?" not in result.output
+
+
+def test_the_consequences_are_those_at_the_gateway_that_gets_the_order(monkeypatch):
+    asked = []
+
+    def ask(reach, verb, **details):
+        asked.append((reach.address, verb, details))
+        return {"lines": ["3 tasks of it are stopped"]}
+
+    monkeypatch.setattr("gateway.cli.operate.federate.ask", ask)
+    result = CliRunner().invoke(cli, ["leave", "--gateway", "tcp://far:7461"])
+    assert (result.exit_code, "3 tasks of it are stopped" in result.output) == (2, True)
+    assert asked == [
+        ("tcp://far:7461", "consequences", {"order": "leave", "details": {}}),
+    ]
+
+
+def test_help_says_that_trust_commands_do_not_follow_the_clients_gateway():
+    for name in ("expel", "rotate", "token"):
+        told = " ".join(CliRunner().invoke(cli, [name, "--help"]).output.split())
+        assert "Give the order to that gateway" in told
+        assert "GRIDFED_GATEWAY" not in told
 
 
 def test_compromised_keys_take_so_many_tokens_with_them(tmp_path):
