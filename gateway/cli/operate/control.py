@@ -46,7 +46,7 @@ def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -60,7 +60,7 @@ def hold(job_id: str, reach: DialOptions, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @reach_options
 @json_option
 @errors_to_exit_codes
@@ -70,7 +70,7 @@ def release(job_id: str, reach: DialOptions, as_json: bool) -> None:
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="JOB")
 @click.argument("priority", metavar="N", type=float)
 @reach_options
 @json_option
@@ -190,4 +190,4 @@ def reload(is_dry: bool, reach: DialOptions, as_json: bool) -> None:
         show.as_json(found)
         return
     say_change(found)
-    show.say("nothing was changed: a dry run" if is_dry else "the changes are applied")
+    show.say("nothing was changed: a dry run" if is_dry else "the configuration is applied")

@@ -64,7 +64,7 @@ class JobControl:
 def why_not_held(job: Job) -> str:
     """Return why a job can't be held; empty if it can."""
     hold = job.spec.hold
-    return _why_not(job) if hold is None else f"it is {hold} already"
+    return _why_not(job) if hold is None else f"it has been {hold}"
 
 
 def why_not_released(job: Job, *, is_operator: bool) -> str:
@@ -73,7 +73,7 @@ def why_not_released(job: Job, *, is_operator: bool) -> str:
     if hold is None:
         return "it is not held"
     if hold.is_operators and not is_operator:
-        return f"it is {hold}: only the operator can release it"
+        return f"it has been {hold}: only the operator can release it"
     return _why_not(job)
 
 
@@ -105,4 +105,4 @@ def held_text(job: Job) -> str:
     if hold is None:
         return ""
     how = "the operator releases it" if hold.is_operators else "release it"
-    return f"the job is {hold}: {how} with `gridfed release {job.id}`"
+    return f"the job has been {hold}: {how} with `gridfed release {job.id}`"

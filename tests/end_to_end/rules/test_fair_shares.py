@@ -99,7 +99,7 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
     path.write_text(CONFIG.replace("shares = 3", "shares = 1"))
     assert "the rules of fair share have changed" in quick("reload", "--dry-run")
     assert shown()["risk"]["target"] == 0.75
-    assert "the changes are applied" in quick("reload")
+    assert "the configuration is applied" in quick("reload")
     for name, row in shown().items():
         assert row["target"] == 0.5
         assert row["used_slot_s"] == pytest.approx(before[name]["used_slot_s"], rel=0.005), name

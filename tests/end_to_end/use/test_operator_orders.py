@@ -97,7 +97,7 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
         wait_until(lambda: begun(work) == 1, WAIT_S)
         job.hold()
         assert (job.held_by, job.state) == ("bob", "running")
-        with pytest.raises(GridError, match="it is held by bob since"):
+        with pytest.raises(GridError, match="it has been held by bob since"):
             job.hold()
         job.release()
         job.prioritise(2)

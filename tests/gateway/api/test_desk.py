@@ -392,7 +392,7 @@ async def test_users_hold_their_own_jobs_and_the_operator_everybodys(tmp_path):
         assert held["text"] == "job j-risk of ann, project risk: held"
         assert told[-1] == "order by ann (no token): job j-risk of ann, project risk: held"
         _, reason = await counter.refusal("hold", job="j-risk", home=True, user="root")
-        assert reason.startswith("job j-risk of ann, project risk: it is held by ann since")
+        assert reason.startswith("job j-risk of ann, project risk: it has been held by ann since")
         assert (await counter.ask("release", job="j-risk", home=True, user="root")).value
         assert jobs["j-risk"].spec.hold is None
 
@@ -403,7 +403,7 @@ async def test_users_hold_their_own_jobs_and_the_operator_everybodys(tmp_path):
         assert "held by ops, the operator" in reason
         assert "only the operator can release it" in reason
         shown = (await counter.ask("job", job="j-bob", user="bob")).value
-        assert shown["waits_for"].startswith("the job is held by ops, the operator, since")
+        assert shown["waits_for"].startswith("the job has been held by ops, the operator, since")
         [row] = (await counter.ask("jobs", user="bob")).value
         assert (row["held_by"], row["why_waiting"][0]["reason"]) == ("ops", Reason.HELD)
         explained = (await counter.ask("explain", job="j-bob", user="bob")).value

@@ -266,7 +266,7 @@ def job_of(**changes) -> Job:
     ("why_not", "text"),
     [
         (why_not_held(job_of()), ""),
-        (why_not_held(job_of(hold=ANN)), "it is held by ann since 1970-01-01 00:16:40 UTC already"),
+        (why_not_held(job_of(hold=ANN)), "it has been held by ann since 1970-01-01 00:16:40 UTC"),
         (why_not_released(job_of(), is_operator=True), "it is not held"),
         (why_not_released(job_of(hold=ANN), is_operator=False), ""),
         (
