@@ -8,9 +8,9 @@ so that the receiver can answer it. This module does not interpret messages.
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
@@ -227,25 +227,40 @@ _HINTS = {
 }
 
 
+class _Known(NamedTuple):
+    """A message of a catalogue: its class, the checks of its fields in order, and their defaults.
+
+    A field with a default may be left out: it is younger than the message.
+    """
+
+    cls: type
+    checks: list[tuple[str, Callable[[object], bool]]]
+    defaults: Plain
+    factories: Mapping[str, Callable[[], Any]]
+
+
 class Catalogue:
     """The messages of a protocol: kind → class, with how to encode and how to check each."""
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self._classes: dict[
-            str, tuple[type, list[tuple[str, Callable[[object], bool]]], Plain]
-        ] = {}
+        self._classes: dict[str, _Known] = {}
         self._getters: dict[type, tuple[str, tuple[str, ...], Callable[[object], Any]]] = {}
         for cls in classes:
             kind = typing.cast("str", cls.kind)  # type: ignore[attr-defined]
             fields = [field.name for field in dataclasses.fields(cls)]
             hints = cls.__annotations__
-            # A field with a default may be left out: it is younger than the message.
             defaults = {
                 field.name: field.default
                 for field in dataclasses.fields(cls)
                 if field.default is not dataclasses.MISSING
             }
-            self._classes[kind] = (cls, [(name, CHECKS[hints[name]]) for name in fields], defaults)
+            factories = {
+                field.name: field.default_factory
+                for field in dataclasses.fields(cls)
+                if field.default_factory is not dataclasses.MISSING
+            }
+            checks = [(name, CHECKS[hints[name]]) for name in fields]
+            self._classes[kind] = _Known(cls, checks, defaults, factories)
             getter = attrgetter(*fields) if len(fields) > 1 else _single(fields[0])
             self._getters[cls] = (kind, tuple(fields), getter)
 
@@ -270,10 +285,12 @@ class Catalogue:
         known = self._classes.get(body["t"])
         if known is None:
             raise UnknownMessage(body["t"])
-        cls, checks, defaults = known
+        cls, checks, defaults, factories = known
         values = []
         for name, is_valid in checks:
             value = body.get(name, defaults.get(name))
+            if value is None and name in factories and name not in body:
+                value = factories[name]()
             if not is_valid(value):
                 hint = _HINTS.get(cls.__annotations__[name], "")
                 raise ProtocolError(

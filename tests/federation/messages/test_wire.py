@@ -45,6 +45,20 @@ def test_each_field_is_checked(cls):
             catalogue(cls).decode(pack(body), LIMIT)
 
 
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+def test_a_party_of_an_earlier_version_may_leave_out_each_field_that_has_a_default(cls):
+    message = example(cls)
+    for field in dataclasses.fields(cls):
+        has_factory = field.default_factory is not dataclasses.MISSING
+        if field.default is dataclasses.MISSING and not has_factory:
+            continue
+        body = msgpack.unpackb(catalogue(cls).encode(message), strict_map_key=False)
+        del body[field.name]
+        default = field.default_factory() if has_factory else field.default
+        expected = dataclasses.replace(message, **{field.name: default})
+        assert catalogue(cls).decode(pack(body), LIMIT) == expected
+
+
 def texts(cls):
     """The fields that are text, or hold some, each with values that have a NUL somewhere in it."""
     for value in ("a\0b", "\0"):

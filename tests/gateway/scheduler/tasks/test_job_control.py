@@ -88,7 +88,10 @@ def test_a_held_job_says_so_and_how_it_goes_on():
     [why] = work_views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == Reason.HELD
     text = wait_reason(world.broker, job, [why], world.now_s, is_nested=False)
-    assert text == f"the job has been {view['held']}: the operator releases it with `gridfed release j`"
+    assert (
+        text
+        == f"the job has been {view['held']}: the operator releases it with `gridfed release j`"
+    )
     (worker,) = world.broker.workers.values()
     refusal = world.broker.refusal(job, worker, world.now_s)
     assert refusal.reason is Reason.HELD
