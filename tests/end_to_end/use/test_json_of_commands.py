@@ -81,7 +81,7 @@ def test_the_documented_schema_is_that_of_the_code():
     assert json.loads(shown) == SCHEMA
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # for each test its own: the commands of one stop a gateway and expel a site
 def sites(tmp_path_factory):
     folder = tmp_path_factory.mktemp("json")
     london = MemberSite(folder, "london", 1, "0.04 USD", extra=RULES)
