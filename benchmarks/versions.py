@@ -45,7 +45,8 @@ def versions(repeats: int, quick: bool, against: Path) -> None:
         text=True,
         check=True,
     ).stdout.strip()
-    command = f"python -m benchmarks versions --repeats {repeats} --against FOLDER"
+    shorter = " --quick" if quick else ""
+    command = f"python -m benchmarks versions{shorter} --repeats {repeats} --against FOLDER"
     save("versions", facts, series_list, _ratios(found, commit), command)
 
 
