@@ -43,7 +43,8 @@ from federation.words import count
 from gateway.alerts.watch import Watch
 from gateway.api import federation_desk
 from gateway.api.budgets_desk import watch_credit
-from gateway.api.desk import BadQuestion, Desk
+from gateway.api.context import BadQuestion
+from gateway.api.desk import Desk
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.base.clocks import mono_now
 from gateway.base.faults import describe_fault

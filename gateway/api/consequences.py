@@ -78,10 +78,8 @@ def _credit_after(site: SiteContext, name: str, currency: str, nanos: int) -> li
     for budget_account in site.broker.budget_accounts.credit_of(name):
         if budget_account.budget.unit != currency:
             continue
-        left, limit = (
-            budget_account.left_nanos - nanos,
-            format_money(budget_account.limit_nanos, currency),
-        )
+        left = budget_account.left_nanos - nanos
+        limit = format_money(budget_account.limit_nanos, currency)
         would = format_money(budget_account.spent_nanos + nanos, currency)
         if left <= 0 < budget_account.left_nanos:
             lines.append(

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import trio
 
 from federation.messages.wire import Maps
+from federation.reasons import Reason
 from gateway.alerts.watch import Watch
 from gateway.config.site import SiteConfig
 from gateway.contracts.exchange import Exchange
@@ -23,6 +24,14 @@ from gateway.scheduler.model.events import Event
 from gateway.sessions.listener import PeerSession, SessionListener
 from gateway.settlement.reconciler import Reconciler
 from policies.parties import Owner
+
+
+class BadQuestion(Exception):
+    """A question that can't be answered as it was asked."""
+
+    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class SiteContext(Protocol):

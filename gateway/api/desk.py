@@ -29,9 +29,9 @@ from gateway.api import (
     reservation_desk,
     rules_desk,
 )
-from gateway.api.context import SiteContext
-from gateway.api.job_search import BadSearch, JobSearch, read_filter
-from gateway.api.log_desk import LogDesk, NoLogs
+from gateway.api.context import BadQuestion, SiteContext
+from gateway.api.job_search import JobSearch, read_filter
+from gateway.api.log_desk import LogDesk
 from gateway.api.past import PastJob, explain_past
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
@@ -122,14 +122,6 @@ LOGGED: Final = frozenset(
 LOGGED_CHARS_MAX: Final = 300  # of an order's details
 
 
-class BadQuestion(Exception):
-    """A question that can't be answered as it was asked."""
-
-    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 class Desk:
     """Answers the questions of clients and the command line."""
 
@@ -149,7 +141,7 @@ class Desk:
             "forget": self._forget,
             **{verb: partial(self._job_order, verb) for verb in job_desk.VERBS},
             "workers": self._workers,
-            **{verb: partial(self._drained, each) for verb, each in drain_desk.VERBS.items()},
+            **{verb: partial(each, self._site) for verb, each in drain_desk.VERBS.items()},
             "reload": self._reload,
             **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
             "can": self._can,
@@ -252,11 +244,8 @@ class Desk:
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
-        try:
-            meant = {**details, "job": await self._id_of(asker, details)}
-            return await job_desk.VERBS[verb](self._site, asker, meant)
-        except job_desk.BadJobOrder as error:
-            raise BadQuestion(str(error), error.code) from None
+        meant = {**details, "job": await self._id_of(asker, details)}
+        return await job_desk.VERBS[verb](self._site, asker, meant)
 
     async def _order(self, guest: PeerSession, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
@@ -293,17 +282,11 @@ class Desk:
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)
-        try:
-            return await self._search.listed(asker, read_filter(details), limit)
-        except BadSearch as error:
-            raise BadQuestion(str(error), error.code) from None
+        return await self._search.listed(asker, read_filter(details), limit)
 
     async def _id_of(self, asker: Asker, details: dict[str, Any]) -> str:
         """Return the id of the job that the detail `job` means; BadQuestion if it means several."""
-        try:
-            return await self._search.resolve(asker, _text(details, "job"))
-        except BadSearch as error:
-            raise BadQuestion(str(error), error.code) from None
+        return await self._search.resolve(asker, _text(details, "job"))
 
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
         name = await self._id_of(asker, details)
@@ -380,10 +363,7 @@ class Desk:
         job = self._site.broker.jobs.get(name)
         if job is None or not _may_see(asker, job):
             await self._ended_job(asker, name, is_live=job is not None)
-        try:
-            return await self._log_desk.logs(asker, name, task, after, _wait_s(details))
-        except NoLogs as error:
-            raise BadQuestion(str(error)) from None
+        return await self._log_desk.logs(asker, name, task, after, _wait_s(details))
 
     async def _ended_job(self, asker: Asker, name: str, *, is_live: bool = False) -> JobRow:
         """Return a job from the books; BadQuestion if it is none of the asker's."""
@@ -476,12 +456,6 @@ class Desk:
         here = (guest.user for guest in self._site.listener.guests.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
-    async def _drained(self, verb: Any, asker: Asker, details: dict[str, Any]) -> Any:
-        try:
-            return await verb(self._site, asker, details)
-        except drain_desk.BadDrain as error:
-            raise BadQuestion(str(error)) from None
-
     async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)
 
@@ -517,13 +491,10 @@ class Desk:
     async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
         if isinstance(details.get("job"), str):
             details = {**details, "job": await self._id_of(asker, details)}
-        try:
-            found = await self._explain_past(asker, details)
-            if found is not None:
-                return found
-            return await federation_desk.explain(self._site, details, asker)
-        except federation_desk.BadFederationQuestion as error:
-            raise BadQuestion(str(error)) from None
+        found = await self._explain_past(asker, details)
+        if found is not None:
+            return found
+        return await federation_desk.explain(self._site, details, asker)
 
     async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker

@@ -8,7 +8,7 @@ gateway's process.
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.api.context import SiteContext
+from gateway.api.context import BadQuestion, SiteContext
 from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.scheduler.model.events import DrainAsked, DrainKind, DrainOrdered
 from gateway.scheduler.model.intake import HOST_CHARS_MAX
@@ -19,10 +19,6 @@ from gateway.trust.rights import Asker
 Details = Mapping[str, Any]
 
 
-class BadDrain(Exception):
-    """A drain that can't be carried out; the text says why."""
-
-
 async def drain(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Drain the workers of a name, or the whole site if no `worker` is named; or end that."""
     on, name = details.get("on", True) is True, details.get("worker", "")
@@ -30,10 +26,10 @@ async def drain(site: SiteContext, asker: Asker, details: Details) -> Any:
         site.expect(DrainAsked(0, on))
         return {"site": site.config.name, "draining": on}
     if not isinstance(name, str):
-        raise BadDrain("worker must be text")
+        raise BadQuestion("worker must be text")
     found = [each for each in _own(site) if each.name == name]
     if not found and not site.broker.drains.has(DrainKind.WORKER, name):
-        raise BadDrain(f"no worker {name[:60]!r} found")
+        raise BadQuestion(f"no worker {name[:60]!r} found")
     await _order(site, asker, DrainOrdered(DrainKind.WORKER, name, on))
     return {"worker": name, "workers": len(found), "draining": on}
 
@@ -42,13 +38,13 @@ async def drain_host(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Drain all workers of a host, of every pool, present and to come; or end that."""
     on, name = details.get("on", True) is True, details.get("host")
     if not isinstance(name, str) or not 0 < len(name) <= HOST_CHARS_MAX or not name.isprintable():
-        raise BadDrain(f"host must be 1 to {HOST_CHARS_MAX} printable characters")
+        raise BadQuestion(f"host must be 1 to {HOST_CHARS_MAX} printable characters")
     name = name.lower().rstrip(".")
     drains = site.broker.drains
     if not on and not drains.has(DrainKind.HOST, name):
         known = [each.name for each in await _kept(site) if each.kind == DrainKind.HOST]
         said = ", ".join(known[:20]) if known else "none"
-        raise BadDrain(f"host {name[:60]!r} is not drained; drained hosts: {said}")
+        raise BadQuestion(f"host {name[:60]!r} is not drained; drained hosts: {said}")
     found = [each for each in _own(site) if name in host_names(each.host)]
     await _order(site, asker, DrainOrdered(DrainKind.HOST, name, on))
     return {"host": name, "workers": len(found), "draining": on}
@@ -82,7 +78,9 @@ VERBS = {"drain": drain, "drain_host": drain_host, "drains": drains}
 
 async def _order(site: SiteContext, asker: Asker, event: DrainOrdered) -> None:
     if event.on and len(site.broker.drains) >= DRAINS_MAX:
-        raise BadDrain(f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --undo`")
+        raise BadQuestion(
+            f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --undo`"
+        )
     utc_s = site.surroundings.utc_s()
     kept = DrainKept(event.target, event.name, asker.user, utc_s)
     await site.harden(kept if event.on else DrainEnded(event.target, event.name))

@@ -8,7 +8,7 @@ from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
 from federation.users import check_user
 from federation.wishes import USUAL_PROJECT
-from gateway.api.context import SiteContext
+from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import federation_views, work_views
 from gateway.api.views.budget_views import of_job
 from gateway.config.groups import owner_of
@@ -34,10 +34,6 @@ _TERMS: Final[dict[str, Any]] = {
     "wishes": {},
     "preemptible": False,
 }
-
-
-class BadFederationQuestion(Exception):
-    """A question that can't be answered as it was asked."""
 
 
 def sites(site: SiteContext) -> Any:
@@ -73,7 +69,7 @@ async def deals(site: SiteContext) -> Any:
 
 
 async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
-    """Explain where a job goes, or where one would go; BadFederationQuestion."""
+    """Explain where a job goes, or where one would go; BadQuestion."""
     utc_s = _utc_s(site)
     name = details.get("job", "")
     job = site.broker.jobs.get(name) if isinstance(name, str) else None
@@ -82,7 +78,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
     site.exchange.refresh(utc_s, without=job)
     if name:
         if job is None:
-            raise BadFederationQuestion(await _why_not_explained(site, str(name), asker))
+            raise BadQuestion(await _why_not_explained(site, str(name), asker))
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
         found["residency"] = _residency(site, job.spec)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
@@ -99,7 +95,7 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
 
 
 def _user(asker: Asker, details: Mapping[str, Any]) -> str:
-    """Return the user for whom a question about no job is answered. Raises BadFederationQuestion.
+    """Return the user for whom a question about no job is answered. Raises BadQuestion.
 
     Others than the asker are for those who may see their rows: the answer has their rules.
     """
@@ -107,14 +103,14 @@ def _user(asker: Asker, details: Mapping[str, Any]) -> str:
     if user in ("", asker.user):
         return asker.user
     if not (asker.is_operator or asker.may_see_all) or asker.projects is not None:
-        raise BadFederationQuestion(
+        raise BadQuestion(
             "to explain for another user takes the gateway's own socket, or a token of the scope "
             "admin or audit that names no projects"
         )
     try:
         return check_user(user if type(user) is str else "")
     except ValueError as error:
-        raise BadFederationQuestion(str(error)) from None
+        raise BadQuestion(str(error)) from None
 
 
 async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
@@ -130,9 +126,9 @@ async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
 def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: UtcS) -> Any:
     tasks, task_s = details.get("tasks", 1), details.get("task_s")
     if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
-        raise BadFederationQuestion("tasks must be a whole number of at least 1")
+        raise BadQuestion("tasks must be a whole number of at least 1")
     if task_s is not None and (type(task_s) not in (int, float) or not 0 < task_s < 1e9):
-        raise BadFederationQuestion("task_s must be above zero")
+        raise BadQuestion("task_s must be above zero")
     given = {key: details[key] for key in _TERMS if details.get(key) not in (None, "")}
     terms = {**_TERMS, **given}
     try:
@@ -141,7 +137,7 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
         groups = site.config.groups
         spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
-        raise BadFederationQuestion(f"invalid job description: {error}") from None
+        raise BadQuestion(f"invalid job description: {error}") from None
     site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
     spending = site.broker.spending
     spec = spending.denominated(spec)

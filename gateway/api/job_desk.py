@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from federation.reasons import Reason
 from federation.words import count
-from gateway.api.context import SiteContext
+from gateway.api.context import BadQuestion, SiteContext
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobHold
@@ -22,14 +22,6 @@ from gateway.scheduler.tasks.job_control import (
 from gateway.trust.rights import Asker
 
 Details = Mapping[str, Any]
-
-
-class BadJobOrder(Exception):
-    """An order about a job that can't be carried out; `code` is a Reason."""
-
-    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 async def hold(site: SiteContext, asker: Asker, details: Details) -> Any:
@@ -58,7 +50,7 @@ async def prioritise(site: SiteContext, asker: Asker, details: Details) -> Any:
     """
     job, priority = _job(site, asker, details), details.get("priority", "")
     if isinstance(priority, bool) or not isinstance(priority, int | float):
-        raise BadJobOrder("priority must be a number")
+        raise BadQuestion("priority must be a number")
     wanted = float(priority)
     _check(job, why_not_prioritised(job, wanted, is_operator=asker.is_operator))
     is_own = asker.owns(job.whose.user, job.whose.project)
@@ -80,22 +72,22 @@ VERBS: Final[Mapping[str, Callable[[SiteContext, Asker, Details], Awaitable[Any]
 
 
 def _job(site: SiteContext, asker: Asker, details: Details) -> Job:
-    """Return the job that an asker may order about. Raises BadJobOrder."""
+    """Return the job that an asker may order about. Raises BadQuestion."""
     name = details.get("job")
     if type(name) is not str:
-        raise BadJobOrder("the detail job is missing")
+        raise BadQuestion("the detail job is missing")
     job = site.broker.jobs.get(name)
     is_theirs = job is not None and asker.owns(job.whose.user, job.whose.project)
     if job is None or not ((is_theirs and not job.whose.site) or asker.is_operator):
         whose = "" if asker.is_operator else " of yours"
         reason = f"no unfinished job {name[:64]!r}{whose} found here"
-        raise BadJobOrder(reason, Reason.JOB_NOT_FOUND)
+        raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
     return job
 
 
 def _check(job: Job, why_not: str) -> None:
     if why_not:
-        raise BadJobOrder(f"{job.title}: {why_not}")
+        raise BadQuestion(f"{job.title}: {why_not}")
 
 
 async def _done(site: SiteContext, job: Job, text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.ids import ALPHABET, id_time_ms
 from federation.reasons import Reason
-from gateway.api.context import SiteContext
+from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import work_views
 from gateway.base.job_states import STATES
 from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
@@ -19,14 +19,6 @@ from gateway.trust.rights import Asker
 PREFIX_CHARS_MIN: Final = 4
 CANDIDATES_MAX: Final = 10  # named where several jobs are meant
 TEXT_CHARS_MAX: Final = 200  # of a filter
-
-
-class BadSearch(Exception):
-    """A search that can't be done as it was asked for, or finds several jobs in place of one."""
-
-    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +33,13 @@ class JobFilter:
 
 
 def read_filter(details: dict[str, Any]) -> JobFilter:
-    """Read the filter of a list of jobs. Raises BadSearch."""
+    """Read the filter of a list of jobs. Raises BadQuestion."""
     found = {key: details.get(key, "") for key in JobFilter.__slots__}
     for key, value in found.items():
         if type(value) is not str or len(value) > TEXT_CHARS_MAX:
-            raise BadSearch(f"{key} must be text of at most {TEXT_CHARS_MAX} characters")
+            raise BadQuestion(f"{key} must be text of at most {TEXT_CHARS_MAX} characters")
     if found["state"] not in ("", *STATES):
-        raise BadSearch(f"state {found['state']!r:.40}: must be one of {', '.join(STATES)}")
+        raise BadQuestion(f"state {found['state']!r:.40}: must be one of {', '.join(STATES)}")
     return JobFilter(**found)
 
 
@@ -58,14 +50,14 @@ class JobSearch:
         self._site = site
 
     async def listed(self, asker: Asker, wanted: JobFilter, limit: int) -> list[dict[str, Any]]:
-        """Return up to `limit` jobs that an asker sees, as views. Raises BadSearch.
+        """Return up to `limit` jobs that an asker sees, as views. Raises BadQuestion.
 
         A filter for another user asks for that user's rows, which not everyone may see.
         """
         if wanted.user and wanted.user != asker.user and not asker.sees_all:
             if not asker.may_see_all:
                 reason = f"the jobs of user {wanted.user!r} are not yours: that needs a token with "
-                raise BadSearch(f"{reason}the scope audit", Reason.SCOPE_MISSING)
+                raise BadQuestion(f"{reason}the scope audit", Reason.SCOPE_MISSING)
             asker = replace(asker, sees_all=True)
         after = await self._place_of(asker, wanted.after) if wanted.after else None
         in_books = JobsWanted(name=wanted.name, state=wanted.state, after=after)
@@ -74,8 +66,8 @@ class JobSearch:
     async def resolve(self, asker: Asker, text: str) -> str:
         """Return the id of the job that is meant: by its id, the beginning of it, or its name.
 
-        A text that means no job is returned as it is. Raises BadSearch if it means several that the
-        asker sees.
+        A text that means no job is returned as it is. Raises BadQuestion if it means several that
+        the asker sees.
         """
         if id_time_ms(text) is not None or text in self._site.broker.jobs or not text:
             return text
@@ -88,7 +80,7 @@ class JobSearch:
             begun = await self._found(asker, JobsWanted(prefix=text), CANDIDATES_MAX + 1)
             meant += [each for each in begun if each["name"] != text]
         if len(meant) > 1:
-            raise BadSearch(_which(text, meant))
+            raise BadQuestion(_which(text, meant))
         return str(meant[0]["id"]) if meant else text
 
     async def _place_of(self, asker: Asker, text: str) -> tuple[UtcS, str]:
@@ -98,7 +90,7 @@ class JobSearch:
             return job.opened_at_s, job.id
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, text)
         if row is None or not asker.may_see(row.user, row.project):
-            raise BadSearch(f"no job {text!r:.80} found here", Reason.JOB_NOT_FOUND)
+            raise BadQuestion(f"no job {text!r:.80} found here", Reason.JOB_NOT_FOUND)
         return row.submitted_at_s, row.job
 
     async def _found(

@@ -5,15 +5,11 @@ from typing import Any, Final
 
 import trio
 
-from gateway.api.context import SiteContext
+from gateway.api.context import BadQuestion, SiteContext
 from gateway.trust.rights import Asker
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 READERS: Final = 2  # threads that read the file at a time: a read may wait for the disk
-
-
-class NoLogs(Exception):
-    """The output can't be read; the text says why."""
 
 
 class LogDesk:
@@ -28,11 +24,11 @@ class LogDesk:
     ) -> dict[str, Any]:
         """Return output of a job after a piece; wait so long for some while the job goes on.
 
-        The asker may see the job. Raises NoLogs.
+        The asker may see the job. Raises BadQuestion.
         """
         site = self._site
         if site.logs is None:
-            raise NoLogs("this site keeps no output of tasks: see site_log_bytes in [limits]")
+            raise BadQuestion("this site keeps no output of tasks: see site_log_bytes in [limits]")
         until_s = site.surroundings.mono_s() + wait_s
         while True:
             more = site.output_of(job)  # before the read, so that output in between is not missed
@@ -43,7 +39,7 @@ class LogDesk:
                         site.logs.read, job, task, after, ANSWER_BYTES_MAX
                     )
             except sqlite3.Error as error:
-                raise NoLogs(f"the output of tasks can't be read: {error}") from None
+                raise BadQuestion(f"the output of tasks can't be read: {error}") from None
             left_s = until_s - site.surroundings.mono_s()
             is_here = asker.handle in site.listener.guests
             if page.pieces or not is_live or left_s <= 0 or not is_here:

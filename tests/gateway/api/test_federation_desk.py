@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.api import federation_desk
+from gateway.api.context import BadQuestion
 from gateway.trust.rights import Asker
 from policies.parties import Owner
 
@@ -26,7 +27,7 @@ async def test_a_job_that_ended_is_told_apart_from_one_that_never_was(row, told)
         broker=SimpleNamespace(jobs={}),
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),
     )
-    with pytest.raises(federation_desk.BadFederationQuestion, match=told):
+    with pytest.raises(BadQuestion, match=told):
         await federation_desk.explain(site, {"job": "j-7"}, Asker(1, "ada"))
 
 
@@ -43,5 +44,5 @@ async def test_another_users_job_is_as_if_it_never_was():
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),
     )
     for name in ("j-7", "j-8"):
-        with pytest.raises(federation_desk.BadFederationQuestion, match="no job"):
+        with pytest.raises(BadQuestion, match="no job"):
             await federation_desk.explain(site, {"job": name}, Asker(1, "bob"))
