@@ -1,7 +1,7 @@
 """Price lists, gridfed tariff show; the cost of one's own slots, gridfed tariff ownership."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -85,7 +85,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
             ("from, UTC", "local time", "window", "price", "when full", "preemptible"),
             [
                 [
-                    datetime.fromtimestamp(row["from_s"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                    show.when(row["from_s"]),
                     row["local"],
                     row["window"],
                     *(

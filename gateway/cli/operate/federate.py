@@ -81,10 +81,10 @@ def _remote() -> DialOptions | None:
     return reach if isinstance(reach, DialOptions) and reach.address is not None else None
 
 
-def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
+def order(config_path: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
     """Carry out an order: by the gateway if it runs, else here, if it may be done `alone`.
 
-    `config_dir` is the configuration's file; with --gateway that gateway is asked.
+    `config_path` is the file of the configuration; with --gateway that gateway is asked.
 
     Raises:
         GridError: it can't be done.
@@ -93,7 +93,7 @@ def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: A
     remote = _remote()
     if remote is not None:
         return ask(remote, verb, **details)
-    config = _config(config_dir)
+    config = _config(config_path)
     show.note_site(config.name)
     try:
         with hold(config.trust_path):
@@ -122,7 +122,7 @@ def _needs_gateway(verb: str) -> BadOrder:
 
 
 def _consequences(
-    config_dir: str | None, verb: str, *, alone: bool = True, **details: Any
+    config_path: str | None, verb: str, *, alone: bool = True, **details: Any
 ) -> list[str]:
     """Return what follows from an order, by the gateway that gets it.
 
@@ -131,7 +131,7 @@ def _consequences(
     remote = _remote()
     if remote is not None:
         return told_by(lambda: ask(remote, "consequences", order=verb, details=details))
-    config = _config(config_dir)
+    config = _config(config_path)
     try:
         with hold(config.trust_path):
             if not alone:
@@ -173,16 +173,14 @@ def trust_command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]]
         @functools.wraps(function)
         def wrapped(*args: Any, reach: DialOptions, **kwargs: Any) -> Any:
             click.get_current_context().meta[_REACH] = reach
-            return function(*args, config_dir=config_file(reach.config, None), **kwargs)
+            return function(*args, config_path=config_file(reach.config, None), **kwargs)
 
-        made: Callable[..., Any] = reach_options(json_option(errors_to_exit_codes(wrapped)))
+        made: Callable[..., Any] = reach_options(
+            json_option(errors_to_exit_codes(wrapped)), _GATEWAY_HELP
+        )
         for option in reversed(options):
             made = option(made)
-        command = click.command()(functools.wraps(function)(made))
-        for each in command.params:
-            if isinstance(each, click.Option) and "--gateway" in each.opts:
-                each.help = _GATEWAY_HELP
-        return command
+        return click.command()(functools.wraps(function)(made))
 
     return decorate
 
@@ -208,9 +206,9 @@ def parse_span(text: str) -> float:
     _expiry("24h", "it"),
     click.option("--approve", is_flag=True, help="Approve the site that uses it at once."),
 )
-def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+def invite(expires: str, approve: bool, config_path: str | None, as_json: bool) -> None:
     """Print an invitation: a line that admits one other site, once."""
-    found = order(config_dir, "invite", expires_s=parse_span(expires), approve=approve)
+    found = order(config_path, "invite", expires_s=parse_span(expires), approve=approve)
     if as_json:
         show.as_json(found)
         return
@@ -223,10 +221,10 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
     click.argument("token"),
     click.option("--approve", is_flag=True, help="Approve the inviter at once."),
 )
-def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+def join(token: str, approve: bool, config_path: str | None, as_json: bool) -> None:
     """Join a federation with an invitation; TOKEN is the invitation's line, or - for stdin."""
     text = sys.stdin.read() if token == "-" else token  # noqa: S105
-    found = order(config_dir, "join", invitation=text.strip(), approve=approve)
+    found = order(config_path, "join", invitation=text.strip(), approve=approve)
     if as_json:
         show.as_json(found)
         return
@@ -243,13 +241,13 @@ def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> No
 
 
 @trust_command(click.argument("site"), click.argument("fingerprint", default=""))
-def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) -> None:
+def approve(site: str, fingerprint: str, config_path: str | None, as_json: bool) -> None:
     """Approve a site whose FINGERPRINT its operator has read to you.
 
     Without one the command shows it, and asks for confirmation.
     """
     if not fingerprint:
-        found = order(config_dir, "approve", site=site)
+        found = order(config_path, "approve", site=site)
         if as_json or not sys.stdin.isatty():
             raise BadOrder(
                 f"compare the fingerprint of {site} with its operator, then repeat the "
@@ -259,19 +257,19 @@ def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) 
         show.say(f"fingerprint  {found['fingerprint']}")
         click.confirm("Has its operator read the same fingerprint to you?", abort=True)
         fingerprint = found["fingerprint"]
-    found = order(config_dir, "approve", site=site, fingerprint=fingerprint)
+    found = order(config_path, "approve", site=site, fingerprint=fingerprint)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
 @trust_command(yes_option)
-def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
+def leave(is_sure: bool, config_path: str | None, as_json: bool) -> None:
     """Leave the federation: all sessions end, and a return needs an invitation."""
     confirm(
         "Leave the federation?",
-        lambda: _consequences(config_dir, "leave", alone=False),
+        lambda: _consequences(config_path, "leave", alone=False),
         is_sure=is_sure,
     )
-    found = order(config_dir, "leave", alone=False)
+    found = order(config_path, "leave", alone=False)
     _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
 
 
@@ -280,10 +278,10 @@ def leave(is_sure: bool, config_dir: str | None, as_json: bool) -> None:
     click.option("--reason", default="", help="The reason, which the other sites see."),
     yes_option,
 )
-def expel(site: str, reason: str, is_sure: bool, config_dir: str | None, as_json: bool) -> None:
+def expel(site: str, reason: str, is_sure: bool, config_path: str | None, as_json: bool) -> None:
     """Expel a site: it is out here at once, and the others are told. It asks first."""
-    confirm(f"Expel {site}?", lambda: _of_expulsion(config_dir, site), is_sure=is_sure)
-    found = order(config_dir, "expel", site=site, reason=reason)
+    confirm(f"Expel {site}?", lambda: _of_expulsion(config_path, site), is_sure=is_sure)
+    found = order(config_path, "expel", site=site, reason=reason)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
@@ -291,9 +289,9 @@ def expel(site: str, reason: str, is_sure: bool, config_dir: str | None, as_json
     click.argument("site"),
     click.option("--reason", default="", help="The reason, which the other sites see."),
 )
-def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
+def keep(site: str, reason: str, config_path: str | None, as_json: bool) -> None:
     """Take an expulsion back, or overrule those of others."""
-    found = order(config_dir, "expel", site=site, reason=reason, keep=True)
+    found = order(config_path, "expel", site=site, reason=reason, keep=True)
     _tell(found, as_json, f"site {site} is {found['level']}")
 
 
@@ -307,7 +305,7 @@ def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
         help="Forget those sites, and ignore its further reports of them.",
     ),
 )
-def known(source: str | None, forget: bool, config_dir: str | None, as_json: bool) -> None:
+def known(source: str | None, forget: bool, config_path: str | None, as_json: bool) -> None:
     """List the trust book: every known site, its level, and its fingerprint.
 
     A site is known by hearsay if only other members have reported it; they are named.
@@ -315,7 +313,7 @@ def known(source: str | None, forget: bool, config_dir: str | None, as_json: boo
     if forget and source is None:
         raise click.UsageError("--forget needs --from SITE, the member whose reports are forgotten")
     details: dict[str, Any] = {"from": source, "forget": forget or None}
-    found = order(config_dir, "known", **details)
+    found = order(config_path, "known", **details)
     if as_json:
         show.as_json(found["sites"], {key: found[key] for key in found if key != "sites"})
         return
@@ -399,7 +397,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
     never_run: tuple[str, ...],
     pickles: bool | None,
     users: bool | None,
-    config_dir: str | None,
+    config_path: str | None,
     as_json: bool,
 ) -> None:
     """Set a site's rights; SITE is a name, or "*" for every approved one. Alone: show them.
@@ -408,7 +406,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
     replaces the rules that it gave before; "none" removes them.
     """
     found = order(
-        config_dir,
+        config_path,
         "trust",
         site=site,
         may_send=_rules(Verb.SEND, may_send, permits=True),
@@ -419,7 +417,7 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         users=users,
     )
     if users or any(each.strip() != "none" for each in may_send):
-        _warn_of_pools(config_dir)
+        _warn_of_pools(config_path)
     if as_json:
         show.as_json(found)
         return
@@ -436,9 +434,9 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         show.say("no rules: nothing is permitted")
 
 
-def _warn_of_pools(config_dir: str | None) -> None:
+def _warn_of_pools(config_path: str | None) -> None:
     """Warn of local pools that take no work of other sites, or run it without isolation."""
-    for pool in () if _remote() else _config(config_dir).pools:
+    for pool in () if _remote() else _config(config_path).pools:
         settled = pool.settled(is_federated=True)
         rules = settled.environments
         if rules is None or pool.kind == "remote":
@@ -495,7 +493,7 @@ def token(  # noqa: PLR0913 - each is an option of the command
     expires: str,
     revoke: str | None,
     revoke_user: str | None,
-    config_dir: str | None,
+    config_path: str | None,
     as_json: bool,
 ) -> None:
     """Print a signed token: its holder's identity, and his rights at a gateway.
@@ -503,13 +501,13 @@ def token(  # noqa: PLR0913 - each is an option of the command
     `gridfed tokens list` shows the tokens that were made, without their text.
     """
     if revoke or revoke_user:
-        revoke_tokens(config_dir, revoke, revoke_user, as_json=as_json)
+        revoke_tokens(config_path, revoke, revoke_user, as_json=as_json)
         return
     if not user:
         raise click.UsageError("--user is missing")
-    _check_pools(config_dir, _split(scopes) or [])
+    _check_pools(config_path, _split(scopes) or [])
     found = order(
-        config_dir,
+        config_path,
         "token",
         user=user,
         projects=_split(projects),
@@ -517,19 +515,19 @@ def token(  # noqa: PLR0913 - each is an option of the command
         sites=_split(sites),
         expires_s=parse_span(expires),
     )
-    warnings = _of_bare_pools(config_dir, found)
+    warnings = _of_bare_pools(config_path, found)
     for each in () if as_json else warnings:
         show.say(f"warning: {each}", err=True)
     _tell({**found, "warnings": warnings}, as_json, found["token"])
 
 
 def revoke_tokens(
-    config_dir: str | None, token: str | None, user: str | None, *, as_json: bool
+    config_path: str | None, token: str | None, user: str | None, *, as_json: bool
 ) -> None:
     """Revoke one token, by its text or id, or all of a user; tell what was revoked."""
     if (token is None) is (user is None):
         raise click.UsageError("give a token or its id, or a user with --user: one of the two")
-    found = order(config_dir, "revoke", token=token, user=user)
+    found = order(config_path, "revoke", token=token, user=user)
     if user is None:
         whose = f" of {found['user']}" if found["user"] else ""
         text = f"token {found['id']}{whose} is revoked"
@@ -547,12 +545,12 @@ def revoke_tokens(
     _tell(found, as_json, text)
 
 
-def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
+def _check_pools(config_path: str | None, scopes: list[str]) -> None:
     """Raise UsageError for a scope such as work:POOL that names no pool of this site."""
     named = {each.partition(":")[2] for each in scopes if each.startswith(f"{Scope.WORK}:")}
     if _remote() or not named:
         return
-    known = {pool.name for pool in _config(config_dir).pools}
+    known = {pool.name for pool in _config(config_path).pools}
     if named - known:
         raise click.UsageError(
             f"--scopes: pool {min(named - known)!r} not found here; "
@@ -560,11 +558,11 @@ def _check_pools(config_dir: str | None, scopes: list[str]) -> None:
         )
 
 
-def _of_bare_pools(config_dir: str | None, token: dict[str, Any]) -> list[str]:
+def _of_bare_pools(config_path: str | None, token: dict[str, Any]) -> list[str]:
     """Return warnings, in words, about local pools where a token's holder can act as our site."""
     if _remote():
         return []
-    config = _config(config_dir)
+    config = _config(config_path)
     if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
         return []
     settled = (pool.settled(is_federated=config.federation is not None) for pool in config.pools)
@@ -585,7 +583,7 @@ def _split(text: str | None) -> list[str] | None:
     yes_option,
 )
 def rotate(
-    compromised: bool, force: bool, is_sure: bool, config_dir: str | None, as_json: bool
+    compromised: bool, force: bool, is_sure: bool, config_path: str | None, as_json: bool
 ) -> None:
     """Rotate the keys and the TLS leaf: the gateway does it step by step, without interruption.
 
@@ -597,10 +595,10 @@ def rotate(
     if compromised:
         confirm(
             "Invalidate the present key at once?",
-            lambda: _of_compromised(config_dir),
+            lambda: _of_compromised(config_path),
             is_sure=is_sure,
         )
-    found = order(config_dir, "rotate", compromised=compromised, force=force or None)
+    found = order(config_path, "rotate", compromised=compromised, force=force or None)
     fingerprint, sites = found["fingerprint"], ", ".join(found.get("awaited", ()))
     if compromised:
         text = f"the old keys are invalid; our new fingerprint is {fingerprint}"
@@ -624,16 +622,16 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
         show.say(line)
 
 
-def _of_expulsion(config_dir: str | None, site: str) -> list[str]:
+def _of_expulsion(config_path: str | None, site: str) -> list[str]:
     """Return what follows from the expulsion of a site; BadOrder if it is unknown, by a slip."""
-    if site not in {each["site"] for each in order(config_dir, "known")["sites"]}:
+    if site not in {each["site"] for each in order(config_path, "known")["sites"]}:
         raise BadOrder(f"site {site!r} not found in the trust book: see `gridfed known`")
-    return _consequences(config_dir, "expel", site=site)
+    return _consequences(config_path, "expel", site=site)
 
 
-def _of_compromised(config_dir: str | None) -> list[str]:
+def _of_compromised(config_path: str | None) -> list[str]:
     """Return what follows from keys that are void at once."""
-    tokens, trusted = order(config_dir, "tokens"), order(config_dir, "known")
+    tokens, trusted = order(config_path, "tokens"), order(config_path, "known")
     approved = [each["site"] for each in trusted["sites"] if each["level"] == "approved"]
     users = len({each["user"] for each in tokens})
     return [

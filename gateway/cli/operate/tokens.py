@@ -17,13 +17,13 @@ def tokens() -> None:
     click.option("--user", help="Of this user alone."),
     click.option("--all", "everything", is_flag=True, help="Include expired and revoked ones."),
 )
-def list_tokens(user: str | None, everything: bool, config_dir: str | None, as_json: bool) -> None:
+def list_tokens(user: str | None, everything: bool, config_path: str | None, as_json: bool) -> None:
     """List the tokens that are valid: whose they are, for what, and when they were last used.
 
     The text of a token is kept nowhere. Expired tokens are listed for 30 days with --all. Tokens of
     a version that kept no list are not in it.
     """
-    found = order(config_dir, "tokens", user=user, all=everything or None)
+    found = order(config_path, "tokens", user=user, all=everything or None)
     if as_json:
         show.as_json(found)
         return
@@ -52,14 +52,14 @@ def _token_row(each: dict[str, Any]) -> list[Any]:
     click.option("--user", help="All tokens of this user that were made until now."),
 )
 def revoke_token(
-    token_or_id: str | None, user: str | None, config_dir: str | None, as_json: bool
+    token_or_id: str | None, user: str | None, config_path: str | None, as_json: bool
 ) -> None:
     """Revoke one TOKEN, by its id or its text, or all tokens of a --user.
 
     Its open sessions end at once, and the other sites for which it is valid are told. A job that
     was submitted whole goes on (`gridfed cancel`).
     """
-    revoke_tokens(config_dir, token_or_id, user, as_json=as_json)
+    revoke_tokens(config_path, token_or_id, user, as_json=as_json)
 
 
 list_tokens.name, revoke_token.name = "list", "revoke"

@@ -51,16 +51,11 @@ class DialOptions:
         return replace(self, address=own.address, secret=secret, token=self.token or "")
 
 
-_REACH_OPTIONS: Final = (
-    click.option(
-        "--gateway",
-        "address",
-        metavar="URL",
-        help=(
-            "The gateway's address. [default: $GRIDFED_GATEWAY, or that of the site in "
-            "$GRIDFED_CONFIG_DIR, or your own gateway]"
-        ),
-    ),
+_GATEWAY_HELP: Final = (
+    "The gateway's address. [default: $GRIDFED_GATEWAY, or that of the site in "
+    "$GRIDFED_CONFIG_DIR, or your own gateway]"
+)
+_CREDENTIAL_OPTIONS: Final = (
     click.option(
         "--secret-file",
         metavar="FILE",
@@ -89,7 +84,9 @@ _REACH_OPTIONS: Final = (
 )
 
 
-def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def reach_options(
+    command: Callable[..., Any], gateway_help: str = _GATEWAY_HELP
+) -> Callable[..., Any]:
     """Give a command the options that select a gateway, and pass them to it as one `reach`."""
 
     @functools.wraps(command)
@@ -100,12 +97,14 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     about = "The configuration of the gateway, in place of --gateway."
     made: Callable[..., Any] = of_files(about, by_environment=False, name="of_config")(
-        address_options(wrapped)
+        address_options(wrapped, gateway_help)
     )
     return made
 
 
-def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def address_options(
+    command: Callable[..., Any], gateway_help: str = _GATEWAY_HELP
+) -> Callable[..., Any]:
     """Give a command the options that name a gateway, but not its configuration, as `reach`."""
 
     @functools.wraps(command)
@@ -128,9 +127,9 @@ def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
         tls = TlsSettings(*files) if any(files) else None
         return command(*args, reach=DialOptions(address, secret, token, tls), **kwargs)
 
-    for option in reversed(_REACH_OPTIONS):
+    for option in reversed(_CREDENTIAL_OPTIONS):
         wrapped = option(wrapped)
-    return wrapped
+    return click.option("--gateway", "address", metavar="URL", help=gateway_help)(wrapped)
 
 
 all_users_option = click.option(
