@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, check_currency, format_money
 
 OFFERS_MAX: Final = 8
@@ -84,9 +85,9 @@ def read_offers(details: Mapping[str, Any]) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
-def show_time(utc_s: float) -> str:
+def show_time(utc_s: UtcS | float) -> str:
     """Format a time for people."""
-    return f"{datetime.fromtimestamp(utc_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(float(utc_s), UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _read(plain: Any) -> Offer:

@@ -40,7 +40,7 @@ lasts_s = 14400
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
@@ -49,6 +49,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from federation.clocks import NEVER_S, UtcS
+from federation.offers import show_time
 from federation.words import size_text
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
@@ -150,7 +151,7 @@ def check_plan(pool: str, plan: WindowPlan, utc_s: UtcS) -> None:
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash
-        moment = datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        moment = show_time(at_s)
         raise KnobError(
             f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at "
             f"{moment}, as is {first.name!r} of the same priority {first.priority}: raise the "

@@ -57,7 +57,7 @@ class Unmet:
         """A text that says what can't be done, how much of it could, and what can."""
         ask, limits = self.ask, []
         if ask.deadline_s is not None:
-            limits.append(f"by {show_time(float(ask.deadline_s))}")
+            limits.append(f"by {show_time(ask.deadline_s)}")
         if ask.budget_nanos is not None:
             limits.append(f"for {format_money(ask.budget_nanos, ask.terms.need.currency or '')}")
         length_s = ask.task_s or 0.0

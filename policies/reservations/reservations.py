@@ -17,7 +17,6 @@ list at booking time, and stay fixed.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
@@ -25,6 +24,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
+from federation.offers import show_time
 from federation.words import count
 from policies.access.claims import Amount, Claims, ReservedSlots
 from policies.access.windows import AHEAD_S, PoolRules, Window, WindowPlan, WindowSpan
@@ -468,8 +468,7 @@ def _window(window: Window | None, first: Reservation, owner: ReservationRules) 
 
 def clock(at_s: UtcS) -> str:
     """Format a time for errors; a time beyond the calendar as the last one in it."""
-    at_s = min(at_s, LAST_S)
-    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return show_time(min(at_s, LAST_S))
 
 
 def length(lasts_s: float) -> str:

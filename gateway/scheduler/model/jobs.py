@@ -206,7 +206,7 @@ class WorkerLoss:
     doing: Doing
 
     def __str__(self) -> str:
-        return f"{self.worker} at {show_time(float(self.utc_s))} ({self.reason})"
+        return f"{self.worker} at {show_time(self.utc_s)} ({self.reason})"
 
 
 @dataclass(slots=True)

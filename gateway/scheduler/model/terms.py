@@ -50,7 +50,7 @@ class JobHold:
 
     def __str__(self) -> str:
         who = f"{self.by}, the operator," if self.is_operators else self.by
-        return f"held by {who} since {show_time(float(self.at_s))}"
+        return f"held by {who} since {show_time(self.at_s)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ window or a reservation only tasks that end before it are started (backfilling).
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final, TypeVar
 
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import AdvertisedWindow
+from federation.offers import show_time
 from federation.reasons import Reason
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.model.terms import JobSpec
@@ -422,9 +422,9 @@ def _closed(pool: PoolOccupancy, claim: int) -> Refusal:
 def _closes(closes: Closing) -> Refusal:
     if not closes.window:
         words = "starts no task of this job that may run after {}, when its slots may be fewer"
-        return Refusal(Reason.WINDOW_CLOSED, words, (_clock(closes.at_s),))
+        return Refusal(Reason.WINDOW_CLOSED, words, (show_time(closes.at_s),))
     words = "starts no task of this job that may run into window {!r}, which begins at {}"
-    return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
+    return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, show_time(closes.at_s)))
 
 
 def _who(pool: PoolOccupancy, claim: int) -> Party:
@@ -434,8 +434,4 @@ def _who(pool: PoolOccupancy, claim: int) -> Party:
 def _held_until(span: WindowSpan) -> str:
     if span.window is None:
         return ""
-    return f" in window {span.window.name!r}, until {_clock(span.until_s)}"
-
-
-def _clock(at_s: UtcS) -> str:
-    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f" in window {span.window.name!r}, until {show_time(span.until_s)}"

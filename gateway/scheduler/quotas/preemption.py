@@ -17,12 +17,12 @@ to fill a slot, as long tasks do; shorter ones end before they need to be stoppe
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import inf
 from typing import Final
 
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.messages import Notice
+from federation.offers import show_time
 from federation.ranges import RangeSet
 from federation.words import count
 from gateway.scheduler.model import matching
@@ -206,7 +206,7 @@ class Preemption:
                 worker = told.assignment.worker
                 text = (
                     f"worker {worker.name} of pool {worker.offer.pool} has not stopped "
-                    f"{tasks} of its tasks by {_clock(each.stops_at_s)}: other tasks are "
+                    f"{tasks} of its tasks by {show_time(each.stops_at_s)}: other tasks are "
                     "stopped instead"
                 )
                 self._effects.append(Remark(text))
@@ -331,7 +331,7 @@ class Preemption:
         for closes, assignments in concerned.items():
             tasks = sum(len(each.left) for each in assignments)
             slots = tasks - closes.slots - self._leaving(assignments, closes.stops_at_s)
-            text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
+            text = f"window {closes.window!r} begins at {show_time(closes.at_s)}"
             window = pool.rules.span_at(closes.at_s).window
             reason = _Reason(name, window, closes.stops_at_s, text)
             if slots > 0:
@@ -362,7 +362,7 @@ class Preemption:
                 told.is_recalled = True
                 self._recall(each)
         if stopped:
-            stop = _clock(reason.stops_at_s)
+            stop = show_time(reason.stops_at_s)
             text = f"pool {reason.pool} stops {count(stopped, 'task')} by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
@@ -385,7 +385,7 @@ class Preemption:
         self._notify(each, chosen, max(0.0, reason.stops_at_s - utc_s))
         if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
-        text = f"{reason.pool} stops {count} of its tasks by {_clock(reason.stops_at_s)}"
+        text = f"{reason.pool} stops {count} of its tasks by {show_time(reason.stops_at_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
         return count
 
@@ -432,7 +432,3 @@ def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:
 
 def _in(window: Window | None) -> str:
     return f" in window {window.name!r}" if window is not None else ""
-
-
-def _clock(at_s: UtcS) -> str:
-    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
