@@ -51,6 +51,13 @@ def parted(rows: Iterable[Sequence[Any]]) -> tuple[list[list[Any]], list[int]]:
     return prints, streams if STDERR in streams else []
 
 
+def to_character(data: bytes | bytearray, at: int) -> int:
+    """Return the first place from `at` on where a character of UTF-8 begins."""
+    while at < len(data) and data[at] & 0xC0 == 0x80:
+        at += 1
+    return at
+
+
 __all__ = [
     "PIECES_MAX",
     "PRINTS_BYTES_MAX",
@@ -61,4 +68,5 @@ __all__ = [
     "joined",
     "parted",
     "stream_of",
+    "to_character",
 ]

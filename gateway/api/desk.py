@@ -54,7 +54,7 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
-from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to, title_of
+from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
 from policies.parties import Owner, Party
 from policies.reservations.reservations import CantReserve
 
@@ -198,15 +198,18 @@ class Desk:
             self._site.listener.flush(self._site.surroundings.mono_s())
 
     async def _answer(self, guest: PeerSession, ask: Ask) -> Answer:
+        server = self._site.server
         try:
             found = await self._find(guest, ask)
             if ask.verb in LOGGED and ask.details.get("dry_run") is not True:
-                self._site.server.order_log.done(self._title(guest), _in_words(ask, found))
+                self._site.server.order_log.done(
+                    self._site.server.title(guest), _in_words(ask, found)
+                )
             return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
             if ask.verb in LOGGED or ask.verb in orders.VERBS:
                 what = f"{_in_words(ask, None)}: {error}"
-                self._site.server.order_log.refused(self._title(guest), what)
+                server.order_log.refused(server.title(guest), what)
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
             # A page of the database that can't be read is no reason to stop all work.
@@ -237,11 +240,6 @@ class Desk:
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"no question {ask.verb[:60]!r}; known questions: {known}")
 
-    def _title(self, guest: PeerSession) -> str:
-        """Who a guest is, for the log."""
-        held = self._site.server.pass_of(guest)
-        return title_of(guest, held.token if held is not None else None)
-
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
         meant = {**details, "job": await self._id_of(asker, details)}
@@ -253,7 +251,7 @@ class Desk:
         if peers is None:
             raise BadQuestion("this site is in no federation: create one with `gridfed init`")
         try:
-            found = await peers.order(ask.verb, ask.details, self._title(guest))
+            found = await peers.order(ask.verb, ask.details, self._site.server.title(guest))
             self._site.server.end_revoked()
             return found
         except GridError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.messages.printed import to_character
 from gateway.logs.limits import PIECE_BYTES, LogLimits, LogPage, LogPiece
 
 DAMAGED: Final = ".damaged"  # the ending of a file that was set aside
@@ -149,9 +150,7 @@ class LogFile:
                 run("DELETE FROM pieces WHERE id = ?", (number,))
                 over, gone = over - len(body), gone + 1
                 continue
-            at = over
-            while at < len(body) and body[at] & 0xC0 == 0x80:  # no half of a character is left
-                at += 1
+            at = to_character(body, over)
             run("UPDATE pieces SET body = ? WHERE id = ?", (body[at:], number))
             cut, over = cut + at - over, 0
         run(

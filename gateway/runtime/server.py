@@ -301,12 +301,16 @@ class GatewayServer:
         """Return the pass of a client; None for the operator and for holders of the secret."""
         return self._tokens.get(guest.handle)
 
+    def title(self, guest: PeerSession) -> str:
+        """Say who a guest is, for the log."""
+        held = self.pass_of(guest)
+        return title_of(guest, held.token if held is not None else None)
+
     def _log_order(self, order: LogOrder) -> None:
         guest = self.listener.guests.get(order.client)
         if guest is None:
             return  # another site: its messages are logged as its own
-        held = self.pass_of(guest)
-        who = title_of(guest, held.token if held is not None else None)
+        who = self.title(guest)
         (self.order_log.refused if order.is_refused else self.order_log.done)(who, order.text)
 
     def recover(self) -> None:

@@ -166,10 +166,8 @@ class Borrowing(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.BORROWING
             account.early = 0
         if start_ms(budget_account) != account.period_ms:
             account.period_ms = start_ms(budget_account)
-            budget_account.refused, account.code = (
-                "",
-                "",
-            )  # it may have begun anew at its owner's as well
+            # It may have begun anew at its owner's as well.
+            budget_account.refused = account.code = ""
         free = max(
             0,
             budget_account.allotted_nanos - budget_account.total_nanos - budget_account.held_nanos,

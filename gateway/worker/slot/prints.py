@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from federation.messages.printed import PIECES_MAX, PRINTS_BYTES_MAX, STDERR, STDOUT
+from federation.messages.printed import PIECES_MAX, PRINTS_BYTES_MAX, STDERR, STDOUT, to_character
 
 # Lines are sent at once, up to BURST of them; then at this rate, several together.
 BURST: Final = 20.0
@@ -50,8 +50,7 @@ class OutputTail:
     def _drop_oldest(self) -> None:
         oldest = self._pieces[0][1]
         over = self._bytes - PRINTS_BYTES_MAX
-        # No half of a character is left at the start.
-        count = len(oldest) if over <= 0 or over >= len(oldest) else _to_character(oldest, over)
+        count = len(oldest) if over <= 0 or over >= len(oldest) else to_character(oldest, over)
         self._cut += _characters(oldest[:count])
         self._bytes -= count
         del oldest[:count]
@@ -154,13 +153,6 @@ class Prints:
 
     def _taken(self) -> list[list[Any]]:
         return [[self._number(), *piece] for piece in self._unsent.take()]
-
-
-def _to_character(data: bytearray, at: int) -> int:
-    """Return the first place from `at` on at which a character of UTF-8 begins."""
-    while at < len(data) and data[at] & 0xC0 == 0x80:
-        at += 1
-    return at
 
 
 def _characters(data: bytes | bytearray) -> int:
