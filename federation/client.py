@@ -696,7 +696,7 @@ class Client(concurrent.futures.Executor):
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
         recent = self._recent
-        if recent is not None and recent[0] is function:
+        if recent is not None and recent[0].digest == function.digest:
             stream = recent[1]
         else:
             stream = self._stream(engine, function)

@@ -233,9 +233,46 @@ def _is_importable(value: Any) -> bool:
     return found is value
 
 
-_sealed: "weakref.WeakKeyDictionary[Any, tuple[_Captured, SealedFunction]]" = (
+class _Reference:
+    """The name under which workers import a function or class: all that its pickle holds.
+
+    The pickle is valid for as long as the name leads to the same object, and no module is
+    registered to travel by value.
+    """
+
+    __slots__ = ("_module", "_name", "_path")
+    is_fixed: Final = True
+
+    def __init__(self, function: Any) -> None:
+        self._name: str = function.__module__
+        self._module = sys.modules.get(self._name)
+        self._path: list[str] = function.__qualname__.split(".")
+
+    def is_unchanged(self, function: Any) -> bool:
+        """Whether the name still leads to this function, and it travels by its name."""
+        if cloudpickle.list_registry_pickle_by_value():
+            return False
+        found: Any = sys.modules.get(self._name)
+        if found is not self._module:
+            return False
+        for part in self._path:
+            found = getattr(found, part, None)
+        return found is function
+
+
+_KEPT: Final = frozenset({types.FunctionType, types.BuiltinFunctionType, type})
+_sealed: "weakref.WeakKeyDictionary[Any, tuple[_Captured | _Reference, SealedFunction]]" = (
     weakref.WeakKeyDictionary()
 )
+
+
+def _look(function: Callable[..., Any]) -> _Captured | _Reference | None:
+    """Return what the pickle of a function depends on; None: it can't be told."""
+    if type(function) not in _KEPT:
+        return None
+    if _is_importable(function):  # a registered module travels by value: by its whole contents
+        return None if cloudpickle.list_registry_pickle_by_value() else _Reference(function)
+    return _Captured(function) if isinstance(function, types.FunctionType) else None
 
 
 def seal_function(function: Callable[..., Any]) -> SealedFunction:
@@ -249,14 +286,13 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     """
     if not callable(function):
         raise TypeError(f"{function!r} is not callable")
-    is_plain = type(function) is types.FunctionType
-    known = _sealed.get(function) if is_plain else None
+    known = _sealed.get(function) if type(function) in _KEPT else None
     if known is not None and known[0].is_unchanged(function):  # type: ignore[arg-type]
         return known[1]
     # Before pickling: a change by another thread in the meantime shows at the next call.
-    captured = _Captured(function) if is_plain else None  # type: ignore[arg-type]
+    basis = _look(function)
     try:
-        body = _dump(with_sources(function, _by_value_of(function, captured)))
+        body = _dump(with_sources(function, _by_value_of(function, basis)))
     except Exception as error:
         what = _culprit(function, "the function", 0)
         raise SerializationError(
@@ -264,13 +300,13 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
             "function, or pass the data that it is built from as an argument."
         ) from error
     sealed = SealedFunction(hashlib.sha256(body).digest(), body, _name(function))
-    if captured is not None and captured.is_fixed:
-        _sealed[function] = captured, sealed
+    if basis is not None and basis.is_fixed:
+        _sealed[function] = basis, sealed
     return sealed
 
 
 def _by_value_of(
-    function: Callable[..., Any], captured: _Captured | None
+    function: Callable[..., Any], basis: _Captured | _Reference | None
 ) -> list[types.FunctionType]:
     """Return the plain functions in a callable that travel by value."""
     inner: Any = function
@@ -279,9 +315,12 @@ def _by_value_of(
     inner = getattr(inner, "__func__", inner)
     if not isinstance(inner, types.FunctionType | type):
         inner = vars(type(inner)).get("__call__")
+    if isinstance(basis, _Reference):
+        return []
     if type(inner) is not types.FunctionType or _is_importable(inner):
         return []
-    return [inner, *(captured or _Captured(inner)).inner]
+    captured = basis if basis is not None else _Captured(inner)
+    return [inner, *captured.inner]
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 
+import cloudpickle
 import pytest
 
 from federation import payload
@@ -51,6 +52,31 @@ def test_a_function_that_uses_something_mutable_is_pickled_every_time():
 def test_installed_functions_go_by_reference():
     assert len(seal_function(math.sqrt).body) < 60
     assert len(seal_function(textwrap.dedent).body) < 60
+
+
+@pytest.mark.parametrize("function", [abs, math.sqrt, textwrap.dedent, textwrap.TextWrapper])
+def test_what_goes_by_reference_is_pickled_once_whatever_it_uses(function):
+    assert seal_function(function) is seal_function(function)
+
+
+def test_an_installed_function_is_pickled_again_when_its_name_leads_elsewhere(monkeypatch):
+    dedent = textwrap.dedent
+    before = seal_function(dedent)
+    monkeypatch.setattr(textwrap, "dedent", textwrap.indent)
+    after = seal_function(dedent)  # by value: its name is another function's
+    assert after.digest != before.digest
+    assert pickle.loads(after.body)("  x") == "x"
+
+
+def test_an_installed_function_is_pickled_again_when_its_module_goes_by_value():
+    before = seal_function(textwrap.shorten)
+    cloudpickle.register_pickle_by_value(textwrap)
+    try:
+        by_value = seal_function(textwrap.shorten)
+    finally:
+        cloudpickle.unregister_pickle_by_value(textwrap)
+    assert len(by_value.body) > 10 * len(before.body)
+    assert seal_function(textwrap.shorten).digest == before.digest
 
 
 def pickled(folder, code):
