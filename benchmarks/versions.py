@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.harness import BenchSeries, machine, save
 
 HERE = Path(__file__).parent.parent
-PHASES = ("lone", "map", "submit", "forwarded map", "forwarded lone")
+PHASES = ("lone", "map", "submit", "submit own", "forwarded map", "forwarded lone")
 
 
 def versions(repeats: int, quick: bool, against: Path) -> None:

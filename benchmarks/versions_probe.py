@@ -35,7 +35,8 @@ def main() -> None:
         phases: dict[str, Callable[[], list[tuple[str, str, float]]]] = {
             "lone": lambda: _lone(client, lone, "lone"),
             "map": lambda: _map(client, tasks, "map"),
-            "submit": lambda: _submit(client, tasks // 10),
+            "submit": lambda: _submit(client, abs, tasks // 10, "submit and results"),
+            "submit own": lambda: _submit(client, own, tasks // 2, "submit of a script's function"),
             "forwarded map": lambda: _map(afar, tasks // 2, "forwarded map"),
             "forwarded lone": lambda: _lone(afar, lone // 2, "forwarded lone"),
         }
@@ -87,14 +88,21 @@ def _map(client: Client, tasks: int, name: str) -> list[tuple[str, str, float]]:
     ]
 
 
-def _submit(client: Client, tasks: int) -> list[tuple[str, str, float]]:
+def own(value: int) -> int:
+    """Return a value: a function that travels by value, unlike `abs`."""
+    return value
+
+
+def _submit(
+    client: Client, function: Callable[[int], int], tasks: int, name: str
+) -> list[tuple[str, str, float]]:
     cpu_s, started_s = _cpu_s(), time.perf_counter()
-    for future in [client.submit(abs, at) for at in range(tasks)]:
+    for future in [client.submit(function, at) for at in range(tasks)]:
         future.result()
     taken_s, cpu_s = time.perf_counter() - started_s, _cpu_s() - cpu_s
     return [
-        ("submit and results", "tasks/s", tasks / taken_s),
-        ("submit and results, processor time of a task", "µs", cpu_s / tasks * 1e6),
+        (name, "tasks/s", tasks / taken_s),
+        (f"{name}, processor time of a task", "µs", cpu_s / tasks * 1e6),
     ]
 
 

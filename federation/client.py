@@ -561,10 +561,10 @@ class Client(concurrent.futures.Executor):
         Nothing moves while work is under way: it would all be sent again.
         """
         engine, choice = self._engine, self._shared.choice
-        if choice is None or engine.address == choice.addresses[0] or not engine.is_idle:
+        if choice is None or engine.address == choice.addresses[0]:
             return engine
         at_s = MonoS(time.monotonic())
-        if at_s - choice.measured_at_s < NEARER_S:
+        if at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
             return engine
         own = choice.addresses
         nearer = own[: own.index(engine.address)] if engine.address in own else own

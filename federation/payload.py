@@ -166,7 +166,9 @@ class _Captured:
                     return False
         except ValueError:
             return False  # not bound any more
-        return all(_parts_of(inner) == parts for inner, parts in self._inner.items())
+        return not self._inner or all(
+            _parts_of(inner) == parts for inner, parts in self._inner.items()
+        )
 
     @property
     def inner(self) -> list[types.FunctionType]:
