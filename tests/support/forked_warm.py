@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from support import compiled_sql
 
 import gateway.cli.operate.serve
+import gateway.cli.operate.worker
 import gateway.site
 import gateway.worker.agent  # noqa: F401
 from federation.package_conflicts import check_owners

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,16 +11,12 @@ import click
 import trio
 
 from federation.address import (
-    SECRET_VARIABLE,
     TOKEN_VARIABLE,
     AddressError,
     check_address,
-    check_bearer,
-    resolve,
 )
 from federation.errors import GridError
 from federation.package_conflicts import NameCollision, check_owners
-from federation.transport import TlsSettings
 from gateway.base.child import collect_seldom
 from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
@@ -31,20 +26,15 @@ from gateway.checking.whole import check_start
 from gateway.cli.operate.log_lines import LogLines
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
-    DialOptions,
     config_file_option,
     parse_memory,
     parse_tags,
-    reach_options,
 )
 from gateway.cli.shared.own_gateway import of_files
-from gateway.config.environments import AUTO, EnvironmentRules
 from gateway.config.site import SiteConfig, check, load, with_local
 from gateway.grids.kinds import Installed
 from gateway.runtime.garbage import collect_when_idle
-from gateway.worker.agent import AgentSettings, run_agent
 from gateway.worker.isolation.secrecy import hide_memory, take_variable
-from gateway.worker.settings import read_rules_file
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -229,64 +219,3 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     for error in group.exceptions:
         found.extend(_flat(error) if isinstance(error, BaseExceptionGroup) else [error])
     return found
-
-
-@click.command()
-@click.option(
-    "--slots", type=click.IntRange(min=1), help="The number of slots. [default: one per core]"
-)
-@click.option("--tags", default="", help="The tags of the slots, as in linux,gpu=2.")
-@click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
-@click.option("--name", help="The worker's name. [default: host and process]")
-@click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option(
-    "--environments", metavar="FILE", help="The environments of jobs: see docs/environments.md."
-)
-@reach_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON at each new session.")
-def worker(
-    slots: int | None,
-    tags: str,
-    pool: str,
-    name: str | None,
-    memory: str,
-    environments: str | None,
-    reach: DialOptions,
-    as_json: bool,
-) -> None:
-    """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
-    reach = reach.resolved()
-    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
-    own_secret = take_variable(SECRET_VARIABLE)
-    token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
-    if reach.token is not None:
-        token = reach.token
-    try:
-        if token:
-            check_bearer(dialled)
-    except AddressError as error:
-        raise click.ClickException(str(error)) from None
-    try:
-        rules = read_rules_file(environments) if environments else EnvironmentRules(sandbox=AUTO)
-    except KnobError as error:
-        raise click.UsageError(str(error)) from None
-    settings = AgentSettings(
-        address=dialled,
-        secret=own_secret if reach.secret is None else reach.secret,
-        token=token,
-        tls=(reach.tls or TlsSettings()).or_environment(),
-        name=name or f"{socket.gethostname()}-{os.getpid()}",
-        slots=slots or len(os.sched_getaffinity(0)),
-        tags=parse_tags(tags),
-        pool=pool,
-        memory_bytes=parse_memory(memory),
-        rules=rules,
-    )
-
-    def joined(site: str) -> None:
-        show.note_site(site)
-        about = {"name": settings.name, "pool": settings.pool, "slots": settings.slots}
-        show.as_json({"ready": True, **about, "gateway": dialled})
-        sys.stdout.flush()
-
-    sys.exit(trio.run(run_agent, settings, joined if as_json else None))

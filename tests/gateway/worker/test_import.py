@@ -8,12 +8,24 @@ import pytest
 pytestmark = pytest.mark.real
 
 
-def test_an_agent_is_light():
-    code = "import gateway.worker.agent, sys; print('\\n'.join(sys.modules))"
+HEAVY = {"alembic", "apscheduler", "cryptography", "httpx2", "sqlalchemy"}
+OF_GATEWAYS = {"gateway.scheduler.broker", "gateway.scheduler.model.events", "gateway.site"}
+
+
+def _loaded(code):
+    code += "; import sys; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert loaded & {"sqlalchemy", "apscheduler", "click", "rich", "httpx2"} == set()
+    return set(done.stdout.split())
+
+
+def test_an_agent_is_light():
     assert (
-        loaded & {"gateway.scheduler.broker", "gateway.scheduler.model.events", "gateway.site"}
-        == set()
+        _loaded("import gateway.worker.agent") & (HEAVY | OF_GATEWAYS | {"click", "rich"}) == set()
     )
+
+
+def test_the_command_of_a_worker_is_light():
+    code = (
+        "from gateway.cli.main import cli; assert cli.get_command(None, 'worker').name == 'worker'"
+    )
+    assert _loaded(code) & (HEAVY | OF_GATEWAYS) == set()
