@@ -325,6 +325,7 @@ class Site:
             recall=self._recall,
             on_results=self._note_results,
             on_unfinished=self._note_unfinished,
+            keep_output=self._keep_output if self.logs is not None else None,
         )
         self.listener.set_others(list(self.config.others))
         if peers is not None:
@@ -356,8 +357,6 @@ class Site:
             say=self._say,
             utc_s=under.utc_s,
         )
-        if self.logs is not None:
-            self.server.keep_output(self._keep_output)
         self.server.recover()
 
     def _note_paid(self, site: str) -> None:

@@ -11,7 +11,7 @@ runtime.
 `mono_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -105,6 +105,7 @@ class Exchange:
         facts: Mapping[str, PoolFacts],
         signer: GrantSigner,
         handles: Iterator[int],
+        has_function: Callable[[bytes], bool] = lambda _: True,
     ) -> None:
         self.site = site
         self.rules = rules
@@ -124,7 +125,9 @@ class Exchange:
         self.offering = Offering(
             site, broker, rules, permits, signer, sales, self.decide, self.reach.suits
         )
-        self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome, handles)
+        self.sales = Sales(
+            *(site, broker, rules, self.offering, sales, self._outcome, handles), has_function
+        )
         self._places = PlacementPlan(site, broker, house, self.market, self.purchases, self.reach)
         self.lending = Lending(broker.budget_accounts, self._outcome)
         self.borrowing = Borrowing(broker.budget_accounts, boot, self._outcome)

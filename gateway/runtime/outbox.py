@@ -69,6 +69,8 @@ class OutboxUses:
             description of the worker and the job; empty for none.
         on_write: is called with each record that is written.
         on_order: writes an operator's order into the log.
+        keep_output: keeps output of tasks: (job, (task, stream, text) of each piece); must not
+            wait. None where no output is kept.
     """
 
     recall: StoreLookup = recall_now
@@ -76,6 +78,7 @@ class OutboxUses:
     pass_key: Callable[[Mapping[str, Any], str], bytes] = lambda _about, _job: b""
     on_write: Callable[[Record], None] | None = None
     on_order: Callable[[LogOrder], None] = lambda _order: None
+    keep_output: Callable[[str, Pieces], None] | None = None
 
 
 class EffectOutbox:
@@ -107,8 +110,6 @@ class EffectOutbox:
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
         self._carrier: Carrier | None = None  # None for a single site
-        # (job, (task, stream, text) of each piece of output): keeps it; must return soon.
-        self._on_output: Callable[[str, Pieces], None] = lambda _job, _pieces: None
         self._late_bills = LateBills(store.contracts, uses.recall, self._perform_and_flush)
 
     @property
@@ -119,10 +120,6 @@ class EffectOutbox:
     def carry_by(self, carrier: Carrier) -> None:
         """Send what is for other sites by this carrier: the site is part of a federation."""
         self._carrier = carrier
-
-    def keep_output(self, keep: Callable[[str, Pieces], None]) -> None:
-        """Hand the output of tasks to `keep`, which gets a job and its pieces; must not wait."""
-        self._on_output = keep
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the guests that the site must expel."""
@@ -152,7 +149,8 @@ class EffectOutbox:
                 case Remark():
                     self._uses.remark(effect.text)
                 case KeepOutput():
-                    self._on_output(effect.job, effect.pieces)
+                    if self._uses.keep_output is not None:
+                        self._uses.keep_output(effect.job, effect.pieces)
                 case LogOrder():
                     self._uses.on_order(effect)
                 case _:

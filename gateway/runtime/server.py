@@ -153,6 +153,7 @@ class GatewayServer:
         recall: StoreLookup = recall_now,
         on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
         on_unfinished: Callable[[], None],
+        keep_output: Callable[[str, Pieces], None] | None = None,
     ) -> None:
         self.config = config
         self.store = store
@@ -164,16 +165,18 @@ class GatewayServer:
         self.order_log = OrderLog(say, surroundings.mono_s)
         self._comings = RateLimitedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
+        self.functions = FunctionStore(config.rules.function_bytes_max, self._functions_used)
         self._prices = Prices(config.pools, surroundings.utc_s(), config.rules_version)
         self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
         budget_accounts = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
         self.kernel = Kernel(
-            lambda peers: _broker(config, seat.boot, self._prices, budget_accounts, peers),
-            lambda broker: _exchange(config, seat, broker),
+            lambda peers: _broker(
+                *(config, seat.boot, self._prices, budget_accounts, peers),
+                keeps_output=keep_output is not None,
+            ),
+            lambda broker: _exchange(config, seat, broker, self._has_function),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
-        self.functions = FunctionStore(config.rules.function_bytes_max, self._functions_used)
-        self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
         self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
         self._tokens: dict[int, Pass] = {}  # by guest, of those that came with a token
@@ -208,6 +211,7 @@ class GatewayServer:
                 if self.broker.budget_accounts.has_credit
                 else None,
                 on_order=self._log_order,
+                keep_output=keep_output,
             ),
         )
         self._recall = recall
@@ -288,14 +292,6 @@ class GatewayServer:
         if self._passes is None:
             return SharedSecret(secret)
         return TokenCredentials(self._passes, secret, required=required)
-
-    def keep_output(self, keep: Callable[[str, Pieces], None]) -> None:
-        """Hand the output of the tasks of this site's jobs to `keep`: (job, pieces).
-
-        Call it before any job is known.
-        """
-        self.broker.keeps_output = True
-        self.outbox.keep_output(keep)
 
     def pass_of(self, guest: PeerSession) -> Pass | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
@@ -780,7 +776,7 @@ class GatewayServer:
             if found is not None and not self.broker.remembers(message.job):
                 # The client sends again the tasks that it misses; none of them is charged twice.
                 happened.append(found[1])
-            has_function = self.functions.body(message.function) is not None
+            has_function = self._has_function(message.function)
             happened.append(replace(event, has_function=has_function))
         self._take_up(guest, happened)
 
@@ -827,6 +823,9 @@ class GatewayServer:
         is_new = made_ms is not None and UtcS(made_ms / 1000) > self._started_s
         return is_new and not message.again and not self.broker.has_ended(message.job)
 
+    def _has_function(self, digest: bytes) -> bool:
+        return self.functions.body(digest) is not None
+
     def _fetch_function(self, worker: PeerSession, digest: bytes) -> None:
         """Send a function to a worker that lacks it, or request it from the job's client."""
         body = self.functions.want(worker.handle, digest)
@@ -849,6 +848,8 @@ def _broker(
     prices: Prices,
     budget_accounts: BudgetAccounts,
     peers: PeerQueries,
+    *,
+    keeps_output: bool,
 ) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
@@ -880,6 +881,7 @@ def _broker(
         boot,
         budget_accounts,
         peers,
+        keeps_output=keeps_output,
     )
     broker.prices.update(prices.now)
     broker.charging.rules = config.rules_version
@@ -887,7 +889,9 @@ def _broker(
     return broker
 
 
-def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
+def _exchange(
+    config: SiteConfig, seat: Seat, broker: Broker, has_function: Callable[[bytes], bool]
+) -> Exchange:
     return Exchange(
         config.name,
         seat.boot,
@@ -898,4 +902,5 @@ def _exchange(config: SiteConfig, seat: Seat, broker: Broker) -> Exchange:
         {pool.name: pool.facts for pool in config.pools},
         seat.signer,
         seat.handles,
+        has_function,
     )

@@ -86,6 +86,7 @@ class Broker:
             number.
         budget_accounts: the budgets that pay for work; without any there is no limit.
         peers: answers questions about other sites.
+        keeps_output: whether output of the tasks of this site's jobs is kept.
     """
 
     def __init__(
@@ -96,6 +97,8 @@ class Broker:
         boot: int = 0,
         budget_accounts: BudgetAccounts | None = None,
         peers: PeerQueries | None = None,
+        *,
+        keeps_output: bool = False,
     ) -> None:
         self.charging = Charging(tariffs)
         self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
@@ -104,7 +107,7 @@ class Broker:
         self.limits = limits or ClientLimits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        self.keeps_output = False  # of the tasks of this site's jobs; set before there are any
+        self._keeps_output = keeps_output
         self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = MonoS(0.0)
@@ -581,7 +584,7 @@ class Broker:
         job = Job(
             name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), budget_accounts
         )
-        job.is_logged = self.keeps_output and spec.price is None  # for a buyer its own site does
+        job.is_logged = self._keeps_output and spec.price is None  # for a buyer its own site does
         self.jobs[name] = job
         self._accounts.begin(job)
         if self.shares is not None:

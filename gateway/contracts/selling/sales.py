@@ -68,6 +68,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         offering: answers requests for quotes; it reads `sales`.
         sales: the contracts of this site, by buyer and name.
         outcome: takes the resulting effects.
+        has_function: whether this site has the function of this digest.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sales: dict[tuple[str, str], Sale],
         outcome: Consequences,
         handles: Iterator[int],
+        has_function: Callable[[bytes], bool] = lambda _: True,
     ) -> None:
         self._site = site
         self._broker = broker
@@ -86,7 +88,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._offering = offering
         self.sales = sales
         self._outcome = outcome
-        self.has_function: Callable[[bytes], bool] = lambda _: True
+        self._has_function = has_function
         self.settled_ms: dict[str, int] = {}  # by buyer: nothing is booked before
         self._by_handle: dict[int, Sale] = {}
         self._handles = handles
@@ -225,7 +227,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         )
         if self._unsettled.is_full(buyer):
             self._outcome.happened(events.ClientReading(sale.handle, ready=False))
-        has_function = self.has_function(spec.function)
+        has_function = self._has_function(spec.function)
         self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec, has_function))
         self._outcome.write(
             records.ContractOpened(
@@ -269,7 +271,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
         )
         # The buyer sends it ahead, unless it believes that it came here with another contract.
-        if sale.spec is not None and not self.has_function(sale.spec.function):
+        if sale.spec is not None and not self._has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
 
     @handles(deals.Reclaim)

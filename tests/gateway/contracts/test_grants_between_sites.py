@@ -203,7 +203,6 @@ def test_results_say_which_sites_they_came_through(chain):
 @pytest.mark.parametrize("are_wanted", [True, False])
 def test_output_comes_home_from_wherever_a_task_ran(chain, are_wanted):
     for site in chain.sites.values():
-        site.broker.keeps_output = True
         site.says = f"from {site.name}"
     london = chain.sites["london"]
     london.submit(300, tags={"gpu": True}, prints=are_wanted)

@@ -66,8 +66,7 @@ def test_prints_are_passed_on_only_where_they_were_asked_for(are_wanted, failure
 
 @pytest.mark.parametrize("are_wanted", [True, False])
 def test_output_is_kept_for_every_job_of_ours(are_wanted) -> None:
-    world = BrokerWorld()
-    world.broker.keeps_output = True
+    world = BrokerWorld(keeps_output=True)
     (order,) = orders(world.submit(3, prints=are_wanted))
     assert order.prints
     effects = world.report(order, prints=[[0, "a", 1], [0, "b", 2]])
@@ -83,8 +82,7 @@ def test_output_is_kept_for_every_job_of_ours(are_wanted) -> None:
 
 
 def test_output_of_running_tasks_is_kept() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.keeps_output = True
+    world = BrokerWorld(slots=0, keeps_output=True)
     world.do(events.WorkerJoined(WORKER, "w", "local", 1, {}, "3.11", tells_output=True))
     (order,) = orders(world.submit(2))
     assert (order.logs, order.prints) == (True, False)
@@ -99,8 +97,7 @@ def test_output_of_running_tasks_is_kept() -> None:
 
 
 def test_output_that_a_client_wants_comes_with_the_results_as_well() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.keeps_output = True
+    world = BrokerWorld(slots=0, keeps_output=True)
     world.do(events.WorkerJoined(WORKER, "w", "local", 1, {}, "3.11", tells_output=True))
     (order,) = orders(world.submit(1, prints=True))
     assert (order.logs, order.prints) == (True, True)
@@ -109,8 +106,7 @@ def test_output_that_a_client_wants_comes_with_the_results_as_well() -> None:
 
 
 def test_output_of_a_job_of_another_site_is_kept_there() -> None:
-    world = BrokerWorld()
-    world.broker.keeps_output = True
+    world = BrokerWorld(keeps_output=True)
     (order,) = orders(world.submit(1, price=PRICE, prints=True))
     effects = world.report(order, prints=[[0, "a", 1]])
     assert not [each for each in effects if isinstance(each, KeepOutput)]

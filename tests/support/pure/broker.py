@@ -62,9 +62,13 @@ class BrokerWorld:
         slots: int = 1,
         tags: dict[str, object] | None = None,
         peers: PeerQueries | None = None,
+        keeps_output: bool = False,
     ) -> None:
         self.now_s = 1000.0
-        self.broker = Broker({"local": PRICE}, limits=ClientLimits(tasks_max=10_000), peers=peers)
+        limits = ClientLimits(tasks_max=10_000)
+        self.broker = Broker(
+            {"local": PRICE}, limits=limits, peers=peers, keeps_output=keeps_output
+        )
         self.do(events.ClientJoined(CLIENT, "ann"))
         if slots:
             self.join(WORKER, slots, tags)

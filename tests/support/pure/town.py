@@ -194,6 +194,7 @@ class TownSite:
         self.books: list[records.Record] = []
         self.hardened = 0  # how many of them would survive a power cut
         self.results: dict[int, list[Results]] = defaultdict(list)
+        self.has_functions = True
         self.says = ""  # what each task prints to stderr
         self.output: list[tuple[int, int, str]] = []  # that is kept: task, stream, text
         self.told: list[Any] = []
@@ -209,7 +210,8 @@ class TownSite:
         budget_accounts = BudgetAccounts(self.budgets, self.credit, UTC_S + self.town.now_s)
         self.kernel = Kernel(
             lambda peers: Broker(
-                {"local": tariff}, {}, ClientLimits(), boot, budget_accounts, peers
+                *({"local": tariff}, {}, ClientLimits(), boot, budget_accounts, peers),
+                keeps_output=True,
             ),
             lambda broker: Exchange(
                 self.name,
@@ -221,6 +223,7 @@ class TownSite:
                 {"local": PoolFacts()},
                 self.signer,
                 count(1_000),  # workers and clients have lower ones
+                lambda _digest: self.has_functions,
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange

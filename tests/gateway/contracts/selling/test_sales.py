@@ -141,7 +141,7 @@ def test_a_contract_that_is_ending_gives_back_what_comes(town, sales):
 
 
 def test_a_function_that_the_seller_lacks_is_asked_for(town, sales):
-    sales.has_function = lambda _: False
+    town.sites["paris"].has_functions = False
     sale = under_way(town, sales)
     assert {each.digest for each in said(town, NeedFunction)} == {sale.spec.function}
 
