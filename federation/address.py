@@ -12,6 +12,7 @@ GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
 SECRET_VARIABLE: Final = "GRIDFED_SECRET"  # noqa: S105 - likewise
 TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
+SERVICE_SCHEME: Final = "srv://"  # of a name that stands for gateways, for clients alone
 # The limits of the list of other gateways in one message: the number and length of addresses.
 OTHERS_MAX: Final = 16
 ADDRESS_CHARS_MAX: Final = 256
@@ -26,6 +27,10 @@ class AddressError(GridError, ValueError):
 
 def check_address(address: str) -> None:
     """Raise AddressError unless gridfed can use `address`; nng's own errors say little."""
+    if is_service(address):
+        raise AddressError(
+            f"address {address!r}: a service name is for clients alone: name an address"
+        )
     if not address.startswith(SCHEMES):
         allowed = ", ".join(SCHEMES)
         raise AddressError(f"address {address!r}: must start with one of {allowed}")
@@ -45,6 +50,11 @@ def check_address(address: str) -> None:
 def is_tcp(address: str) -> bool:
     """Whether the address is a TCP address, with TLS or without."""
     return address.startswith(("tcp://", "tls+tcp://"))
+
+
+def is_service(address: str) -> bool:
+    """Whether it is a service name (`srv://NAME`), which DNS resolves, and not an address."""
+    return address.startswith("srv:")  # without the slashes: a mistake that is then explained
 
 
 def plain_ip(address: str | bytes) -> IPv4Address | IPv6Address:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
 
-from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_address, check_bearer
+from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_bearer, is_service
 from federation.address import resolve as resolve_address
 from federation.clocks import MonoS
 from federation.engine.client_file import ClientFile, read_client_file
@@ -35,6 +35,7 @@ from federation.engine.jobs import JobHandle
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.nearest import GatewayChoice, choose, measure
 from federation.engine.outcomes import exception_of
+from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
 from federation.ids import new_id
@@ -117,6 +118,7 @@ class _Shared:
     homes: dict[str, str] = field(default_factory=dict)  # detached job → its gateway's address
     shown: dict[str, RangeSet] = field(default_factory=dict)  # job → tasks whose output was shown
     choice: GatewayChoice | None = None
+    certificate_names: Mapping[str, str] = field(default_factory=dict)  # by address
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -394,8 +396,9 @@ class Client(concurrent.futures.Executor):
     Args:
         address: the address of the gateway, or several: a sequence, or text with commas. The
             nearest that admits the client is taken, by measured round trips; about equally near
-            ones in the order given. By default $GRIDFED_GATEWAY, else the gateways of the client
-            file (federation.engine.client_file), else this user's own gateway.
+            ones in the order given. `srv://NAME` stands for the gateways in the SRV records of
+            `_gridfed._tcp.NAME`, and needs gridfed[dns]. By default $GRIDFED_GATEWAY, else the
+            gateways of the client file (federation.engine.client_file), else this user's own.
         secret: the secret that the gateway asks for; by default $GRIDFED_SECRET.
         token: a token that `gridfed token` printed, which states your identity and your rights; by
             default $GRIDFED_TOKEN. Its holder acts as you, so it is sent only over tls+tcp:// or
@@ -471,11 +474,15 @@ class Client(concurrent.futures.Executor):
         if file is not None:
             addresses, _ = resolve_address(file.gateways)
             origin = f"from {file.path}"
-        for each in addresses:
-            check_address(each)
-            if self._holder.bears_token:
+        if self._holder.bears_token:
+            for each in addresses:
                 check_bearer(each)
-        self._shared.choice = choose(addresses, origin)
+        found = find_candidates(addresses, where.connect_timeout_s)
+        services = list(filter(is_service, addresses))
+        if services:
+            origin = f"{', '.join(services)}, {origin}"
+        self._shared.certificate_names = found.certificate_names
+        self._shared.choice = choose(found.groups, origin)
         itinerary = Itinerary(
             self._shared.choice.addresses,
             failover_s=where.failover_s,
@@ -521,6 +528,7 @@ class Client(concurrent.futures.Executor):
             holder=self._holder,
             tls=self._tls,
             connect_timeout_s=connect_timeout_s,
+            certificate_names=self._shared.certificate_names,
         )
         _engines.add(engine)
         return engine
@@ -563,11 +571,9 @@ class Client(concurrent.futures.Executor):
         engine, choice = self._engine, self._shared.choice
         if choice is None or engine.address == choice.addresses[0]:
             return engine
-        at_s = MonoS(time.monotonic())
-        if at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
+        at_s, nearer = MonoS(time.monotonic()), choice.better(engine.address)
+        if not nearer or at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
             return engine
-        own = choice.addresses
-        nearer = own[: own.index(engine.address)] if engine.address in own else own
         self._shared.choice = replace(choice, measured_at_s=at_s)
         if not measure(nearer):
             return engine

@@ -9,6 +9,8 @@ import math
 import select
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from federation.address import AddressError, check_bearer
@@ -25,7 +27,8 @@ _log: Final = logging.getLogger("gridfed")
 class Connection:
     """The connection under a dialogue, over as many pipes and gateways as it takes.
 
-    With `bears_token`, no gateway is dialled where others could read the hello.
+    With `bears_token`, no gateway is dialled where others could read the hello. `certificate_names`
+    are the names that certificates must have in place of the host, by address.
 
     Attributes:
         link: the pipe; None between two attempts.
@@ -38,8 +41,10 @@ class Connection:
         tls: TlsSettings,
         *,
         bears_token: bool = False,
+        certificate_names: Mapping[str, str] | None = None,
     ) -> None:
         self.itinerary = itinerary
+        self._certificate_names = certificate_names or {}
         self._bears_token = bears_token
         self._dialogue = dialogue
         self._tls = tls
@@ -72,12 +77,18 @@ class Connection:
 
     # --- pipes ---------------------------------------------------------------------------------
 
+    def certificate_name(self, address: str) -> str:
+        """Return the name that the certificate there must have; empty: the host's."""
+        return self._tls.server_name or self._certificate_names.get(address, "")
+
     def dial(self) -> None:
         """Dial the itinerary's current gateway. Raises AddressError."""
         if self._bears_token:
             check_bearer(self.itinerary.address)
         once = self.itinerary.has_others  # otherwise keep dialling this one
-        self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
+        address = self.itinerary.address
+        tls = replace(self._tls, server_name=self.certificate_name(address) or None)
+        self.link = NngLink(address, self.wake, tls, once=once)
         self._greeted = False
 
     def redial(self, mono_s: MonoS) -> GatewayLoss | None:

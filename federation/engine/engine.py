@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,6 +131,7 @@ class ClientEngine:
         itinerary, origin: the gateways to dial, and the source of their addresses, for messages.
         holder, tls: the credentials for the gateway.
         connect_timeout_s: how long the first connection may take.
+        certificate_names: the names that certificates must have in place of the host, by address.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class ClientEngine:
         holder: Holder,
         tls: TlsSettings,
         connect_timeout_s: float,
+        certificate_names: Mapping[str, str] | None = None,
     ) -> None:
         self.holder = holder
         self._pid = _here
@@ -180,7 +182,13 @@ class ClientEngine:
             credentials=holder.credentials,
             random_bytes=secrets.token_bytes,
         )
-        self._line = Connection(itinerary, self._dialogue, tls, bears_token=holder.bears_token)
+        self._line = Connection(
+            itinerary,
+            self._dialogue,
+            tls,
+            bears_token=holder.bears_token,
+            certificate_names=certificate_names,
+        )
         itinerary.begin(MonoS(time.monotonic()), connect_timeout_s)
         try:
             self._line.dial()
@@ -203,7 +211,8 @@ class ClientEngine:
         if not reached and self._refusal is not None:
             raise self._refusal
         if not reached:
-            why = "; ".join(dict.fromkeys(map(explain_silence, own)))
+            names = map(self._line.certificate_name, own)
+            why = "; ".join(dict.fromkeys(map(explain_silence, own, names)))
             start = "Name" if ANSWERS_NOT in why else "Start one with `gridfed up`, or specify"
             raise GatewayUnreachable(
                 f"no gateway answers at {' or '.join(own)} ({origin}): {why}. {start} "

@@ -4,6 +4,8 @@ A round trip is the time from the beginning of a connection to the gateway's fir
 the resolution of its name: only a gateway that works sends them. A socket of this host has none.
 The race is over soon after the first has answered: one that takes several times as long is not
 nearer. Gateways that are about as near as the nearest keep the order that their user gave.
+Gateways of a worse priority, which a service name can have, take part only where none before them
+has answered.
 """
 
 import queue
@@ -33,12 +35,24 @@ class GatewayChoice:
         round_trips_s: of those that answered in the race; empty: there was none.
         origin: where the addresses come from, in words.
         measured_at_s: by `time.monotonic`.
+        groups: the addresses by priority, the best first; empty: all have the same.
     """
 
     addresses: tuple[str, ...]
     round_trips_s: Mapping[str, float]
     origin: str
     measured_at_s: MonoS = MonoS(0.0)
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def better(self, address: str) -> tuple[str, ...]:
+        """Return the gateways that a client at this one would rather be at, the best first."""
+        if address not in self.addresses:
+            return self.addresses
+        at = next((at for at, group in enumerate(self.groups) if address in group), 0)
+        above = tuple(each for group in self.groups[:at] for each in group)
+        beside = self.groups[at] if self.groups else self.addresses
+        before = self.addresses[: self.addresses.index(address)]
+        return above + tuple(each for each in before if each in beside)
 
     def why(self, address: str) -> str:
         """Return why a client is at a gateway, in words."""
@@ -46,20 +60,39 @@ class GatewayChoice:
             return "named by another gateway, after a failover"
         if len(self.addresses) == 1:
             return f"the only gateway ({self.origin})"
+        of = f"of {len(self.addresses)} gateways ({self.origin})"
         if not self.round_trips_s:
-            return f"of {len(self.addresses)} gateways ({self.origin}); none answered in the race"
+            return f"{of}; none answered in the race"
         trip_s = self.round_trips_s.get(address)
         trip = "it did not answer in the race" if trip_s is None else f"{trip_s * 1000:.1f} ms away"
+        raced = next((g for g in self.groups if any(e in self.round_trips_s for e in g)), ())
+        if len(self.groups) > 1:
+            of = f"of the {len(raced)} with the best priority that answers, {of}"
         order = "nearest" if address == self.addresses[0] else "not the nearest"
-        return f"{order} of {len(self.addresses)} gateways ({self.origin}): {trip}"
+        return f"{order} {of}: {trip}"
 
 
-def choose(addresses: Sequence[str], origin: str) -> GatewayChoice:
-    """Put gateways in order, the nearest first; one alone is not measured."""
-    if len(addresses) == 1:
-        return GatewayChoice(tuple(addresses), {}, origin, MonoS(time.monotonic()))
-    trips_s = measure(addresses)
-    return GatewayChoice(in_order(addresses, trips_s), trips_s, origin, MonoS(time.monotonic()))
+def choose(groups: Sequence[Sequence[str]], origin: str) -> GatewayChoice:
+    """Put gateways in order, the nearest of the best priority first; one alone is not measured.
+
+    Args:
+        groups: the addresses by priority, the best first; at least one.
+        origin: where they come from, in words.
+
+    The first group with a gateway that answers comes first; then the groups after it, and last
+    those that were silent.
+    """
+    kept = tuple(map(tuple, groups))
+    order = tuple(address for group in kept for address in group)
+    trips_s: dict[str, float] = {}
+    if len(order) > 1:
+        for at, group in enumerate(kept):
+            trips_s = measure(group)
+            if trips_s:
+                later = [*kept[at + 1 :], *kept[:at]]
+                order = (*in_order(group, trips_s), *(each for rest in later for each in rest))
+                break
+    return GatewayChoice(order, trips_s, origin, MonoS(time.monotonic()), kept)
 
 
 def in_order(addresses: Iterable[str], trips_s: Mapping[str, float]) -> tuple[str, ...]:

@@ -46,9 +46,10 @@ class ForkedProcessError(GridError):
     """nng can't be used in a child forked from a process that has used it."""
 
 
-def explain_silence(address: str) -> str:
+def explain_silence(address: str, certificate_name: str = "") -> str:
     """Explain why no gateway answers at an address: is there a listener, and of which kind?
 
+    `certificate_name` is what its certificate must have, if that is not the host of the address.
     nng reports no reason for a failed connection. Waits PROBE_S at most.
     """
     if address.startswith("ipc://"):
@@ -60,10 +61,10 @@ def explain_silence(address: str) -> str:
         return f"connection failed ({error.strerror or error})"
     if address.startswith("tls+tcp://"):
         return (
-            "the TLS handshake fails: check the CA file (--tls-ca-file), the name in the "
-            "gateway's certificate (--tls-server-name), and whether the gateway requires a "
-            "client certificate (--tls-certificate-file); in Python, "
-            "Client(tls=TlsSettings(...))"
+            "the TLS handshake fails: check the CA file (--tls-ca-file), the gateway's "
+            f"certificate, which must have the name {certificate_name or host} "
+            "(--tls-server-name), and whether the gateway requires a client certificate "
+            "(--tls-certificate-file); in Python, Client(tls=TlsSettings(...))"
         )
     return f"{ANSWERS_NOT}: check whether it expects tls+tcp://, is stopped, or is not a gateway"
 

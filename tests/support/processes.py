@@ -373,12 +373,12 @@ class Relay:
             self._thread.join(0.01)
 
 
-def make_certificate(folder, name="gateway"):
+def make_certificate(folder, name="gateway", dns_name="localhost"):
     """A self-signed leaf with its key, in one PEM file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [x509.DNSName(dns_name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -4,14 +4,15 @@ import hashlib
 import json
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 from cryptography import x509
 
 from federation import Client
-from federation.address import check_address, check_bearer, host_and_port, is_weak
+from federation.address import check_bearer, host_and_port, is_weak
 from federation.engine.client_file import client_file_path
+from federation.engine.resolver import find_candidates
 from federation.errors import GridError
 from gateway.cli.shared import show
 from gateway.trust.keys import write_private
@@ -36,13 +37,8 @@ def init_client(
     path = client_file_path()
     if path.exists():
         raise click.ClickException(f"{path} exists already: nothing was changed")
-    for address in addresses:
-        check_address(address)
-    pinned = [
-        _pin(address, fingerprints, is_sure=is_sure)
-        for address in addresses
-        if address.startswith("tls+")
-    ]
+    pinned = _pin_all(addresses, fingerprints, is_sure=is_sure)
+    server_name = _common_name(pinned)
     token = _token(token_file, is_asked=not is_sure and not any(map(is_weak, addresses)))
     if token:
         for address in addresses:
@@ -52,11 +48,12 @@ def init_client(
         write_private(path.parent / TOKEN_FILE, f"{token}\n".encode())
         lines.append(f'token_file = "{TOKEN_FILE}"')
     if pinned:
-        write_private(path.parent / CERTIFICATES_FILE, "".join(pem for pem, _ in pinned).encode())
+        write_private(
+            path.parent / CERTIFICATES_FILE, "".join(each.pem for each in pinned).encode()
+        )
         lines.append(f'tls_ca_file = "{CERTIFICATES_FILE}"')
-        names = {name for _, name in pinned if name}
-        if len(names) == 1:
-            lines.append(f"tls_server_name = {json.dumps(names.pop())}")
+        if server_name:
+            lines.append(f"tls_server_name = {json.dumps(server_name)}")
     write_private(path, "".join(f"{line}\n" for line in lines).encode())
     if not as_json:
         show.say(f"written  {path}")
@@ -70,8 +67,44 @@ def init_client(
         show.say("ready    from federation import Client; client = Client()")
 
 
-def _pin(address: str, fingerprints: list[str], *, is_sure: bool) -> tuple[str, str]:
-    """Return the certificate that a gateway shows, and a name in it if the host is not."""
+class _Pinned(NamedTuple):
+    """The certificate of a gateway.
+
+    Attributes:
+        wanted: the name that it must have: that of the service, or of the host.
+        names: that it has.
+    """
+
+    address: str
+    pem: str
+    wanted: str
+    names: tuple[str, ...]
+
+
+def _pin_all(addresses: list[str], fingerprints: list[str], *, is_sure: bool) -> list[_Pinned]:
+    """Return the certificates of all gateways that use TLS; of a service, those that answer now."""
+    found = find_candidates(addresses, TRY_S)
+    silent: list[GridError] = []
+    pinned: list[_Pinned] = []
+    for address in (each for group in found.groups for each in group):
+        if not address.startswith("tls+"):
+            continue
+        service = found.certificate_names.get(address, "")
+        try:
+            pinned.append(_pin(address, service, fingerprints, is_sure=is_sure))
+        except GridError as error:
+            if not service:
+                raise
+            silent.append(error)
+    if silent and not pinned:
+        raise silent[0]
+    for each in silent:
+        show.say(f"gridfed: {each}: it is not pinned, and will be refused", err=True)
+    return pinned
+
+
+def _pin(address: str, service: str, fingerprints: list[str], *, is_sure: bool) -> _Pinned:
+    """Return the certificate that a gateway shows, after its fingerprint was confirmed."""
     host, port = host_and_port(address)
     try:
         pem = ssl.get_server_certificate((host, int(port)), timeout=TRY_S)
@@ -87,23 +120,40 @@ def _pin(address: str, fingerprints: list[str], *, is_sure: bool) -> tuple[str, 
         )
     if not given and not is_sure:
         click.confirm("Is it the one that the operator of the gateway told you?", abort=True)
-    return pem, _server_name(pem, host)
+    return _Pinned(address, pem, service or host, _names(pem))
 
 
-def _server_name(pem: str, host: str) -> str:
-    """Return a name of a certificate, if it has not that of its host; else nothing."""
+def _names(pem: str) -> tuple[str, ...]:
+    """Return the DNS names and IP addresses of a certificate."""
     certificate = x509.load_pem_x509_certificate(pem.encode())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return ""
-    known = [
-        *names.get_values_for_type(x509.DNSName),
-        *map(str, names.get_values_for_type(x509.IPAddress)),
+        return ()
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return (*names.get_values_for_type(x509.DNSName), *addresses)
+
+
+def _common_name(pinned: list[_Pinned]) -> str:
+    """Return a name that each pinned certificate has, where one lacks that which it must have.
+
+    Empty: each has its own. Raises GridError if they have no name in common.
+    """
+    lacking = [
+        each
+        for each in pinned
+        if each.wanted not in each.names and "*." + each.wanted.partition(".")[2] not in each.names
     ]
-    if host in known or "*." + host.partition(".")[2] in known:
+    if not lacking:
         return ""
-    return known[0] if known else ""
+    for name in lacking[0].names:
+        if all(name in each.names for each in pinned):
+            return name
+    raise GridError(
+        f"the certificate of {lacking[0].address} has not the name {lacking[0].wanted}, and the "
+        "certificates of these gateways have no name in common: nothing is written. Ask their "
+        f"operator for certificates with the name {lacking[0].wanted}"
+    )
 
 
 def _token(token_file: str | None, *, is_asked: bool) -> str:

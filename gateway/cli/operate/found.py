@@ -66,7 +66,7 @@ def config_folder(given: str | None) -> Path:
     "gateways",
     multiple=True,
     metavar="ADDRESS",
-    help="In place of a site: your client file, with this gateway; repeatable.",
+    help="In place of a site: your client file, with this gateway, or srv://NAME; repeatable.",
 )
 @click.option("--token-file", metavar="FILE", help="With --client: a file with your token.")
 @click.option(

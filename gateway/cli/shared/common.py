@@ -52,7 +52,7 @@ class DialOptions:
 
 
 _GATEWAY_HELP: Final = (
-    "The gateway's address. [default: $GRIDFED_GATEWAY, or that of the site in "
+    "The gateway's address, or srv://NAME. [default: $GRIDFED_GATEWAY, or that of the site in "
     "$GRIDFED_CONFIG_DIR, or your own gateway]"
 )
 _CREDENTIAL_OPTIONS: Final = (
