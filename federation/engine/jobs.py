@@ -260,9 +260,10 @@ class JobHandle:
 
         Args:
             task: only the lines of this task.
-            follow: wait for more lines until the job has ended.
+            follow: wait for more lines until the job has ended. A line without an end is given
+                after a second; what the task adds to it is a line of its own.
 
-        Raises JobNotFound.
+        Raises JobNotFound, and GridError when the job has no such task.
         """
         return read_lines(lambda details: dict(self._ask("logs", details)), task, follow=follow)
 

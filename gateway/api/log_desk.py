@@ -6,6 +6,9 @@ from typing import Any, Final
 import trio
 
 from gateway.api.context import BadQuestion, SiteContext
+from gateway.api.views.output_notes import no_output, unknown_task
+from gateway.ledger.db.jobs.records import JobRow
+from gateway.logs.limits import LogPage
 from gateway.trust.rights import Asker
 
 ANSWER_BYTES_MAX: Final = 1 << 20
@@ -24,9 +27,12 @@ class LogDesk:
     ) -> dict[str, Any]:
         """Return output of a job after a piece; wait so long for some while the job goes on.
 
-        The asker may see the job. Raises BadQuestion.
+        The asker may see the job. Raises BadQuestion, also where it has no such task.
         """
         site = self._site
+        tasks = await self._tasks(job)
+        if task is not None and tasks is not None and task >= tasks:
+            raise BadQuestion(unknown_task(job, task, tasks))
         if site.logs is None:
             raise BadQuestion("this site keeps no output of tasks: see site_log_bytes in [limits]")
         until_s = site.surroundings.mono_s() + wait_s
@@ -54,5 +60,23 @@ class LogDesk:
                     "more": page.more,
                     "cut_bytes": page.cut_bytes,
                     "ended": not is_live,
+                    "note": "" if rows or after else await self._note(job, task, page, is_live),
                 }
             await site.wait_for_results(more, left_s)
+
+    async def _tasks(self, job: str) -> int | None:
+        """Return how many tasks a job has, as far as known; None: unknown."""
+        live = self._site.broker.jobs.get(job)
+        if live is not None:
+            return max(live.total or 0, max((stop for _, stop in live.known), default=0))
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, job)
+        return None if row is None else row.total
+
+    async def _note(self, job: str, task: int | None, page: LogPage, is_live: bool) -> str:
+        """Return why nothing was read, in words."""
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, job)
+        is_forgotten = row is not None and row.forgotten
+        keep_s = self._site.config.results_s
+        if row is not None and row.ended_at_s is not None and keep_s:
+            is_forgotten |= row.ended_at_s < self._site.surroundings.utc_s() - keep_s
+        return no_output(task, page.cut_bytes, is_live=is_live, is_forgotten=is_forgotten)

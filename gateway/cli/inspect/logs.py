@@ -28,11 +28,15 @@ def logs(job_id: str, task: int | None, follow: bool, reach: DialOptions, as_jso
     JOB is its id, the beginning of it, or the name of the job. Output to stdout goes to stdout,
     output to stderr to stderr, in the order in which it arrived. Without TASK each line begins with
     the number of its task. A site keeps the last output of each task, job, and of all: [limits] in
-    its configuration. With --json each line is an object.
+    its configuration. With --json each line is an object. Where no output is left a note on stderr
+    says why. With --follow a line that has no end yet is shown after a second.
     """
 
     def cut(count: int) -> None:
         show.say(f"[gridfed: {count:,} bytes of older output were dropped]", err=True)
+
+    def none(why: str) -> None:
+        show.say(show.clean(f"[gridfed: {why}]"), err=True)
 
     with reach.client() as client:
         meant = job_id
@@ -43,7 +47,7 @@ def logs(job_id: str, task: int | None, follow: bool, reach: DialOptions, as_jso
             meant = found["job"]  # another job may get that name meanwhile
             return found
 
-        for line in read_lines(asked, task, follow=follow, on_cut=cut):
+        for line in read_lines(asked, task, follow=follow, on_cut=cut, on_none=none):
             if as_json:
                 _show_json(line)
             else:

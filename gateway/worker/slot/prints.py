@@ -8,6 +8,8 @@ Threads, signal handlers and finalizers of a task may print at any moment, also 
 and while a report is sent.
 """
 
+import _thread
+import contextlib
 import io
 import sys
 import threading
@@ -21,6 +23,21 @@ from federation.messages.printed import PIECES_MAX, PRINTS_BYTES_MAX, STDERR, ST
 # Lines are sent at once, up to BURST of them; then at this rate, several together.
 BURST: Final = 20.0
 SENDS_PER_S: Final = 10.0
+SOON_S: Final = 0.3  # after which the rest is sent: a line without its end, or one over that rate
+
+
+def _soon(call: Callable[[], None]) -> None:
+    """Call a function after SOON_S, by a thread of its own, if there can be one.
+
+    `threading` takes a lock to start a thread, which the code that a finalizer interrupts may hold.
+    """
+
+    def run() -> None:
+        time.sleep(SOON_S)
+        call()
+
+    with contextlib.suppress(RuntimeError):  # at the limit of threads the next print sends it
+        _thread.start_new_thread(run, ())
 
 
 class OutputTail:
@@ -30,6 +47,9 @@ class OutputTail:
         self._pieces: deque[tuple[int, bytearray]] = deque()
         self._bytes = 0
         self._cut = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
 
     def add(self, stream: int, data: bytes) -> None:
         """Take bytes of a stream; the oldest bytes over the limit are counted and dropped."""
@@ -77,6 +97,7 @@ class Prints:
         number: returns the slot's number of the running task.
         send: sends the rows that it is given a function for to the agent, now; it returns False,
             and takes none, while it can't.
+        soon: calls a function after a moment, from another thread.
 
     Attributes:
         is_dirty: whether the running task has printed what is wanted.
@@ -86,10 +107,13 @@ class Prints:
         self,
         number: Callable[[], int] = lambda: 0,
         send: Callable[[Callable[[], list[list[Any]]]], bool] | None = None,
+        soon: Callable[[Callable[[], None]], None] = _soon,
     ) -> None:
         self.is_dirty = False
         self._number = number
         self._send = send
+        self._soon = soon
+        self._is_due = False  # what was not sent is sent soon
         self._is_keeping = self._is_live = False
         self._lock = threading.RLock()
         self._kept, self._unsent = OutputTail(), OutputTail()
@@ -117,7 +141,7 @@ class Prints:
         self._send = None
 
     def add(self, stream: int, data: bytes) -> None:
-        """Take bytes of a stream; send them if they end a line."""
+        """Take bytes of a stream; send them at once if they end a line, else soon."""
         if not data or not (self._is_keeping or self._is_live):
             return
         with self._lock:
@@ -126,8 +150,20 @@ class Prints:
                 self._kept.add(stream, data)
             if self._is_live:
                 self._unsent.add(stream, data)
-        if self._is_live and data[-1] == 10 and self._send is not None and self._may_send():
-            self._tokens -= self._send(self.rows)
+        if not self._is_live or self._send is None:
+            return
+        if data[-1] == 10 and self._may_send() and self._send(self.rows):
+            self._tokens -= 1.0
+        elif not self._is_due:
+            self._is_due = True
+            self._soon(self._send_rest)
+
+    def _send_rest(self) -> None:
+        self._is_due = False
+        send = self._send
+        if self._unsent and send is not None and not send(self.rows) and not self._is_due:
+            self._is_due = True
+            self._soon(self._send_rest)
 
     def _may_send(self) -> bool:
         now_s = time.monotonic()

@@ -140,3 +140,38 @@ def test_a_site_may_keep_none(make_site):
         done = gridfed("logs", future.job, "--gateway", site.address)
     assert done.exit_code == 1
     assert "keeps no output" in done.stderr
+
+
+def test_a_line_without_an_end_is_shown_while_its_task_runs(client, tmp_path):
+    def asks(_number, path=str(tmp_path / "go")):
+        from pathlib import Path
+
+        print("ready? ", end="", flush=True)
+        while not Path(path).exists():
+            time.sleep(0.02)
+        print("yes")
+
+    job = client.submit_job(asks, range(1))
+    found = job.logs(follow=True)
+    assert next(found).text == "ready? "
+    assert job.state == "running"
+    (tmp_path / "go").touch()
+    assert [each.text for each in found] == ["yes"]
+
+
+def test_the_command_says_why_there_is_no_output(client, shared_site):
+    job = client.submit_job(abs, [7, 8])
+    job.wait(60)
+    where = ("--gateway", shared_site.address)
+    done = gridfed("logs", job.id, *where)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "[gridfed: this job has printed nothing]\n"
+    done = gridfed("logs", job.id, "1", *where)
+    assert done.stderr == "[gridfed: task 1 has printed nothing]\n"
+    done = gridfed("logs", job.id, "2", "--json", *where)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"job {job.id} has 2 tasks, numbers 0 to 1: there is no task 2" in done.stderr
+    job.forget()
+    done = gridfed("logs", job.id, *where)
+    assert done.exit_code == 0
+    assert "was forgotten with the results of the job" in done.stderr

@@ -89,3 +89,60 @@ def test_dropped_output_is_told_of_once():
     )
     assert len(list(read_lines(gateway, None, follow=False, on_cut=cut.append))) == 2
     assert cut == [9]
+
+
+class Clock:
+    """A clock that each answer moves on."""
+
+    def __init__(self, *at_s):
+        self.at_s = list(at_s)
+
+    def __call__(self):
+        return self.at_s.pop(0)
+
+
+def followed(*answers, at_s):
+    gateway = Gateway(*answers)
+    lines_ = read_lines(gateway, None, follow=True, mono_s=Clock(*at_s))
+    return [each.text for each in lines_], gateway
+
+
+def test_a_line_without_an_end_is_given_when_no_more_of_it_comes():
+    more = {"ended": False}
+    gateway = Gateway({"pieces": [piece(1, "ready? ")], **more}, more, {"pieces": []})
+    found = read_lines(gateway, None, follow=True, mono_s=Clock(0.0, 1.0, 2.0))
+    assert next(found).text == "ready? "
+    assert len(gateway.asked) == 2  # the job goes on
+    assert list(found) == []
+
+
+def test_what_is_added_to_a_line_that_was_given_is_a_line_and_its_end_is_none():
+    more = {"ended": False}
+    added = {"pieces": [piece(2, "yes\n\nnext\n")]}
+    assert followed({"pieces": [piece(1, "ready? ")], **more}, more, added, at_s=(0, 1, 2))[0] == [
+        "ready? ",
+        "yes",
+        "",
+        "next",
+    ]
+    ended = {"pieces": [piece(2, "\nnext\n")]}
+    assert followed({"pieces": [piece(1, "ready? ")], **more}, more, ended, at_s=(0, 1, 2))[0] == [
+        "ready? ",
+        "next",
+    ]
+
+
+def test_a_bar_that_moves_all_the_time_is_given_now_and_then():
+    moves = [{"pieces": [piece(at, f"\r{at}%")], "ended": False} for at in range(1, 14)]
+    found, _ = followed(*moves, {}, at_s=[0.9 * at for at in range(14)])
+    assert found == ["13%"]  # held from 0.0 s to 10.8 s; then the job ends
+
+
+def test_where_there_is_no_output_the_reason_is_told():
+    told = []
+    assert list(read_lines(Gateway({"note": "why"}), 3, follow=False, on_none=told.append)) == []
+    assert list(read_lines(Gateway({}), 3, follow=False, on_none=told.append)) == []
+    assert told == ["why", "no output of it is kept"]
+    gateway = Gateway({"pieces": [piece(1, "a\n")], "note": ""})
+    assert len(list(read_lines(gateway, 3, follow=False, on_none=told.append))) == 1
+    assert len(told) == 2

@@ -76,6 +76,7 @@ class Agent:
     def __init__(self):
         self.rows = []
         self.is_busy = False
+        self.soon = []  # what is to be called in a moment
 
     def send(self, take):
         if not self.is_busy:
@@ -87,7 +88,7 @@ class Agent:
 def live(monkeypatch):
     """Prints that are sent at once, of task 7; and the agent."""
     agent = Agent()
-    prints = Prints(lambda: 7, agent.send)
+    prints = Prints(lambda: 7, agent.send, agent.soon.append)
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, None)  # for a later undo
     return prints, agent
@@ -107,6 +108,35 @@ def test_lines_are_sent_while_their_task_runs(live):
     assert prints.unsent_chars == len("the rest")
     assert prints.rows() == [[7, "the rest", 1]]
     assert prints.rows() == []
+
+
+def test_what_ends_no_line_is_sent_in_a_moment(live):
+    prints, agent = live
+    prints.install(keep=False, live=True)
+    print("ready? ", end="")
+    print("really? ", end="")
+    assert len(agent.soon) == 1
+    agent.soon.pop()()
+    assert agent.rows == [[[7, "ready? really? ", 1]]]
+    print("yes")
+    assert agent.rows[1:] == [[[7, "yes\n", 1]]]
+    for call in agent.soon:  # armed before the end of the line came
+        call()
+    assert len(agent.rows) == 2
+
+
+def test_the_last_line_over_the_rate_is_sent_in_a_moment(live, monkeypatch):
+    prints, agent = live
+    monkeypatch.setattr("gateway.worker.slot.prints.time.monotonic", lambda: 1000.0)
+    prints.install(keep=False, live=True)
+    for number in range(int(BURST) + 1):
+        print(number)
+    assert len(agent.rows) == BURST
+    agent.is_busy = True
+    agent.soon.pop()()
+    agent.is_busy = False
+    agent.soon.pop()()
+    assert agent.rows[-1] == [[7, f"{BURST:.0f}\n", 1]]
 
 
 def test_output_may_be_both_sent_and_kept(live):
