@@ -29,6 +29,15 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:g} bytes"
 
 
+def age_text(age_s: float) -> str:
+    """Return a length of time in whole numbers of the largest unit that there is one of."""
+    whole_s = max(0, int(age_s))
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if whole_s >= unit_s:
+            return f"{whole_s // unit_s} {unit}"
+    return f"{whole_s} s"
+
+
 def headline(text: str) -> str:
     """Return a failure's text in one line: the last of its traceback, and which call it is of."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]

@@ -9,7 +9,7 @@ from federation.engine.engine import ClientEngine
 from federation.engine.log_lines import LogLine, read_lines
 from federation.engine.outcomes import failure_of, screen, show
 from federation.engine.streams import Ended
-from federation.errors import GatewayUnreachable, GridError
+from federation.errors import GatewayUnreachable, GridError, JobNotFound
 from federation.ids import id_time_ms
 from federation.messages.printed import joined, stream_of
 from federation.money import format_money
@@ -18,6 +18,7 @@ from federation.ranges import RangeSet
 from federation.words import clean
 
 ASK_WAIT_S: Final = 10.0
+ORDERS: Final = frozenset({"hold", "release", "prioritise"})
 LOOK_MAX_S: Final = 0.5
 RUNNING: Final = ("waiting", "running", "open")
 
@@ -96,19 +97,38 @@ class JobHandle:
     def _ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
         try:
             engine = self._reach(self.gateway, timeout_s)
-            self._pin(engine, timeout_s)
+            self._pin(engine, timeout_s, for_order=verb in ORDERS)
             return engine.ask(verb, {"job": self.id, **details}, timeout_s, self.gateway)
         except GatewayUnreachable as error:
             raise self._explain(error) from error
 
-    def _pin(self, engine: ClientEngine, timeout_s: float | None = None) -> None:
+    def _pin(
+        self, engine: ClientEngine, timeout_s: float | None = None, *, for_order: bool = False
+    ) -> None:
         """Ask which job is meant by a name or a part of an id, once: a later one may have it too.
 
-        Raises JobNotFound, or GridError where several are meant.
+        An order means the only one that has not ended. Raises JobNotFound, or GridError where
+        several are meant.
         """
-        if not self._is_pinned:
+        if self._is_pinned:
+            return
+        found = self._meant(engine, timeout_s) if for_order else None
+        if found is None:
             found = engine.ask("job", {"job": self.id}, timeout_s, self.gateway)
-            self.id, self._is_pinned = str(found["id"]), True
+        self.id, self._is_pinned = str(found["id"]), True
+
+    def _meant(self, engine: ClientEngine, timeout_s: float | None = None) -> Any:
+        """Return the job that an order means; None: the gateway is of an older version.
+
+        Raises JobNotFound, also where the job has ended, or GridError where several are meant.
+        """
+        details = {"job": self.id, "for_order": True}
+        try:
+            return engine.ask("job", details, timeout_s, self.gateway)
+        except GridError as error:
+            if "has no detail 'for_order'" in str(error):
+                return None
+            raise
 
     def explain(self) -> dict[str, Any]:
         """Explain why the job goes where it goes; see Client.explain."""
@@ -246,11 +266,23 @@ class JobHandle:
         """Cancel as `cancel` does; say as well whose job it was."""
         try:
             engine = self._reach(self.gateway, None)
-            self._pin(engine)
-            tasks, title = engine.cancel_job(self.id, stop=stop, at=self.gateway)
+            self._pin(engine, for_order=True)
+            try:
+                tasks, title = engine.cancel_job(self.id, stop=stop, at=self.gateway)
+            except JobNotFound:
+                if self._has_ended():
+                    self._meant(engine)  # says when and how
+                raise
             return JobCancelled(tasks, clean(title))
         except GatewayUnreachable as error:
             raise self._explain(error) from error
+
+    def _has_ended(self) -> bool:
+        """Whether this user sees that the job has ended."""
+        try:
+            return self.details()["ended_at_s"] is not None
+        except JobNotFound:
+            return False
 
     def logs(self, task: int | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines that its tasks have printed, in the order in which they arrived.

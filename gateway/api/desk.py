@@ -36,7 +36,7 @@ from gateway.api.past import PastJob, explain_past
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
-from gateway.api.views import work_views
+from gateway.api.views import job_choices, work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
 from gateway.base.values import KnobError, number
@@ -75,7 +75,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "scale": (),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),
-        **dict.fromkeys(("job", "running"), ("job",)),
+        "job": ("job", "for_order"),
+        "running": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
         "logs": ("job", "task", "after", "wait_s"),
         **dict.fromkeys(("forget", "hold", "release"), ("job",)),
@@ -242,8 +243,8 @@ class Desk:
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
-        meant = {**details, "job": await self._id_of(asker, details)}
-        return await job_desk.VERBS[verb](self._site, asker, meant)
+        name = await self._id_for_order(asker, details)
+        return await job_desk.VERBS[verb](self._site, asker, {**details, "job": name})
 
     async def _order(self, guest: PeerSession, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
@@ -286,8 +287,24 @@ class Desk:
         """Return the id of the job that the detail `job` means; BadQuestion if it means several."""
         return await self._search.resolve(asker, _text(details, "job"))
 
+    async def _id_for_order(self, asker: Asker, details: dict[str, Any]) -> str:
+        """Return the id of the job that an order means; BadQuestion if that has ended."""
+        name = await self._search.resolve(asker, _text(details, "job"), for_order=True)
+        if name not in self._site.broker.jobs:
+            row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
+            if row is not None and asker.may_see(row.user, row.project):
+                utc_s = self._site.surroundings.utc_s()
+                reason = job_choices.ended(work_views.stored_job(row), utc_s)
+                raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
+        return name
+
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
-        name = await self._id_of(asker, details)
+        """Show one job; with `for_order` only one that goes on, as an order means it."""
+        is_order = details.get("for_order", False)
+        if not isinstance(is_order, bool):
+            raise BadQuestion("for_order must be true or false")
+        find = self._id_for_order if is_order else self._id_of
+        name = await find(asker, details)
         job = self._site.broker.jobs.get(name)
         if job is not None and _may_see(asker, job):
             utc_s = self._site.surroundings.utc_s()

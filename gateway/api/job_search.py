@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from heapq import nsmallest
 from typing import Any, Final
 
@@ -11,13 +10,12 @@ from federation.ids import ALPHABET, id_time_ms
 from federation.reasons import Reason
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import work_views
+from gateway.api.views.job_choices import CANDIDATES_MAX, PREFIX_CHARS_MIN, several, too_short
 from gateway.base.job_states import STATES
 from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
 from gateway.scheduler.model.jobs import Job
 from gateway.trust.rights import Asker
 
-PREFIX_CHARS_MIN: Final = 4
-CANDIDATES_MAX: Final = 10  # named where several jobs are meant
 TEXT_CHARS_MAX: Final = 200  # of a filter
 
 
@@ -63,11 +61,14 @@ class JobSearch:
         in_books = JobsWanted(name=wanted.name, state=wanted.state, after=after)
         return await self._found(asker, in_books, limit, wanted.user, wanted.project)
 
-    async def resolve(self, asker: Asker, text: str) -> str:
+    async def resolve(self, asker: Asker, text: str, *, for_order: bool = False) -> str:
         """Return the id of the job that is meant: by its id, the beginning of it, or its name.
 
-        A text that means no job is returned as it is. Raises BadQuestion if it means several that
-        the asker sees.
+        A text that means no job is returned as it is. An order is about a job that goes on: of
+        several jobs the only unfinished one is meant, and the last of those that have all ended.
+
+        Raises BadQuestion if the text means several jobs that the asker sees, or is too short for
+        the beginning of an id.
         """
         if id_time_ms(text) is not None or text in self._site.broker.jobs or not text:
             return text
@@ -75,13 +76,28 @@ class JobSearch:
             return text
         if await self._site.read(self._site.store.jobs.get, text) is not None:
             return text  # an id of another form
-        meant = await self._found(asker, JobsWanted(name=text), CANDIDATES_MAX + 1)
-        if len(text) >= PREFIX_CHARS_MIN and set(text) <= set(ALPHABET):
-            begun = await self._found(asker, JobsWanted(prefix=text), CANDIDATES_MAX + 1)
-            meant += [each for each in begun if each["name"] != text]
-        if len(meant) > 1:
-            raise BadQuestion(_which(text, meant))
-        return str(meant[0]["id"]) if meant else text
+        is_prefix = set(text) <= set(ALPHABET)
+        wanted = [JobsWanted(name=text)]
+        if is_prefix and len(text) >= PREFIX_CHARS_MIN:
+            wanted.append(JobsWanted(prefix=text))
+        utc_s = self._site.surroundings.utc_s()
+        if for_order:
+            live = (job for each in wanted for job in self._live(asker, each))
+            going_on = {job.id: job for job in live if not job.leaving}
+            if len(going_on) > 1:
+                views = [self._view(job, utc_s) for job in going_on.values()]
+                raise BadQuestion(several(text, views, utc_s, "unfinished"))
+            if going_on:
+                return next(iter(going_on))
+        meant: dict[str, dict[str, Any]] = {}
+        for each in wanted:
+            found = await self._found(asker, each, CANDIDATES_MAX + 1)
+            meant |= {str(view["id"]): view for view in found}
+        if len(meant) > 1 and not for_order:
+            raise BadQuestion(several(text, list(meant.values()), utc_s))
+        if not meant and is_prefix and len(text) < PREFIX_CHARS_MIN:
+            raise BadQuestion(too_short(text), Reason.JOB_NOT_FOUND)
+        return str(work_views.latest(list(meant.values()), 1)[0]["id"]) if meant else text
 
     async def _place_of(self, asker: Asker, text: str) -> tuple[UtcS, str]:
         """Return the place in the list of the job before the wanted ones."""
@@ -125,7 +141,9 @@ class JobSearch:
         find = self._site.store.jobs.latest
         return [row for each in projects for row in find(limit, of_user, each, wanted)]
 
-    def _live(self, asker: Asker, wanted: JobsWanted, user: str, project: str) -> Iterator[Job]:
+    def _live(
+        self, asker: Asker, wanted: JobsWanted, user: str = "", project: str = ""
+    ) -> Iterator[Job]:
         after_s, after = wanted.after or (UtcS(float("inf")), "")
         for job in self._site.broker.jobs.values():
             whose = job.whose
@@ -146,14 +164,3 @@ class JobSearch:
         if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
             view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
         return view
-
-
-def _which(text: str, meant: list[dict[str, Any]]) -> str:
-    """Say which jobs a text may mean, the last submitted first."""
-    lines = [
-        f"{each['id']}  {each['name']}, {each['state']}, of {each['user']}, submitted "
-        f"{datetime.fromtimestamp(each['submitted_at_s'], UTC):%Y-%m-%d %H:%M} UTC"
-        for each in work_views.latest(meant, CANDIDATES_MAX)
-    ]
-    more = "\nand others" if len(meant) > CANDIDATES_MAX else ""
-    return f"{text!r} may mean several jobs; name one by its id:\n" + "\n".join(lines) + more

@@ -233,11 +233,7 @@ def ago(epoch_s: float | None, now_s: float) -> str:
     """Format how long ago a moment was, in the largest unit that there is one of; None is empty."""
     if epoch_s is None or not epoch_s < LAST_S:
         return ""
-    since_s = max(0, int(now_s - epoch_s))
-    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if since_s >= unit_s:
-            return f"{since_s // unit_s} {unit}"
-    return f"{since_s} s"
+    return words.age_text(now_s - epoch_s)
 
 
 def when_at(epoch_s: float, zone: tzinfo) -> str:

@@ -5,6 +5,7 @@ import time
 import pytest
 from support.answers import answer
 from support.command import quick
+from support.processes import wait_until
 
 from federation.errors import GridError, JobNotFound
 
@@ -40,7 +41,7 @@ def test_a_name_stands_for_one_job_for_as_long_as_its_handle(client):
     with pytest.raises(GridError) as caught:
         _ = client.job("pinned").state
     assert all(each.id in str(caught.value) for each in (job, again))
-    with pytest.raises(GridError, match="may mean several jobs"):
+    with pytest.raises(JobNotFound, match=f"job {again.id} .* has ended"):
         client.job("pinned").cancel()
 
 
@@ -90,3 +91,42 @@ def test_jobs_are_listed_by_filters_newest_first(client, shared_site):
     assert more == f"there may be more: add --all, or --after {second.id}"
     assert quick("jobs", "--name", "none", *where) == "no such jobs\n"
     assert [each["id"] for each in client.jobs(name="listed-b")] == [second.id]
+
+
+def test_an_order_means_the_only_job_of_a_name_that_has_not_ended(client, shared_site):
+    where = ("--gateway", shared_site.address)
+    ended(client, "nightly")
+    ended(client, "nightly")
+    last = client.options(name="nightly").submit_job(time.sleep, [60] * 5)
+    assert f"job {last.id}" in quick("hold", "nightly", *where)
+    client.job("nightly").prioritise(3.0)
+    assert f"job {last.id}" in quick("release", "nightly", *where)
+    assert "may mean several jobs" in quick("job", "nightly", *where, code=1)
+    other = client.options(name="nightly").submit_job(time.sleep, [60])
+    for order in (("cancel",), ("hold",), ("prioritise",)):
+        more = ("1",) if order == ("prioritise",) else ()
+        told = quick(*order, "nightly", *more, *where, code=1)
+        assert "'nightly' may mean several unfinished jobs; name one by its id:" in told
+        assert told.count("  nightly, ") == 2
+        assert f"  {other.id}  nightly, " in told
+        assert " s ago, " in told
+    quick("cancel", other.id, *where)
+    other.wait(60)
+    assert "5 tasks cancelled" in quick("cancel", "nightly", "--stop", *where)
+    wait_until(lambda: last.details()["ended_at_s"] is not None)
+    for order in ("cancel", "hold", "release"):
+        for name in (last.id[:24], last.id):
+            told = quick(order, name, *where, code=1)
+            assert "has ended" in told, (order, name)
+            assert ", as cancelled (cancelled on request): only an unfinished job" in told
+    with pytest.raises(JobNotFound, match=r"has ended \d+ s ago, .* UTC, as done"):
+        client.job(ended(client, "done").id).cancel()
+
+
+def test_a_beginning_that_is_too_short_says_so(client, shared_site):
+    job = ended(client, "long-enough")
+    where = ("--gateway", shared_site.address)
+    told = quick("job", job.id[:3], *where, code=1)
+    assert "the beginning of an id needs at least 4 characters" in told
+    short = ended(client, "abc")
+    assert answer(quick("job", "abc", "--json", *where))["id"] == short.id
