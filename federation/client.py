@@ -950,13 +950,15 @@ class Client(concurrent.futures.Executor):
     ) -> list[dict[str, Any]]:
         """Return this user's latest jobs: id, name, user, state, counts, slot time and cost each.
 
-        The newest is first. `user`, `project`, `name` and `state` (as JobHandle.state) select;
+        The newest is first. `user`, `project`, `name` and `state` (see JobHandle.state) select;
         `after` is the id of a job, the last of another list, behind which this one goes on.
 
         The jobs of all users are returned at the gateway's own socket, by a token with the scope
         `audit`, and, by the shared secret, with `all_users`. Raises GridError where that is not
         allowed.
         """
+        if state is not None:
+            state = state.replace("-", " ")  # "partly-failed", as at the command line
         wanted = {"user": user, "project": project, "name": name, "state": state, "after": after}
         details: dict[str, Any] = {key: each for key, each in wanted.items() if each is not None}
         if all_users:

@@ -11,7 +11,7 @@ from federation.reasons import Reason
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import work_views
 from gateway.api.views.job_choices import CANDIDATES_MAX, PREFIX_CHARS_MIN, several, too_short
-from gateway.base.job_states import STATES
+from gateway.base.job_states import STATES, spelled
 from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
 from gateway.scheduler.model.jobs import Job
 from gateway.trust.rights import Asker
@@ -36,6 +36,7 @@ def read_filter(details: dict[str, Any]) -> JobFilter:
     for key, value in found.items():
         if type(value) is not str or len(value) > TEXT_CHARS_MAX:
             raise BadQuestion(f"{key} must be text of at most {TEXT_CHARS_MAX} characters")
+    found["state"] = spelled(found["state"])
     if found["state"] not in ("", *STATES):
         raise BadQuestion(f"state {found['state']!r:.40}: must be one of {', '.join(STATES)}")
     return JobFilter(**found)

@@ -8,6 +8,11 @@ MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
 STATES: Final = (*LIVE_STATES, *MADE_STATES, "abandoned", "lost", "rejected")
 
 
+def spelled(state: str) -> str:
+    """Return a state as it is shown: "partly failed" may be typed as "partly-failed", too."""
+    return state.replace("-", " ")
+
+
 def ended_state(state: str, done: int, failed: int, cancelled: int) -> str:
     """Return the state of a job that has ended: "done" only if its tasks are.
 
@@ -20,4 +25,4 @@ def ended_state(state: str, done: int, failed: int, cancelled: int) -> str:
     return "cancelled" if cancelled and not done else "done"
 
 
-__all__ = ["LIVE_STATES", "MADE_STATES", "STATES", "ended_state"]
+__all__ = ["LIVE_STATES", "MADE_STATES", "STATES", "ended_state", "spelled"]

@@ -9,7 +9,7 @@ import click
 from federation import Client
 from federation.reasons import Reason
 from federation.words import count
-from gateway.base.job_states import STATES
+from gateway.base.job_states import STATES, spelled
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
@@ -96,6 +96,16 @@ def _show_gateway(reach: DialOptions, *, as_json: bool) -> None:
         show.table(("gateway", "round trip"), rows, "")
 
 
+class _States(click.Choice[str]):
+    """States of jobs, with or without a hyphen for the blank in them."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the state as it is shown."""
+        return super().convert(spelled(str(value)), param, ctx)
+
+
 def _carbon(pool: dict[str, Any]) -> str:
     grams = pool["carbon_g_per_kwh"]
     return "" if grams is None else f"{grams:g} g/kWh, {show.clean(pool['carbon_source'])}"
@@ -110,7 +120,7 @@ def _carbon(pool: dict[str, Any]) -> str:
 @click.option("--name", help="Only jobs of this name.")
 @click.option(
     "--state",
-    type=click.Choice([each.replace(" ", "-") for each in STATES]),
+    type=_States(STATES),
     help="Only jobs in this state.",
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
@@ -131,8 +141,6 @@ def jobs(
     `begun` and `ended` say how long ago a job was submitted and has ended.
     """
     given = {key: value for key, value in wanted.items() if value}  # an older gateway takes none
-    if "state" in given:
-        given["state"] = given["state"].replace("-", " ")
     details = {**given, **of_users(all_users=all_users)}
     if all_jobs:
         with reach.client() as client:

@@ -16,6 +16,10 @@ def square(number):
     return number * number
 
 
+def divide(number):
+    return 1 // number
+
+
 def ended(client, name, count=3):
     job = client.options(name=name).submit_job(square, range(count))
     job.wait(60)
@@ -83,6 +87,13 @@ def test_jobs_are_listed_by_filters_newest_first(client, shared_site):
     assert ids("--project", "listed", "--after", second.id) == [first.id]
     assert ids("--name", "listed-a", "--state", "done") == [first.id]
     assert ids("--name", "listed-a", "--state", "partly-failed") == []
+    odd = client.options(name="listed-odd").submit_job(divide, range(2))
+    wait_until(lambda: odd.details()["ended_at_s"] is not None)
+    for spelling in ("partly-failed", "partly failed"):
+        assert ids("--name", "listed-odd", "--state", spelling) == [odd.id]
+        assert [each["id"] for each in client.jobs(name="listed-odd", state=spelling)] == [odd.id]
+        assert client.ask("jobs", name="listed-odd", state=spelling)[0]["state"] == "partly failed"
+    assert "'partly failed'" in quick("jobs", "--state", "odd", *where, code=2)
     assert ids("--project", "listed", "--user", "nobody-of-this-name") == []
     shown = quick("jobs", "--project", "listed", "--limit", "1", *where)
     head, row, more = shown.splitlines()
