@@ -569,13 +569,12 @@ class Client(concurrent.futures.Executor):
         Nothing moves while work is under way: it would all be sent again.
         """
         engine, choice = self._engine, self._shared.choice
-        if choice is None or engine.address == choice.addresses[0]:
-            return engine
-        at_s, nearer = MonoS(time.monotonic()), choice.better(engine.address)
-        if not nearer or at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
+        at_s = MonoS(time.monotonic())
+        if choice is None or at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
             return engine
         self._shared.choice = replace(choice, measured_at_s=at_s)
-        if not measure(nearer):
+        nearer = choice.better(engine.address)
+        if not nearer or not measure(nearer):
             return engine
         try:
             there = self._connect()
