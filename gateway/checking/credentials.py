@@ -29,7 +29,7 @@ def open_trust(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> TrustB
     """Check the keys and the trust book of a member; return the book, None without a usable one."""
     if config.federation is None:
         return None
-    place: Place = ("federation",)
+    place: Place = ("federation", "folder")
     if not any((config.trust_path / name).exists() for name in ("current.pem", TRUST_FILE)):
         text = f"there are no keys in {config.trust_path}: the site is in no federation"
         findings.warn("keys", "[federation]", f"{text}; make them with `gridfed init`", place)
@@ -81,7 +81,7 @@ def check_pilots(
             check_dial(pool, config.addresses)
         except GridError as error:
             text = str(error).removeprefix(f"pool {pool.name}: ")
-            findings.error("dial", f"{named} dial", text, place, stops=True)
+            findings.error("dial", f"{named} dial", text, (*place, "dial"), stops=True)
 
 
 def _check_token(

@@ -93,18 +93,19 @@ def _check_pool(pool: PoolConfig, place: Place, findings: FindingList) -> None:
         if not os.access(Path(path).expanduser(), os.R_OK):
             why = "can't be read" if Path(path).expanduser().exists() else "does not exist"
             text = f"{path} {why}"
-            findings.error("file", f"{named}, [pool.{pool.kind}] {key}", text, (*place, pool.kind))
+            where = (*place, pool.kind, *key.split("."))
+            findings.error("file", f"{named}, [pool.{pool.kind}] {key}", text, where)
     rules = pool.environments
     if rules is not None and pool.kind == "local":
-        where = (*place, "environments")
+        where = (*place, "environments", "build")
         for image, folder in rules.build.items():
             if not Path(folder).is_dir():
                 text = f"the folder {folder}, which image {image} is built from, does not exist"
                 findings.error("folder", f"{named}, [pool.environments] build", text, where)
-        for key in ("links",):
-            if (path := getattr(rules, key)) and not Path(path).is_dir():
-                text = f"the folder {path} does not exist"
-                findings.error("folder", f"{named}, [pool.environments] {key}", text, where)
+        if rules.links and not Path(rules.links).is_dir():
+            text = f"the folder {rules.links} does not exist"
+            where = (*place, "environments", "links")
+            findings.error("folder", f"{named}, [pool.environments] links", text, where)
 
 
 def _files_of(settings: Any) -> list[tuple[str, str]]:

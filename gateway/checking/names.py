@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import suggest
 from gateway.checking.findings import FindingList
+from gateway.checking.users import check_users
 from gateway.config.groups import names_of
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
@@ -55,8 +56,12 @@ def check_names(config: SiteConfig, known_sites: Collection[str], findings: Find
         _check_without_federation(config, mentions, findings)
     elif known_sites:
         _check_sites({*known_sites, config.name}, mentions, findings)
-    for kind in (PartyKind.PROJECT, PartyKind.USER):
-        _check_alike(kind, mentions, config.groups if kind is PartyKind.USER else (), findings)
+    _check_projects(mentions, findings)
+    check_users(
+        [(each.name, each.subject, each.place) for each in mentions if each.kind is PartyKind.USER],
+        config.groups,
+        findings,
+    )
     _check_currencies(config, findings)
     _check_jurisdictions(config, findings)
 
@@ -92,12 +97,10 @@ def _check_sites(known: set[str], mentions: list[Mention], findings: FindingList
             findings.warn("unknown-site", each.subject, text, each.place)
 
 
-def _check_alike(
-    kind: PartyKind, mentions: list[Mention], more: Iterable[str], findings: FindingList
-) -> None:
-    """Warn of names that are written once and resemble another."""
-    of_kind = [each for each in mentions if each.kind is kind]
-    times: dict[str, int] = dict.fromkeys(more, 2)
+def _check_projects(mentions: list[Mention], findings: FindingList) -> None:
+    """Warn of projects that are written once and resemble another."""
+    of_kind = [each for each in mentions if each.kind is PartyKind.PROJECT]
+    times: dict[str, int] = {}
     for each in of_kind:
         times[each.name] = times.get(each.name, 0) + 1
     for each in of_kind:
@@ -106,8 +109,8 @@ def _check_alike(
         if times[each.name] == 1 and alike and times[alike[0]] >= 1:
             if times[alike[0]] == 1 and each.name < alike[0]:
                 continue  # told once, about the other
-            text = f"{kind} {each.name!r} is named nowhere else (did you mean {alike[0]!r}?)"
-            findings.warn(f"unknown-{kind}", each.subject, text, each.place)
+            text = f"project {each.name!r} is named nowhere else (did you mean {alike[0]!r}?)"
+            findings.warn("unknown-project", each.subject, text, each.place)
 
 
 def _check_currencies(config: SiteConfig, findings: FindingList) -> None:

@@ -45,12 +45,13 @@ def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]
         raise KnobError(f"[[budget]] too many: at most {BUDGETS_MAX:,} are allowed")
     found: dict[str, Budget] = {}
     for at, table in enumerate(tables):
-        name, line = table.get("name"), at_line(places, ("budget", at))
+        name = table.get("name")
         is_shown = isinstance(name, str) and name.isprintable()
         titled = f" {name[:NAME_CHARS_MAX]}" if is_shown else ""
         place: Place = ("budget", at)
         budget = located(places, place, table, f"[[budget]]{titled}", partial(_budget, table))
         if budget.name in found:
+            line = at_line(places, (*place, "name"))
             raise KnobError(f"{line}[[budget]] {budget.name}: the name is used twice")
         found[budget.name] = budget
     return tuple(found.values())

@@ -1,23 +1,28 @@
 """`gridfed check`: whether a configuration is right, before a gateway is started with it."""
 
-from pathlib import Path
+import re
+from typing import Final
 
 import click
 import trio
 
 from federation.words import count
 from gateway.base.clocks import utc_now
-from gateway.base.values import ConfigError, KnobError
 from gateway.checking.findings import Finding, FindingList, Level
 from gateway.checking.grids import ask_grids
-from gateway.checking.whole import examine
+from gateway.checking.reading import Mistake, read_whole
+from gateway.checking.whole import examine, follow_ups_removed
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
 from gateway.cli.shared.common import json_option
 from gateway.cli.shared.own_gateway import CONFIG_FILE, of_files
-from gateway.config.site import SiteConfig, load
-from gateway.config.site import check as check_tables
+from gateway.config.site import SiteConfig
 from gateway.grids.kinds import Installed
+
+# A sentence that begins with its table, as in "[limits] grace_s is -1: it must be …".
+_SENTENCE: Final = re.compile(
+    r"(\[\[?[\w.]+\]\]?) ((?:unknown key |'[^']*' must |\w+ (?:is|must) ).*)", re.DOTALL
+)
 
 
 @click.command()
@@ -28,10 +33,10 @@ from gateway.grids.kinds import Installed
 def check(file: str | None, config: str | None, offline: bool, as_json: bool) -> None:
     """Check a configuration FILE, and all that it names.
 
-    Without FILE it is gateway.toml in $GRIDFED_CONFIG_DIR, or in ~/.config/gridfed. Opens the files
-    that it names, compares its names with each other and with the sites that are known here, asks
-    the grids of its pools, and warns of what expires. Changes nothing. Exits with 1 for an error,
-    and with 0 if there are only warnings.
+    Without FILE it is gateway.toml in $GRIDFED_CONFIG_DIR, or in ~/.config/gridfed. Tells all
+    mistakes of the file in one run, opens the files that it names, compares its names with each
+    other and with the sites that are known here, asks the grids of its pools, and warns of what
+    expires. Changes nothing. Exits with 1 for an error, and with 0 if there are only warnings.
 
     Rules that commands have made are in the database: `gridfed reload --dry-run` checks the file
     with those.
@@ -62,31 +67,23 @@ def check(file: str | None, config: str | None, offline: bool, as_json: bool) ->
 def _examined(path: str, *, offline: bool) -> tuple[FindingList, dict[str, str]]:
     """Return the findings about a file, and what its grids say of themselves."""
     utc_s = utc_now()
-    try:
-        config = check_tables(load(path, Installed()), utc_s)
-    except (ConfigError, KnobError) as error:
-        return FindingList(path, found=[_mistake(path, str(error))]), {}
-    findings = examine(config, utc_s)
-    told = {} if offline else _asked(config, findings)
+    read = read_whole(path, Installed(), utc_s)
+    findings = FindingList(path, found=[_of_file(path, each) for each in read.mistakes])
+    if read.config is None:
+        return findings, {}
+    findings.found += follow_ups_removed(examine(read.config, utc_s, path), read.removed)
+    findings.found.sort(key=lambda each: each.level is Level.WARNING)
+    told = {} if offline or read.mistakes else _asked(read.config, findings)
     return findings, told
 
 
-def _mistake(path: str, text: str) -> Finding:
-    """Return the finding for an error of the readers, whose text begins with file and line."""
-    for each in (path, str(Path(path).absolute())):
-        text = text.removeprefix(f"{each}: ")
-    line, colon, rest = text.partition(": ")
-    number = line.removeprefix("line ")
-    if colon and line.startswith("line ") and number.isdigit():
-        return _of_file(path, int(number), rest)
-    return _of_file(path, 0, text)
-
-
-def _of_file(path: str, line: int, text: str) -> Finding:
-    subject, colon, rest = text.partition(": ")
-    if not colon or not subject.startswith("["):
-        subject, rest = "the file", text
-    return Finding(Level.ERROR, "configuration", subject, rest, path, line, stops=True)
+def _of_file(path: str, mistake: Mistake) -> Finding:
+    subject, colon, rest = mistake.text.partition(": ")
+    if sentence := _SENTENCE.match(mistake.text):
+        subject, rest = sentence.groups()
+    elif not colon or not subject.startswith("["):
+        subject, rest = "the file", mistake.text
+    return Finding(Level.ERROR, "configuration", subject, rest, path, mistake.line, stops=True)
 
 
 def _asked(config: SiteConfig, findings: FindingList) -> dict[str, str]:

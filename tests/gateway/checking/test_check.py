@@ -243,3 +243,13 @@ def test_nothing_is_changed_by_a_check(place):
     before = seen()
     examine(configured(place), time.time())
     assert seen() == before
+
+
+def test_findings_have_the_lines_of_their_keys(place):
+    place.change("{folder}/keys", "{folder}/none")
+    place.change('[[pool]]\nname = "hpc"', '[[pool]]\nenvironments.links = "/none"\nname = "hpc"')
+    found = {each["code"]: each["line"] for each in place.check("--offline", code=1)["findings"]}
+    assert found == {
+        "keys": place.line_of("folder ="),
+        "folder": place.line_of("environments.links"),
+    }

@@ -1,5 +1,7 @@
 """The mistakes that people make in a configuration: each is found, with its line, by `check`."""
 
+import itertools
+
 import pytest
 
 
@@ -100,3 +102,33 @@ def test_a_warning_is_told_with_its_line_and_is_no_failure(place, old, new, at, 
     [each] = found["findings"]
     assert (each["code"], each["line"]) == (code, place.line_of(at))
     assert text in each["text"]
+
+
+def _independent():
+    """Two mistakes of different tables: each of ERRORS with the two that follow it there."""
+    # A second pool of a name, a misspelt [[pools]] and a missing secret change the meaning of more.
+    alone = ("[[pools]]", "# again", 'name = "b"', "{folder}/gone", "token_requird")
+    rows = [each for each in ERRORS if each[1] and not any(part in each[1] for part in alone)]
+    for first, second in itertools.combinations(rows, 2):
+        if rows.index(second) - rows.index(first) <= 8 and first[0] != second[0]:
+            yield first, second
+
+
+@pytest.mark.parametrize(("first", "second"), list(_independent()))
+def test_a_mistake_hides_no_other(place, first, second):
+    try:
+        place.change(first[0], first[1])
+        place.change(second[0], second[1])
+    except AssertionError:
+        pytest.skip("both change the same part")
+    found = place.check("--offline", code=1)["findings"]
+    texts = [f"{each['subject']}: {each['text']}" for each in found]
+    if {"group 'quant' not found in [groups]", "pool 'hcp' not found here"} == {
+        first[3],
+        second[3],
+    }:
+        assert len(texts) == 1  # of one row, which is nothing without its party
+        return
+    assert len(texts) == 2, texts
+    for each in (first, second):
+        assert any(each[3] in text for text in texts), texts
