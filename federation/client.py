@@ -49,6 +49,7 @@ from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import login
 from federation.wishes import USUAL_PROJECT, wishes_plain
+from federation.words import read_seconds
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -135,7 +136,7 @@ class Options:
     name: str | None = None
     prints: bool = False
     objective: str | Mapping[str, float] | None = None
-    deadline_s: float | datetime | timedelta | None = None
+    deadline_s: float | str | datetime | timedelta | None = None
     sites: Sequence[str] | None = None
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
@@ -181,9 +182,16 @@ class Options:
         if self.environment is not None and not isinstance(self.environment, Environment):
             object.__setattr__(self, "environment", read_environment(self.environment, PYTHON))
 
+    def _read_lengths(self) -> None:
+        """Turn times that are written with a unit, as in "10m", into seconds."""
+        for name in ("timeout_s", "task_s"):
+            object.__setattr__(self, name, read_seconds(name, getattr(self, name)))
+
     def _read_deadline(self) -> None:
         """Turn a deadline that is a datetime, or a time from now, into seconds since 1970."""
         given = self.deadline_s
+        if isinstance(given, str):
+            given = timedelta(seconds=read_seconds("deadline_s", given))
         if isinstance(given, timedelta):
             object.__setattr__(self, "deadline_s", time.time() + given.total_seconds())
         elif isinstance(given, datetime):  # without a time zone: local time
@@ -191,6 +199,7 @@ class Options:
 
     def __post_init__(self) -> None:
         self._read_environment()
+        self._read_lengths()
         self._read_deadline()
         _ = self.wishes
         _check_tags(self.tags)
@@ -417,6 +426,8 @@ class Client(concurrent.futures.Executor):
         give_up_s: how long every gateway may be unreachable before everything fails with
             GatewayUnreachable; without limit by default.
 
+    Times are numbers of seconds, or texts with a unit: "90s", "10m".
+
     A task may use a `Client()` of its own. It finds the gateway by itself and connects as the user
     of the task's job, for the job's project, until that job ends. A task keeps its slot while it
     waits for tasks that it submitted: a gateway does not take a waiting task off its slot to run
@@ -439,14 +450,17 @@ class Client(concurrent.futures.Executor):
         tls: TlsSettings | None = None,
         user: str | None = None,
         trusted_sites: Iterable[str] | None = None,
-        connect_timeout_s: float = 5.0,
-        failover_s: float = FAILOVER_S,
-        give_up_s: float | None = None,
+        connect_timeout_s: float | str = 5.0,
+        failover_s: float | str = FAILOVER_S,
+        give_up_s: float | str | None = None,
     ) -> None:
         check_owners()
-        if not _is_number(failover_s, 0, TIMEOUT_MAX_S):
+        connect_s: float = read_seconds("connect_timeout_s", connect_timeout_s)
+        lost_s: float = read_seconds("failover_s", failover_s)
+        alone_s: float | None = read_seconds("give_up_s", give_up_s)
+        if not _is_number(lost_s, 0, TIMEOUT_MAX_S):
             raise ValueError(f"failover_s is {failover_s!r}; it must be zero or more, in seconds")
-        if give_up_s is not None and not _is_number(give_up_s, 0, TIMEOUT_MAX_S):
+        if alone_s is not None and not _is_number(alone_s, 0, TIMEOUT_MAX_S):
             raise ValueError(f"give_up_s is {give_up_s!r}; it must be zero or more, in seconds")
         if isinstance(trusted_sites, str):
             raise TypeError("trusted_sites must be a list of site names, not a single string")
@@ -458,9 +472,9 @@ class Client(concurrent.futures.Executor):
             tls,
             user,
             None if trusted_sites is None else frozenset(trusted_sites),
-            connect_timeout_s,
-            failover_s,
-            give_up_s,
+            connect_s,
+            lost_s,
+            alone_s,
         )
         self._options = Options()
         self._shared = _Shared()
@@ -613,7 +627,7 @@ class Client(concurrent.futures.Executor):
         self,
         *,
         tags: Mapping[str, TagValue] = KEPT,
-        timeout_s: float | None = KEPT,
+        timeout_s: float | str | None = KEPT,
         retries: int = KEPT,
         priority: float = KEPT,
         project: str = KEPT,
@@ -621,7 +635,7 @@ class Client(concurrent.futures.Executor):
         name: str | None = KEPT,
         prints: bool = KEPT,
         objective: str | Mapping[str, float] | None = KEPT,
-        deadline_s: float | datetime | timedelta | None = KEPT,
+        deadline_s: float | str | datetime | timedelta | None = KEPT,
         sites: Sequence[str] | None = KEPT,
         not_sites: Sequence[str] | None = KEPT,
         jurisdictions: Sequence[str] | None = KEPT,
@@ -631,10 +645,12 @@ class Client(concurrent.futures.Executor):
         when_closed: str | None = KEPT,
         deferrable: bool = KEPT,
         whole: bool = KEPT,
-        task_s: float | None = KEPT,
+        task_s: float | str | None = KEPT,
         **unknown: Never,
     ) -> "Client":
         """Return a view of this client that submits under other terms.
+
+        Times are numbers of seconds, or texts with a unit: "90s", "10m", "04:00:00".
 
         Args (all optional):
             tags: the tags that a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
@@ -657,8 +673,8 @@ class Client(concurrent.futures.Executor):
             objective: "cheapest", "fastest", "greenest", or weights as in {"money": 1, "time": 2,
                 "carbon": 0}; by default the gateway's own.
             deadline_s: the job goes only where it would be done by then: UTC, in seconds since
-                1970; or a datetime (local time, if it names no zone); or a timedelta from this
-                call on.
+                1970; or a datetime (local time, if it names no zone); or a timedelta, or a text
+                such as "2h", from this call on.
             sites: the only sites at which the job may run.
             not_sites: sites at which the job must not run.
             jurisdictions: the jurisdictions to which its data may go.
@@ -971,7 +987,7 @@ class Client(concurrent.futures.Executor):
         /,
         *,
         tasks: int = 1,
-        task_s: float | None = None,
+        task_s: float | str | None = None,
     ) -> dict[str, Any]:
         """Explain why a job goes where it goes; or, before it is submitted, where it would go.
 
@@ -998,6 +1014,7 @@ class Client(concurrent.futures.Executor):
         terms = {name: getattr(opening, name) for name in EXPLAINED}
         if task_s is None:
             task_s = opening.task_s
+        task_s = read_seconds("task_s", task_s)
         return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 
     def ask(self, verb: str, **details: Any) -> Any:

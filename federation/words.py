@@ -7,11 +7,18 @@ expected. `clean` and `clean_lines` write them out. All code that shows such tex
 GridError and RemoteTraceback, federation.engine.progress, gateway.cli.shared.show, the log.
 """
 
+import re
 import unicodedata
-from typing import Final
+from typing import Any, Final
 
 # Letters and marks, by their category, that are invisible.
 _UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+_CLOCK: Final = re.compile(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])", re.ASCII)
+_LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", re.ASCII)
+_PLAIN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
+_UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 NOTE: Final = "gridfed: "  # how our note on an exception begins: which call it is of
 HEADLINE_CHARS_MAX: Final = 300  # of an error, and of the call that it is of
 
@@ -36,6 +43,61 @@ def age_text(age_s: float) -> str:
         if whole_s >= unit_s:
             return f"{whole_s // unit_s} {unit}"
     return f"{whole_s} s"
+
+
+def read_length(text: str) -> float:
+    """Parse a length of time to seconds: "90s", "30 m", "24h", "7d", "2w", or as Slurm writes it.
+
+    Slurm's form is "04:00:00", hours, minutes and seconds, or "1-12:00:00" with days before them. A
+    plain number is refused: for Slurm it is minutes, in keys and options that end in `_s` seconds.
+    Raises ValueError.
+    """
+    given = text.strip()
+    match = _LENGTH.fullmatch(given)
+    if match is not None:
+        return float(match[1]) * _UNITS_S[match[2]]
+    clock = _CLOCK.fullmatch(given)
+    if clock is not None:
+        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
+        return float(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+    if _PLAIN.fullmatch(given):
+        raise ValueError(no_unit(given[:60]))
+    raise ValueError(
+        f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d, or 04:00:00 (hours, "
+        "minutes and seconds)"
+    )
+
+
+def no_unit(number: str) -> str:
+    """Return what is wrong with a length of time that is a plain number, and how to write it."""
+    return (
+        f"{number} has no unit: write {number}s for seconds, {number}m for minutes (as Slurm reads "
+        f"a plain number) or {number}h for hours, or as in 04:00:00"
+    )
+
+
+def read_seconds(name: str, value: Any) -> Any:
+    """Return an argument in seconds: a number as it is, a text such as "10m" as its seconds.
+
+    Raises ValueError, with the argument's name.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_length(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def read_size(text: str) -> int:
+    """Parse a size to bytes: "4 GiB", "500M", "1073741824"; K, M, G and T are powers of 1,024.
+
+    Raises ValueError.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is not a size: write 500M or 4 GiB, or a number of bytes")
+    return int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
 
 
 def headline(text: str) -> str:

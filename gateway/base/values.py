@@ -6,12 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
-from federation.words import size_text
+from federation.words import no_unit, read_length, read_size, size_text
 
-_CLOCK: Final = re.compile(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-5][0-9]):([0-5][0-9])", re.ASCII)
-_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
-_UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 # The ends of keys that are lengths of time, and their units.
 _KEYS_S: Final = {"_s": 1.0, "hours": 3600.0, "_days": 86400.0}
@@ -119,36 +115,6 @@ def share(key: str, value: Any, low: float, high: float) -> float:
     return number(key, given, low, high)
 
 
-def read_length(text: str) -> float:
-    """Parse a length of time to seconds: "90s", "30m", "24h", "7d", or as Slurm writes it.
-
-    Slurm's form is "04:00:00", hours, minutes and seconds, or "1-12:00:00" with days before them.
-    Raises ValueError.
-    """
-    match = _LENGTH.fullmatch(text.strip())
-    if match is not None:
-        return float(match[1]) * _UNITS_S[match[2]]
-    clock = _CLOCK.fullmatch(text.strip())
-    if clock is not None:
-        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
-        return float(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
-    raise ValueError(
-        f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d, or 04:00:00 (hours, "
-        "minutes and seconds)"
-    )
-
-
-def read_size(text: str) -> int:
-    """Parse a size to bytes: "4 GiB", "500M", "1073741824"; K, M, G and T are powers of 1,024.
-
-    Raises ValueError.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text[:60]!r} is not a size: write 500M or 4 GiB, or a number of bytes")
-    return int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
-
-
 def size(key: str, value: Any, low: int, high: int) -> int:
     """Return a size in bytes, from `low` to `high`: a whole number, or text like "4 GiB"."""
     if not isinstance(value, str):
@@ -166,7 +132,9 @@ def size(key: str, value: Any, low: int, high: int) -> int:
 
 
 def length_s(key: str, value: Any, low: str, high: str) -> float:
-    """Return a length of time from `low` to `high`, in seconds."""
+    """Return a length of time from `low` to `high`, in seconds; a plain number is refused."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise KnobError(f"{key}: {no_unit(f'{value:.12g}')}")
     if not isinstance(value, str):
         raise KnobError(f'{key} must be a length of time, as in "30s" or "7d"')
     try:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.messages.environments import IMAGE_CHARS_MAX, REQUIREMENTS, UV, check_image
-from gateway.base.values import KnobError, check_known, choice, count, flag, number
+from gateway.base.values import KnobError, check_known, choice, count, flag, number, size
 from policies.placement.environments import SANDBOX_TAG, tags_of
 
 IMAGES_MAX: Final = 16
@@ -65,9 +65,9 @@ _NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
 }
 _COUNTS: Final[Mapping[str, tuple[int, int]]] = {
     "pids_max": (PIDS_MIN, PIDS_MAX),
-    "tmp_bytes": (1 << 20, 1 << 40),
     "kept_max": (1, 10_000),
 }
+_TMP_BYTES: Final = (1 << 20, 1 << 40)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "pull": PULLS,
     "network": NETWORKS,
@@ -196,6 +196,8 @@ def read_rules(table: Any) -> EnvironmentRules:
             values[key] = float(number(key, value, *_NUMBERS[key]))
         elif key in _COUNTS:
             values[key] = count(key, value, *_COUNTS[key])
+        elif key == "tmp_bytes":
+            values[key] = size(key, value, *_TMP_BYTES)
         elif key in _CHOICES:
             values[key] = choice(key, value, _CHOICES[key])
         elif key in ("packages", "wheels_only"):

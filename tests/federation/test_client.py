@@ -2,17 +2,18 @@
 
 import contextlib
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from types import SimpleNamespace
 
 import pytest
 
-from federation.client import Options, TaskFuture, _revive, _Where
+from federation.client import Client, Options, TaskFuture, _revive, _Where
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
 from federation.engine.streams import Stream
-from federation.errors import GridError
+from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
 
 ADDRESS = "ipc:///tmp/nobody"
@@ -168,3 +169,24 @@ def test_a_view_shows_the_options_that_are_not_as_usual():
 
 def test_the_cost_of_what_has_not_begun_is_nothing_without_a_currency():
     assert str(Cost(0, "", 0, 0, "ann", "risk")) == "0"
+
+
+def test_times_have_a_unit_or_are_seconds():
+    given = Options(timeout_s="10m", task_s="1.5 s")
+    assert (given.timeout_s, given.task_s) == (600, 1.5)
+    assert given.key() == Options(timeout_s=600.0, task_s=1.5).key()
+    now_s = time.time()
+    assert 7200 <= Options(deadline_s="2h").deadline_s - now_s <= 7300
+    with pytest.raises(ValueError, match=r"timeout_s: 10 has no unit: write 10s for seconds"):
+        Options(timeout_s="10")
+    with pytest.raises(ValueError, match=r"task_s: 'soon' is not a length of time"):
+        Options(task_s="soon")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("key", ["connect_timeout_s", "failover_s", "give_up_s"])
+def test_times_of_a_connection_have_a_unit_too(key):
+    with pytest.raises(ValueError, match=rf"{key}: 'soon' is not a length of time"):
+        Client(ADDRESS, **{key: "soon"})
+    with pytest.raises(GatewayUnreachable):
+        Client("ipc:///none/at/all", **{"connect_timeout_s": "0.1s", key: "0.2 s"})

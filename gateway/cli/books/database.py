@@ -15,6 +15,7 @@ from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, confirm, yes_option
+from gateway.cli.shared.moments import LengthType
 from gateway.config.site import SiteConfig, make_folder
 from gateway.ledger.accounting.journal import ACCOUNT_FIELDS
 from gateway.ledger.audit.audit import audit as run_audit
@@ -122,7 +123,9 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
 
 
 @_command(
-    click.option("--days", type=click.FloatRange(0), help="Instead of the configured detail_days."),
+    click.option(
+        "--days", type=LengthType(0, 36_525), help="Instead of detail_days: 90, 90d or 12w."
+    ),
     yes_option,
     name="roll-up",
 )

@@ -7,8 +7,7 @@ import click
 
 from federation.money import format_money
 from federation.wishes import USUAL_PROJECT
-from federation.words import count
-from gateway.base.values import read_length
+from federation.words import count, read_length
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,

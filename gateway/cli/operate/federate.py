@@ -17,8 +17,8 @@ import trio
 from federation import Client
 from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
-from federation.words import count
-from gateway.base.values import ConfigError, KnobError, read_length
+from federation.words import count, read_length
+from gateway.base.values import ConfigError, KnobError
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (

@@ -13,9 +13,9 @@ from federation import Client
 from federation.address import AddressError
 from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
-from federation.words import clean_lines
+from federation.words import clean_lines, read_size
 from gateway.base.secret_files import read_secret, read_token
-from gateway.base.values import MEMORY_BYTES_MIN, ConfigError, read_size
+from gateway.base.values import MEMORY_BYTES_MIN, ConfigError
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import UNREACHABLE, WRONG
 from gateway.cli.shared.own_gateway import of_files, own_gateway
@@ -269,7 +269,9 @@ def parse_memory(text: str) -> int:
     size = parse_size(text)
     if size and size < MEMORY_BYTES_MIN:
         least = MEMORY_BYTES_MIN >> 20
-        raise click.BadParameter(f"{text!r}: a slot needs at least {least}M; 0 is no limit")
+        number = text.strip()
+        how = f", and a plain number is bytes: write {number}M for MiB" * number.isdigit()
+        raise click.BadParameter(f"{text!r}: a slot needs at least {least}M{how}; 0 is no limit")
     return size
 
 

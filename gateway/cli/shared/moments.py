@@ -1,8 +1,8 @@
 """Times on the command line, in UTC or in the site's zone; lengths of time; shares."""
 
 import functools
-import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Final
@@ -10,10 +10,11 @@ from typing import Any, Final
 import click
 
 from federation.clocks import UtcS
-from gateway.base.values import percent, read_length, show_length
+from federation.words import read_length
+from gateway.base.values import percent, show_length
 
-WEEK_S: Final = 7 * 86_400
 LENGTH_MAX_S: Final = 400 * 86_400
+_UNITS_S: Final = {"-s": 1.0, "days": 86_400.0}  # of options, by the end of their names
 
 
 def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,27 +64,24 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None, zone: tzin
 
 
 def length_s(text: str, *, option: str) -> float:
-    """Read a length of time: `30m`, `12h`, `7d`, `4w`. Raises click.BadParameter, of that option.
-
-    A number of weeks is this command's own: a configuration has none.
-    """
-    is_weeks = re.fullmatch(r"\d+(\.\d+)?w", text.strip(), re.ASCII)
+    """Read a length of time: `30m`, `12h`, `7d`, `4w`. Raises click.BadParameter."""
     try:
-        found = float(text.strip()[:-1]) * WEEK_S if is_weeks else read_length(text)
-    except ValueError:
-        found = -1.0
+        found = read_length(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
     if not 0 < found <= LENGTH_MAX_S:
         raise click.BadParameter(
-            f"{text!r} is not a length of time: write 30m, 12h, 7d or 4w, up to 400d",
+            f"{text!r} is not in the range above 0s to 400d",
             param_hint=option,
         )
     return found
 
 
 class LengthType(click.ParamType[float]):
-    """An option that is a length of time: `10s`, `30m`, `04:00:00`, or a number of seconds.
+    """An option that is a length of time: `10s`, `30m`, `04:00:00`, `2w`.
 
-    Its value is in seconds, from `low` to `high`.
+    An option whose name has its unit takes a plain number of it as well: seconds for `--grace-s`,
+    days for `--days`. Its value is in that unit, else in seconds, from `low` to `high`.
     """
 
     name = "time"
@@ -94,18 +92,33 @@ class LengthType(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return seconds; fails as click's own types do."""
-        try:
-            found = float(value)
-        except ValueError:
-            try:
-                found = read_length(value)
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
+        """Return the value; fails as click's own types do."""
+        unit_s = next((_UNITS_S[end] for end in _UNITS_S if _is_named(param, end)), None)
+        each_s = unit_s or 1.0
+        found = value if isinstance(value, int | float) else self._read(value, unit_s, param, ctx)
         if not self._low <= found <= self._high:
-            bounds = f"{show_length(self._low)} to {show_length(self._high)}"
+            bounds = f"{show_length(self._low * each_s)} to {show_length(self._high * each_s)}"
             self.fail(f"{value} is not in the range {bounds}", param, ctx)
-        return int(found) if found.is_integer() else found
+        return int(found) if found == int(found) else found
+
+    def _read(
+        self,
+        text: str,
+        unit_s: float | None,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        if unit_s is not None:
+            with suppress(ValueError):
+                return float(text)
+        try:
+            return read_length(text) / (unit_s or 1.0)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _is_named(param: click.Parameter | None, end: str) -> bool:
+    return param is not None and any(each.endswith(end) for each in param.opts)
 
 
 class ShareType(click.ParamType[float]):

@@ -92,7 +92,9 @@ def read(table: Mapping[str, Any]) -> SymphonySettings:
     for key in ("way", "application"):
         if key not in table:
             raise KnobError(f"{key} is missing")
-    made = SymphonySettings(**table)
+    bounds = {"capacity_s": (1.0, 3600.0), "take_up_s": (0.0, TAKE_UP_MAX_S)}
+    lengths = {key: number(key, table[key], *bounds[key]) for key in bounds if key in table}
+    made = SymphonySettings(**{**table, **lengths})
     choice("way", made.way, WAYS)
     for field in fields(made):
         if field.type is str:
@@ -101,8 +103,6 @@ def read(table: Mapping[str, Any]) -> SymphonySettings:
         raise KnobError("application is empty")
     count("slots", made.slots, 0, SLOTS_MAX)
     count("priority", made.priority, 0, PRIORITY_MAX)
-    number("capacity_s", made.capacity_s, 1.0, 3600.0)
-    number("take_up_s", made.take_up_s, 0.0, TAKE_UP_MAX_S)
     choice("on_stop", made.on_stop, ON_STOP)
     if made.on_stop == "detach" and not made.take_up_s:
         raise KnobError('on_stop = "detach" requires take_up_s, or the work would never be resumed')

@@ -234,7 +234,7 @@ def test_a_probe_says_what_is_wrong_with_a_pool(tmp_path):
         return quick("pool", "test", pool, *options, "--gateway", address, code=1)
 
     try:
-        assert "its worker did not connect within 1 s: " in said("lost", "--wait", "1")
+        assert "its worker did not connect within 1 s: " in said("lost", "--wait", "1s")
         assert "start: dry_run is set in [pool.scale]" in said("dry")
         assert "Error: check: " in said("hpc")
         assert "pools that have: dry, hpc, lost" in said("other")

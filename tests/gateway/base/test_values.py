@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from federation.words import size_text
+from federation.words import read_length, size_text
 from gateway.base.values import (
     KnobError,
     check_known,
+    length_s,
     number,
-    read_length,
     share,
     show_length,
     size,
@@ -21,6 +21,8 @@ from gateway.base.values import (
     [
         ("30s", 30.0),
         ("1.5h", 5_400.0),
+        ("10 s", 10.0),
+        ("2w", 1_209_600.0),
         ("04:00:00", 14_400.0),
         ("4:00:30", 14_430.0),
         ("100:00:00", 360_000.0),
@@ -31,7 +33,7 @@ def test_a_length_of_time_is_read_in_our_form_and_in_that_of_slurm(text, seconds
     assert read_length(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["4", "04:00", "00:60:00", "1:2:3", "-04:00:00", "4 hours", ""])
+@pytest.mark.parametrize("text", ["04:00", "00:60:00", "1:2:3", "-04:00:00", "4 hours", ""])
 def test_what_is_no_length_of_time_is_refused_with_examples(text):
     with pytest.raises(ValueError, match=r"write 30s, 30m, 24h or 7d, or 04:00:00"):
         read_length(text)
@@ -68,6 +70,17 @@ def test_a_size_is_a_number_of_bytes_or_has_a_unit(value, found):
 def test_what_is_no_size_is_refused(value, text):
     with pytest.raises(KnobError, match=re.escape(text)):
         size("memory_bytes", value, 0, 1 << 40)
+
+
+@pytest.mark.parametrize("value", [4, 4.0, "4", " 4 "])
+def test_a_plain_number_without_a_unit_in_its_name_is_refused_with_both_readings(value):
+    told = (
+        "walltime: 4 has no unit: write 4s for seconds, 4m for minutes (as Slurm reads a plain "
+        "number) or 4h for hours, or as in 04:00:00"
+    )
+    with pytest.raises(KnobError) as refused:
+        length_s("walltime", value, "1m", "7d")
+    assert str(refused.value) == told
 
 
 def test_an_unknown_key_is_told_with_the_most_similar_known_one():

@@ -29,7 +29,7 @@ ERRORS = [
     ('price = "0.04 GBP"', 'price = "0.04 gbp"', "gbp", "price"),
     ('price = "0.04 GBP"', 'price = "-0.05 GBP"', "-0.05", "price"),
     ("preemptible = 0.5", 'preemptible = "half"', "preemptible =", "preemptible"),
-    ('walltime = "04:00:00"', "walltime = 4", "walltime", "walltime must be a length of time"),
+    ('walltime = "04:00:00"', "walltime = 4", "walltime", "walltime: 4 has no unit: write 4s"),
     ('walltime = "04:00:00"', 'walltime = "04:00"', "walltime", "or 04:00:00"),
     ('who = "site:paris"', 'who = "paris"', '"paris"', "claims[1].who: 'paris' is not a party"),
     ('"group:quants", "project', '"group:quant", "project', "group:quant\"",

@@ -106,15 +106,55 @@ def test_a_gateway_and_a_configuration_are_not_both_named(tmp_path):
 
 
 def test_options_of_time_and_of_shares_take_units():
+    grace = click.Option(["--grace-s"])
+
     def told(kind, text):
-        return kind.convert(text, None, None)
+        return kind.convert(text, grace, None)
 
     assert [told(LengthType(), text) for text in ("90", "90s", "1.5m", "00:01:30")] == [90] * 4
     assert [told(ShareType(), text) for text in ("0.5", "50%", "50 %")] == [0.5] * 3
     for kind, text in ((LengthType(), "soon"), (LengthType(0, 60), "2m"), (ShareType(), "half")):
         with pytest.raises(click.BadParameter, match=r"not (a length|in the range|a share)"):
             told(kind, text)
+    with pytest.raises(click.BadParameter, match=r"7 has no unit: write 7s for seconds"):
+        length_s("7", option="--next")
     assert length_s("4w", option="--next") == 4 * length_s("7d", option="--next")
+
+
+def options_of(command):
+    for each in getattr(command, "commands", {}).values():
+        yield from options_of(each)
+    yield from (each for each in command.params if isinstance(each, click.Option))
+
+
+def test_a_plain_number_is_a_time_only_where_the_name_of_the_option_has_its_unit():
+    context = click.Context(cli)
+    commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
+    found = [each for command in commands for each in options_of(command)]
+    times = {each.opts[-1]: each for each in found if isinstance(each.type, LengthType)}
+    named = {each.opts[-1] for each in found if each.opts[-1].endswith(("-s", "days", "hours"))}
+    assert named - {"--scopes"} <= times.keys()
+    assert {"--wait", "--days", "--grace-s"} <= times.keys()
+    for name, option in times.items():
+        assert option.type.convert("1d", option, None) == (1 if name.endswith("days") else 86_400)
+        if name.endswith(("-s", "days")):
+            assert option.type.convert("7", option, None) == 7
+        else:
+            with pytest.raises(click.BadParameter, match=r"7 has no unit: write 7s for seconds"):
+                option.type.convert("7", option, None)
+
+
+@pytest.mark.parametrize(
+    "words", [["reserve", "--slots", "1", "--for", "7"],
+              ["invite", "--expires", "7"], ["token", "--user", "ann", "--expires", "7"]]
+)  # fmt: skip
+def test_other_options_of_time_refuse_a_plain_number_too(words, monkeypatch):
+    for module in ("shared.common", "inspect.reserve"):
+        monkeypatch.setattr(f"gateway.cli.{module}.ask", lambda *_, **__: {"zone": "UTC"})
+    monkeypatch.setenv("GRIDFED_CONFIG_DIR", "/none")
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert "7 has no unit: write 7s for seconds, 7m for minutes" in done.output
 
 
 def test_a_time_is_in_the_zone_of_the_site_or_has_an_offset():

@@ -216,11 +216,11 @@ OF_RISK = "share 'risk'"
     ("table", "line", "complaint"),
     [
         ("", 1, " share is missing: write [[fair_share.share]] tables, or each"),
-        ("half_life = 7", 2, ': half_life must be a length of time, as in "30s" or "7d"'),
+        ("half_life = 7", 2, ": half_life: 7 has no unit: write 7s for seconds, 7m for minutes"),
         (
-            'half_life = "7w"',
+            'half_life = "7y"',
             2,
-            ": half_life: '7w' is not a length of time: write 30s, 30m, 24h or 7d, or 04:00:00",
+            ": half_life: '7y' is not a length of time: write 30s, 30m, 24h or 7d, or 04:00:00",
         ),
         ('half_life = "30m"', 2, ": half_life is 30m: it must be 1h to 366d"),
         ('half_life = "367d"', 2, ": half_life is 367d: it must be 1h to 366d"),

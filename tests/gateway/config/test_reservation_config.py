@@ -45,7 +45,7 @@ def test_all_that_it_may_say(read):
         ('slots = "150%"', "line 2: [reservations]: slots: '150%' is not a number of slots"),
         ("slots = -1", "line 2: [reservations]: slots: -1 is not a number of slots"),
         ('longest = "8d"', "line 2: [reservations]: longest is 8d: it must be 1m to 7d"),
-        ("ahead = 7", "line 2: [reservations]: ahead must be a length of time, as in"),
+        ("ahead = 7", "line 2: [reservations]: ahead: 7 has no unit: write 7s for"),
         ("unused_factor = 1.5", "line 2: [reservations]: unused_factor is 1.5: it must be 0 to 1"),
         ("cancel_factor = true", "line 2: [reservations]: cancel_factor must be a number"),
         ("hold_s = 0", "line 2: [reservations]: hold_s is 0: it must be 1s to 10m"),

@@ -52,7 +52,7 @@ def test_defaults():
         ({"max": 4, "min": 5}, "min is 5: it must be 0 to 4"),
         ({"max": 4, "pilot_slots": 8}, "max is 4: it must be at least the 8 slots of a pilot"),
         ({"max": 4, "waste": 0}, "waste is 0: it must be 0.001 to 10"),
-        ({"max": 4, "start": 30}, "start must be a length of time"),
+        ({"max": 4, "start": 30}, "start: 30 has no unit: write 30s"),
         ({"max": 4, "start": "0s"}, "start is 0s: it must be 1s to 1h"),
         ({"max": 4, "hourly_cost": "lots"}, "hourly_cost"),
         ({"max": 4, "hourly_cost": "0 USD"}, "it must be above zero"),
