@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, Literal
 
 from federation.clocks import UtcS
@@ -85,9 +85,10 @@ def read_offers(details: Mapping[str, Any]) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
-def show_time(utc_s: UtcS | float) -> str:
-    """Format a time for people."""
-    return f"{datetime.fromtimestamp(float(utc_s), UTC):%Y-%m-%d %H:%M:%S} UTC"
+def show_time(utc_s: UtcS | float, zone: tzinfo = UTC, *, is_zoned: bool = True) -> str:
+    """Format a time for people, in a zone; without the name of the zone if a heading has it."""
+    local = datetime.fromtimestamp(float(utc_s), zone)
+    return f"{local:%Y-%m-%d %H:%M:%S} {local:%Z}" if is_zoned else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def _read(plain: Any) -> Offer:

@@ -55,7 +55,7 @@ def _write(
     if as_json:
         show.as_json(found, data or None)
     elif as_csv:
-        timed = [{**row, "at": show.when(row["at_s"])} for row in found]
+        timed = [{**row, "at": show.utc(row["at_s"])} for row in found]
         rows = tuple(tuple(row[name] for name in columns) for row in timed)
         click.echo(to_csv(ReportTable(columns, rows, ())), nl=False)
     return as_json or as_csv
@@ -105,7 +105,7 @@ def deliveries(
     show.table(
         (
             *("", "contract", "is", "job", "epoch", "first", "tasks", "slot-s", "cost", "state"),
-            *("at", "note"),
+            *(show.timed("at"), "note"),
         ),
         [
             [
@@ -176,7 +176,16 @@ def payments(site: str, reach: DialOptions, as_json: bool, as_csv: bool) -> None
     if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     show.table(
-        ("site", "reference", "at", "we booked", "through", "state", "it reports", "note"),
+        (
+            "site",
+            "reference",
+            show.timed("at"),
+            "we booked",
+            "through",
+            "state",
+            "it reports",
+            "note",
+        ),
         [
             [
                 *(row["site"], row["reference"], show.when(row["at_s"])),
@@ -404,7 +413,7 @@ def show_margin(found: dict[str, Any]) -> None:
     for currency, amount in sorted(sums.items()):
         word = "kept" if amount >= 0 else "lost"
         show.say(show.money(f"{word}: {abs(amount):f} {currency}"))
-    show.say(f"as of {show.when(found['as_of_s'])} UTC; held amounts are in no margin")
+    show.say(f"as of {show.moment(found['as_of_s'])}; held amounts are in no margin")
 
 
 def _cells(
@@ -444,7 +453,7 @@ def show_statement(found: dict[str, Any]) -> None:
     for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
         name = show.clean(site)
         show.say(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
-    show.say(f"as of {show.when(found['as_of_s'])} UTC; held amounts are in no balance")
+    show.say(f"as of {show.moment(found['as_of_s'])}; held amounts are in no balance")
 
 
 def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:

@@ -101,8 +101,8 @@ def restore(config: SiteConfig, file: Path, is_sure: bool, as_json: bool) -> Non
 def _of_restore(config: SiteConfig, file: Path) -> list[str]:
     """Return what FILE has, and what follows for the site; StoreError if it can't be read."""
     last_s, jobs = copying.last_of(file)
-    newest = show.when(float(last_s)) if last_s is not None else ""
-    lines = [f"{file} has {count(jobs, 'job')}" + (f", and ends at {newest} UTC" if newest else "")]
+    newest = show.moment(float(last_s)) if last_s is not None else ""
+    lines = [f"{file} has {count(jobs, 'job')}" + (f", and ends at {newest}" if newest else "")]
     if last_s is not None:
         ago = max(0.0, utc_now() - last_s)
         lines.append(
@@ -143,7 +143,7 @@ def roll_up(config: SiteConfig, days: float | None, is_sure: bool, as_json: bool
         confirm(
             f"Roll up what is older than {days:g} days?",
             lambda: [
-                f"usage before {show.when(float(utc_now()) - days * 86_400)} UTC is kept as sums "
+                f"usage before {show.moment(float(utc_now()) - days * 86_400)} is kept as sums "
                 "alone: single tasks of that time can't be reported, exported or disputed any more"
             ],
             is_sure=is_sure,

@@ -36,7 +36,7 @@ def alerts(context: click.Context, reach: DialOptions, as_json: bool) -> None:
     show.table(
         (
             *("alert", "severity", "subject", "limit", "now", "settled", "held", "share"),
-            *("at period end (estimate)", "raised", "last fired"),
+            *("at period end (estimate)", "raised", show.timed("last fired")),
         ),
         [_row(each) for each in found],
         "no alerts are configured: see [[alert]] in docs/configuration.md",

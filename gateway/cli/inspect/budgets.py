@@ -44,7 +44,7 @@ def budgets(context: click.Context, reach: DialOptions, as_json: bool, all_users
     show.table(
         (
             *("budget", "party", "period", "amount", "spent", "held", "leased out"),
-            *("spent elsewhere", "left", "renews (UTC)", "rule"),
+            *("spent elsewhere", "left", show.timed("renews"), "rule"),
         ),
         [_row(each) for each in found],
         "no budgets are configured: see [[budget]] in docs/configuration.md",
@@ -53,7 +53,7 @@ def budgets(context: click.Context, reach: DialOptions, as_json: bool, all_users
     for each in found:
         name = show.clean(each["name"])
         for held in each["sites"]:
-            heard = show.when(held["heard_at_s"])
+            heard = show.moment(held["heard_at_s"])
             unspent = _amount(held["unspent_nanos"], each["unit"])
             spent = _amount(held["spent_nanos"], each["unit"])
             site = show.clean(held["site"])

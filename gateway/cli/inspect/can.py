@@ -1,6 +1,7 @@
 """A user's rights here, and the rules behind them: gridfed can."""
 
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -18,6 +19,7 @@ from gateway.cli.shared.common import (
     ask,
     errors_to_exit_codes,
     json_option,
+    site_zone,
 )
 from gateway.cli.shared.moments import moment
 from gateway.cli.shared.own_gateway import of_files
@@ -38,7 +40,9 @@ from gateway.config.site import PoolConfig, SiteConfig
 @click.option(
     "--pool", metavar="POOL", help="Only this pool; `elsewhere`: the pools of other sites."
 )
-@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option(
+    "--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, in the site's zone."
+)
 @of_files("Read this configuration file instead of asking a gateway.", by_environment=False)
 @address_options
 @json_option
@@ -59,7 +63,10 @@ def can(  # noqa: PLR0913 - one parameter an option
     The trust book and the [[entitlement]] tables of the configuration are consulted, as for a job.
     The limits are those of the most generous rule; `gridfed windows` shows how claims reduce them.
     """
-    at_s = None if when is None else moment(when, end_of_day=False, option="--at")
+    at_s = None
+    if when is not None:
+        own = None if path is None else ZoneInfo(configured(path, (), None).zone)
+        at_s = moment(when, end_of_day=False, option="--at", zone=own or site_zone(reach))
     details = {"user": user, "project": project, "group": group, "site": site, "pool": pool}
     details = {key: each for key, each in details.items() if each is not None}
     if path is None:
@@ -98,12 +105,12 @@ def _print(found: dict[str, Any]) -> None:
     about += [f"group {found['group']}"] if found["group"] else []
     more = found.get("more_groups", ())  # an older gateway does not tell
     about += [f"and in {', '.join(more)}"] if more else []
-    show.say(f"{', '.join(about)}; {show.when(found['at_s'])} UTC")
+    show.say(f"{', '.join(about)}; {show.moment(found['at_s'])}")
     for each in found["warnings"]:
         show.say(each)
     columns = ("pool", "allowed", "slots", "each user", "tasks", "each user", "priority", "class")
     show.table(
-        (*columns, "window", "changes, UTC", "rule"),
+        (*columns, "window", show.timed("changes"), "rule"),
         [_row(each) for each in found["pools"]],
         "no pools",
         keys=2,

@@ -69,7 +69,7 @@ def pools(reach: DialOptions, as_json: bool) -> None:
                 "queue",
                 "price",
                 "next price",
-                "from",
+                show.timed("from"),
             ),
             *("tags", "region", "g/kWh", "lowest forecast", "from", "age s"),
         ),
@@ -180,7 +180,16 @@ def explain(
         return
     _show_plan(found)
     show.table(
-        ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
+        (
+            "site",
+            "pool",
+            "price",
+            "wait s",
+            show.timed("done by"),
+            "cost",
+            "carbon g",
+            "advert age s",
+        ),
         [_candidate(row) for row in found["candidates"]],
         "no pool can run it now",
     )
@@ -208,7 +217,7 @@ def explain(
         workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
         show.say(f"and {workers} more of {show.clean(rest['pool'])} with {tasks:,} of its tasks")
     for note in found.get("notes", ()):
-        show.say(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+        show.say(f"{show.moment(note['at_s'])}: {show.clean(note['text'])}")
 
 
 def _explained(reach: DialOptions, details: dict[str, Any]) -> dict[str, Any]:
@@ -247,8 +256,8 @@ def _show_past(found: dict[str, Any]) -> None:
     for place in found["past"]:
         where = f"{place['site']}/{place['pool']}" if place["site"] else place["pool"]
         show.say(
-            f"{where}: {count(place['tasks'], 'run')} from {show.when(place['first_at_s'])} to "
-            f"{show.when(place['last_at_s'])} UTC, {place['cost']}"
+            f"{where}: {count(place['tasks'], 'run')} from {show.moment(place['first_at_s'])} to "
+            f"{show.moment(place['last_at_s'])}, {place['cost']}"
         )
         for each in place["why"]:
             show.say(f"  {each}")
@@ -258,14 +267,14 @@ def _show_past(found: dict[str, Any]) -> None:
             since, author = begun[version]["from_s"], begun[version]["author"]
             by = f" by {author}" if author else ""
             show.say(
-                f"  rules: version {version}, of {show.when(since)} UTC{by}: "
+                f"  rules: version {version}, of {show.moment(since)}{by}: "
                 f"`gridfed rules list --version {version}`"
             )
     for each in found["contracts"]:
         price = format_money(each["price_nanos"], each["currency"])
         show.say(
             f"contract {each['contract']} with {each['site']}, pool {each['pool']}: opened "
-            f"{show.when(each['opened_at_s'])} UTC, {price} per slot-hour, {each['state']}"
+            f"{show.moment(each['opened_at_s'])}, {price} per slot-hour, {each['state']}"
         )
 
 
@@ -278,10 +287,10 @@ def _show_plan(found: dict[str, Any]) -> None:
         if found.get(kind):
             show.say(f"it would be refused: {show.clean(found[kind])}")
     for share in found["shares"]:
-        opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
+        opens = f"opens at {show.moment(share['opens_s'])}, " if share["opens_s"] else ""
         show.say(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"{opens}done by {show.when(share['finish_s'])} UTC, {show.money(share['cost'])}"
+            f"{opens}done by {show.moment(share['finish_s'])}, {show.money(share['cost'])}"
         )
     deferral = found.get("deferral") or {"waits": 0}
     if "text" in deferral:
@@ -298,12 +307,12 @@ def _show_deferral(deferral: dict[str, Any]) -> None:
     if not deferral["waits"]:
         show.say(f"  {show.clean(deferral['text'])}")
         return
-    until, end = show.when(deferral["until_s"]), show.when(deferral["finish_s"])
-    show.say(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
+    until, end = show.moment(deferral["until_s"]), show.moment(deferral["finish_s"])
+    show.say(f"  {show.clean(deferral['text'])}, the first until {until}; done by {end}")
     for run in deferral["runs"]:
         where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
         show.say(
-            f"    {run['tasks']:,} at {where} from {show.when(run['begin_s'])}, "
+            f"    {run['tasks']:,} at {where} from {show.moment(run['begin_s'])}, "
             f"{run['carbon_g']:.3g} g CO2e"
         )
     if deferral["runs_left_off"]:

@@ -228,8 +228,8 @@ def _show_job(found: dict[str, Any]) -> None:
         ("state", f"{_state(found)} {found['reason'] and '(' + found['reason'] + ')'}"),
         *([("held", found["held"])] if found.get("held") else []),
         *([("priority", _priority(found))] if found.get("priority") else []),
-        ("submitted", show.when(found["submitted_at_s"])),
-        ("ended", show.when(found["ended_at_s"])),
+        ("submitted", show.moment(found["submitted_at_s"])),
+        ("ended", show.moment(found["ended_at_s"])),
         (
             "tasks",
             f"{found['done']:,} done, {found['failed']:,} failed, "
@@ -246,7 +246,7 @@ def _show_job(found: dict[str, Any]) -> None:
         )
     for each in found.get("rules", ()):
         by = f", by {each['author']}" if each["author"] else ""
-        lines.append(("rules", f"version {each['version']}, of {show.when(each['from_s'])}{by}"))
+        lines.append(("rules", f"version {each['version']}, of {show.moment(each['from_s'])}{by}"))
     for name, value in lines:
         show.say(f"{name:>12}  {show.clean(value)}")
     for line in _waits(found):

@@ -1,7 +1,7 @@
 """Slots reserved for a party in a span of time: gridfed reserve, gridfed reservations."""
 
 from datetime import UTC, tzinfo
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -21,11 +21,6 @@ from gateway.cli.shared.common import (
     site_zone,
 )
 from gateway.cli.shared.moments import moment
-
-_COLUMNS: Final = (
-    *("id", "site", "pool", "state", "slots", "from, UTC", "until, UTC", "for"),
-    *("slot-hour", "in all", "used, s", "unused, s", "billed"),
-)
 
 
 @click.command()
@@ -81,7 +76,7 @@ def reserve(  # noqa: PLR0913 - its options
     to the pool, and for any group or project. Unused time is billed at its end, by the rule of the
     site. Over several sites all of it is booked, or nothing.
     """
-    zone: tzinfo = UTC if as_json and start is None else site_zone(reach)
+    zone: tzinfo = UTC if start is None else site_zone(reach)
     if cancelled is not None:
         if slots is not None or lasts is not None or sites or is_dry:
             raise click.UsageError("--cancel takes no other option")
@@ -106,7 +101,7 @@ def reserve(  # noqa: PLR0913 - its options
         show.as_json(found)
         return
     for each in found:
-        show.say(_sentence(each, zone, is_dry=is_dry))
+        show.say(_sentence(each, is_dry=is_dry))
 
 
 @click.command()
@@ -123,7 +118,11 @@ def reservations(everything: bool, reach: DialOptions, as_json: bool, all_users:
     if as_json:
         show.as_json(found)
         return
-    show.table(_COLUMNS, [_row(each) for each in found], "no reservations", keys=1)
+    columns = (
+        *("id", "site", "pool", "state", "slots", show.timed("from"), "until", "for"),
+        *("slot-hour", "in all", "used, s", "unused, s", "billed"),
+    )
+    show.table(columns, [_row(each) for each in found], "no reservations", keys=1)
 
 
 def _row(each: dict[str, Any]) -> list[Any]:
@@ -146,16 +145,16 @@ def _money(each: dict[str, Any], key: str) -> str:
     return found if key == "price_nanos" else show.money(found)  # a price is exact
 
 
-def _sentence(each: dict[str, Any], zone: tzinfo, *, is_dry: bool) -> str:
+def _sentence(each: dict[str, Any], *, is_dry: bool) -> str:
     what = f"{count(each['slots'], 'slot')} of {each['site']}/{each['pool']} for {each['who']}"
     if each["cancelled_s"] is not None:
         left = max(each["cancelled_s"], each["from_s"])
-        since = show.when_at(left, zone)
+        since = show.moment(left)
         fee = f"{each['cancel_factor']:.0%} of the price of the time left from {since}"
         billed = each["billed_nanos"]
         told = f"is billed: {_money(each, 'billed_nanos')}" if billed is not None else "is billed"
         return f"reservation {each['id']} is cancelled: {what}; {fee} {told}"
-    times = f"from {show.when_at(each['from_s'], zone)} to {show.when_at(each['until_s'], zone)}"
+    times = f"from {show.moment(each['from_s'])} to {show.moment(each['until_s'])}"
     price = f"{_money(each, 'total_nanos')}, {_money(each, 'price_nanos')} per slot-hour"
     rule = f"unused time is billed at {each['unused_factor']:.0%}"
     name = "available" if is_dry else f"reservation {each['id']} is {each['state']}"

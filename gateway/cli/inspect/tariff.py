@@ -81,12 +81,13 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
         for line in _lines(prices):
             show.say(f"  {show.clean(line)}")
         rows = [_row(prices, *row) for row in found[name]]
+        clock = ("by its clock",) if str(prices.zone) != str(show.zone()) else ()
         show.table(
-            ("from, UTC", "local time", "window", "price", "when full", "preemptible"),
+            (show.timed("from"), *clock, "window", "price", "when full", "preemptible"),
             [
                 [
                     show.when(row["from_s"]),
-                    row["local"],
+                    *([row["local"]] if clock else []),
                     row["window"],
                     *(
                         format_money(row[key], prices.currency)

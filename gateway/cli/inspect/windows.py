@@ -131,13 +131,15 @@ def windows(
         for line in _lines(plan):
             show.say(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
+        # Windows of another zone begin at a time of its clock, not of ours.
+        clock = ("by its clock",) if any(row["zone"] != str(show.zone()) for row in rows) else ()
         show.table(
-            ("from, UTC", "local time", "until, UTC", "window", "overrides"),
+            (show.timed("from"), "until", *clock, "window", "overrides"),
             [
                 [
                     show.when(row["from_s"]),
-                    row["local"],
-                    show.when(row["until_s"]) if row["until_s"] is not None else "",
+                    show.when(row["until_s"]),
+                    *([row["local"]] if clock else []),
                     row["window"] or "none",
                     ", ".join(row["instead_of"]),
                 ]
@@ -206,6 +208,7 @@ def _row(plan: WindowPlan, span: WindowSpan) -> dict[str, Any]:
         "from_s": span.from_s,
         "until_s": span.until_s if span.until_s > span.from_s else None,
         "local": datetime.fromtimestamp(float(span.from_s), zone).strftime("%a %H:%M %Z"),
+        "zone": str(zone),
         "window": window.name if window is not None else None,
         "instead_of": others,
         "claims": list(_claims(span.claims)),

@@ -170,7 +170,7 @@ def _list_drains(reach: DialOptions, *, as_json: bool) -> None:
         return
     keys = ("kind", "name", "by", "workers", "in_flight")
     rows = [[*(row[key] for key in keys), show.when(row["since_s"])] for row in found]
-    show.table((*keys, "since"), rows, "no host or worker is drained")
+    show.table((*keys, show.timed("since")), rows, "no host or worker is drained")
 
 
 @click.command()

@@ -27,6 +27,7 @@ from gateway.cli.shared.common import (
     confirm,
     errors_to_exit_codes,
     json_option,
+    note_zone,
     reach_options,
     told_by,
     yes_option,
@@ -95,6 +96,7 @@ def order(config_path: str | None, verb: str, *, alone: bool = True, **details: 
         return ask(remote, verb, **details)
     config = _config(config_path)
     show.note_site(config.name)
+    show.note_zone(config.zone)
     try:
         with hold(config.trust_path):
             if not alone:
@@ -112,7 +114,9 @@ def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
         )
     # Without a token: on its own socket the gateway knows its operator.
     with Client(own, secret=config.secret, token="") as client:
-        return client.ask(verb, **details)
+        found = client.ask(verb, **details)
+        note_zone(client)
+    return found
 
 
 def _needs_gateway(verb: str) -> BadOrder:

@@ -241,7 +241,7 @@ def _change(
     if until is not None:
         details["until_s"] = _moment(until, "--until", reach)
     found = ask(reach, "change_rules", **details)
-    when = show.when_at(details["from_s"], site_zone(reach)) if at is not None else None
+    when = show.moment(details["from_s"]) if at is not None else None
     _say_changed(found, is_dry=is_dry, as_json=as_json, at=when)
 
 
@@ -519,9 +519,9 @@ def _list(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
     if as_json:
         show.as_json(found["rules"], {key: found[key] for key in found if key != "rules"})
         return
-    show.say(f"version {found['version']} of the rules, in force at {show.when(found['at_s'])} UTC")
+    show.say(f"version {found['version']} of the rules, in force at {show.moment(found['at_s'])}")
     show.table(
-        ("rule", "content", "since, UTC", "by", "change", "reason"),
+        ("rule", "content", show.timed("since"), "by", "change", "reason"),
         [
             [
                 _named(each),
@@ -559,7 +559,7 @@ def _table_of_changes(changes: list[Any]) -> None:
             show.when(each["until_s"]) if each["until_s"] else "",
             _by(each),
         ]
-        state = f"cancelled at {show.when(each['cancelled_s'])}" if each["cancelled_s"] else ""
+        state = f"cancelled at {show.moment(each['cancelled_s'])}" if each["cancelled_s"] else ""
         why = "; ".join(filter(None, (each["reason"], state)))
         if each["ends"]:
             rows.append([*head, f"the end of change {each['ends']}", "", "", why])
@@ -569,7 +569,7 @@ def _table_of_changes(changes: list[Any]) -> None:
             head = [""] * len(head)
             why = ""
     show.table(
-        ("change", "from, UTC", "until, UTC", "by", "rule", "before", "after", "reason"),
+        ("change", show.timed("from"), "until", "by", "rule", "before", "after", "reason"),
         rows,
         "no changes",
     )

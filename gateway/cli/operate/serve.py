@@ -106,6 +106,7 @@ def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> 
     if listen:
         config = replace(config, listen=listen)
     show.note_site(config.name)
+    show.note_zone(config.zone)
     return replace(config, state=state) if state else config
 
 

@@ -28,7 +28,17 @@ def list_tokens(user: str | None, everything: bool, config_path: str | None, as_
         show.as_json(found)
         return
     show.table(
-        ("id", "user", "scopes", "projects", "made", "expires", "last used", "from", "state"),
+        (
+            "id",
+            "user",
+            "scopes",
+            "projects",
+            show.timed("made"),
+            "expires",
+            "last used",
+            "from",
+            "state",
+        ),
         [_token_row(each) for each in found],
         "no token is registered here" if everything else "no valid token is registered here",
         keys=2,

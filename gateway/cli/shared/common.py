@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -183,8 +184,18 @@ def ask(reach: DialOptions, verb: str, **details: Any) -> Any:
     """Ask a gateway one question."""
     with reach.client() as client:
         found = client.ask(verb, **details)
+        note_zone(client)
         show.note_site(client.gateway["site"])
     return found
+
+
+def note_zone(client: Client) -> None:
+    """Ask the zone of the site for the times that people read; UTC if it is an older gateway."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.params.get("as_json") or show.has_zone():
+        return
+    with suppress(GridError, ValueError):
+        show.note_zone(str(client.ask("status").get("zone", "UTC")))
 
 
 yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
@@ -237,7 +248,9 @@ def told_by(asking: Callable[[], Any]) -> list[str]:
 
 def site_zone(reach: DialOptions) -> ZoneInfo:
     """Ask a gateway for the time zone of its site; UTC if it is an older one."""
-    return ZoneInfo(str(ask(reach, "status").get("zone", "UTC")))
+    found = str(ask(reach, "status").get("zone", "UTC"))
+    show.note_zone(found)
+    return ZoneInfo(found)
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:

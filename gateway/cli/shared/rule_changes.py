@@ -19,7 +19,7 @@ def say_change(found: Mapping[str, Any]) -> None:
         ]
         for each in found["windows"]
     ]
-    columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
+    columns = ("pool", show.timed("from"), "until", "window before", "window now")
     show.table(columns, rows, "no windows change in the next two weeks")
     for each in found["prices"]:
         show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")

@@ -18,12 +18,15 @@ from rich.table import Table
 from federation import words
 from federation.clocks import UtcS
 from federation.money import is_currency, rounded_amount, rounded_money
+from federation.offers import show_time
 from gateway.cli.shared.envelope import enveloped
+from policies.calendar.periods import read_zone
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
 _EXACT: Final = "gateway.cli.exact"  # the key, in a command's context, of its option --exact
 _SITE: Final = "gateway.cli.site"  # the key, in a command's context, of the site that answered
+_ZONE: Final = "gateway.cli.zone"  # likewise, of the time zone of that site
 LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: beyond our calendars
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for unknown values.
 _AMOUNT: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
@@ -220,13 +223,50 @@ def _is_exact() -> bool:
     return context is not None and bool(context.meta.get(_EXACT))
 
 
+def note_zone(name: str) -> None:
+    """Remember the time zone of the site that answered: times for people are shown in it."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_ZONE] = read_zone(name)
+
+
+def zone() -> tzinfo:
+    """Return the zone of times for people: that of the site that answered, else UTC."""
+    context = click.get_current_context(silent=True)
+    found = None if context is None else context.meta.get(_ZONE)
+    return found if isinstance(found, tzinfo) else UTC
+
+
+def has_zone() -> bool:
+    """Whether the zone of the site is known."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _ZONE in context.meta
+
+
+def timed(heading: str) -> str:
+    """Return the heading of a table's first column of times, with their zone."""
+    return f"{heading}, {zone()}"
+
+
 def when(epoch_s: float | None) -> str:
-    """Format a time, UTC; other sites may name one beyond any calendar."""
+    """Format a time for a table whose heading is `timed`; some sites name one beyond calendars."""
     if epoch_s is None:
         return ""
     if not epoch_s < LAST_S:
         return "never"
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return show_time(epoch_s, zone(), is_zoned=False)
+
+
+def moment(epoch_s: float | None) -> str:
+    """Format a time for a sentence, with its zone: 2026-07-01 18:00:00 BST."""
+    if epoch_s is None or not epoch_s < LAST_S:
+        return when(epoch_s)
+    return show_time(epoch_s, zone())
+
+
+def utc(epoch_s: float) -> str:
+    """Format a time for programs: 2026-07-01T17:00:00Z."""
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def ago(epoch_s: float | None, now_s: float) -> str:
@@ -234,15 +274,6 @@ def ago(epoch_s: float | None, now_s: float) -> str:
     if epoch_s is None or not epoch_s < LAST_S:
         return ""
     return words.age_text(now_s - epoch_s)
-
-
-def when_at(epoch_s: float, zone: tzinfo) -> str:
-    """Format a time in a zone, and in UTC if it is another."""
-    utc = f"{when(epoch_s)} UTC"
-    if not 0 <= epoch_s < LAST_S:
-        return utc
-    local = datetime.fromtimestamp(epoch_s, zone)
-    return utc if not local.utcoffset() else f"{local:%Y-%m-%d %H:%M:%S %Z} ({utc})"
 
 
 def seconds(ns: int | str) -> str:

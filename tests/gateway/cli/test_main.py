@@ -171,11 +171,17 @@ def test_a_time_is_in_the_zone_of_the_site_or_has_an_offset():
     for text in ("2026-10-25T01:30", "2026-03-29T01:30"):
         with pytest.raises(click.BadParameter, match="comes twice or not at all"):
             read(text, zone=london)
-    assert show.when_at(summer, london) == "2026-07-01 18:00:00 BST (2026-07-01 17:00:00 UTC)"
-    assert show.when_at(summer, ZoneInfo("UTC")) == "2026-07-01 17:00:00 UTC"
+    with click.Context(cli):
+        assert show.moment(summer) == "2026-07-01 17:00:00 UTC"
+        show.note_zone("Europe/London")
+        assert show.moment(summer) == "2026-07-01 18:00:00 BST"
+        assert (show.timed("from"), show.when(summer)) == (
+            *("from, Europe/London", "2026-07-01 18:00:00"),
+        )
+        assert show.utc(summer) == "2026-07-01T17:00:00Z"
 
 
-def test_what_is_reserved_is_told_in_both_zones(monkeypatch):
+def test_what_is_reserved_is_told_in_the_zone_of_the_site(monkeypatch):
     asked = []
 
     def ask(_reach, verb, **details):
@@ -187,7 +193,7 @@ def test_what_is_reserved_is_told_in_both_zones(monkeypatch):
     words = ["reserve", "--slots", "2", "--for", "2h", "--from", "2026-07-01T18:00"]
     said = CliRunner().invoke(cli, words).stdout
     assert asked[-1]["from_s"] == datetime(2026, 7, 1, 17, tzinfo=UTC).timestamp()
-    assert "from 2026-07-01 18:00:00 BST (2026-07-01 17:00:00 UTC) to" in said
+    assert "from 2026-07-01 18:00:00 BST to" in said
 
 
 RESERVED = {
