@@ -8,6 +8,7 @@ from typing import Any, Final
 from federation.clocks import NEVER_S, UtcS
 from gateway.api.rule_keeper import FILE, NothingToReload, Proposal, RuleKeeper
 from gateway.base.values import ConfigError, KnobError
+from gateway.config.scale import OF_PILOTS
 from gateway.rules.history import EDITS_MAX, RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
 from gateway.trust.rights import Asker
 
@@ -17,7 +18,9 @@ NAME_CHARS_MAX: Final = 200
 NOT_POSSIBLE: Final = (ConfigError, KnobError, NothingToReload)
 _SOURCE: Final = re.compile(r"[\w][\w -]{0,39}")
 _NAMED: Final = frozenset({RuleKind.CALENDAR, RuleKind.WINDOW, RuleKind.BUDGET})
-_OF_POOLS: Final = frozenset({RuleKind.WINDOW, RuleKind.CLAIMS, RuleKind.PRICE, RuleKind.TARIFF})
+_OF_POOLS: Final = frozenset(
+    {RuleKind.WINDOW, RuleKind.CLAIMS, RuleKind.PRICE, RuleKind.TARIFF, RuleKind.SCALE}
+)
 
 Details = Mapping[str, Any]
 
@@ -192,6 +195,14 @@ def _edit(where: str, value: Any) -> RuleEdit:
             needs = "needs" if is_wanted else "has no"
             raise KnobError(f"{where}: a rule of kind {kind} {needs} {key}")
     content = value.get("content")
+    if kind is RuleKind.SCALE and content is not None:
+        if not isinstance(content, dict):
+            raise KnobError(f"{where}: the content of {kind} is a table")
+        if others := sorted(content.keys() & OF_PILOTS):
+            raise KnobError(
+                f"{where}: {others[0]} of [pool.scale] is no rule: set it in the file, and start "
+                "the gateway again"
+            )
     if kind in (RuleKind.WINDOW, RuleKind.BUDGET) and content is not None:
         rows = content if kind is RuleKind.WINDOW else [content]
         if not isinstance(rows, list) or not rows:

@@ -51,6 +51,9 @@ KEYS: Final = frozenset(
     | {"starts_per_minute", "stops_per_minute", "hourly_cost", "markup", "dial", "dial_for", "look"}
     | {"python", "token_file", "ca_file", "dry_run"}
 )
+# Keys of the pilots and of the way to them; the gateway reads them at its start alone.
+OF_PILOTS: Final = frozenset({"start", "dial", "dial_for", "python", "token_file", "ca_file"})
+OF_RULES: Final = KEYS - OF_PILOTS  # what an owner changes while the site runs
 _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
     "start": ("1s", "1h"),
     "idle": ("0s", "1d"),

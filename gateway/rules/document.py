@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from gateway.base.toml_lines import Path as Place
+from gateway.config.scale import OF_RULES
 from gateway.config.site import ConfigFile
 from gateway.config.windows import read_calendars, read_validity
 from gateway.rules.contents import from_text, to_text
@@ -36,6 +37,7 @@ OF_POOL: Final = {
 _NAMED: Final = {RuleKind.CALENDAR: "calendar", RuleKind.BUDGET: "budget"}
 TABLES: Final = frozenset({*OF_SITE.values(), *_NAMED.values()})
 KEYS: Final = frozenset({*OF_POOL.values(), "window"})
+SCALE: Final = "scale"  # a table of a pool of which some keys are a rule
 VALID: Final = ("valid_from", "valid_until")
 
 
@@ -65,6 +67,8 @@ def rules_of(file: ConfigFile) -> dict[RuleKey, Content]:
         for kind, key in OF_POOL.items():
             if key in pool:
                 found[RuleKey(kind, pool["name"])] = pool[key]
+        if scale := {key: pool[SCALE][key] for key in pool.get(SCALE, {}) if key in OF_RULES}:
+            found[RuleKey(RuleKind.SCALE, pool["name"])] = scale
         for row in pool.get("window", ()):
             found.setdefault(RuleKey(RuleKind.WINDOW, pool["name"], row["name"]), []).append(row)
     return {key: from_text(to_text(content)) for key, content in found.items()}
@@ -126,7 +130,8 @@ class _Document:
 
 def _is_rule(place: Place) -> bool:
     if place[:1] == ("pool",):
-        return len(place) > 2 and place[2] in KEYS
+        is_scale = len(place) > 3 and place[2] == SCALE and place[3] in OF_RULES
+        return is_scale or (len(place) > 2 and place[2] in KEYS)
     return bool(place) and place[0] in TABLES
 
 
@@ -156,6 +161,13 @@ def _pool(
         if RuleKey(kind, name) in rules:
             pool[key] = rules[RuleKey(kind, name)]
             made.keep(RuleKey(kind, name), ("pool", at, key), ("pool", at, key))
+    scale = {key: value for key, value in row.get(SCALE, {}).items() if key not in OF_RULES}
+    scale |= rules.get(RuleKey(RuleKind.SCALE, name), {})
+    if scale or SCALE in row:
+        pool[SCALE] = scale
+    for key in scale.keys() & OF_RULES:
+        place: Place = ("pool", at, SCALE, key)
+        made.keep(RuleKey(RuleKind.SCALE, name), place, place)
     at_first: dict[str, list[int]] = {}
     for number, each in enumerate(row.get("window", ())):
         at_first.setdefault(each["name"], []).append(number)

@@ -32,6 +32,7 @@ class RuleKind(StrEnum):
     CLAIMS = "claims"
     PRICE = "price"
     TARIFF = "tariff"
+    SCALE = "scale"
     GROUPS = "groups"
     FAIR_SHARE = "fair_share"
     ENTITLEMENTS = "entitlements"

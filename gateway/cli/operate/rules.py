@@ -26,8 +26,9 @@ from gateway.cli.shared.common import (
 )
 from gateway.cli.shared.moments import LengthType, ShareType, moment
 from gateway.cli.shared.rule_changes import say_change
+from gateway.config.scale import OF_RULES
 from gateway.config.site import ConfigFile, read_file
-from gateway.rules.document import KEYS, TABLES, rules_of, with_rules
+from gateway.rules.document import KEYS, SCALE, TABLES, rules_of, with_rules
 from gateway.rules.history import RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
 
 _Command = Callable[..., Any]
@@ -355,7 +356,8 @@ def _check_only_rules(file: ConfigFile) -> None:
     """Refuse what is no rule, which would be left out without a word."""
     others = [key for key in file.table if key not in TABLES and key != "pool"]
     for row in file.table.get("pool", ()):
-        others += [f"[[pool]] {key}" for key in row if key not in KEYS and key != "name"]
+        others += [f"[[pool]] {key}" for key in row if key not in {*KEYS, "name", SCALE}]
+        others += [f"[pool.scale] {key}" for key in row.get(SCALE, ()) if key not in OF_RULES]
     if others:
         raise click.UsageError(
             f"{file.path}: {others[0]} is no rule: it belongs into gateway.toml, and counts after "
@@ -451,6 +453,9 @@ def _write_into(path: Path, contents: Mapping[RuleKey, Any]) -> None:
     for at, row in enumerate(file.table.get("pool", ())):
         for key in sorted(KEYS):
             _put(document["pool"][at], key, row.get(key), new["pool"][at].get(key))
+        before, after = row.get(SCALE, {}), new["pool"][at].get(SCALE, {})
+        for key in sorted(before.keys() | after.keys()):
+            _put(document["pool"][at][SCALE], key, before.get(key), after.get(key))
     path.write_text(tomlkit.dumps(document))
 
 

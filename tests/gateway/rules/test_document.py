@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import ConfigError, KnobError
 from gateway.config.site import parse, read_file
+from gateway.grids.kinds import Installed
 from gateway.rules.contents import DEPTH_MAX, to_text
 from gateway.rules.document import rules_of, with_rules
 from gateway.rules.history import RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind, difference
@@ -142,3 +143,54 @@ def test_what_json_has_no_form_for_is_refused():
     for content in ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, {"slots": float("inf")}, nested):
         with pytest.raises(KnobError):
             to_text(content)
+
+
+GROWN = """
+[[pool]]
+name = "cloud"
+kind = "processes"
+
+[pool.scale]
+min = 2
+max = 40
+start = "5s"
+markup = 1.2
+dial_for = "2m"
+"""
+SCALE = RuleKey(RuleKind.SCALE, "cloud")
+
+
+@pytest.fixture
+def grown(tmp_path):
+    path = tmp_path / "grown.toml"
+    path.write_text(GROWN)
+    return read_file(str(path))
+
+
+def test_how_a_pool_grows_is_a_rule_and_its_pilots_are_not(grown):
+    assert rules_of(grown) == {SCALE: {"min": 2, "max": 40, "markup": 1.2}}
+    larger = edit(2, SCALE, {"max": 400, "dry_run": True}, from_s=NOW_S + 10)
+    history = imported(grown, larger)
+
+    def scale(utc_s):
+        file = with_rules(grown, rules_of(grown), history, utc_s)
+        [pool] = parse(file, Installed()).pools
+        return pool.scale, file.places.get(("pool", 0, "scale", "max"))
+
+    before, line = scale(NOW_S)
+    assert (before.rules.slots_min, before.rules.slots_max, before.markup, line) == (2, 40, 1.2, 8)
+    after, line = scale(NOW_S + 10)
+    assert (after.rules.slots_min, after.rules.slots_max, after.markup, line) == (
+        0,
+        400,
+        None,
+        None,
+    )
+    assert after.dry_run
+    assert (before.start_s, before.dial_for_s) == (after.start_s, after.dial_for_s) == (5.0, 120.0)
+
+
+def test_a_pool_of_a_grid_is_nothing_without_a_rule_for_its_size(grown):
+    history = imported(grown, edit(2, SCALE, None))
+    with pytest.raises(ConfigError, match=r"line 6: .*max is missing"):
+        parse(with_rules(grown, rules_of(grown), history, NOW_S), Installed())
