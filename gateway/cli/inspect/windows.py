@@ -1,5 +1,6 @@
 """The windows of pools over time, and the claims in them: gridfed windows."""
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,10 +11,12 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from federation.address import GATEWAY_VARIABLE
 from federation.clocks import UtcS
 from federation.words import count
 from gateway.base.clocks import utc_now
 from gateway.base.values import ConfigError, KnobError
+from gateway.cli.inspect.asked_rules import asked_rules
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -23,6 +26,7 @@ from gateway.cli.shared.common import (
     config_file_option,
     errors_to_exit_codes,
     json_option,
+    site_zone,
 )
 from gateway.cli.shared.moments import LENGTH_MAX_S, length_s, moment
 from gateway.config.pools import USUAL_POOL
@@ -77,30 +81,32 @@ def windows(
 ) -> None:
     """Print the window in force over time for each pool, or one: past, present or planned.
 
-    They are read from the gateway's database, whether it runs or not; before its first start, from
-    the configuration file. `gridfed rules history` says who changed what, and why. Of windows that
-    are open at once, the one of the highest priority is in force; the others are named beside it.
-    With --gateway its reservations are included.
+    With a configuration they are read from the gateway's database, whether it runs or not; before
+    its first start, from the file. Else the gateway of --gateway or $GRIDFED_GATEWAY is asked,
+    which takes the scope `audit`. With --gateway its reservations are included. `gridfed rules
+    history` says who changed what, and why. Of windows that are open at once, the one of the
+    highest priority is in force; the others are named beside it.
     """
-    config = configured(path, (), None)
-    if not config.source:
+    is_asked = _is_asked(path, reach, file_only=file_only)
+    config = SiteConfig() if is_asked else configured(path, (), None)
+    if not is_asked and not config.source:
         raise click.UsageError(
-            "windows are read from a gateway's configuration: choose it with --config, or its "
-            "folder with $GRIDFED_CONFIG_DIR"
+            "no configuration and no gateway are given: choose the configuration with --config "
+            "FILE, or its folder with --config-dir DIR or $GRIDFED_CONFIG_DIR; or name a running "
+            "gateway with --gateway URL or $GRIDFED_GATEWAY"
         )
     version = 0
-    at_s = (
-        utc_now()
-        if when is None
-        else moment(when, end_of_day=False, option="--at", zone=ZoneInfo(config.zone))
-    )
+    zone = site_zone(reach) if is_asked else ZoneInfo(config.zone)
+    at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at", zone=zone)
     if not 0 <= float(at_s) <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997 only", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
-    if not file_only:
+    if is_asked:
+        config, version = asked_rules(reach, at_s, None if when is None else at_s)
+    elif not file_only:
         config, version = _by_the_rules(config, at_s)
-        if version and not as_json:
-            show.say(f"by version {version} of the rules")
+    if version and not as_json:
+        show.say(f"by version {version} of the rules")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
         known = ", ".join(sorted(plans))
@@ -111,7 +117,7 @@ def windows(
             check_plan(name, plan, at_s)
         except KnobError as error:
             raise click.UsageError(f"{path}: {error}") from None
-    made = _reserved(reach, config.name) if reach.address else []
+    made = _reserved(reach, config.name) if is_asked or reach.address else []
     found = {
         name: _holding(plan, [each for each in made if each.pool == name], at_s, until_s)
         for name, plan in chosen.items()
@@ -147,6 +153,15 @@ def windows(
             ],
             "no entries",
         )
+
+
+def _is_asked(path: str | None, reach: DialOptions, *, file_only: bool) -> bool:
+    """Whether a gateway is asked, in place of a file: one is named, and no file by an option."""
+    context = click.get_current_context()
+    by_option = any(context.params.get(name) for name in ("config_path", "config_folder"))
+    if reach.address:
+        return not by_option and not file_only
+    return path is None and not file_only and bool(os.environ.get(GATEWAY_VARIABLE))
 
 
 def _by_the_rules(config: SiteConfig, at_s: UtcS) -> tuple[SiteConfig, int]:

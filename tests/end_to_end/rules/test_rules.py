@@ -127,6 +127,24 @@ def test_a_past_and_a_coming_moment_are_shown_without_a_gateway(site, gridfed):
     assert windows(site, "--at", "2026-12-01T23:00", "--file-only") == ["night"]
 
 
+def test_a_gateway_tells_its_windows_where_no_configuration_is(site, gridfed):
+    gridfed("window", "add", "local", "noon", "--from", "12:00", "--to", "13:00")
+    more = ("--at", "2027-01-04", "--until", "2027-01-06")
+    gridfed("window", "add", "local", "all day", "--priority", "5", *more)
+    for span in (("--at", "2027-01-03T00:00", "--next", "5d"), ("--at", "2027-01-05T12:30")):
+        [asked] = gridfed("windows", *span, "--json")["rows"]
+        names = [each["window"] for each in asked["holds"]]
+        assert names == windows(site, *span)
+        assert "all day" in names
+    [there] = answer(quick("windows", "--gateway", site.address, "--json"))["rows"]
+    assert there["pool"] == "local"
+    text = gridfed("windows")
+    assert text.startswith("by version 2 of the rules")
+    config = str(site.folder / "site.toml")
+    listed = [each.splitlines()[1:-1] for each in (text, quick("windows", "--config", config))]
+    assert listed[0] == listed[1], "planned windows are in the plan, too"
+
+
 def test_usage_names_the_version_under_which_it_ran(site, gridfed):
     config = site.folder / "rules.toml"
     config.write_text('[[pool]]\nname = "local"\nprice = "0.08 USD"\n')

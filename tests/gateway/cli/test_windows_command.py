@@ -227,7 +227,10 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
     monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
     found = CliRunner().invoke(cli, ["windows", "--next", "3d"])
     assert found.exit_code == 2
-    assert "choose it with --config" in found.output
+    assert "choose the configuration with --config FILE" in found.output
+    assert "or name a running gateway with --gateway URL or $GRIDFED_GATEWAY" in " ".join(
+        found.output.split()
+    )
 
 
 def test_a_pool_that_there_is_not_is_said(write):
