@@ -8,6 +8,7 @@
     ├── JobNotFound             the gateway knows no job of that id
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.sessions.nng)
+    │   └── MissingResolver     a service name without dnspython (federation.engine.resolver)
     ├── ClientFileError         the client file has a mistake (federation.engine.client_file)
     ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)
     ├── NameCollision           another package of our name (federation.package_conflicts)

@@ -36,7 +36,7 @@ def test_what_nobody_wished_does_not_travel(wishes, plain):
         ({"task_s": -1.0}, ValueError, "task_s is -1.0"),
         ({"task_s": float("nan")}, ValueError, "task_s is nan"),
         ({"task_s": True}, ValueError, "task_s is True"),
-        ({"task_s": "a minute"}, ValueError, "task_s is 'a minute'"),
+        ({"task_s": "a minute"}, ValueError, "task_s: 'a minute' is not a length"),
     ],
 )
 def test_what_can_not_be_is_told(options, error, why):
