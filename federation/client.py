@@ -47,7 +47,7 @@ from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
-from federation.users import login
+from federation.users import check_project, login
 from federation.wishes import USUAL_PROJECT, wishes_plain
 from federation.words import read_seconds
 
@@ -223,6 +223,7 @@ class Options:
                 raise ValueError(f"{what} is {text!r:.80}; it must be text of 1 to 200 characters")
             if text is not None and not _is_plain(text):
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
+        check_project(self.project)
         if self.max_cost is not None:
             if not isinstance(self.max_cost, str):
                 raise TypeError(

@@ -1,4 +1,4 @@
-"""Names of users that a hello and a token may contain. Pure.
+"""Names of users and projects that a hello, a token and a job may contain. Pure.
 
 Users of another site are known here as `ada@paris`, and rules name parties as `group:quants`. A
 user of this site can't have such a name, or would be mistaken for another party.
@@ -22,12 +22,7 @@ def check_user(name: str) -> str:
     An address with a domain (ada@bank.example) is a name. A name is invalid if the part behind the
     last @ could be a site, or if it reads as a party of a rule.
     """
-    if not name:
-        raise ValueError("the user name is empty")
-    if len(name) > USER_CHARS_MAX:
-        raise ValueError(f"the user name has {len(name)} characters, the limit is {USER_CHARS_MAX}")
-    if not name.isprintable() or name != name.strip():
-        raise ValueError(f"the user name {name[:60]!r} has invisible characters")
+    _check_text("user", name)
     if _PARTY.match(name):
         raise ValueError(
             f"{name[:60]!r} is not a valid user name: it begins like a party of a rule"
@@ -38,6 +33,26 @@ def check_user(name: str) -> str:
             "of other sites, who connect with a token of their site"
         )
     return name
+
+
+def check_project(name: str) -> str:
+    """Return the valid name of a project; ValueError has the reason otherwise."""
+    _check_text("project", name)
+    return name
+
+
+def _check_text(what: str, name: str) -> None:
+    """Refuse text that would be shown as another name than it is."""
+    if not name:
+        raise ValueError(f"the {what} name is empty")
+    if len(name) > USER_CHARS_MAX:
+        raise ValueError(
+            f"the {what} name has {len(name)} characters, the limit is {USER_CHARS_MAX}"
+        )
+    if not name.isprintable() or name != name.strip():
+        raise ValueError(
+            f"the {what} name {name[:60]!a} has invisible characters, or blanks at an end"
+        )
 
 
 def site_of(user: str) -> str:

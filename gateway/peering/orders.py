@@ -6,7 +6,6 @@ plain data.
 """
 
 import json
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -16,13 +15,12 @@ from federation.errors import GridError
 from federation.signed import strict
 from federation.signed.declarations import (
     REASON_CHARS_MAX,
-    TOKEN_PATTERN,
     Revocations,
     Signed,
 )
 from federation.signed.identity import site_id
-from federation.signed.tokens import Scope, UserToken, check_token, write_token
-from federation.users import check_user
+from federation.signed.tokens import PREFIX, Scope, UserToken, check_token, write_token
+from federation.users import check_project, check_user
 from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
@@ -222,6 +220,7 @@ async def _token(registry: Registry, details: Details) -> Any:
         raise BadOrder(f"unknown scope {min(unknown)!r}; known scopes: {', '.join(Scope)}")
     try:
         user = check_user(_text(details, "user"))
+        projects = None if projects is None else [*map(check_project, _names(details, "projects"))]
     except ValueError as error:
         raise BadOrder(str(error)) from None
     token = UserToken(
@@ -229,7 +228,7 @@ async def _token(registry: Registry, details: Details) -> Any:
         issuer=registry.site,
         id=secrets.token_hex(8),
         user=user,
-        projects=None if projects is None else frozenset(_names(details, "projects")),
+        projects=None if projects is None else frozenset(projects),
         scopes=frozenset(map(str, scopes)),
         sites=frozenset(_names(details, "sites") or [registry.site]),
         issued_s=utc_s,
@@ -267,15 +266,19 @@ async def _revoke(registry: Registry, details: Details) -> Any:
         said = registry.book.revoke(found, registry.signing_key, utc_s)
         registry.tokens.cut_off(user, utc_s)
         return _revoked(registry, said, {"id": "", "user": user, "tokens": [*found]})
-    if re.fullmatch(TOKEN_PATTERN, text := _text(details, "token"), re.ASCII):
+    text = _text(details, "token")
+    if not text.startswith(PREFIX):
         known = registry.tokens.find(text)
-        # The end of a token that is not registered is unknown.
-        until_s = utc_s + VALID_MAX_S if known is None else known.expires_at_s
-        if known is not None and known.state(utc_s) == "expired":
+        if known is None:
+            raise BadOrder(
+                f"no token with the id {text[:60]!a} found here, and nothing was revoked: `gridfed "
+                "tokens list --all` shows the ids. A token that is not in that list is revoked by "
+                "its text, or with all others of its user by --user"
+            )
+        if known.state(utc_s) == "expired":
             raise BadOrder(f"token {text} of {known.user} has expired already")
-        said = registry.book.revoke({text: until_s}, registry.signing_key, utc_s)
-        user = "" if known is None else known.user
-        return _revoked(registry, said, {"id": text, "user": user, "tokens": [text]})
+        said = registry.book.revoke({text: known.expires_at_s}, registry.signing_key, utc_s)
+        return _revoked(registry, said, {"id": text, "user": known.user, "tokens": [text]})
     token = check_token(text, registry.book, utc_s)
     if token.issuer != registry.site:
         raise BadOrder(f"site {token.issuer!r} issued this token: it can be revoked only there")

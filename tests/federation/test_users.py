@@ -5,7 +5,7 @@ import pytest
 from federation.errors import SessionRefused
 from federation.messages.messages import Hello
 from federation.sessions.handshake import SharedSecret
-from federation.users import check_user, site_of
+from federation.users import check_project, check_user, site_of
 
 GOOD = ["ada", "Ada Lovelace", "ada@bank.example", "BANK\\\\ada", "größe", "svc-eod", "x" * 200]
 BAD = {
@@ -42,6 +42,17 @@ def test_names_that_are_none(name, reason):
     with pytest.raises(SessionRefused, match=reason) as caught:
         SharedSecret("s").hear(hello(name))
     assert caught.value.code == "name"
+
+
+@pytest.mark.parametrize("name", ["risk", "Risk & FX", "größe", "group:quants", "x" * 200])
+def test_names_of_projects(name):
+    assert check_project(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "ri\nsk", "a\u202eda", " risk", "risk ", "x" * 201])
+def test_names_that_no_project_has(name):
+    with pytest.raises(ValueError, match="the project name"):
+        check_project(name)
 
 
 def test_a_worker_needs_no_user():

@@ -535,12 +535,6 @@ def revoke_tokens(
     if user is None:
         whose = f" of {found['user']}" if found["user"] else ""
         text = f"token {found['id']}{whose} is revoked"
-        if not whose:
-            show.say(
-                f"warning: the list of tokens has none with the id {found['id']}: compare it with "
-                "`gridfed tokens list`, unless it is of a version that kept no list",
-                err=True,
-            )
     else:
         ids = found["tokens"]
         known = f"{count(len(ids), 'token')} of {user} revoked: {', '.join(ids)}"

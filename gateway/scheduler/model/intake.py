@@ -13,6 +13,7 @@ from federation.messages import messages
 from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
 from federation.ranges import Range
+from federation.users import check_project
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway.base.tags import PROBE_TAG, check_tags
 from gateway.config.groups import NO_GROUPS, Groups, owner_of
@@ -88,8 +89,11 @@ def of_operator(spec: JobSpec) -> JobSpec:
 def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
     """Check the terms that local jobs and other sites' jobs share; BadJob when one is wrong."""
     _check_text("name", message.name, NAME_CHARS_MAX)
-    _check_text("project", message.project, NAME_CHARS_MAX)
     _check_text("user", user, 2 * NAME_CHARS_MAX)
+    try:
+        check_project(message.project)
+    except ValueError as error:
+        raise BadJob(str(error)) from None
     if len(message.function) != 32:
         raise BadJob("the function must be named by a SHA-256 digest")
     if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:

@@ -268,6 +268,11 @@ def test_a_token_says_who_and_can_be_revoked(alone):
     assert (made["user"], made["projects"], made["sites"]) == ("ada", ["fx", "risk"], ["london"])
     assert "is revoked" in alone.run("token", "--revoke", made["token"])
     assert "revoked" in alone.run("token", "--revoke", made["token"], code=1)
+    assert "no token with the id '00dead' found here" in alone.run(
+        "tokens", "revoke", "00dead", code=1
+    )
+    said = alone.run("token", "--user", "ada", "--projects", "ri\x1bsk", code=1)
+    assert "the project name 'ri\\x1bsk' has invisible characters" in said
     assert "unknown scope 'rule'" in alone.run("token", "--user", "ada", "--scopes", "rule", code=1)
 
 
