@@ -514,7 +514,10 @@ class Desk:
     async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker
         if broker.shares is None:
-            raise BadQuestion("fair share is off: the configuration has no [fair_share]")
+            return {
+                "shares": [],
+                "note": "fair share is off: the configuration has no [fair_share]",
+            }
         utc_s = self._site.surroundings.utc_s()
         return work_views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 

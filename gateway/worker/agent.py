@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.address import AddressError
 from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, GridError, ProtocolError, SessionRefused
 from federation.messages.environments import unwrap
@@ -78,6 +79,7 @@ NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
 # Exit codes of sysexits.h: batch systems show them, and they don't look like a fault of the node.
 NO_GATEWAY, REFUSED = 69, 77
+WRONG: Final = 2  # usage, as of every command
 GPU_TAG: Final = "gpu"
 GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -656,7 +658,7 @@ async def run_agent(settings: AgentSettings, on_joined: Callable[[str], None] | 
     except* GridError as errors:
         cause = first_of(errors)
         say(f"gives up: {cause}")
-        codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED}
+        codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED, AddressError: WRONG}
         agent.exit_code = codes.get(type(cause), 1)
     finally:
         host.close()

@@ -36,7 +36,7 @@ def shares(reach: DialOptions, as_json: bool, all_users: bool) -> None:
             *("waiting", "wait s", "turn"),
         ),
         [_row(row) for row in found["shares"]],
-        "no shares are configured, and no work has run yet",
+        found.get("note") or "no shares are configured, and no work has run yet",
         keys=1,
     )
 

@@ -110,7 +110,7 @@ def windows(
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
         known = ", ".join(sorted(plans))
-        raise click.BadParameter(f"no pool {pool!r} here; known pools: {known}")
+        raise click.ClickException(f"no pool {pool!r} here; known pools: {known}")
     chosen = plans if pool is None else {pool: plans[pool]}
     for name, plan in chosen.items():
         try:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import ssl
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
@@ -14,6 +13,8 @@ from federation.address import check_bearer, host_and_port, is_weak
 from federation.engine.client_file import client_file_path
 from federation.engine.resolver import find_candidates
 from federation.errors import GridError
+from gateway.base.secret_files import read_token
+from gateway.base.values import ConfigError
 from gateway.cli.shared import show
 from gateway.trust.keys import write_private
 
@@ -158,7 +159,10 @@ def _common_name(pinned: list[_Pinned]) -> str:
 
 def _token(token_file: str | None, *, is_asked: bool) -> str:
     if token_file is not None:
-        return Path(token_file).read_text().strip()
+        try:
+            return read_token(token_file)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
     if not is_asked:
         return ""
     text = click.prompt(

@@ -544,13 +544,13 @@ def revoke_tokens(
 
 
 def _check_pools(config_path: str | None, scopes: list[str]) -> None:
-    """Raise UsageError for a scope such as work:POOL that names no pool of this site."""
+    """Raise ClickException for a scope such as work:POOL that names no pool of this site."""
     named = {each.partition(":")[2] for each in scopes if each.startswith(f"{Scope.WORK}:")}
     if _remote() or not named:
         return
     known = {pool.name for pool in _config(config_path).pools}
     if named - known:
-        raise click.UsageError(
+        raise click.ClickException(
             f"--scopes: pool {min(named - known)!r} not found here; "
             f"known pools: {', '.join(sorted(known))}"
         )

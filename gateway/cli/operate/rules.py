@@ -146,7 +146,7 @@ def window() -> None:
 def add_window(pool: str, name: str, keys: dict[str, Any], **more: Any) -> None:
     """Add window NAME to POOL."""
     if _window_of(more["reach"], pool, name, more["at"]) is not None:
-        raise click.UsageError(
+        raise click.ClickException(
             f"pool {pool} has a window {name!r} then: use `gridfed window change`"
         )
     _change([_window_edit(pool, name, [{"name": name, **keys}])], **more)
@@ -166,9 +166,11 @@ def change_window(
     """Change keys of window NAME of POOL; the others stay as they are at that time."""
     present = _window_of(more["reach"], pool, name, more["at"])
     if present is None:
-        raise click.UsageError(f"pool {pool} has no window {name!r} then: use `gridfed window add`")
+        raise click.ClickException(
+            f"pool {pool} has no window {name!r} then: use `gridfed window add`"
+        )
     if len(present) > 1:
-        raise click.UsageError(f"window {name!r} has several tables: use `gridfed rules apply`")
+        raise click.ClickException(f"window {name!r} has several tables: use `gridfed rules apply`")
     if not keys and not unset:
         raise click.UsageError("nothing to change: give a key, as in --to 22:00")
     kept = {key: value for key, value in present[0].items() if key not in unset}

@@ -1,5 +1,6 @@
 """A saturated gateway whose slots are shared out: what its operator and its users are shown."""
 
+import json
 import time
 
 import pytest
@@ -108,7 +109,10 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
 
 def test_where_nothing_is_shared_out_it_is_said(shared_site, monkeypatch):
     monkeypatch.setenv("GRIDFED_GATEWAY", shared_site.address)
-    assert "the configuration has no [fair_share]" in quick("shares", code=1)
+    assert "the configuration has no [fair_share]" in quick("shares")
+    found = json.loads(quick("shares", "--json"))
+    assert found["rows"] == []
+    assert "the configuration has no [fair_share]" in found["data"]["note"]
 
 
 def test_a_gateway_with_shares_that_can_not_be_does_not_start(tmp_path):

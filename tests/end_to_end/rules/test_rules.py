@@ -70,7 +70,7 @@ def test_a_window_by_command_counts_is_traced_and_written_back(site, gridfed):
     text = gridfed("window", "history", "local", "noon")
     assert "valuation" in text
     assert "from 12:00, to 13:00" in text
-    refused = gridfed("window", "add", "local", "noon", code=2)
+    refused = gridfed("window", "add", "local", "noon", code=1)
     assert "has a window 'noon' then" in refused
     assert "from is '25:00'" in gridfed("window", "add", "local", "x", "--from", "25:00", code=1)
 

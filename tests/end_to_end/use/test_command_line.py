@@ -550,3 +550,16 @@ def test_a_gateways_log_says_when(site):
     assert joined
     for line in joined:
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line)
+
+
+def test_wrong_usage_ends_with_2_and_a_refusal_with_1(tmp_path):
+    gone = str(tmp_path / "gone")
+    client_file = {"GRIDFED_CLIENT_FILE": str(tmp_path / "client.toml")}
+    address = "tcp://127.0.0.1:1"
+    init = ("init", "--client", address, "--yes", "--token-file", gone)
+    assert "token_file" in quick(*init, code=2, **client_file)
+    assert "must start with one of" in run("worker", "--gateway", "foo", code=2)
+    config = tmp_path / "site.toml"
+    config.write_text("")
+    said = quick("windows", "nowhere", "--config", str(config), "--file-only", code=1)
+    assert "no pool 'nowhere' here" in said

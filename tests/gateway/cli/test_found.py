@@ -1,5 +1,6 @@
 """What `gridfed init` refuses, and what it writes."""
 
+import json
 import os
 import stat
 import tomllib
@@ -71,8 +72,11 @@ def test_a_token_is_revoked_by_its_id_as_well(tmp_path):
     quick("init", "--site", "london", *there, "--host", "localhost")
     token = quick("token", "--user", "ada", *there).strip()
     assert token.startswith("gft1_")
-    said = quick("token", "--revoke", "00112233aabbccdd", *there)
-    assert said.strip() == "token 00112233aabbccdd is revoked"
+    unknown = quick("token", "--revoke", "00112233aabbccdd", *there, code=1)
+    assert "no token with the id '00112233aabbccdd' found here" in unknown
+    [row] = json.loads(quick("tokens", "list", "--json", *there))["rows"]
+    said = quick("token", "--revoke", row["id"], *there)
+    assert said.strip() == f"token {row['id']} of ada is revoked"
 
 
 @pytest.mark.parametrize("user", ["eve@paris", "group:quants", " "])
