@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from federation.clocks import UtcS
 from federation.errors import GridError, ProtocolError
 from federation.messages.messages import Answer, Ask
 from federation.messages.wire import unpack
@@ -309,15 +310,18 @@ class Desk:
         if job is not None and _may_see(asker, job):
             utc_s = self._site.surroundings.utc_s()
             view = work_views.live_job(job, utc_s) | {"notes": work_views.notes(job)}
-            if job.waiting:
-                broker = self._site.broker
-                reasons = view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
-                view["waits_for"] = wait_reason(
-                    broker, job, reasons, utc_s, is_nested=self._is_of_task(job)
-                )
-            return view | await self._rules_of(name)
+            return view | self._waits(job, utc_s) | await self._rules_of(name)
         row = await self._ended_job(asker, name, is_live=job is not None)
         return work_views.stored_job(row) | await self._rules_of(name)
+
+    def _waits(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
+        """Say why tasks of a job wait: all reasons, and one sentence; empty if none waits."""
+        if not job.waiting:
+            return {}
+        broker = self._site.broker
+        reasons = work_views.why_waiting(broker, job, utc_s)
+        sentence = wait_reason(broker, job, reasons, utc_s, is_nested=self._is_of_task(job))
+        return {"why_waiting": reasons, "waits_for": sentence}
 
     def _is_of_task(self, job: Job) -> bool:
         """Whether the client of a job is a running task."""
@@ -509,7 +513,11 @@ class Desk:
         found = await self._explain_past(asker, details)
         if found is not None:
             return found
-        return await federation_desk.explain(self._site, details, asker)
+        found = await federation_desk.explain(self._site, details, asker)
+        job = self._site.broker.jobs.get(found.get("job", ""))
+        if job is None:
+            return found
+        return found | self._waits(job, self._site.surroundings.utc_s())
 
     async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker

@@ -11,6 +11,7 @@ from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import federation_views, work_views
 from gateway.api.views.budget_views import of_job
+from gateway.api.views.pool_loads import note_waits, with_drains
 from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
 from gateway.scheduler.model.intake import BadJob, job_event
@@ -142,7 +143,9 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
     spending = site.broker.spending
     spec = spending.denominated(spec)
     decision = site.exchange.decide(spec, tasks, utc_s, task_s)
-    found = decision.to_plain()
+    own, broker = site.config.name, site.broker
+    found = with_drains(decision, broker, own, utc_s).to_plain()
+    note_waits(found, broker, own)
     found["user"] = spec.user
     found["residency"] = _residency(site, spec)
     found["unmet"] = site.exchange.explain_unmet(spec, decision, "")

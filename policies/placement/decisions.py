@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.money import format_money
-from federation.reasons import NEVER, Reason
+from federation.reasons import NEVER, Reason, reason_text
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.deferral import Deferral
 from policies.placement.estimates import fits
@@ -102,6 +102,8 @@ class Decision:
             "carbon_g": plan.carbon_g if plan else None,
             "short": plan.short if plan else 0,
             "short_reason": plan.reason.value if plan and plan.reason else "",
+            "short_text": reason_text(plan.reason) if plan and plan.reason else "",
+            "assumed_task_s": self.house.task_s_unknown if self.ask.task_s is None else None,
             "shares": [self._share(lane, n) for lane, n in plan.shares] if plan else [],
             "quotes_from": [list(key) for key in self.quotes_from],
             "candidates": _rows(self, shown),

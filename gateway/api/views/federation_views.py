@@ -10,6 +10,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
+from gateway.api.views.pool_loads import note_waits, with_drains
 from gateway.api.views.work_views import notes
 from gateway.base.tags import PROBE_TAG
 from gateway.contracts.exchange import Exchange
@@ -122,8 +123,9 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
 def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: UtcS) -> Any:
     """Where a job's tasks are and may go, and the verdict on every known pool."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    decision = exchange.decide_for(job, left, utc_s)
+    decision = with_drains(exchange.decide_for(job, left, utc_s), broker, exchange.site, utc_s)
     found = decision.to_plain()
+    note_waits(found, broker, exchange.site, without=job)
     # Tasks in flight are not placed again: when they end, their workers know.
     found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
     found["job"] = job.id
@@ -173,4 +175,8 @@ def _workers_of(
 
 def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: UtcS) -> str:
     found = broker.refusal(job, worker, utc_s)
-    return found.text if found else ""
+    if found is not None:
+        return found.text
+    if job.waiting and not worker.job and 0 < worker.slots <= worker.in_flight:
+        return "all its slots are busy" if worker.slots > 1 else "its slot is busy"
+    return ""

@@ -359,6 +359,7 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
         pools[name] = {
             "pool": name,
             "workers": len(members),
+            "draining": sum(worker.draining for worker in members),
             "slots": sum(worker.slots for worker in members),
             "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
             "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",

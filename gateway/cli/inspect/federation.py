@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from federation.money import format_money, parse_money
+from federation.reasons import reason_text
 from federation.wishes import WHEN_CLOSED, wishes_plain
 from federation.words import count
 from gateway.cli.shared import show
@@ -179,6 +180,8 @@ def explain(
         _show_past(found)
         return
     _show_plan(found)
+    if found["candidates"] and found["tasks"] > 1:
+        show.say(f"if one pool did all {count(found['tasks'], 'task')}:")
     show.table(
         (
             "site",
@@ -195,7 +198,8 @@ def explain(
     )
     for group in found["refused"]:
         kind = "never" if group["never"] else "not now"
-        show.say(f"{group['count']:,} refused ({kind}, {group['reason']}):")
+        why = show.clean(reason_text(group["reason"]))
+        show.say(f"{group['count']:,} refused, {kind}: {why} ({show.clean(group['reason'])}):")
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             show.say(f"  {where} {show.clean(each['text'])}")
@@ -282,15 +286,20 @@ def _show_plan(found: dict[str, Any]) -> None:
     """Print where the job goes, how much waits, and how much can't be done."""
     if found.get("held"):
         show.say(f"{show.clean(found['held'])}. Once it is released:")
+    elif found.get("waits_for"):
+        show.say(f"{count(found['waiting'], 'task')} waiting: {show.clean(found['waits_for'])}")
     show.say(found["text"])
     for kind in ("refused_by_rule", "refused_for_money"):
         if found.get(kind):
             show.say(f"it would be refused: {show.clean(found[kind])}")
     for share in found["shares"]:
         opens = f"opens at {show.moment(share['opens_s'])}, " if share["opens_s"] else ""
+        done = f"done by {show.moment(share['finish_s'])}"
+        if not share.get("is_wait_known", True):
+            done = "the end is not known, as tasks of unknown duration are before it"
         show.say(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"{opens}done by {show.moment(share['finish_s'])}, {show.money(share['cost'])}"
+            f"{opens}{done}, {show.money(share['cost'])}"
         )
     deferral = found.get("deferral") or {"waits": 0}
     if "text" in deferral:
@@ -298,8 +307,13 @@ def _show_plan(found: dict[str, Any]) -> None:
     if found.get("unmet"):
         show.say(f"  {show.clean(found['unmet']['text'])}")
     elif found.get("short") and not deferral["waits"]:
-        why = found.get("short_reason") or "no free slots"
+        code = str(found.get("short_reason") or "")  # all that an older gateway sends
+        why = found.get("short_text") or (reason_text(code) if code else "no slot is free")
         show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+    if found["shares"] and found.get("assumed_task_s"):
+        show.say(
+            f"  a task is assumed to take {found['assumed_task_s']:g} s, as none has been measured"
+        )
 
 
 def _show_deferral(deferral: dict[str, Any]) -> None:
@@ -368,12 +382,15 @@ def _turn(share: dict[str, Any]) -> str:
 
 def _candidate(row: dict[str, Any]) -> list[Any]:
     carbon = "" if row["carbon_g"] is None else f"{row['carbon_g']:.3g}"
+    wait, done = f"{row['wait_s']:.2f}", show.when(row["finish_s"])
+    if not row.get("is_wait_known", True):  # tasks before it are of unknown duration
+        wait, done = f"over {wait}" if row["wait_s"] >= 0.01 else "unknown", "unknown"
     return [
         row["site"],
         row["pool"],
         row["price"],
-        f"{row['wait_s']:.2f}",
-        show.when(row["finish_s"]),
+        wait,
+        done,
         show.money(row["cost"]),
         carbon,
         f"{row['age_s']:.1f}",

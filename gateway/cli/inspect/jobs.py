@@ -70,7 +70,10 @@ def status(of_client: bool, reach: DialOptions, as_json: bool) -> None:
     show.table(
         (*keys, "carbon", "other sites' work"),
         [
-            [*(pool[key] for key in keys), _carbon(pool), ", ".join(pool.get("others_work", ()))]
+            [
+                *(_workers(pool) if key == "workers" else pool[key] for key in keys),
+                *(_carbon(pool), ", ".join(pool.get("others_work", ()))),
+            ]
             for pool in found["pools"]
         ],
         "no pools",
@@ -104,6 +107,12 @@ class _States(click.Choice[str]):
     ) -> str:
         """Return the state as it is shown."""
         return super().convert(spelled(str(value)), param, ctx)
+
+
+def _workers(pool: dict[str, Any]) -> str:
+    """Return the number of a pool's workers, and how many of them drain."""
+    draining = pool.get("draining")  # an older gateway does not send it
+    return f"{pool['workers']:,}" + (f" ({draining:,} draining)" if draining else "")
 
 
 def _carbon(pool: dict[str, Any]) -> str:

@@ -209,6 +209,7 @@ def test_a_bar_that_stands_still_says_why(client, capsys, monkeypatch, tmp_path)
     assert held[0].why_waiting() == ""
     job = view.submit_job(unknown, [1])
     assert job.why_waiting().startswith(f"all {slots} slots are busy")
+    assert client.ask("explain", job=job.id)["waits_for"].startswith(f"all {slots} slots are busy")
     shown = []
 
     def look(self, text, refresh=True):
