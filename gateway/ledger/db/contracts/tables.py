@@ -49,6 +49,9 @@ Index("contracts_by_end", contracts.c.ended_at_s)
 # For the deliveries of one site: without the index all deliveries are read for each site.
 Index("contracts_by_site", contracts.c.side, contracts.c.site)
 
+# For an explanation of an ended job: without the index the contracts of all jobs are read.
+Index("contracts_by_job", contracts.c.side, contracts.c.job)
+
 postings = Table(
     "postings",
     metadata,

@@ -9,11 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, select
 from sqlalchemy.exc import OperationalError
 from support.ledger_processes import HOLDING, WRITING, start
 
 from gateway.ledger.db import database as database_module
+from gateway.ledger.db.contracts.tables import contracts
 from gateway.ledger.db.database import SQLITE_LEAST, Database
 from gateway.ledger.db.errors import StoreError, StoreInUse, StoreTooNew
 from gateway.ledger.db.schema import SCHEMA_VERSION, metadata
@@ -216,6 +217,14 @@ def test_all_that_a_reader_reads_is_of_one_moment(database: Database) -> None:
         assert reader.exec_driver_sql(count).scalar() == 0
     with database.readers.begin() as reader:
         assert reader.exec_driver_sql(count).scalar() == 1
+
+
+def test_the_contracts_of_a_job_are_found_by_an_index(database: Database) -> None:
+    query = select(contracts).where(contracts.c.side == "buy", contracts.c.job == "j")
+    with database.readers.begin() as reader:
+        sql = str(query.compile(reader, compile_kwargs={"literal_binds": True}))
+        plan = " ".join(str(row) for row in reader.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}"))
+    assert "contracts_by_job (side=? AND job=?)" in plan
 
 
 def test_closing_leaves_no_connection_open(tmp_path: Path, usage: Usage) -> None:

@@ -145,7 +145,8 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
             connection.execute(text(f"DROP TABLE {table}"))
         for table in ("usage", "contracts"):
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN rules"))
-        connection.execute(text("DROP INDEX contracts_by_site"))
+        for index in ("contracts_by_site", "contracts_by_job"):
+            connection.execute(text(f"DROP INDEX {index}"))
         connection.execute(text("ALTER TABLE usage DROP COLUMN list_price_nanos"))
         old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
         kinds = {int: "BIGINT", float: "DOUBLE PRECISION", str: "TEXT"}
