@@ -41,6 +41,7 @@ from gateway.api.views import job_choices, work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
 from gateway.base.values import KnobError, number
+from gateway.checking.kept import KeptFindings
 from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
 from gateway.grids.scaling.opening import probe_engine
@@ -132,6 +133,7 @@ class Desk:
         self._keeper = keeper
         self._log_desk = LogDesk(site)
         self._search = JobSearch(site)
+        self._findings = KeptFindings()
         self._under_way: Counter[int] = Counter()  # questions, by guest
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -276,7 +278,7 @@ class Desk:
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
         # Shown only to askers that may see all, like other dealings between sites.
         found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
-        problems = await find_problems(site, is_for_all=asker.may_see_all)
+        problems = await find_problems(site, self._findings, is_for_all=asker.may_see_all)
         found["problems"] = [each.to_plain() for each in problems]
         return found
 

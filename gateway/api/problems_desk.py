@@ -12,7 +12,8 @@ from gateway.api.federation_desk import states_of
 from gateway.api.views import problems
 from gateway.api.views.problems import Problem
 from gateway.checking.findings import Finding
-from gateway.checking.whole import examine
+from gateway.checking.kept import KeptFindings
+from gateway.config.site import SiteConfig
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.errors import StoreError
 
@@ -23,13 +24,15 @@ _OF_FILES: Final = frozenset(
 )
 
 
-async def find_problems(site: SiteContext, *, is_for_all: bool) -> list[Problem]:
+async def find_problems(
+    site: SiteContext, kept: KeptFindings, *, is_for_all: bool
+) -> list[Problem]:
     """Return all problems; those with other sites, and of files, only to askers that see all."""
     found = [*problems.of_database(site.broker.trouble), *_of_pools(site)]
     if not is_for_all:
         return found
     utc_s = site.surroundings.utc_s()
-    findings: list[Finding] = await site.surroundings.read(_expiring, site, utc_s)
+    findings: list[Finding] = await site.surroundings.read(_expiring, kept, site.config, utc_s)
     found += [Problem(each.code, each.subject, each.text) for each in findings]
     peers = site.peers
     if peers is None:
@@ -58,8 +61,8 @@ def _of_pools(site: SiteContext) -> Iterator[Problem]:
     yield from problems.of_own_pools(kinds, workers)
 
 
-def _expiring(site: SiteContext, utc_s: UtcS) -> list[Finding]:
-    return [each for each in examine(site.config, utc_s) if each.code in _OF_FILES]
+def _expiring(kept: KeptFindings, config: SiteConfig, utc_s: UtcS) -> list[Finding]:
+    return [each for each in kept.of(config, utc_s) if each.code in _OF_FILES]
 
 
 async def _pending(site: SiteContext, utc_s: UtcS) -> list[PendingDeliveries]:

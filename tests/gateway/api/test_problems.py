@@ -7,6 +7,7 @@ from support.desk import counter_of
 
 from gateway.api.problems_desk import find_problems
 from gateway.api.views import problems
+from gateway.checking.kept import KeptFindings
 from gateway.config.pools import PoolConfig
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from policies.placement.brokering import BackoffEnd
@@ -106,5 +107,5 @@ async def test_the_status_of_a_site_lists_its_problems(tmp_path):
             ("no-worker", "pool here"),
             ("tls-file", "[site] tls_certificate_file"),
         ]
-        of_users = await find_problems(counter.site, is_for_all=False)
+        of_users = await find_problems(counter.site, KeptFindings(), is_for_all=False)
         assert [each.code for each in of_users] == ["database", "no-worker"]
