@@ -433,13 +433,13 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _closed(self, purchase: Purchase, _: deals.Closed, __: MonoS, utc_s: UtcS) -> None:
         if purchase.is_under_way and not purchase.until_s:
             raise ProtocolError("the contract was closed before the commit")
-        if purchase.is_live and self._out(purchase):
-            self._lapse(purchase, f"{purchase.site} closed the contract", "ended")
-            return
         # Its seller sends no more bills: deliveries that it lost in a power cut are not held
         # forever.
         for key in list(purchase.tab.pending):
             self.deliveries.settle(purchase, key, Verdict.VOID, utc_s)
+        if purchase.is_live and self._out(purchase):
+            self._lapse(purchase, f"{purchase.site} closed the contract", "ended")
+            return
         state = purchase.ended_as
         self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
         if purchase.is_live:

@@ -123,6 +123,21 @@ def test_what_a_seller_never_billed_is_void_when_it_closes(town, london, paris, 
     assert not london.exchange.purchases.purchases
 
 
+def test_what_a_seller_never_billed_is_void_when_it_closes_with_tasks_out(town, london, paris):
+    london.submit(2, wishes=ABROAD)
+    town.deliver()
+    paris.work(1)
+    town.deliver(lambda: any(london.postings("buy").values()))
+    town.mail.clear()
+    [purchase] = london.exchange.purchases.purchases.values()
+    assert purchase.tab.pending
+    assert london.exchange.purchases._out(purchase)
+    closed = deals.Closed(purchase.contract)
+    london.kernel.hear("paris", PeerSide.SELLER, closed, town.now_s, UTC_S + town.now_s)
+    london.do()
+    assert [state for _, _, state in london.postings("buy").values()] == ["void"]
+
+
 def test_an_idle_contract_closes_though_its_pool_is_drained_again_and_again(town, london):
     london.do(events.ClientJoined(CLIENT, "ann"))
     london.do(events.JobOpened(CLIENT, "j", spec(wishes=ABROAD)))
