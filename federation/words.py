@@ -7,6 +7,8 @@ expected. `clean` and `clean_lines` write them out. All code that shows such tex
 GridError and RemoteTraceback, federation.engine.progress, gateway.cli.shared.show, the log.
 """
 
+import itertools
+import math
 import re
 import unicodedata
 from typing import Any, Final
@@ -20,6 +22,7 @@ _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 _UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 NOTE: Final = "gridfed: "  # how our note on an exception begins: which call it is of
+_PARTS_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 HEADLINE_CHARS_MAX: Final = 300  # of an error, and of the call that it is of
 
 
@@ -98,6 +101,32 @@ def read_size(text: str) -> int:
     if match is None:
         raise ValueError(f"{text[:60]!r} is not a size: write 500M or 4 GiB, or a number of bytes")
     return int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
+
+
+def duration_text(lasts_s: float) -> str:
+    """Format a duration in seconds for people, by its two largest units: 40 s, 2 min, 1 h 5 min.
+
+    Below ten seconds it has three digits (0.25 s), as its fraction matters. Durations in JSON and
+    in the books are numbers of seconds and are never formatted.
+    """
+    if not 9.5 <= lasts_s < math.inf:
+        return f"{lasts_s:.3g} s"
+    rest_s = round(lasts_s)
+    if rest_s < 60:
+        return f"{rest_s} s"
+    for (unit, unit_s), (lower, lower_s) in itertools.pairwise(_PARTS_S):
+        if rest_s >= unit_s:
+            whole, part = divmod(round(rest_s / lower_s), unit_s // lower_s)
+            return f"{whole:,} {unit} {part} {lower}" if part else f"{whole:,} {unit}"
+    raise AssertionError(lasts_s)
+
+
+class ShownDuration(float):
+    """A duration in seconds as a figure of a text that is formatted only when it is read."""
+
+    def __str__(self) -> str:
+        """Format it by `duration_text`."""
+        return duration_text(float(self))
 
 
 def headline(text: str) -> str:

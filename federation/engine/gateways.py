@@ -18,6 +18,7 @@ from typing import Final
 from federation.address import OTHERS_MAX, AddressError, check_others, is_local, is_weak
 from federation.chance import Chance
 from federation.clocks import MonoS
+from federation.words import duration_text
 
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
@@ -147,7 +148,8 @@ class Itinerary:
             return GiveUp("every known gateway refuses this client")
         if self._give_up_s is not None and mono_s >= self._away_s + self._give_up_s:
             return GiveUp(
-                f"no gateway was reached within {self._give_up_s:g} s: {', '.join(self.known)}"
+                f"no gateway was reached within {duration_text(self._give_up_s)}: "
+                f"{', '.join(self.known)}"
             )
         patient = self._has_session and loss is GatewayLoss.GONE
         if left == [self.address]:

@@ -31,6 +31,7 @@ from federation.signed.identity import (
     public_key,
     site_id,
 )
+from federation.words import duration_text
 
 CARD_BYTES_MAX: Final = 8 << 10
 LEAF_BYTES_MAX: Final = 2 << 10
@@ -259,7 +260,7 @@ def order(old: Signed[S] | None, new: Signed[S], utc_s: UtcS) -> DeclarationOrde
         )
     ahead_s = new.content.issued_s - utc_s
     if ahead_s > CLOCK_AHEAD_MAX_S:
-        raise Untrusted(TrustRefusal.AHEAD, f"issued {ahead_s:.0f} s in the future")
+        raise Untrusted(TrustRefusal.AHEAD, f"issued {duration_text(ahead_s)} in the future")
     if old is None or serial > old.content.serial:
         return DeclarationOrder.NEWER
     if new.body != old.body:

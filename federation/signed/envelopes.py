@@ -30,6 +30,7 @@ from federation.signed.identity import (
     find_signer,
     site_id,
 )
+from federation.words import duration_text
 
 ALL: Final = "*"  # the destination of messages for all sites
 WINDOW: Final = 1024
@@ -248,10 +249,13 @@ class Verifier:
                 TrustRefusal.WRONG_DESTINATION, f"the envelope is for site {header.to!r}"
             )
         if age_s > self._limits.age_max_s:
-            raise Untrusted(TrustRefusal.STALE, f"{_describe(header)} was issued {age_s:.0f} s ago")
+            raise Untrusted(
+                TrustRefusal.STALE, f"{_describe(header)} was issued {duration_text(age_s)} ago"
+            )
         if -age_s > self._limits.ahead_max_s:
             raise Untrusted(
-                TrustRefusal.AHEAD, f"{_describe(header)} was issued {-age_s:.0f} s in the future"
+                TrustRefusal.AHEAD,
+                f"{_describe(header)} was issued {duration_text(-age_s)} in the future",
             )
 
     def _seen(self, header: Header, mark: int) -> TrustRefusal | None:

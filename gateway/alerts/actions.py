@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from federation.words import duration_text
 from gateway.config.alerts import AlertPace, Watched
 from policies.costs.alerts import Alert, moment, printable
 
@@ -106,7 +107,7 @@ class Webhook:
                 reason = f"invalid address ({type(error).__name__})"
                 raise ActionFailed(reason, again=False) from None
         if limit.cancelled_caught:
-            raise ActionFailed(f"timed out after {self.pace.webhook_timeout_s:g} s")
+            raise ActionFailed(f"timed out after {duration_text(self.pace.webhook_timeout_s)}")
         if not 200 <= status < 300:
             what = "a redirect, which is not followed" if 300 <= status < 400 else "not 2xx"
             again = status >= 500 or status in WORTH_RETRYING
@@ -167,7 +168,9 @@ class Command:
         text = said.decode(errors="replace").strip().replace("\n", " | ")
         told = f"; output: {printable(text, OUTPUT_CHARS_SHOWN)}" if text else ""
         if limit.cancelled_caught:
-            raise ActionFailed(f"timed out after {self.timeout_s:g} s, and was ended{told}")
+            raise ActionFailed(
+                f"timed out after {duration_text(self.timeout_s)}, and was ended{told}"
+            )
         if process.returncode:
             raise ActionFailed(f"exit code {process.returncode}{told}")
 

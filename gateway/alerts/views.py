@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from federation.money import format_money
+from federation.words import duration_text
 from gateway.ledger.db.alerts.records import AlertRow
 from policies.costs.alerts import (
     AlertBudget,
@@ -86,7 +87,7 @@ def _pending(rule: Unacknowledged, facts: Facts) -> dict[str, Any]:
     words = {"": "deliveries", "buy": "deliveries from", "sell": "deliveries to"}
     return {
         "what": f"{words[rule.side]} {printable(rule.site) or 'all sites'} without a verdict",
-        "limit": f"{rule.after_s / 3600:g} h",
+        "limit": duration_text(rule.after_s),
         "after_s": rule.after_s,
         "records": sum(each.records for each in late),
         "late": [

@@ -12,6 +12,7 @@ import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
+from federation.words import duration_text
 from gateway.alerts import views
 from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
 from gateway.alerts.books import AlertBooks
@@ -202,7 +203,7 @@ class Watch:
             if not (left and again):
                 self._say(f"{what}; no more attempts")
                 return
-            self._say(f"{what}; next attempt in {wait_s:g} s, {left} left")
+            self._say(f"{what}; next attempt in {duration_text(wait_s)}, {left} left")
             await trio.sleep(wait_s)
             wait_s *= RETRY_FACTOR
 

@@ -13,6 +13,7 @@ import httpx2
 import trio
 
 from federation.clocks import UtcS
+from federation.words import duration_text
 from gateway.carbon.answers import BadAnswer, Foreseen, Reading
 from gateway.carbon.cache import Cache
 from gateway.config.carbon import HttpConfig
@@ -104,7 +105,7 @@ class Asking(Generic[T]):
             with trio.fail_after(self._config.timeout_s):
                 found = await self._ask(client)
         except trio.TooSlowError:
-            self._fail(f"timed out after {self._config.timeout_s:g} s")
+            self._fail(f"timed out after {duration_text(self._config.timeout_s)}")
         except BadAnswer as error:
             self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - no source may end a gateway

@@ -14,6 +14,7 @@ import trio
 
 from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import Outlook
+from federation.words import duration_text
 from gateway.carbon.answers import Foreseen, Reading, read_answer, read_forecast
 from gateway.carbon.asking import Asking
 from gateway.carbon.cache import Cache, foreseen_of, reading_of
@@ -73,7 +74,7 @@ class Feed:
         as_of = datetime.fromtimestamp(float(reading.as_of_s), UTC)
         source = f"http {config.host} as of {as_of:%Y-%m-%dT%H:%MZ}"
         if age_s > config.fresh_s:
-            source += f", {age_s / 3600:.0f} h old" if age_s >= 3600 else f", {age_s:.0f} s old"
+            source += f", {duration_text(age_s)} old"
         return Intensity(reading.mg_per_kwh, source)
 
     def ahead(self, utc_s: UtcS) -> Outlook | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from federation.words import duration_text
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError
 from gateway.checking.findings import FindingList
@@ -33,7 +34,7 @@ async def ask_grids(
                 with trio.fail_after(ask_s):
                     told[pool.name] = await _ask(config, pool, Path(folder))
             except trio.TooSlowError:
-                text = f"the grid did not answer within {ask_s:g} s"
+                text = f"the grid did not answer within {duration_text(ask_s)}"
                 findings.error("grid-silent", subject, text, place)
             except KnobError as error:
                 findings.error("grid", subject, str(error), place, stops=True)

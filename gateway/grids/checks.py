@@ -27,6 +27,7 @@ from typing import Final
 
 import trio
 
+from federation.words import duration_text
 from gateway.grids.contract import (
     Capacity,
     FailureClass,
@@ -354,7 +355,7 @@ async def _until_named(scene: Scene, grid: Provisioning, name: str, *, is_named:
             await trio.sleep(scene.bench.look_s)
     assert (name in found) is is_named, (
         f"leaving() {'does not name' if is_named else 'still names'} {name} after "
-        f"{scene.bench.wait_s:g} s: {found}"
+        f"{duration_text(scene.bench.wait_s)}: {found}"
     )
     assert not is_named or found[name], f"leaving() gives no reason for {name}"
     return found.get(name, "")

@@ -12,6 +12,7 @@ from typing import Final
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+from federation.words import duration_text
 from gateway.base.child import wait_for_exit
 from gateway.base.clocks import mono_now
 from gateway.base.interpreter import run_module
@@ -60,7 +61,7 @@ class LocalGrid:
             wait_s = RESTART_MIN_S if lived_s > STEADY_S else min(2 * wait_s, RESTART_MAX_S)
             self._say(
                 f"pool {self._pool.name}: the worker ended with code {code}, restarting in "
-                f"{wait_s:g} s"
+                f"{duration_text(wait_s)}"
             )
             await trio.sleep(wait_s)
 

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, is_weak
+from federation.words import duration_text
 from gateway.base.clocks import mono_now
 from gateway.grids.contract import (
     FailureClass,
@@ -182,7 +183,7 @@ class Scene:
                     return shown
                 await trio.sleep(self.bench.look_s)
         raise AssertionError(
-            f"{what}: timed out after {self.bench.wait_s:g} s. The grid shows "
+            f"{what}: timed out after {duration_text(self.bench.wait_s)}. The grid shows "
             f"{list(shown.values())}; connected to the gateway are "
             f"{sorted(self.gateway.names())}; refused were {self.gateway.refusals}; the log "
             f"has {self.said}"

@@ -16,6 +16,7 @@ from federation.errors import GatewayUnreachable, GridError, ProtocolError
 from federation.sessions.nng import NngLink, NngPort
 from federation.signed.identity import NONCE_BYTES
 from federation.transport import TlsSettings
+from federation.words import duration_text
 from gateway.base.clocks import mono_now
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
 from gateway.sessions.listener import LAST_WORD_S
@@ -231,7 +232,9 @@ async def _apply(applicant: JoinApplicant, address: str, tls: TlsSettings) -> Jo
                 break  # it knows of us: a second request would find the invitation used
             await trio.sleep(AGAIN_S)  # its port is reopening, with a new leaf
             changed = trio.Event()
-    raise GridError(f"{address} closed the connection, or did not answer within {JOIN_MAX_S:g} s")
+    raise GridError(
+        f"{address} closed the connection, or did not answer within {duration_text(JOIN_MAX_S)}"
+    )
 
 
 async def _talk(

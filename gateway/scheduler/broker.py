@@ -27,6 +27,7 @@ from federation.messages.messages import Drain, Kept, RejectJob
 from federation.messages.wire import pack
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from federation.words import duration_text
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model import events, matching
@@ -963,7 +964,7 @@ class Broker:
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if utc_s - (job.lacks_function_since_s or UtcS(0.0)) > limit_s:
-                reason = f"the function did not arrive within {limit_s:g} s"
+                reason = f"the function did not arrive within {duration_text(limit_s)}"
                 self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
         for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
             self._reject(job, RejectJob(job.id, code, reason), utc_s)

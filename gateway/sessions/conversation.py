@@ -29,6 +29,7 @@ from federation.messages.messages import Bye, Hello
 from federation.sessions.handshake import MESSAGE_BYTES_MAX, Credentials, Dialogue
 from federation.sessions.session import Session
 from federation.transport import Link
+from federation.words import duration_text
 
 REDIAL_MIN_S: Final = 0.1
 REDIAL_MAX_S: Final = 5.0
@@ -191,7 +192,7 @@ class Conversation:
         welcome = self._dialogue.welcome
         if welcome is None or mono_s - self._dialogue.granted_at_s <= welcome.grace_s:
             return True
-        self.lapse(f"no acknowledgement from the gateway for {welcome.grace_s:g} s")
+        self.lapse(f"no acknowledgement from the gateway for {duration_text(welcome.grace_s)}")
         return False
 
     def lapse(self, reason: str) -> None:

@@ -28,6 +28,7 @@ from federation.errors import GridError, ProtocolError, SessionRefused
 from federation.messages.messages import MESSAGES, Bye, Hello, Unknown
 from federation.sessions.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
 from federation.transport import Link
+from federation.words import duration_text
 from gateway.sessions.conversation import Conversation, Lapsed
 from gateway.sessions.penalties import Penalties
 
@@ -179,7 +180,7 @@ class PeerLinks:
     def punish(self, site: str, reason: str) -> None:
         """End the link to a site that broke the protocol, and start its back-off."""
         wait_s = self.penalties.note(site, reason, self.driver.mono_s())
-        self.drop(site, f"{reason}; in back-off for {wait_s:g} s")
+        self.drop(site, f"{reason}; in back-off for {duration_text(wait_s)}")
 
     def hurry(self, site: str) -> None:
         """Redial a site now unless it is connected: where or how to dial it has changed."""
@@ -288,7 +289,7 @@ class _Line:
             self._trouble_s = mono_s
             wait_s = self._penalty_until_s - mono_s
             reason = self._links.penalties.reason(self.site)
-            self._fail(f"in back-off for {wait_s:.0f} s: {reason}")
+            self._fail(f"in back-off for {duration_text(wait_s)}: {reason}")
 
     def end(self, reason: str, mono_s: MonoS, *, is_idle: bool = False) -> None:
         """End the line, even if its site is kept."""
@@ -398,7 +399,7 @@ class _Line:
             return
         wait_s = self._links.penalties.note(self.site, str(error), mono_s)
         self._stop()
-        self._down(f"protocol error: {error}; in back-off for {wait_s:g} s")
+        self._down(f"protocol error: {error}; in back-off for {duration_text(wait_s)}")
         self._links.keep(self._links.kept)
 
     def unanswered(self, _for_s: float) -> None:
@@ -407,4 +408,4 @@ class _Line:
         if not self.is_up and mono_s - self._trouble_s > self._links.limits.give_up_s:
             self._trouble_s = mono_s
             self._links.tell(LinkSilent(self.site))
-            self._fail(f"no answer for {self._links.limits.give_up_s:g} s")
+            self._fail(f"no answer for {duration_text(self._links.limits.give_up_s)}")

@@ -33,6 +33,7 @@ from federation.sessions.hearing import Hearing
 from federation.sessions.session import DIALLER_WINDOW, Session
 from federation.sessions.task_passes import ABOUT
 from federation.transport import Origin, Port
+from federation.words import duration_text
 from gateway.config.limits import ListenerLimits
 from gateway.sessions.half_open import GREETING_MAX_S, HalfOpen
 from gateway.sessions.token_bucket import HostTokenBuckets, TokenBucket
@@ -378,7 +379,9 @@ class SessionListener:
             # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
             # on.
             if guest.pipe is None and mono_s > grantor_until_s(hearing.heard_at_s, rules.grace_s):
-                yield from self._leave(guest, f"did not reconnect within {rules.grace_s:g} s")
+                yield from self._leave(
+                    guest, f"did not reconnect within {duration_text(rules.grace_s)}"
+                )
             elif guest.pipe is not None and hearing.is_silent(mono_s, beat_s, rules.grace_s):
                 self._forget_pipe(guest)
             elif mono_s - guest.sent_at_s >= rules.heartbeat_s:

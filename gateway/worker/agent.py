@@ -42,7 +42,7 @@ from federation.messages.messages import (
 from federation.messages.printed import parted
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
-from federation.words import clean, count
+from federation.words import clean, count, duration_text
 from gateway.base.child import collect_seldom, first_of
 from gateway.base.clocks import utc_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
@@ -588,7 +588,11 @@ class Agent:
     def _interrupted(self, notice: Interruption) -> None:
         """Wind up before the host is taken away: as on a first signal, but until that moment."""
         in_s = notice.stop_in_s(utc_now())
-        self._say(notice.text if in_s is None else f"{notice.text}: its tasks stop in {in_s:.1f} s")
+        self._say(
+            notice.text
+            if in_s is None
+            else f"{notice.text}: its tasks stop in {duration_text(in_s)}"
+        )
         if in_s is not None:
             at_ns = _moment_ns(in_s)
             for number in self._roster.held:

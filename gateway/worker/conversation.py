@@ -17,6 +17,7 @@ from federation.messages.messages import Hello
 from federation.sessions.handshake import Credentials
 from federation.sessions.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
+from federation.words import duration_text
 from gateway.base.clocks import mono_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Conversation
 from gateway.sessions.driving import drive, settle
@@ -153,7 +154,7 @@ class WorkerConversation:
         """Tell the user after a while; raise GatewayUnreachable after `give_up_s`."""
         if self._give_up_s and for_s > self._give_up_s:
             raise GatewayUnreachable(
-                f"no gateway answered at {self._address} for {self._give_up_s:g} s"
+                f"no gateway answered at {self._address} for {duration_text(self._give_up_s)}"
             )
         if for_s <= UNHEARD_S:
             self._was_told = False

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from federation.words import size_text
+from federation.words import duration_text, size_text
 from gateway.worker.isolation.limits import describe_memory
 from gateway.worker.pieces import AssignmentTerms, SlotBook
 from gateway.worker.slot.meter import Moment
@@ -53,7 +53,7 @@ def _oversee_one(
     running = roster.running(slot, number) if at_s > 0 else None
     limit_s = running[0].timeout_s if running else None
     if limit_s is not None and at_s > limit_s:
-        text = f"the task exceeded its time limit of {limit_s:g} s and was stopped"
+        text = f"the task exceeded its time limit of {duration_text(limit_s)} and was stopped"
         process.kill(KillReason(number, "timeout", text))
     if running:
         _heed_notice(roster, process, number, running, now_ns)
@@ -71,7 +71,9 @@ def _oversee_one(
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(
             KillReason(
-                NOBODY, "environment", f"the slot did not start within {START_MAX_NS / 1e9:g} s"
+                NOBODY,
+                "environment",
+                f"the slot did not start within {duration_text(START_MAX_NS / 1e9)}",
             )
         )
     used_bytes = process.memory_bytes() if limit_bytes else 0

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from federation.clocks import UtcS
 from federation.money import format_money
-from federation.words import clean
+from federation.words import clean, duration_text
 from policies.calendar.periods import Period, PeriodLength, period_at
 
 LEVELS: Final = (50, 80, 100)  # per cent of a budget
@@ -404,7 +404,7 @@ def _pending_alert(rule: Unacknowledged, pending: OverdueDeliveries, alert: _Mak
     return alert(
         Mark(rule.name, pending.key, 0),
         f"{pending.records:,} {noun} {direction} {printable(pending.site)} ({amounts}) had "
-        f"no verdict for more than {rule.after_s / 3600:g} h; the oldest is of "
+        f"no verdict for more than {duration_text(rule.after_s)}; the oldest is of "
         f"{moment(pending.oldest_s)}",
         {
             "side": pending.side,

@@ -37,7 +37,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from federation.clocks import UtcS
-from federation.words import count
+from federation.words import count, duration_text
 from policies.placement.asks import Objective
 from policies.tariffs import HOUR_NS, cost_nanos
 
@@ -334,12 +334,15 @@ def _wanted(
     left_s = max(0.0, work.slot_s - ready * past.start_s)
     slots, why = 0, "at rest: the pool grows when it has work"
     if active:
-        why = f"no work: slots that are idle for {_idle_s(rules, past.start_s):,.4g} s are released"
+        why = (
+            f"no work: slots that are idle for {duration_text(_idle_s(rules, past.start_s))} "
+            "are released"
+        )
     if work.tasks:
         slots = min(ready, work.at_once)
         why = (
             f"{count(slots, 'slot')}: the present slots finish all {work.slot_s:,.0f} "
-            f"slot-s of work before new ones start, which takes {past.start_s:,.3g} s"
+            f"slot-s of work before new ones start, which takes {duration_text(past.start_s)}"
         )
     if work.tasks and (left_s or not ready):
         slots, why = _worth(rules, work, left_s, past.start_s)
@@ -349,7 +352,9 @@ def _wanted(
         if slots_due > slots:
             slots = slots_due
             in_s = due_s - utc_s
-            why = f"{count(slots, 'slot')}: needed for the work that is due in {in_s:,.0f} s"
+            why = (
+                f"{count(slots, 'slot')}: needed for the work that is due in {duration_text(in_s)}"
+            )
     if work.kept:
         slots = max(slots, sum(each.busy for each in active)) + work.kept
         why = f"{count(slots, 'slot')}: {work.kept:,} reserved, in addition to the busy ones"
@@ -449,7 +454,7 @@ def _starts(
         return 0, ("no pilots are started until the fault is fixed",)
     rest_s = _rest_s(past, utc_s)
     if rest_s > 0:
-        return 0, (f"{past.failures} starts failed: in back-off for {rest_s:,.0f} s",)
+        return 0, (f"{past.failures} starts failed: in back-off for {duration_text(rest_s)}",)
     limits = [
         (
             _left_of(rules.starts_max, past.starts, utc_s),

@@ -14,6 +14,7 @@ from math import inf
 
 from federation.clocks import UtcS
 from federation.reasons import Reason
+from federation.words import ShownDuration
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.decisions import Decision, DecisionReason
 from policies.placement.deferral import Deferral, defer
@@ -127,8 +128,10 @@ def consider(
         if waits and rest is not None and candidate.is_closed(utc_s):
             rest = None  # it is asked only when it opens, and may have recovered by then
         if verdict is None and rest is not None and rest.until_s > utc_s:
-            words = "{}; in back-off for {:.0f} s"
-            verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - utc_s))
+            words = "{}; in back-off for {}"
+            verdict = Refusal(
+                Reason.SITE_RESTING, words, (rest.why, ShownDuration(rest.until_s - utc_s))
+            )
         if verdict is None:
             verdict = estimate(ask, candidate, utc_s, house)
         if isinstance(verdict, Refusal):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.money import format_money
 from federation.reasons import NEVER, Reason, reason_text
+from federation.words import duration_text
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.deferral import Deferral
 from policies.placement.estimates import fits
@@ -122,7 +123,9 @@ class Decision:
             case DecisionReason.NOBODY:
                 return self._nowhere() + self._unpayable()
             case DecisionReason.HOME_FIRST:
-                return f"at home, as it starts there within {self.house.prefer_own_s:g} s"
+                return (
+                    f"at home, as it starts there within {duration_text(self.house.prefer_own_s)}"
+                )
             case DecisionReason.DRAWN:
                 return f"drawn at random from {self.near} pools within {band} of the best"
             case DecisionReason.BEST:

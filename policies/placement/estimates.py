@@ -12,6 +12,7 @@ from federation.clocks import NEVER_S, UtcS
 from federation.messages.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
+from federation.words import ShownDuration
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.autoscaling import PoolGrowth
 from policies.placement.market import Candidate, PricedSpan
@@ -53,9 +54,9 @@ def estimate(
     Of several windows, the one that serves the objective best counts.
     """
     if utc_s > candidate.expires_s:
-        words = "was last heard from {:.0f} s ago, and its advert was valid for {:.0f} s"
+        words = "was last heard from {} ago, and its advert was valid for {}"
         ages = (utc_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
-        return Refusal(Reason.ADVERT_STALE, words, ages)
+        return Refusal(Reason.ADVERT_STALE, words, tuple(map(ShownDuration, ages)))
     advert = candidate.advert
     if advert.currency != house.currency and house.rate(advert.currency) is None:
         words = "charges in {}, and no exchange rate to {} is configured here"
@@ -70,8 +71,8 @@ def estimate(
     if ask.when_closed is WhenClosed.ELSEWHERE:
         spans = [span for span in spans if span.from_s <= utc_s]
         if not spans and (opens_s := candidate.opens_at_s(utc_s)) < NEVER_S:
-            words = 'opens in {:.0f} s, and the job does not wait (when_closed = "elsewhere")'
-            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - utc_s,))
+            words = 'opens in {}, and the job does not wait (when_closed = "elsewhere")'
+            return Refusal(Reason.WINDOW_CLOSED, words, (ShownDuration(opens_s - utc_s),))
     found = [_in_span(ask, candidate, span, utc_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
@@ -200,12 +201,12 @@ def _check_limits(
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
     if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_at_s:
-        words = "closes in {:.0f} s, and a task that starts in {:.0f} s would not end before that"
-        figures = (found.closes_at_s - utc_s, found.begin_s - utc_s)
-        return Refusal(Reason.WINDOW_CLOSED, words, figures)
+        words = "closes in {}, and a task that starts in {} would not end before that"
+        times = (found.closes_at_s - utc_s, found.begin_s - utc_s)
+        return Refusal(Reason.WINDOW_CLOSED, words, tuple(map(ShownDuration, times)))
     if ask.deadline_s is not None and ends_s > ask.deadline_s:
-        words = "would end its first task in {:.1f} s, after the deadline in {:.1f} s"
-        return Refusal(Reason.DEADLINE, words, (ends_s - utc_s, ask.deadline_s - utc_s))
+        words = "would end its first task {} after the deadline"
+        return Refusal(Reason.DEADLINE, words, (ShownDuration(ends_s - ask.deadline_s),))
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
         task_ns = round(task_s * 1e9)

@@ -15,6 +15,7 @@ from typing import Final
 from federation.clocks import NEVER_S, UtcS
 from federation.errors import ProtocolError
 from federation.messages.adverts import PoolAdvert, PriceChange, SiteAdvert
+from federation.words import duration_text
 from policies.placement.feasibility import PlacementTerms, Profile, filters_for, judge_terms
 from policies.placement.outlook import Curve, curve_of
 from policies.placement.placement import CapacityOffer, Refusal
@@ -154,7 +155,8 @@ class Market:
         if advert.issued_s > utc_s + SKEW_MAX_S:
             ahead_s = advert.issued_s - utc_s
             raise ProtocolError(
-                f"advert of {advert.site}: its time is {ahead_s:.1f} s ahead of the local clock"
+                f"advert of {advert.site}: its time is {duration_text(ahead_s)} ahead of the "
+                "local clock"
             )
         known = self._adverts.get(advert.site)
         if known is None and len(self._adverts) >= SITES_MAX:

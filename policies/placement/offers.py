@@ -22,7 +22,7 @@ from federation.clocks import UtcS
 from federation.money import NANOS_LIMIT, format_money
 from federation.offers import PLACES_MAX, Offer, show_time
 from federation.reasons import NEVER, Reason
-from federation.words import count
+from federation.words import count, duration_text
 from policies.placement.asks import CHEAPEST, FASTEST, Demand, Preferences
 from policies.placement.brokering import BackoffEnd, place
 from policies.placement.decisions import Decision
@@ -60,12 +60,11 @@ class Unmet:
             limits.append(f"by {show_time(ask.deadline_s)}")
         if ask.budget_nanos is not None:
             limits.append(f"for {format_money(ask.budget_nanos, ask.terms.need.currency or '')}")
-        length_s = ask.task_s or 0.0
-        seconds = f"{length_s:.3g}" if length_s < 100 else f"{length_s:,.0f}"
+        each = duration_text(ask.task_s or 0.0)
         them, could = "It", ""
-        tasks = f"1 task of {seconds} s"
+        tasks = f"1 task of {each}"
         if ask.tasks > 1:
-            them, tasks = "All", f"{count(ask.tasks, 'task')} of {seconds} s"
+            them, tasks = "All", f"{count(ask.tasks, 'task')} of {each}"
             fitting = ask.tasks - self.short
             could = f"; {fitting:,} of them can" if fitting else "; none of them can"
         found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"

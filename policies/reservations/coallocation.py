@@ -46,6 +46,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import MonoS
+from federation.words import duration_text
 
 ASK_S: Final = 5.0  # the timeout of a request to hold
 MARGIN_S: Final = 2.0  # the lease that each hold must have left at the decision to book
@@ -191,7 +192,7 @@ class Coallocation:
         waited_s = mono_s - self._since_s
         if self.phase is BookingPhase.HOLDING and waited_s >= ASK_S:
             site = self._asked()[-1]
-            return self.release(f"{site} did not answer within {ASK_S:g} s", mono_s)
+            return self.release(f"{site} did not answer within {duration_text(ASK_S)}", mono_s)
         if self.phase is BookingPhase.BOOKING and waited_s >= BOOK_S:
             late = [each for each in self.sites if self.states.get(each) not in (BOOKING, BOOKED)]
             return self.release(f"{', '.join(late)} did not book in time", mono_s)

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
 from federation.offers import show_time
-from federation.words import count
+from federation.words import count, duration_text
 from policies.access.claims import Amount, Claims, ReservedSlots
 from policies.access.windows import AHEAD_S, PoolRules, Window, WindowPlan, WindowSpan
 from policies.calendar.hours import Hours
@@ -253,9 +253,9 @@ def check_span(
             f"{clock(utc_s)}"
         )
     if until_s - from_s > rules.longest_s:
-        asked = length(until_s - from_s)
+        asked = duration_text(until_s - from_s)
         raise CantReserve(
-            f"{asked} exceeds the longest reservation here, {length(rules.longest_s)}"
+            f"{asked} exceeds the longest reservation here, {duration_text(rules.longest_s)}"
         )
     if until_s > utc_s + rules.ahead_s:
         latest = clock(utc_s + rules.ahead_s)
@@ -469,11 +469,3 @@ def _window(window: Window | None, first: Reservation, owner: ReservationRules) 
 def clock(at_s: UtcS) -> str:
     """Format a time for errors; a time beyond the calendar as the last one in it."""
     return show_time(min(at_s, LAST_S))
-
-
-def length(lasts_s: float) -> str:
-    """Format a duration: `90 s`, `45 min`, `2 h`, `14 d`."""
-    for unit, unit_s in (("d", DAY_S), ("h", 3600), ("min", 60)):
-        if lasts_s >= 2 * unit_s or lasts_s == unit_s:
-            return f"{lasts_s / unit_s:g} {unit}"
-    return f"{lasts_s:g} s"

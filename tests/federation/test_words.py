@@ -10,7 +10,7 @@ from federation.engine import progress
 from federation.engine.outcomes import exception_of
 from federation.engine.streams import Ended
 from federation.errors import FAILURES, GridError, RemoteTraceback, SessionRefused
-from federation.words import clean, clean_lines, count, headline
+from federation.words import ShownDuration, clean, clean_lines, count, duration_text, headline
 
 HOSTILE = {
     "\x1b[2J": r"\x1b[2J",  # CSI: clears the screen
@@ -98,3 +98,22 @@ def test_one_is_counted_as_one():
 )
 def test_a_failure_in_one_line_has_the_error_and_the_call(text, line):
     assert headline(text) == line
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "shown"),
+    [
+        *((0, "0 s"), (0.25, "0.25 s"), (2.5, "2.5 s"), (9.6, "10 s"), (40, "40 s"), (60, "1 min")),
+        *(
+            (90, "1 min 30 s"),
+            (119.6, "2 min"),
+            (125, "2 min 5 s"),
+            (3_600, "1 h"),
+            (3_900, "1 h 5 min"),
+        ),
+        *((86_399, "24 h"), (90_000, "1 d 1 h"), (1_209_600, "14 d"), (float("inf"), "inf s")),
+    ],
+)
+def test_a_duration_is_written_by_its_two_largest_units(lasts_s, shown):
+    assert duration_text(lasts_s) == shown
+    assert f"{ShownDuration(lasts_s)}" == shown

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final
 
 from federation.clocks import UtcS
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from policies.placement.brokering import BackoffEnd
 
@@ -105,7 +105,7 @@ def of_partners(
         elif rest is not None and rest.until_s > utc_s:
             left_s = ceil(rest.until_s - utc_s)
             text = (
-                f"{site} {rest.why}: it is asked for nothing for {left_s:,} s more; "
+                f"{site} {rest.why}: it is asked for nothing for {duration_text(left_s)} more; "
                 "`gridfed explain` shows what that keeps waiting"
             )
             yield Problem("partner-back-off", site, text)
@@ -129,7 +129,7 @@ def of_books(older: Iterable[str], pending: Iterable[PendingDeliveries]) -> Iter
         made = "from" if side == "buy" else "to"
         text = (
             f"{deliveries} {made} {site} had no verdict for over "
-            f"{UNSETTLED_S / 3_600:g} h: is the site up? See `gridfed deliveries {site}`"
+            f"{duration_text(UNSETTLED_S)}: is the site up? See `gridfed deliveries {site}`"
         )
         yield Problem("deliveries-unsettled", site, text)
 

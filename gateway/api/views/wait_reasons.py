@@ -5,7 +5,7 @@ from typing import Any
 
 from federation.clocks import UtcS
 from federation.reasons import Reason
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 
@@ -58,4 +58,4 @@ def _busy(broker: Broker, job: Job, utc_s: UtcS) -> str:
     soonest_s = min((each for each in left_s if each >= 1), default=None)
     slots = sum(worker.slots for worker in able)
     text = f"all {count(slots, 'slot')} are busy" if slots != 1 else "the only slot is busy"
-    return text if soonest_s is None else f"{text}, about {soonest_s:,.0f} s"
+    return text if soonest_s is None else f"{text}, about {duration_text(soonest_s)}"

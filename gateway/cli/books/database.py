@@ -10,7 +10,7 @@ import click
 from sqlalchemy import func, select
 
 from federation.money import format_amount
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -106,8 +106,9 @@ def _of_restore(config: SiteConfig, file: Path) -> list[str]:
     if last_s is not None:
         ago = max(0.0, utc_now() - last_s)
         lines.append(
-            f"what happened here in the {ago / 3600:,.1f} hours since is in no book of ours: "
-            "detached jobs of that time are gone, and other sites may charge for it (docs/books.md)"
+            f"the backup lacks the last {duration_text(ago)}: detached jobs of that time are "
+            "gone, and "
+            "other sites may charge for their work of that time (docs/books.md)"
         )
     return lines
 

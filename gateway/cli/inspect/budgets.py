@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from federation.money import format_amount
+from federation.words import duration_text
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -90,7 +91,7 @@ def write_off(name: str, site: str, is_sure: bool, reach: DialOptions, as_json: 
 def _row(each: dict[str, Any]) -> list[Any]:
     rule = "credit" if each["kind"] == "credit" else "hard" if each["hard"] else "soft"
     if each["kind"] == "slice":
-        lasts = f"{each['lasts_s']:g} s" if each["lasts_s"] else "lapsed"
+        lasts = duration_text(each["lasts_s"]) if each["lasts_s"] else "lapsed"
         rule = f"slice from {each['owner']}, {lasts}"
     elif each["exhausted"]:
         rule += ", exhausted"

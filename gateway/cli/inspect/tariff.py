@@ -10,6 +10,7 @@ import click
 
 from federation.clocks import UtcS
 from federation.money import check_currency, format_amount, format_money
+from federation.words import duration_text
 from gateway.base.clocks import utc_now
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -219,7 +220,7 @@ def _lines(prices: PriceList) -> Iterator[str]:
         yield (
             f"spot: {format_amount(spot.floor_nanos)} to {format_amount(spot.ceiling_nanos)} "
             f"{currency}, with utilisation to the power of {spot.exponent}, in {spot.steps} steps, "
-            f"damped over {spot.damp_s:g} s"
+            f"damped over {duration_text(spot.damp_s)}"
         )
     for band in prices.bands:
         days = ",".join(DAYS[day] for day in sorted(band.span.days))
@@ -242,7 +243,10 @@ def _extra_lines(extras: Extras, currency: str) -> Iterator[str]:
     if extras.minimum_nanos:
         yield f"minimum per task: {format_money(extras.minimum_nanos, currency)}"
     if extras.step_ns:
-        yield f"time is rounded up to steps of {extras.step_ns / 1e9:g} s, at least one per task"
+        yield (
+            f"time is rounded up to steps of {duration_text(extras.step_ns / 1e9)}, at least "
+            "one per task"
+        )
 
 
 def _adjusted(adjust: Adjustment, currency: str) -> str:

@@ -13,7 +13,7 @@ import click
 
 from federation.address import GATEWAY_VARIABLE
 from federation.clocks import UtcS
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
 from gateway.base.values import ConfigError, KnobError
 from gateway.cli.inspect.asked_rules import asked_rules
@@ -253,7 +253,7 @@ def _when(window: Window) -> str:
         if isfinite(at_s)
     )
     if isinstance(when, Cron):
-        return f"cron {when.fields}, for {when.lasts_s / 3600:g} h, {when.zone.key}{valid}"
+        return f"cron {when.fields}, for {duration_text(when.lasts_s)}, {when.zone.key}{valid}"
     hours = f"{_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
     return f"{show_days(when.days)}, {hours}{valid}"
 
@@ -261,11 +261,11 @@ def _when(window: Window) -> str:
 def _at_its_start(window: Window) -> str:
     if not window.preempts:
         return "no tasks are stopped at its start"
-    told = f"warned {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
+    told = f"warned {duration_text(window.drain_lead_s)} before, " if window.drain_lead_s else ""
     if window.is_dry:
         return "no tasks are stopped at its start; the tasks that would be stopped are logged"
     after = window.spill_s + window.grace_s
-    stopped = f"{after:g} s after its start" if after else "at its start"
+    stopped = f"{duration_text(after)} after its start" if after else "at its start"
     return f"tasks over their claim are {told}stopped {stopped}"
 
 

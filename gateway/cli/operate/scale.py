@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from federation.errors import GridError
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -170,9 +170,9 @@ def _probe(reach: DialOptions, name: str, wait_s: float, steps: _Steps) -> None:
     if worker is None:
         steps.fail(
             "dial",
-            f"its worker did not connect within {wait_s:g} s: it may still wait in the grid's "
-            "queue, its host may not reach this gateway (dial in [pool.scale]), or gridfed is "
-            "not installed there (`gridfed scale --why`)",
+            f"its worker did not connect within {duration_text(wait_s)}: it may still wait in "
+            "the grid's queue, its host may not reach this gateway (dial in [pool.scale]), or "
+            "gridfed is not installed there (`gridfed scale --why`)",
         )
     known = f" = {show.clean(worker['grid_id'])}" if worker["grid_id"] else ""
     steps.done("dial", f"{count(worker['slots'], 'slot')}{known}, Python {worker['python']}")
@@ -186,10 +186,10 @@ def _probe(reach: DialOptions, name: str, wait_s: float, steps: _Steps) -> None:
             except TimeoutError:
                 why = future.why_waiting()
                 more = f": {why}" if why else ""
-                steps.fail("task", f"timed out after {wait_s:g} s{more}")
+                steps.fail("task", f"timed out after {duration_text(wait_s)}{more}")
     except GridError as error:
         steps.fail("task", str(error))
-    steps.done("task", f"it ran on {where} in {time.monotonic() - began_s:.2f} s")
+    steps.done("task", f"it ran on {where} in {duration_text(time.monotonic() - began_s)}")
 
 
 def _show_slots(reach: DialOptions, name: str, steps: _Steps) -> None:

@@ -17,6 +17,7 @@ from federation.address import (
 )
 from federation.errors import GridError
 from federation.package_conflicts import NameCollision, check_owners
+from federation.words import duration_text
 from gateway.base.child import collect_seldom
 from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
@@ -184,8 +185,8 @@ async def _stop_on_signal(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
     say(
-        f"gridfed: stopping; running tasks have {STOP_S:g} s to end; a second signal stops "
-        "them at once"
+        f"gridfed: stopping; running tasks have {duration_text(STOP_S)} to end; a second signal "
+        "stops them at once"
     )
     await site.wind_up(STOP_S)
     scope.cancel()

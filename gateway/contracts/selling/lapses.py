@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.clocks import MonoS
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.config.contracts import DealRules
 
 FORGIVEN_S: Final = 3600.0  # without another lapse
@@ -69,4 +69,4 @@ def _words(buyer: str, lapsed: _Lapsed, mono_s: MonoS) -> str:
         f"{lapsed.wasted_s:,.0f} slot-seconds are unpaid"
     )
     wait_s = lapsed.until_s - mono_s
-    return f"{text}; no new contracts for {wait_s:,.0f} s" if wait_s > 0 else text
+    return f"{text}; no new contracts for {duration_text(wait_s)}" if wait_s > 0 else text

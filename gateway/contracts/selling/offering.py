@@ -18,6 +18,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
 from federation.reasons import Reason
+from federation.words import duration_text
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Permits
 from gateway.contracts.model.quotations import quoted_terms
@@ -222,7 +223,7 @@ class Offering:
             return None
         reason = (
             f"small grants of {ask.path[-1]} left work at {self._site} unpaid: the grant "
-            f"must pay for at least {UNMEASURED_S:g} s of a slot"
+            f"must pay for at least {duration_text(UNMEASURED_S)} of a slot"
         )
         return deals.Decline(ask.contract, Reason.COST_LIMIT, reason)
 

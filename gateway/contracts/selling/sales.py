@@ -26,6 +26,7 @@ from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJo
 from federation.messages.registry import FromSeller, GatewayMessage, Receiver
 from federation.ranges import Range
 from federation.reasons import Reason
+from federation.words import duration_text
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Consequences
@@ -209,7 +210,10 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         if not least_s <= message.lease_s <= LEASE_MAX_S:
             self._idle_holds.ran_out(buyer, mono_s)
             self._drop(sale)
-            reason = f"the lease is {message.lease_s:g} s, but must be at least {least_s:g} s"
+            reason = (
+                f"the lease is {duration_text(message.lease_s)}, but must be at least "
+                f"{duration_text(least_s)}"
+            )
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
         sale.phase = move(sale.phase, Move.COMMIT)

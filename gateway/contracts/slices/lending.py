@@ -18,6 +18,7 @@ from federation.errors import GridError
 from federation.messages.registry import Receiver
 from federation.messages.slices import AskSlice, Slice, amount
 from federation.reasons import Reason
+from federation.words import duration_text
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.budgets import EVER
 from gateway.contracts.model.dealing import Consequences
@@ -219,8 +220,8 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
             ago_s = utc_s - share.heard_at_s
             if ago_s < silent_s:
                 raise NotLent(
-                    f"{site} was last heard from {ago_s:.0f} s ago: its slices can be "
-                    f"written off only after {silent_s:.0f} s of silence"
+                    f"{site} was last heard from {duration_text(ago_s)} ago: its slices can be "
+                    f"written off only after {duration_text(silent_s)} of silence"
                 )
         freed = sum(share.unspent for share in found)
         for share in found:

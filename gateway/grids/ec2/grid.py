@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from federation.clocks import MonoS
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.grids.contract import (
     Capacity,
     FailureClass,
@@ -626,6 +626,8 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
         with trio.fail_after(CALL_S):
             return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)
     except trio.TooSlowError:
-        raise GridFault(FailureClass.AGAIN, f"EC2 did not answer within {CALL_S:g} s") from None
+        raise GridFault(
+            FailureClass.AGAIN, f"EC2 did not answer within {duration_text(CALL_S)}"
+        ) from None
     except OSError as error:
         raise GridFault(FailureClass.NEVER, f"the pool's files can't be read: {error}") from error

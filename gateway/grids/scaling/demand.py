@@ -6,6 +6,7 @@ from math import ceil, inf
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.words import duration_text
 from gateway.grids.scaling.room import PoolRoom
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import matching
@@ -63,9 +64,10 @@ class PilotShape:
 
     def objection(self, need: Need, known_s: float | None) -> str:
         """Return why it can't run any, in words."""
-        if not self.outlasts(known_s):
+        if self.limit_s is not None and not self.outlasts(known_s):
             return (
-                f"is stopped by its grid after {self.limit_s:,.0f} s, which is too short for a task"
+                f"is stopped by its grid after {duration_text(self.limit_s)}, which is too "
+                "short for a task"
             )
         found = (judge(need, offer) for offer in self.offers)
         return next((each.text for each in found if each is not None), "")

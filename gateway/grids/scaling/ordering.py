@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from federation.clocks import UtcS
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.base.faults import describe_fault
 from gateway.config.environments import gpus_tagged
 from gateway.config.site import PoolConfig
@@ -101,7 +101,7 @@ class Ordering:
         except GridFault as error:
             self.note_trouble(what, str(error))
         except trio.TooSlowError:
-            self.note_trouble(what, f"the adapter did not answer within {CALL_S:.0f} s")
+            self.note_trouble(what, f"the adapter did not answer within {duration_text(CALL_S)}")
         except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
             self.note_trouble(what, describe_fault("the adapter", error))
         else:
@@ -301,7 +301,7 @@ def in_words(found: Any) -> str:
             ends = (
                 "no time limit"
                 if found.limit_s is None
-                else f"a time limit of {found.limit_s:,.0f} s"
+                else f"a time limit of {duration_text(found.limit_s)}"
             )
             said = (
                 f"{found.pilots_max:,} pilots an order, {found.orders_max} orders a minute, {ends}"

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.words import duration_text
 from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.asking import PLACES, ArrayRequest, joined, sbatch_options
 from gateway.grids.slurm.faults import GONE, fault_of
@@ -202,7 +203,7 @@ class Commands:
                     )
                 return await _run(command, text.encode(), environment or ours)
         except trio.TooSlowError:
-            text = f"{words[0]} timed out after {settings.timeout_s:g} s"
+            text = f"{words[0]} timed out after {duration_text(settings.timeout_s)}"
             raise GridFault(FailureClass.AGAIN, f"{text}: slurmctld may be overloaded") from None
         except FileNotFoundError:
             remedy = "install Slurm's commands (Debian: slurm-client), or set prefix or url"

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from federation.clocks import UtcS
+from federation.words import duration_text
 from gateway.base.clocks import utc_now
 from gateway.grids.contract import (
     Capacity,
@@ -337,7 +338,7 @@ def misfit(settings: SlurmSettings, quotas: Quotas) -> str:
     """Return why limits let no pilot of this pool run, ever; empty where they do."""
     walltime_s, limit_s = settings.walltime_s, quotas.limit_s
     if walltime_s is not None and limit_s is not None and walltime_s > limit_s:
-        return f"`walltime` exceeds the limit of the account or qos: {limit_s / 60:,.0f} min"
+        return f"`walltime` exceeds the limit of the account or qos: {duration_text(limit_s)}"
     for each in quotas.shared:
         if not each.most and each.what in (SUBMITS, JOBS, "cpu", "node"):
             return f"a limit allows no pilots: {each.said}"

@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from federation.words import duration_text
 from gateway.base.secret_files import read_token
 from gateway.base.values import ConfigError
 from gateway.grids.contract import FailureClass, GridFault
@@ -133,7 +134,7 @@ class SlurmRest:
             with trio.fail_after(timeout_s):
                 answer = await self._send(method, path, body, await self._headers())
         except trio.TooSlowError:
-            text = f"slurmrestd timed out after {timeout_s:g} s"
+            text = f"slurmrestd timed out after {duration_text(timeout_s)}"
             raise GridFault(FailureClass.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             text = self._hide(f"{type(error).__name__}: {error}", hidden)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.words import duration_text
 from gateway.base.child import first_of, wait_for_exit
 from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
@@ -150,7 +151,7 @@ class SideInterface:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
             raise ConnectionCut(
-                FailureClass.AGAIN, f"soamapi did not {verb} within {ANSWER_S:g} s"
+                FailureClass.AGAIN, f"soamapi did not {verb} within {duration_text(ANSWER_S)}"
             ) from None
         except trio.EndOfChannel:
             raise ConnectionCut(FailureClass.AGAIN, self._describe_end()) from None
@@ -262,7 +263,9 @@ class SideInterface:
                 process.kill()
                 await wait_for_exit(process)
         if was_hung:
-            self._say(f"the process of soamapi did not end within {END_S:g} s, and was killed")
+            self._say(
+                f"the process of soamapi did not end within {duration_text(END_S)}, and was killed"
+            )
         elif process.returncode > 0 and not had_ended:  # else the fault of this run reports it
             self._say(self._describe_end())
         assert process.stderr is not None

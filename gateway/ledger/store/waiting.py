@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from federation.words import duration_text
 from gateway.base.clocks import mono_now
 from gateway.ledger.db.errors import StoreAway
 
@@ -30,6 +31,6 @@ async def open_patiently(open_: Callable[[], T], wait_s: float, say: Callable[[s
                 raise
             if str(away) != told:
                 told = str(away)
-                say(f"{told}; retrying for up to {left_s:,.0f} s")
+                say(f"{told}; retrying for up to {duration_text(left_s)}")
             await trio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, AGAIN_MAX_S)

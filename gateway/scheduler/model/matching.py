@@ -14,6 +14,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.ranges import Range
 from federation.reasons import Reason
+from federation.words import ShownDuration, duration_text
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, Worker
 from policies.costs.budgets import UNKNOWN_S, BudgetAccount
@@ -102,10 +103,10 @@ def ends_too_soon(worker: Worker, task_s: float | None, utc_s: UtcS) -> Refusal 
     """
     if worker.ends_at_s is None or utc_s + (task_s or 0.0) < worker.ends_at_s:
         return None
-    words = "is stopped by its grid in {:.0f} s, and a task has {}"
+    words = "is stopped by its grid in {}, and a task has {}"
     figures = (
-        worker.ends_at_s - utc_s,
-        "an unknown duration" if task_s is None else f"a duration of {task_s:.0f} s",
+        ShownDuration(worker.ends_at_s - utc_s),
+        "an unknown duration" if task_s is None else f"a duration of {duration_text(task_s)}",
     )
     return Refusal(Reason.WINDOW_CLOSED, words, figures)
 

@@ -29,6 +29,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.ranges import Range, RangeSet
+from federation.words import duration_text
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.events import Reported, ReportUsage, WorkerGone
 from gateway.scheduler.model.jobs import (
@@ -125,7 +126,8 @@ class Losses:
         self._release(assignment, task, task + 1)
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
-        text = f"the task exceeded its time limit of {assignment.job.spec.timeout_s:g} s"
+        limit = duration_text(assignment.job.spec.timeout_s or 0.0)
+        text = f"the task exceeded its time limit of {limit}"
         text += f", and worker {assignment.worker.title} did not stop it"
         self._fail(assignment, _report(assignment, task, ran_ns, "timeout", text))
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from federation.words import duration_text
 from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation.identities import container_user
 from gateway.worker.isolation.strays import lives
@@ -273,7 +274,7 @@ def _ask(command: Sequence[str], timeout_s: float = ASK_S) -> "subprocess.Comple
         )
     except subprocess.TimeoutExpired:
         raise ContainerUnavailable(
-            f"{' '.join(command[:4])} … timed out after {timeout_s:g} s"
+            f"{' '.join(command[:4])} … timed out after {duration_text(timeout_s)}"
         ) from None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.messages.environments import REQUIREMENTS, UV, Environment, requirement_lines
+from federation.words import duration_text
 from gateway.base.interpreter import run_module
 from gateway.config.environments import EnvironmentRules
 from gateway.worker.isolation.strays import remove_folder
@@ -169,7 +170,7 @@ def _run(command: list[str], rules: EnvironmentRules, folder: Path) -> None:
             # With its children: they would run on, in a folder that is removed.
             os.killpg(process.pid, signal.SIGKILL)
             raise PackagesUnavailable(
-                f"the installation timed out after {rules.build_s:g} s (build_s)"
+                f"the installation timed out after {duration_text(rules.build_s)} (build_s)"
             ) from None
     if process.returncode:
         said = (stderr + stdout).decode(errors="replace").strip()

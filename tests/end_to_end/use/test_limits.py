@@ -56,7 +56,7 @@ def test_a_job_that_can_not_keep_both_is_refused_and_taken_by_what_it_was_offere
         client.options(**limits()).submit_job(double, range(8))
     unmet = caught.value
     assert unmet.code == "limits-unmet"
-    assert "8 tasks of 3,600 s can't all be done by 20" in str(unmet)
+    assert "8 tasks of 1 h can't all be done by 20" in str(unmet)
     assert "All can by 20" in str(unmet)
     assert {pool for _, pool, _ in unmet.dearer.places} == {"cheap", "dear"}
     assert unmet.later.deadline_s > time.time() + 5 * HOUR_S
@@ -97,7 +97,7 @@ def test_map_submit_and_a_generator_are_refused_as_well(client):
 def test_the_command_line_says_what_a_job_could_have_instead(site, client):
     asked = ("explain", "--gateway", site.address, "--tasks", "8", "--task-s", "3600")
     said = run(*asked, "--within-s", "12600", "--max-cost", "2 USD")
-    assert "8 tasks of 3,600 s can't all be done by 20" in said
+    assert "8 tasks of 1 h can't all be done by 20" in said
     assert "; or for " in said
     found = answer(run(*asked, "--within-s", "12600", "--max-cost", "2 USD", "--json"))
     later, dearer = found["unmet"]["offers"]

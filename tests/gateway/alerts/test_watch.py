@@ -259,7 +259,7 @@ def test_where_each_rule_stands_is_shown(make_inner, ask):
     assert (desk["settled_nanos"], desk["held_nanos"]) == (60, 0)
     assert desk["last_fired_at_s"] is not None
     assert (dear["limit"], dear["dearest"], dear["raised"]) == ("0.1 USD", "local/workers", [])
-    assert (late["limit"], late["records"], late["late"]) == ("24 h", 0, [])
+    assert (late["limit"], late["records"], late["late"]) == ("1 d", 0, [])
 
 
 def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):

@@ -142,9 +142,9 @@ async def test_it_grows_old_and_is_told_so_and_is_then_forgotten(make, clock):
     clock.utc_s += 7_200
     assert known(feed, clock) == (91_440, "2026-11-22T10:00Z")
     clock.utc_s += 1_800
-    assert known(feed, clock) == (91_440, "2026-11-22T10:00Z, 2 h old")
+    assert known(feed, clock) == (91_440, "2026-11-22T10:00Z, 2 h 30 min old")
     clock.utc_s += 77_400
-    assert known(feed, clock) == (91_440, "2026-11-22T10:00Z, 24 h old")
+    assert known(feed, clock) == (91_440, "2026-11-22T10:00Z, 1 d old")
     clock.utc_s += 1
     assert known(feed, clock) is None
 

@@ -65,7 +65,7 @@ def test_what_can_not_keep_both_is_refused_with_offers_and_taken_by_either(town)
     assert not london.broker.jobs
     assert not [each for each in london.books if isinstance(each, records.JobOpenedRecord)]
     later, dearer = refused.details["offers"]
-    assert "40 tasks of 3,600 s can't all be done by 1970-01-12 15:46:40 UTC" in refused.reason
+    assert "40 tasks of 1 h can't all be done by 1970-01-12 15:46:40 UTC" in refused.reason
     for offer in (later, dearer):
         assert offer["places"][0]["site"] in refused.reason
         job = offer["kind"]
@@ -92,7 +92,7 @@ def test_what_may_be_kept_or_is_not_known_is_not_refused(town, limits):
     assert opened(town.sites["london"], **limits) is None
 
 
-HOPELESS = "60 tasks of 600 s can't all be done {}for 0.00001 USD; none of them can: one task "
+HOPELESS = "60 tasks of 10 min can't all be done {}for 0.00001 USD; none of them can: one task "
 
 
 @pytest.mark.parametrize("deadline_s", [None, HOUR_S])
@@ -221,8 +221,8 @@ def test_what_can_not_be_kept_any_more_is_said_and_goes_on(town):
     town.pass_time(UNMET_S / 2)
     assert job.unmet == ""
     town.pass_time(UNMET_S)
-    assert job.unmet.startswith("of the remaining tasks, 36 tasks of 60 s")
-    assert "tasks of 60 s can't all be done by" in job.unmet
+    assert job.unmet.startswith("of the remaining tasks, 36 tasks of 1 min")
+    assert "tasks of 1 min can't all be done by" in job.unmet
     assert "All can by" in job.unmet
     assert [note["text"] for note in work_views.notes(job)] == [job.unmet]
     [why] = work_views.why_waiting(london.broker, job, UTC_S)

@@ -498,7 +498,7 @@ def test_who_goes_elsewhere_waits_where_nothing_else_is_open() -> None:
     assert not decision.is_hopeless
     refusal = decision.verdict(("a", "main"))
     assert refusal.reason is Reason.WINDOW_CLOSED
-    assert refusal.text == 'opens in 60 s, and the job does not wait (when_closed = "elsewhere")'
+    assert refusal.text == 'opens in 1 min, and the job does not wait (when_closed = "elsewhere")'
 
 
 def test_who_waits_says_for_whom_and_until_when() -> None:

@@ -98,7 +98,7 @@ def test_the_nearest_offers_are_the_earliest_end_and_the_least_money():
 def test_both_are_said_in_words_and_as_fields():
     unmet = judged(both(5, 200))
     assert unmet.text == (
-        "100 tasks of 3,600 s can't all be done by 1970-01-01 05:16:40 UTC for 2 USD; 65 "
+        "100 tasks of 1 h can't all be done by 1970-01-01 05:16:40 UTC for 2 USD; 65 "
         "of them can. All can by 1970-01-01 09:48:37 UTC, at a/main, b/main; or for 5.78 "
         "USD, at a/main, b/main"
     )
@@ -112,22 +112,22 @@ def test_both_are_said_in_words_and_as_fields():
     [
         (
             both(0.5, 2_000, tasks=1),
-            "1 task of 3,600 s can't be done by 1970-01-01 00:46:40 UTC for 20 USD. "
+            "1 task of 1 h can't be done by 1970-01-01 00:46:40 UTC for 20 USD. "
             "It can by 1970-01-01 01:20:40 UTC, at a/main",
         ),
         (
             both(10, 0.5, tasks=2),
-            "2 tasks of 3,600 s can't all be done by 1970-01-01 10:16:40 UTC for 0.005 "
+            "2 tasks of 1 h can't all be done by 1970-01-01 10:16:40 UTC for 0.005 "
             "USD; none of them can. All can for 0.021 USD, at a/main",
         ),
         (
             replace(both(0.5, 50), budget_nanos=None),
-            "100 tasks of 3,600 s can't all be done by 1970-01-01 00:46:40 UTC; none of "
+            "100 tasks of 1 h can't all be done by 1970-01-01 00:46:40 UTC; none of "
             "them can. All can by 1970-01-01 01:20:40 UTC, at b/main, a/main",
         ),
         (
             replace(both(5, 50), deadline_s=None),
-            "100 tasks of 3,600 s can't all be done for 0.5 USD; 50 of them can. All can "
+            "100 tasks of 1 h can't all be done for 0.5 USD; 50 of them can. All can "
             "for 1.05 USD, at a/main",
         ),
     ],

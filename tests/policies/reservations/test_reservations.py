@@ -22,7 +22,6 @@ from policies.reservations.reservations import (
     ReservationUse,
     check_span,
     check_who,
-    length,
     overlay,
     price_over,
 )
@@ -353,11 +352,3 @@ def test_spans_with_the_same_reservations_have_the_same_claims_and_each_its_seat
     seats = {id(each) for span in spans for each in span.claims.reserved}
     assert len(spans) == 201
     assert len(seats) == len(booked)
-
-
-@pytest.mark.parametrize(
-    ("lasts_s", "text"),
-    [(90, "90 s"), (60, "1 min"), (3600, "1 h"), (5400, "90 min"), (86_400, "1 d"), (7_200, "2 h")],
-)
-def test_a_length_in_words(lasts_s, text):
-    assert length(lasts_s) == text

@@ -132,7 +132,7 @@ def test_what_takes_longer_than_a_pilot_is_there_starts_none(task_s, tasks, leas
     found = demand(broker, "cloud", MIDNIGHT_S, 10.0, CHEAPEST, shape=shape, slots_max=9)
     assert (found.tasks, found.stranded, found.least_s) == (tasks, 20 - tasks, least_s)
     if not tasks:
-        words = "is stopped by its grid after 600 s, which is too short for a task"
+        words = "is stopped by its grid after 10 min, which is too short for a task"
         assert (found.stranded_why, found.stranded_jobs) == (words, ("j",))
 
 

@@ -28,8 +28,8 @@ async def test_a_server_that_comes_back_in_time_is_used(autojump_clock):
     told = []
     assert await open_patiently(server.open, 300.0, told.append) == "store"
     assert told == [
-        "refused; retrying for up to 300 s",
-        "is starting; retrying for up to 296 s",
+        "refused; retrying for up to 5 min",
+        "is starting; retrying for up to 4 min 56 s",
     ]
     pauses = [later - earlier for earlier, later in pairwise(server.asked_s)]
     assert pauses == [0.5, 1.0, 2.0, 4.0]

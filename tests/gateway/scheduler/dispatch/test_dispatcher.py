@@ -212,7 +212,7 @@ def test_a_pilot_has_what_it_can_end(
     [
         (None, 60.0, None),
         (61.0, 60.0, None),
-        (60.0, 60.0, "is stopped by its grid in 60 s, and a task has a duration of 60 s"),
+        (60.0, 60.0, "is stopped by its grid in 1 min, and a task has a duration of 1 min"),
         (1.0, None, None),
         (0.0, None, "is stopped by its grid in 0 s, and a task has an unknown duration"),
     ],
