@@ -35,8 +35,8 @@ async def consequences(site: SiteContext, details: Details) -> Any:
 async def _of_expel(site: SiteContext, details: Details) -> list[str]:
     name = str(details.get("site", ""))
     others = [each for each in _approved(site) if each != name]
-    told = f"told, and may follow: {_some(others)}" if others else "no other site is told"
-    lines = [f"{name} is out here at once; {told}"]
+    told = f"informed, and may follow: {_some(others)}" if others else "no other site is informed"
+    lines = [f"{name} is expelled here at once; {told}"]
     return [*lines, *_work_with(site, {name}), *await _debts(site, {name})]
 
 
@@ -53,8 +53,8 @@ async def _of_drain(site: SiteContext, _details: Details) -> list[str]:
     users = {each.whose.user for each in jobs}
     return [
         f"site {site.config.name} refuses new jobs of all users until `gridfed drain --all --undo`",
-        f"{count(len(jobs), 'job')} of {count(len(users), 'user')} with {count(tasks, 'task')} "
-        "that have not ended go on to their end",
+        f"unfinished work continues to its end: {count(len(jobs), 'job')} of "
+        f"{count(len(users), 'user')}, with {count(tasks, 'task')}",
     ]
 
 
@@ -84,12 +84,12 @@ def _credit_after(site: SiteContext, name: str, currency: str, nanos: int) -> li
         if left <= 0 < budget_account.left_nanos:
             lines.append(
                 f"this exhausts the credit of {name}: it would owe {would}, of a limit of {limit}, "
-                "and none of its tasks begins here any more until it has paid"
+                "and none of its tasks starts here until it has paid"
             )
         elif budget_account.left_nanos <= 0 < left:
-            lines.append(f"{name} has credit again, up to {limit}: its work goes on")
+            lines.append(f"{name} has credit again, up to {limit}: its work continues")
         elif left <= 0:
-            lines.append(f"the credit of {name} stays exhausted: its work goes on waiting")
+            lines.append(f"the credit of {name} stays exhausted: its work still waits")
     return lines
 
 
@@ -101,8 +101,8 @@ async def _of_write_off(site: SiteContext, details: Details) -> list[str]:
         raise BadConsequencesQuestion(f"site {other!r:.80} holds no part of a budget {name!r:.80}")
     amount = budget_account.budget.show(sum(each.unspent for each in shares))
     return [
-        f"{amount} of the budget {name} that {other} holds are spent by others from now on",
-        f"if {other} comes back, its further spending overruns the budget by up to that",
+        f"{other} holds {amount} of the budget {name}: from now on others may spend it",
+        f"if {other} returns, its spending may exceed the budget by up to that amount",
     ]
 
 
@@ -128,18 +128,20 @@ def _work_with(site: SiteContext, names: set[str]) -> list[str]:
     lines = []
     if there:
         lines.append(
-            f"{count(there, 'task')} of ours there run again elsewhere, once the leases there end"
+            f"our work there: {count(there, 'task')}, to run again elsewhere once the leases end"
         )
     if here:
-        lines.append(f"{count(here, 'task')} of theirs here can't be delivered, and are not paid")
+        lines.append(
+            f"their work here: {count(here, 'task')}, which can't be delivered and are not paid for"
+        )
     return lines
 
 
 async def _debts(site: SiteContext, names: set[str]) -> list[str]:
     """Return the debts that stay in the books."""
     return [
-        f"{_debt(str(row['site']), str(row['currency']), int(row['balance_nanos']))}: that stays "
-        "in the books"
+        f"{_debt(str(row['site']), str(row['currency']), int(row['balance_nanos']))}: the debt "
+        "stays in the books"
         for name in sorted(names)
         for row in await _statement(site, name)
         if int(row["balance_nanos"])

@@ -58,10 +58,10 @@ def explain_past(
     rows = [_place(job, each, configs.get(each.rules, NOT_KNOWN)) for each in places]
     ended = f"job {job.job} has ended ({job.state}{f': {job.reason}' if job.reason else ''})"
     if rows:
-        count = f"{len(rows)} places or terms" if len(rows) > 1 else "one place"
-        text = f"{ended}: its tasks ran in {count}"
+        where = f"{len(rows)} places or terms" if len(rows) > 1 else "one place"
+        text = f"{ended}: its tasks ran in {where}"
     else:
-        text = f"{ended}: the books have no run of its tasks"
+        text = f"{ended}: the books record no run of its tasks"
     return {
         "job": job.job,
         "state": job.state,

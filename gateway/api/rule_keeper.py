@@ -132,7 +132,7 @@ class RuleKeeper:
         if self._file is None:
             return NO_FILE
         if not version:
-            return "the books don't say by which version of the rules it ran"
+            return "the books do not have the version of the rules under which it ran"
         if self.history.of(version) is None:
             return f"version {version} of the rules not found"
         begins_s = next(each.from_s for each in self.history.changes if each.number == version)
@@ -191,20 +191,24 @@ class RuleKeeper:
         file, utc_s = self._present_file(), self.clock_s()
         from_s = utc_s if from_s is None else from_s
         if from_s < utc_s:
-            raise KnobError("from: rules can't be changed in the past")
+            raise KnobError("from: the time is past: a change takes effect now or later")
         if not from_s < until_s:
-            raise KnobError("until: it must be after the time from which the change counts")
+            raise KnobError(
+                "until: must be after `from`, the time at which the change takes effect"
+            )
         if not 0 < len(edits) <= EDITS_MAX:
-            raise KnobError(f"edits: 1 to {EDITS_MAX:,} are possible in one change")
+            raise KnobError(f"edits: one change has 1 to {EDITS_MAX:,}, not {len(edits):,}")
         if len(reason) > REASON_CHARS_MAX:
             raise KnobError(f"reason: at most {REASON_CHARS_MAX:,} characters")
         before = self.history.at(from_s)
         pools = [str(row.get("name", "")) for row in file.file.table.get("pool", ())]
         for each in edits:
             if each.key.pool and each.content is not None and each.key.pool not in pools:
-                raise KnobError(f"pool {each.key.pool!r} not found; there are: {', '.join(pools)}")
+                raise KnobError(
+                    f"pool {each.key.pool!r} not found; known pools: {', '.join(pools)}"
+                )
             if each.content is None and each.key not in before:
-                raise KnobError(f"{each.key}: there is no such rule then")
+                raise KnobError(f"{each.key}: no such rule exists at that time")
         number = self.history.next_number
         change = RuleChange(number, from_s, utc_s, author, source, tuple(edits), until_s, reason)
         changes = [change]
@@ -232,12 +236,14 @@ class RuleKeeper:
         if found is None:
             raise KnobError(f"change {number} not found")
         if found.ends:
-            raise KnobError(f"change {number} is the end of change {found.ends}: cancel that one")
+            raise KnobError(
+                f"change {number} is the end of change {found.ends}: cancel change {found.ends}"
+            )
         if found.cancelled_at_s is not None:
             raise KnobError(f"change {number} is cancelled already")
         if found.from_s <= utc_s:
             raise KnobError(
-                f"change {number} is in force already: make another change that sets the rules anew"
+                f"change {number} is in force already: make another change to set the rules again"
             )
         gone = [each for each in known.values() if number in (each.number, each.ends)]
         history = self.history.with_change(*(replace(each, cancelled_at_s=utc_s) for each in gone))
@@ -360,7 +366,9 @@ class RuleKeeper:
 
     def _say_overridden(self, proposal: Proposal) -> None:
         for each in proposal.overridden:
-            self._say(f"rules: {each.key} was set by a command; the file's holds from now on")
+            self._say(
+                f"rules: {each.key} was set by a command, and now has the content of the file"
+            )
 
     async def run(self) -> None:
         """Have planned changes take effect at their times."""

@@ -25,7 +25,11 @@ def check_windows(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> Non
             if isinstance(when, During):
                 if when.until_s <= utc_s + _WINDOW_S:
                     text = f"valid_until: the window {ending(when.until_s, utc_s)}"
-                    remedy = "remove it" if when.until_s <= utc_s else "extend it if it is to go on"
+                    remedy = (
+                        "remove it("
+                        if when.until_s <= utc_s
+                        else " )extend it if it is still needed"
+                    )
                     findings.warn(
                         "window-expires", subject, f"{text}: {remedy}", (*place, "valid_until")
                     )
@@ -35,7 +39,7 @@ def check_windows(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> Non
                 if last < today:
                     text = (
                         f"the last holiday of its calendar was {last}: add those of the year to "
-                        "come, or work is planned on holidays"
+                        "come, or holidays count as business days"
                     )
                     findings.warn("calendar-over", subject, text, (*place, "calendar"))
 

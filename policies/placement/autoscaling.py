@@ -290,7 +290,7 @@ def attend(
     wanted, why = _wanted(rules, active, work, past, utc_s)
     said = [why]
     if spent:
-        said.append(f"{len(spent)} end before any queued task could: draining")
+        said.append(f"{count(len(spent), 'pilot')} would end before any queued task: draining")
     if work.stranded:
         tasks = count(work.stranded, "task")
         said.append(f"no slots are started or kept for {tasks} more: {work.stranded_why}")
@@ -299,9 +299,9 @@ def attend(
     if there < wanted:
         room = slots_max(rules, past) - sum(each.slots for each in known)
         undrain, back = _taken_back(known, wanted - there)
-        said += [f"{len(undrain)} drains are cancelled: their slots are needed again"] * bool(
-            undrain
-        )
+        if undrain:
+            drains = count(len(undrain), "drain")
+            said.append(f"{drains} cancelled: the slots are needed again")
         start, limit = _starts(rules, wanted - there - back, room, past, utc_s)
         let_go, why_all = tuple(spent[:stops]), (*said, *limit)
         return ScalingOrders(wanted, start, drain=let_go, why=why_all, undrain=tuple(undrain))
@@ -310,8 +310,10 @@ def attend(
     limited = len(cancel) + len(drain) > stops
     cancel = cancel[:stops]
     drain = drain[: stops - len(cancel)]
-    said += [f"{len(cancel)} are cancelled before their start: not needed"] if cancel else []
-    said += [f"{len(drain)} are draining"] if drain else []
+    said += (
+        [f"{count(len(cancel), 'pilot')} cancelled before the start: not needed"] if cancel else []
+    )
+    said += [f"{count(len(drain), 'pilot')} draining"] if drain else []
     said += [f"the limit of {rules.stops_max} stops a minute is reached"] if limited else []
     return ScalingOrders(wanted, 0, tuple(cancel), tuple(drain), tuple(said))
 
@@ -454,7 +456,9 @@ def _starts(
         return 0, ("no pilots are started until the fault is fixed",)
     rest_s = _rest_s(past, utc_s)
     if rest_s > 0:
-        return 0, (f"{past.failures} starts failed: in back-off for {duration_text(rest_s)}",)
+        return 0, (
+            f"{count(past.failures, 'start')} failed: in back-off for {duration_text(rest_s)}",
+        )
     limits = [
         (
             _left_of(rules.starts_max, past.starts, utc_s),

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.money import format_money
+from federation.words import count
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.estimates import ROUNDING, price_over
 from policies.placement.market import Candidate, Key, PricedSpan
@@ -148,7 +149,7 @@ class Deferral:
             return {"waits": 0, "text": f"the job is deferrable, but starts now: {self.why}"}
         return {
             "waits": self.waits,
-            "text": f"{self.waits:,} of its tasks are deferred to greener or cheaper hours",
+            "text": f"{count(self.waits, 'task')} deferred to greener or cheaper hours",
             "until_s": self.until_s,
             "finish_s": self.finish_s,
             "carbon_g": self.carbon_g,

@@ -52,17 +52,23 @@ def of_growing_pool(view: Mapping[str, Any]) -> Iterator[Problem]:
     pool, test = view["pool"], f"`gridfed pool test {view['pool']}`"
     subject = f"pool {pool}"
     if view["trouble"]:
-        text = f"the grid of pool {pool} can't be asked: {view['trouble']}; is it up? {test}"
+        text = (
+            f"the grid of pool {pool} can't be asked: {view['trouble']}; check that it runs, "
+            f"with {test}"
+        )
         yield Problem("grid-unreachable", subject, text)
     if view["barred"]:
         text = (
             f"the grid refuses the pilots of pool {pool}, so none is started: {view['barred']}; "
-            f"mend the cause, then `gridfed reload` or {test}"
+            f"fix the cause, then run `gridfed reload` or {test}"
         )
         yield Problem("starts-refused", subject, text)
     elif view["failures"]:
         starts = count(view["failures"], "start")
-        text = f"{starts} in a row failed in pool {pool}, the last: {view['failed']}; {test}"
+        text = (
+            f"{starts} in a row failed in pool {pool}, the last: {view['failed']}; try again "
+            f"with {test}"
+        )
         yield Problem("starts-fail", subject, text)
 
 
@@ -98,15 +104,15 @@ def of_partners(
         rest = site_backoff.get(site)
         if state not in UP:
             text = (
-                f"{site} is {state}: its gateway does not answer; see there whether it runs "
-                "and can be reached (`gridfed sites`, `gridfed known`)"
+                f"{site} is {state}: its gateway does not answer; check that it runs and "
+                "can be reached (`gridfed sites`, `gridfed known`)"
             )
             yield Problem("partner-unreachable", site, text)
         elif rest is not None and rest.until_s > utc_s:
             left_s = ceil(rest.until_s - utc_s)
             text = (
-                f"{site} {rest.why}: it is asked for nothing for {duration_text(left_s)} more; "
-                "`gridfed explain` shows what that keeps waiting"
+                f"{site} {rest.why}: in back-off for {duration_text(left_s)} more; "
+                "`gridfed explain JOB` shows whether a job waits for it"
             )
             yield Problem("partner-back-off", site, text)
 
@@ -129,7 +135,8 @@ def of_books(older: Iterable[str], pending: Iterable[PendingDeliveries]) -> Iter
         made = "from" if side == "buy" else "to"
         text = (
             f"{deliveries} {made} {site} had no verdict for over "
-            f"{duration_text(UNSETTLED_S)}: is the site up? See `gridfed deliveries {site}`"
+            f"{duration_text(UNSETTLED_S)}: check that the site is up, and see `gridfed "
+            f"deliveries {site}`"
         )
         yield Problem("deliveries-unsettled", site, text)
 
@@ -139,6 +146,6 @@ def of_keys(rotation: str, awaited: Iterable[str]) -> Iterator[Problem]:
     if rotation in ("", "none"):
         return
     names = ", ".join(awaited)
-    waits = f", waiting for {names}: see whether they are up" if names else ""
+    waits = f", waiting for {names}: check that they are up" if names else ""
     text = f"the keys of this site are in rotation ({rotation}){waits}; `gridfed known` shows more"
     yield Problem("keys-rotating", "keys", text)

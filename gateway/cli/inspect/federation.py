@@ -199,7 +199,8 @@ def explain(
     for group in found["refused"]:
         kind = "never" if group["never"] else "not now"
         why = show.clean(reason_text(group["reason"]))
-        show.say(f"{group['count']:,} refused, {kind}: {why} ({show.clean(group['reason'])}):")
+        pools = count(group["count"], "pool")
+        show.say(f"{pools} refused, {kind}: {why} ({show.clean(group['reason'])}):")
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             show.say(f"  {where} {show.clean(each['text'])}")
@@ -210,16 +211,20 @@ def explain(
     for each in found.get("growing", ()):
         slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
         why = "; ".join(each["why"])
-        text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} wanted slots: {why}"
+        text = (
+            f"{each['pool']} has {slots or 'none'} of {count(each['wanted'], 'wanted slot')}: {why}"
+        )
         show.say(text + (f"; {each['trouble']}" if each["trouble"] else ""))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         show.say(
-            f"{show.clean(place['worker'])} runs or holds {place['in_flight']:,} of its tasks{why}"
+            f"{show.clean(place['worker'])} has {count(place['in_flight'], 'task')} of it{why}"
         )
     for rest in found.get("places_left_off", ()):
         workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
-        show.say(f"and {workers} more of {show.clean(rest['pool'])} with {tasks:,} of its tasks")
+        show.say(
+            f"and {workers} more of {show.clean(rest['pool'])} with {count(tasks, 'task')} of it"
+        )
     for note in found.get("notes", ()):
         show.say(f"{show.moment(note['at_s'])}: {show.clean(note['text'])}")
 

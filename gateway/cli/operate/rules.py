@@ -40,9 +40,11 @@ def _change_options(command: _Command) -> _Command:
     """Give a command the options of a change."""
     for option in reversed(
         (
-            click.option("--at", metavar="WHEN", help="It takes effect then. [default: now]"),
-            click.option("--until", metavar="WHEN", help="It ends by itself then."),
-            click.option("--reason", default="", help="Why; it is kept with the change."),
+            click.option(
+                "--at", metavar="WHEN", help="The time at which it takes effect. [default: now]"
+            ),
+            click.option("--until", metavar="WHEN", help="The time at which it ends by itself."),
+            click.option("--reason", default="", help="The reason, which is kept with the change."),
             click.option("--dry-run", "is_dry", is_flag=True, help="Only show what it would do."),
             reach_options,
             json_option,
@@ -61,9 +63,14 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
     ("--zone", "zone", str, "The time zone of its clock, as in Europe/London. [default: UTC]"),
     ("--calendar", "calendar", str, "The calendar of its business days."),
     ("--follows-work", "follows_work", click.BOOL, "On half days it begins when work ends."),
-    ("--cron", "cron", str, "Its beginnings as five fields of cron, in place of days and hours."),
+    ("--cron", "cron", str, "Its start as five fields of cron, instead of days and hours."),
     ("--lasts-s", "lasts_s", LengthType(), "With --cron: its duration, as in 4h."),
-    ("--priority", "priority", int, "Of open windows the one with the highest holds. [default: 0]"),
+    (
+        "--priority",
+        "priority",
+        int,
+        "Of the open windows, that of the highest applies. [default: 0]",
+    ),
     (
         "--price-factor",
         "price_factor",
@@ -74,15 +81,20 @@ _WINDOW: Final[tuple[tuple[str, str, Any, str], ...]] = (
         *("--preempt", "preempt", click.Choice(["true", "false", "dry-run"])),
         "Whether it stops tasks over their claim. [default: true]",
     ),
-    ("--preempt-per-minute", "preempt_per_minute", int, "Tasks that are stopped at most; 0: all."),
+    (
+        "--preempt-per-minute",
+        "preempt_per_minute",
+        int,
+        "The most tasks that it stops a minute; 0: no limit.",
+    ),
     (
         "--drain-lead-s",
         "drain_lead_s",
         LengthType(),
-        "How long before its beginning they are told, as in 30s.",
+        "How long before its start those tasks are warned, as in 30s.",
     ),
-    ("--grace-s", "grace_s", LengthType(), "How long after it they may run on."),
-    ("--spill-s", "spill_s", LengthType(), "How far into it work may be planned to run."),
+    ("--grace-s", "grace_s", LengthType(), "How long after its start those tasks may still run."),
+    ("--spill-s", "spill_s", LengthType(), "How far into it other work may be planned to run."),
 )
 
 
@@ -107,8 +119,8 @@ def _window_options(command: _Command) -> _Command:
         metavar="CLAIM",
         help='Repeatable: "others, borrows=0", "project:risk, guaranteed=80%, lends=0".',
     )(wrapped)
-    for key, text in (("never", "not"), ("also", "besides")):
-        about = f"A date on which it begins {text}; repeatable."
+    for key, text in (("never", "does not begin"), ("also", "begins, too")):
+        about = f"A date on which it {text}; repeatable."
         wrapped = click.option(f"--{key}", key, multiple=True, metavar="DATE", help=about)(wrapped)
     for option, key, kind, about in reversed(_WINDOW):
         wrapped = click.option(option, key, type=kind, help=about)(wrapped)
@@ -147,7 +159,7 @@ def add_window(pool: str, name: str, keys: dict[str, Any], **more: Any) -> None:
     """Add window NAME to POOL."""
     if _window_of(more["reach"], pool, name, more["at"]) is not None:
         raise click.ClickException(
-            f"pool {pool} has a window {name!r} then: use `gridfed window change`"
+            f"pool {pool} has a window {name!r} at that time: use `gridfed window change`"
         )
     _change([_window_edit(pool, name, [{"name": name, **keys}])], **more)
 
@@ -156,9 +168,7 @@ def add_window(pool: str, name: str, keys: dict[str, Any], **more: Any) -> None:
 @click.argument("pool")
 @click.argument("name")
 @_window_options
-@click.option(
-    "--unset", multiple=True, metavar="KEY", help="A key that it has no more; repeatable."
-)
+@click.option("--unset", multiple=True, metavar="KEY", help="A key to remove from it; repeatable.")
 @_change_options
 def change_window(
     pool: str, name: str, keys: dict[str, Any], unset: tuple[str, ...], **more: Any
@@ -167,7 +177,7 @@ def change_window(
     present = _window_of(more["reach"], pool, name, more["at"])
     if present is None:
         raise click.ClickException(
-            f"pool {pool} has no window {name!r} then: use `gridfed window add`"
+            f"pool {pool} has no window {name!r} at that time: use `gridfed window add`"
         )
     if len(present) > 1:
         raise click.ClickException(f"window {name!r} has several tables: use `gridfed rules apply`")
@@ -270,7 +280,7 @@ def rules() -> None:
 
 
 @rules.command("list")
-@click.option("--at", metavar="WHEN", help="The rules at that time: past or to come.")
+@click.option("--at", metavar="WHEN", help="The rules at that time, past or future.")
 @click.option("--version", type=int, help="The rules of that version, which usage records name.")
 @click.option("--kind", type=click.Choice(_KINDS), help="Only of this kind.")
 @click.option("--pool", help="Only of this pool.")
@@ -309,10 +319,13 @@ def history_of_rules(reach: DialOptions, as_json: bool, limit: int, **which: str
 @click.option(
     "--replace-windows",
     is_flag=True,
-    help="Windows of its pools that FILE does not have end: for a plan that is imported anew.",
+    help="Windows of its pools that FILE does not have end: for a plan that is imported again.",
 )
 @click.option(
-    "--source", default="command", show_default=True, help="Where the rules come from, for history."
+    "--source",
+    default="command",
+    show_default=True,
+    help="The source of the rules, which the history shows.",
 )
 @_change_options
 def apply_rules(path: str, replace_windows: bool, source: str, **more: Any) -> None:
@@ -362,8 +375,8 @@ def _check_only_rules(file: ConfigFile) -> None:
         others += [f"[pool.scale] {key}" for key in row.get(SCALE, ()) if key not in OF_RULES]
     if others:
         raise click.UsageError(
-            f"{file.path}: {others[0]} is no rule: it belongs into gateway.toml, and counts after "
-            "a restart"
+            f"{file.path}: {others[0]} is not a rule: it belongs in gateway.toml, and takes effect "
+            "after a restart"
         )
 
 
@@ -401,7 +414,7 @@ def cancel_change(change: int, is_dry: bool, reach: DialOptions, as_json: bool) 
     "path",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, writable=True),
-    help="Write them into this configuration file in place of its own; the rest of it is kept.",
+    help="Write them into this configuration file, whose other content is kept.",
 )
 @reach_options
 @json_option

@@ -46,4 +46,4 @@ def say_change(found: Mapping[str, Any]) -> None:
     for each in found["later"]:
         show.say(f"takes effect after a restart: {each}")
     for each in found.get("overridden", ()):
-        show.say(f"set by a command before, and by the file from now on: {each}")
+        show.say(f"set by a command before, and now from the file: {each}")

@@ -231,7 +231,7 @@ class Ec2Grid:
                 is_there = sighting.stand in (PilotState.STARTING, PilotState.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
         if doubles:  # a service without client tokens was slow to show its first start
-            self._say(f"terminates {count(len(doubles), 'instance')} that were started twice")
+            self._say(f"terminates {count(len(doubles), 'duplicate instance')}")
             self._calls.terminate(doubles)
         self._end_late(shown)
         for instance, started in self._hidden(shown):

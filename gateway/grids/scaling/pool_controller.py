@@ -367,10 +367,10 @@ class PoolController:
         for why, pilots in Counter(
             why for name, why in leaving.items() if name not in before
         ).items():
-            self._say(f"{count(pilots, 'pilot')} take no new task, and end: {why}")
+            self._say(f"{count(pilots, 'pilot')} draining: {why}")
         back = sum(name not in leaving and name in self.fleet.pilots for name in before)
         if back:
-            self._say(f"{count(back, 'pilot')} may work again: the hosts are back in service")
+            self._say(f"{count(back, 'pilot')} in service again, with the hosts")
 
     def _found_again(self, found: Collection[Sighting], utc_s: UtcS) -> None:
         """Report the pilots of the former run of the site, and keep the queued ones for work."""
@@ -415,7 +415,7 @@ class PoolController:
         }
         silent = self.fleet.silent(utc_s)
         over = self._ordering.to_tell({*orders.cancel, *silent, *done}, utc_s)
-        tidings.add("stopped", len(over & set(silent)), "no worker of theirs connected in time")
+        tidings.add("stopped", len(over & set(silent)), "no worker connected in time")
         # From now on it ends by us, even if its host is back in service meanwhile.
         self.fleet.stopped([name for name in over if name in self.fleet.leaving], utc_s)
         if over:
@@ -580,7 +580,7 @@ class PoolController:
                 *self.decided.why,
                 *self._ordering.limited(self.decided.start),
                 *(
-                    f"{count(pilots, 'pilot')} end: {why}"
+                    f"{count(pilots, 'pilot')} ending: {why}"
                     for why, pilots in Counter(
                         each.leaves for each in self.fleet.pilots.values() if each.leaves
                     ).items()

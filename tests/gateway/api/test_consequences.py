@@ -79,13 +79,13 @@ async def test_a_payment_brings_credit_back(monkeypatch):
     lines = await Paris(monkeypatch, owes=100 * UNIT).settle("received", 30)
     assert lines == [
         "now paris owes us 100 USD; after it paris owes us 70 USD",
-        "paris has credit again, up to 100 USD: its work goes on",
+        "paris has credit again, up to 100 USD: its work continues",
     ]
 
 
 async def test_a_payment_that_is_too_small_changes_nothing_for_its_work(monkeypatch):
     lines = await Paris(monkeypatch, owes=150 * UNIT).settle("received", 30)
-    assert lines[1] == "the credit of paris stays exhausted: its work goes on waiting"
+    assert lines[1] == "the credit of paris stays exhausted: its work still waits"
 
 
 async def test_a_payment_within_the_credit_says_the_debt_alone(monkeypatch):
@@ -122,17 +122,17 @@ async def test_what_is_under_way_with_an_expelled_site_is_told(monkeypatch):
     whose = SimpleNamespace(site="paris")
     broker.jobs["paris:c-1"] = SimpleNamespace(whose=whose, waiting=2, in_flight=1)
     assert await paris.ask("expel", site="paris") == [
-        "paris is out here at once; told, and may follow: lyon",
-        "7 tasks of ours there run again elsewhere, once the leases there end",
-        "3 tasks of theirs here can't be delivered, and are not paid",
-        "paris owes us 20 USD: that stays in the books",
+        "paris is expelled here at once; informed, and may follow: lyon",
+        "our work there: 7 tasks, to run again elsewhere once the leases end",
+        "their work here: 3 tasks, which can't be delivered and are not paid for",
+        "paris owes us 20 USD: the debt stays in the books",
     ]
     assert (await paris.ask("expel", site="lyon"))[1:] == []
     left = await paris.ask("leave")
     assert (
         left[0] == "all sessions with other sites end (lyon, paris); a return takes an invitation"
     )
-    assert "7 tasks of ours there" in left[1]
+    assert "our work there: 7 tasks" in left[1]
 
 
 async def test_the_desk_tells_it_to_administrators_alone_and_changes_nothing(tmp_path):
@@ -143,7 +143,7 @@ async def test_the_desk_tells_it_to_administrators_alone_and_changes_nothing(tmp
         answer = await counter.ask("consequences", home=True, order="drain")
         assert answer.value["lines"] == [
             "site london refuses new jobs of all users until `gridfed drain --all --undo`",
-            "1 job of 1 user with 2 tasks that have not ended go on to their end",
+            "unfinished work continues to its end: 1 job of 1 user, with 2 tasks",
         ]
         assert not counter.site.broker.draining
         token = SimpleNamespace(projects=None, allows=lambda scope, project=None: scope == "audit")

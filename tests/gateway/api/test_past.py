@@ -134,5 +134,5 @@ def test_what_is_not_known_is_said(config):
     assert "can't be applied" in row["rules_unknown"]
     found = explain_past(ANN._replace(state="cancelled", reason="by ann"), [], [], {})
     assert found["text"] == (
-        "job j has ended (cancelled: by ann): the books have no run of its tasks"
+        "job j has ended (cancelled: by ann): the books record no run of its tasks"
     )

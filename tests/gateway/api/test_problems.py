@@ -38,11 +38,13 @@ def test_database_trouble_is_told():
     ("change", "code", "text"),
     [
         ({"trouble": "slurmctld is down"}, "grid-unreachable",
-         "the grid of pool hpc can't be asked: slurmctld is down; is it up? `gridfed pool test"),
+         "the grid of pool hpc can't be asked: slurmctld is down; check that it runs, "
+         "with `gridfed pool test hpc`"),
         ({"barred": "no partition", "failures": 3}, "starts-refused",
-         "the grid refuses the pilots of pool hpc, so none is started: no partition; mend the"),
+         "the grid refuses the pilots of pool hpc, so none is started: no partition; fix the"),
         ({"failures": 3, "failed": "timed out"}, "starts-fail",
-         "3 starts in a row failed in pool hpc, the last: timed out; `gridfed pool test hpc`"),
+         "3 starts in a row failed in pool hpc, the last: timed out; try again "
+         "with `gridfed pool test hpc`"),
     ],
 )  # fmt: skip
 def test_the_troubles_of_a_growing_pool_are_told(change, code, text):
@@ -66,7 +68,7 @@ def test_a_partner_is_told_that_is_gone_or_in_back_off():
         ("partner-back-off", "rome"),
     ]
     assert found[2][2].startswith(
-        "rome declined (credit-limit: owes too much): it is asked for nothing for 40 s more; "
+        "rome declined (credit-limit: owes too much): in back-off for 40 s more; "
     )
 
 

@@ -138,7 +138,7 @@ def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
     reload(keeper)
     assert (world.price, world.windows) == ("0.05 USD", [])
     assert [line for line in world.said if "set by a command" in line] == [
-        "rules: price of fast was set by a command; the file's holds from now on"
+        "rules: price of fast was set by a command, and now has the content of the file"
     ]
 
 
@@ -150,7 +150,7 @@ def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
         (CITY, None, "calendar 'city' not found"),
         (RuleKey(RuleKind.WINDOW, "fast", "day"), None, "no such rule"),
         (RuleKey(RuleKind.PRICE, "fast"), "4", "price"),
-        (RuleKey(RuleKind.PRICE, "fsat"), "4 USD", "pool 'fsat' not found; there are: fast"),
+        (RuleKey(RuleKind.PRICE, "fsat"), "4 USD", "pool 'fsat' not found; known pools: fast"),
         (
             NIGHT,
             [NIGHT_TABLE | {"claims": [{"who": "group:quantz", "guaranteed": "50%"}]}],
@@ -240,7 +240,7 @@ def test_rules_of_the_past_stay_as_they_were(world):
     keeper = world.start()
     world.utc_s += 60
     change(keeper, PRICE, "0.08 USD")
-    with pytest.raises(KnobError, match="in the past"):
+    with pytest.raises(KnobError, match="the time is past"):
         change(keeper, PRICE, "0.01 USD", from_s=NOON_S)
     assert keeper.history.of(1)[PRICE] == "0.04 USD"
     assert keeper.history.of(2)[PRICE] == "0.08 USD"

@@ -10,7 +10,7 @@ from federation.errors import GridError
 from gateway.cli.main import cli
 from gateway.cli.shared.common import confirm, told_by
 
-LINES = ["paris is out here at once"]
+LINES = ["paris is expelled here at once"]
 
 
 @click.command()

@@ -86,7 +86,7 @@ def test_what_was_started_twice_where_tokens_do_not_count_is_terminated(
     ec2.hides.clear()
     assert set(shown(make_grid())) == {"o-1.0", "o-1.1"}
     assert len(ec2.alive()) == 2
-    assert make_launch.said == ["terminates 2 instances that were started twice"]
+    assert make_launch.said == ["terminates 2 duplicate instances"]
 
 
 def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_launch):
