@@ -71,7 +71,7 @@ async def test_a_payment_in_the_wrong_direction_exhausts_a_credit(monkeypatch):
     assert lines == [
         "now paris owes us 20 USD; after it paris owes us 1020 USD",
         "this exhausts the credit of paris: it would owe 1020 USD, of a limit of 100 USD, and none "
-        "of its tasks begins here any more until it has paid",
+        "of its tasks starts here until it has paid",
     ]
 
 
