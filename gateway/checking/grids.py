@@ -39,7 +39,7 @@ async def ask_grids(
             except KnobError as error:
                 findings.error("grid", subject, str(error), place, stops=True)
             except GridFault as fault:
-                if fault.blame is FailureClass.NEVER:
+                if fault.failure_class is FailureClass.NEVER:
                     findings.error("grid", subject, str(fault), place)
                 else:
                     findings.warn("grid-now", subject, f"not at this time: {fault}", place)

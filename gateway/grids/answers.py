@@ -51,9 +51,9 @@ def _sightings(found: Any) -> Sequence[Sighting]:
         for text in (each.name, each.grid_id):
             if not isinstance(text, str) or len(text) > TEXT_CHARS_MAX or not text.isprintable():
                 _wrong(f"a name of at most {TEXT_CHARS_MAX} printable characters", text)
-        if not isinstance(each.stand, PilotState) or not isinstance(each.fault, str):
-            _wrong("a PilotState and a fault as text", (each.stand, each.fault))
-        least = 0 if each.stand is PilotState.ENDED else 1
+        if not isinstance(each.state, PilotState) or not isinstance(each.fault, str):
+            _wrong("a PilotState and a fault as text", (each.state, each.fault))
+        least = 0 if each.state is PilotState.ENDED else 1
         _count(f"slots of pilot {each.name}", each.slots, least, PILOT_SLOTS_MAX)
         for moment_s in (each.paid_s, each.begins_s, each.ends_s):
             _moment(f"of pilot {each.name}", moment_s)

@@ -144,7 +144,7 @@ async def check_stop_of_nothing(scene: Scene) -> None:
     )
     shown = await scene.look(grid)
     assert all(
-        name in shown and shown[name].stand is PilotState.RUNNING for name in order.names()
+        name in shown and shown[name].state is PilotState.RUNNING for name in order.names()
     ), f"a name that does not exist stopped a pilot: {shown}"
     assert not canary.exists(), "a name was executed as a command"
 
@@ -338,7 +338,7 @@ async def check_leaving(scene: Scene) -> None:
             why = await _until_named(scene, one, first, is_named=True)
             scene.check_text(why, "a reason of leaving()")
         shown = await scene.look(grid)
-        assert shown[first].stand is PilotState.RUNNING, f"the pilot was ended: {shown[first]}"
+        assert shown[first].state is PilotState.RUNNING, f"the pilot was ended: {shown[first]}"
     await _until_named(scene, grid, first, is_named=False)
 
 
@@ -369,20 +369,20 @@ async def check_no_capacity(scene: Scene) -> None:
         assert capacity.slots_now == 0, f"capacity() of a full grid is {capacity}"
         fault = await fault_of(grid.start(order))
         if fault is not None:
-            assert fault.blame is FailureClass.ELSEWHERE, (
-                f"the fault has blame {fault.blame}: {fault}"
+            assert fault.failure_class is FailureClass.ELSEWHERE, (
+                f"the fault has the failure class {fault.failure_class}: {fault}"
             )
             scene.check_text(str(fault), "a fault")
         shown = await scene.until(
             grid,
             "an order without capacity to be shown, or to end",
-            lambda shown: all(each.stand is not PilotState.STARTING for each in shown.values()),
+            lambda shown: all(each.state is not PilotState.STARTING for each in shown.values()),
         )
         for each in shown.values():
-            assert each.stand is not PilotState.RUNNING, (
+            assert each.state is not PilotState.RUNNING, (
                 f"the pilot runs although nothing is free: {each}"
             )
-            assert each.stand is PilotState.QUEUED or each.fault, (
+            assert each.state is PilotState.QUEUED or each.fault, (
                 f"the pilot has no fault text: {each}"
             )
         await grid.stop(order.names())
@@ -390,10 +390,10 @@ async def check_no_capacity(scene: Scene) -> None:
 
 
 async def check_denied(scene: Scene) -> None:
-    """Wrong credentials: NEVER, or the blame of the bench, by every call that needs them."""
-    grid, blame = scene.bench.denied(scene.launch), scene.bench.denied_blame
-    await scene.fault(grid.check(), blame, "check() with wrong credentials")
-    await scene.fault(grid.start(scene.order()), blame, "start() with wrong credentials")
+    """Wrong credentials: NEVER, or the bench's class, by every call that needs them."""
+    grid, failure_class = scene.bench.denied(scene.launch), scene.bench.denied_blame
+    await scene.fault(grid.check(), failure_class, "check() with wrong credentials")
+    await scene.fault(grid.start(scene.order()), failure_class, "start() with wrong credentials")
     await scene.until_nothing_is_left()
 
 

@@ -20,6 +20,7 @@ table `[pool.KIND]` of the configuration, and opens the grid. Our own kinds are 
 *Delegating* grids hand bundles to an engine that has its own workers: see gateway.grids.delegating.
 """
 
+import functools
 import re
 import sys
 import warnings
@@ -55,16 +56,23 @@ class FailureClass(StrEnum):
 
 
 class GridFault(Exception):
-    """A grid failed to do what was asked; the text says what is wrong, and gives advice.
+    """A grid failed to carry out a request; the text says what is wrong, and gives advice.
 
     Attributes:
+        failure_class: whether it may succeed later, elsewhere, or not before a change.
         is_full: the grid takes no more of our pilots: the order waits for its turn, nothing failed.
     """
 
-    def __init__(self, blame: FailureClass, text: str, *, is_full: bool = False) -> None:
+    def __init__(self, failure_class: FailureClass, text: str, *, is_full: bool = False) -> None:
         super().__init__(text)
-        self.blame = blame
+        self.failure_class = failure_class
         self.is_full = is_full
+
+    @property
+    def blame(self) -> FailureClass:
+        """The former name of `failure_class`; it warns."""
+        _warn_renamed("GridFault.blame", "failure_class")
+        return self.failure_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class Sighting:
     """A pilot, as its grid reports it. Moments are UTC; None where the grid gives none.
 
     Attributes:
+        state: where it is in its life; a pilot never returns to an earlier state.
         grid_id: the grid's own name for it.
         paid_s: since when it costs.
         begins_s: when it is expected to begin.
@@ -109,13 +118,19 @@ class Sighting:
     """
 
     name: str
-    stand: PilotState
+    state: PilotState
     grid_id: str
     slots: int
     paid_s: float | None = None
     begins_s: float | None = None
     ends_s: float | None = None
     fault: str = ""
+
+    @property
+    def stand(self) -> PilotState:
+        """The former name of `state`; it warns, as does the argument of that name."""
+        _warn_renamed("Sighting.stand", "state")
+        return self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +300,34 @@ class GridKind:
     is_here: bool = False
 
 
+def _warn_renamed(former: str, name: str) -> None:
+    """Warn the caller of our caller that a name has changed."""
+    text = f"{__name__}.{former} is named {name} now"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+
+
+def _renamed_argument(create: Callable[..., None], former: str, name: str) -> Callable[..., None]:
+    """Have an `__init__` accept an argument by its former name as well, with a warning."""
+
+    @functools.wraps(create)
+    def wrapped(self: object, *args: Any, **kwargs: Any) -> None:
+        if former in kwargs:
+            _warn_renamed(f"{type(self).__name__}({former}=…)", name)
+            kwargs[name] = kwargs.pop(former)
+        create(self, *args, **kwargs)
+
+    return wrapped
+
+
+# Grids of third parties use the former names.
+Sighting.__init__ = _renamed_argument(Sighting.__init__, "stand", "state")  # type: ignore[method-assign]
+GridFault.__init__ = _renamed_argument(GridFault.__init__, "blame", "failure_class")  # type: ignore[method-assign]
+
+
 def __getattr__(name: str) -> Any:
     """Give grids of third parties the classes by their former names, with a warning."""
     renamed = {"Stand": PilotState, "Blame": FailureClass}
     if name not in renamed:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    text = f"{__name__}.{name} is named {renamed[name].__name__} now"
-    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    _warn_renamed(name, renamed[name].__name__)
     return renamed[name]

@@ -170,9 +170,9 @@ class ProcessGrid:
         boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         running = []
         for name, each in alive.items():
-            stand = PilotState.ENDING if name in self._ending else PilotState.RUNNING
+            state = PilotState.ENDING if name in self._ending else PilotState.RUNNING
             paid_s = boot_s + each.since / TICKS
-            running.append(Sighting(name, stand, f"pid {each.pid}", _slots(each), paid_s))
+            running.append(Sighting(name, state, f"pid {each.pid}", _slots(each), paid_s))
         return [*running, *(each for each in self._ended if each.name not in alive)]
 
     def _reap(self) -> None:
@@ -219,8 +219,8 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     try:
         return await trio.to_thread.run_sync(work, *arguments)
     except OSError as error:
-        blame = FailureClass.ELSEWHERE if error.errno in EXHAUSTED else FailureClass.NEVER
-        raise GridFault(blame, f"processes of this host: {error}") from error
+        failure_class = FailureClass.ELSEWHERE if error.errno in EXHAUSTED else FailureClass.NEVER
+        raise GridFault(failure_class, f"processes of this host: {error}") from error
 
 
 def read(table: Mapping[str, Any]) -> ProcessesConfig:

@@ -56,8 +56,8 @@ class Bench:
         shape: of the pilots that are ordered.
         pilots: of an order; two or more.
         listen: where the fake gateway listens, for pilots to dial.
-        denied_blame: of wrong credentials; AGAIN where the grid can't tell them from expired ones,
-            which are renewed.
+        denied_blame: the failure class of wrong credentials; AGAIN where the grid can't tell them
+            from expired ones, which are renewed.
     """
 
     called: str
@@ -146,16 +146,16 @@ class Scene:
 
     def _check_sighting(self, grid: Provisioning, each: Sighting) -> None:
         utc_s = time.time()
-        at = _ORDER.index(each.stand)
+        at = _ORDER.index(each.state)
         assert each.grid_id, f"{each.name} has no grid_id"
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
         was = _ORDER[before.at]
-        assert at >= before.at, f"{each.name} went back from {was} to {each.stand}"
+        assert at >= before.at, f"{each.name} went back from {was} to {each.state}"
         is_same = each.grid_id == before.grid_id or was is not PilotState.RUNNING
         assert is_same, f"{each.name} had the grid_id {before.grid_id}, and now {each.grid_id}"
         self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
         is_paid = each.paid_s is not None
-        assert not (each.stand is PilotState.QUEUED and is_paid), (
+        assert not (each.state is PilotState.QUEUED and is_paid), (
             f"{each.name} is queued, but paid for"
         )
         if each.paid_s is not None:
@@ -194,7 +194,7 @@ class Scene:
         with trio.move_on_after(self.bench.wait_s):
             while True:
                 fault = await fault_of(grid.pilots())
-                if fault is None or fault.blame is not FailureClass.AGAIN:
+                if fault is None or fault.failure_class is not FailureClass.AGAIN:
                     return
                 await trio.sleep(self.bench.look_s)
 
@@ -203,7 +203,7 @@ class Scene:
         wanted = set(names)
 
         def are_there(shown: dict[str, Sighting]) -> bool:
-            running = {each.name for each in shown.values() if each.stand is PilotState.RUNNING}
+            running = {each.name for each in shown.values() if each.state is PilotState.RUNNING}
             return wanted <= running & self.gateway.names()
 
         return await self.until(grid, f"{sorted(wanted)} to run and connect", are_there)
@@ -228,12 +228,14 @@ class Scene:
             assert mono_now() < ends_s, f"left behind, and charged: {sorted(left)}"
             await trio.sleep(self.bench.look_s)
 
-    async def fault(self, call: Awaitable[object], blame: FailureClass, what: str) -> None:
-        """Check that a call raises a GridFault with that blame and a meaningful text."""
+    async def fault(self, call: Awaitable[object], failure_class: FailureClass, what: str) -> None:
+        """Check that a call raises a GridFault of that failure class, with a meaningful text."""
         fault = await fault_of(call)
         assert fault is not None, f"{what}: no GridFault was raised"
         text = str(fault)
-        assert fault.blame is blame, f"{what}: the blame is {fault.blame}, not {blame}: {text}"
+        assert fault.failure_class is failure_class, (
+            f"{what}: the failure class is {fault.failure_class}, not {failure_class}: {text}"
+        )
         assert len(text) >= 8, f"{what}: the fault does not say what is wrong: {text!r}"
         self.check_text(text, f"the fault of {what}")
 
@@ -268,7 +270,7 @@ async def fault_of(call: Awaitable[object]) -> GridFault | None:
 
 def alive(shown: dict[str, Sighting]) -> dict[str, Sighting]:
     """Return the pilots that have not ended."""
-    return {name: each for name, each in shown.items() if each.stand is not PilotState.ENDED}
+    return {name: each for name, each in shown.items() if each.state is not PilotState.ENDED}
 
 
 @asynccontextmanager

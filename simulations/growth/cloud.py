@@ -108,7 +108,7 @@ class CloudInstance:
     id: str
     slots: int
     asked_s: float
-    stand: PilotState = PilotState.QUEUED
+    state: PilotState = PilotState.QUEUED
     paid_s: float | None = None
     came_s: float | None = None
     ended_s: float | None = None
@@ -219,11 +219,11 @@ class Cloud:
     ) -> None:
         if instance.ended_s is not None:
             return
-        instance.stand = PilotState.STARTING
+        instance.state = PilotState.STARTING
 
         def run() -> None:
             if instance.ended_s is None:
-                instance.stand, instance.paid_s = PilotState.RUNNING, self.clock.now_s
+                instance.state, instance.paid_s = PilotState.RUNNING, self.clock.now_s
                 if not is_mute:
                     self.clock.after(dials_s, lambda: self._dial(instance))
                 self._may_be_taken(instance, dice)
@@ -232,7 +232,7 @@ class Cloud:
 
     def _dial(self, instance: CloudInstance) -> None:
         guest = self._guest_of(instance.mark)
-        if instance.stand is PilotState.RUNNING:
+        if instance.state is PilotState.RUNNING:
             if guest is None:
                 self.clock.after(1.0, lambda: self._dial(instance))
                 return
@@ -246,9 +246,9 @@ class Cloud:
 
     def take(self, instance: CloudInstance) -> None:
         """Interrupt an instance, with notice."""
-        if instance.stand is PilotState.RUNNING:
+        if instance.state is PilotState.RUNNING:
             instance.fault = "spot interruption"
-            instance.stand = PilotState.ENDING
+            instance.state = PilotState.ENDING
             guest = self._guest_of(instance.mark)
             if guest is not None:
                 guest.warned(instance)
@@ -258,15 +258,15 @@ class Cloud:
         """Stop these instances, at the cloud's rate."""
         for name in sorted(names):
             found = self.instances.get((mark, name))
-            if found is not None and found.ended_s is None and found.stand is not PilotState.ENDING:
-                found.stand = PilotState.ENDING
+            if found is not None and found.ended_s is None and found.state is not PilotState.ENDING:
+                found.state = PilotState.ENDING
                 at_s = self._ends.take(self.clock.now_s)
                 self.clock.at(at_s, partial(self._end, found, is_orderly=True))
 
     def _end(self, instance: CloudInstance, *, is_orderly: bool) -> None:
         if instance.ended_s is not None:
             return
-        instance.ended_s, instance.stand = self.clock.now_s, PilotState.ENDED
+        instance.ended_s, instance.state = self.clock.now_s, PilotState.ENDED
         guest = self._guest_of(instance.mark)
         if guest is not None:
             guest.ended(instance, is_orderly=is_orderly)
@@ -282,7 +282,7 @@ class Cloud:
                 paid_s = None if each.paid_s is None else each.paid_s + offset_s
                 found.append(
                     Sighting(
-                        *(each.name, each.stand, each.id, each.slots),
+                        *(each.name, each.state, each.id, each.slots),
                         paid_s=paid_s,
                         fault=each.fault,
                     )

@@ -138,7 +138,7 @@ class FateRun:
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._keep, site, self._scope)
         for each in self.cloud.living():
-            if each.came_s is not None and each.stand is PilotState.RUNNING:
+            if each.came_s is not None and each.state is PilotState.RUNNING:
                 site.came(each)
         for work in self._submitted:
             if work.done < work.tasks:
@@ -159,7 +159,7 @@ class FateRun:
     def redial(self) -> None:
         """Let the latest worker dial by a second connection, under its name."""
         there = [
-            each for each in self.cloud.living() if each.came_s and each.stand is PilotState.RUNNING
+            each for each in self.cloud.living() if each.came_s and each.state is PilotState.RUNNING
         ]
         if there and self.site is not None:
             self.site.redials(max(there, key=lambda each: each.came_s or 0.0))
@@ -191,7 +191,7 @@ class FateRun:
     def look(self) -> None:
         """Check all invariants of the moment."""
         rules, now_s = self.fate.rules, self.clock.now_s
-        living = [each for each in self.cloud.living() if each.stand is not PilotState.ENDING]
+        living = [each for each in self.cloud.living() if each.state is not PilotState.ENDING]
         slots = sum(each.slots for each in living)
         # A restarted gateway can't count instances that it was not shown yet.
         most = rules.slots_max + self._unseen * (now_s - self._began_s[-1] < SHRUNK_S)
@@ -221,7 +221,7 @@ class FateRun:
         """Check that no instance runs for long without a gateway."""
         alone = {}
         for each in living:
-            if each.stand is PilotState.RUNNING and each.came_s is None:
+            if each.state is PilotState.RUNNING and each.came_s is None:
                 alone[each] = self._alone.get(each, now_s)
         self._alone = alone
         start_s = self.site.controller.fleet.start_s if self.site is not None else 0.0

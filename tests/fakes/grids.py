@@ -83,8 +83,8 @@ class TroubledGrid(ProcessGrid):
 
 def _as_it_is(sighting):
     """One that only sleeps yet is starting."""
-    is_asleep = sighting.stand is PilotState.RUNNING and _program(sighting) == b"/bin/sh"
-    return replace(sighting, stand=PilotState.STARTING) if is_asleep else sighting
+    is_asleep = sighting.state is PilotState.RUNNING and _program(sighting) == b"/bin/sh"
+    return replace(sighting, state=PilotState.STARTING) if is_asleep else sighting
 
 
 def _program(sighting):

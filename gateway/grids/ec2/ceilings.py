@@ -24,10 +24,10 @@ class InstanceRelease:
 
     def over(self, sighting: Sighting) -> Sighting:
         """Return the sighting of a released instance: its pilot gets no more tasks."""
-        if sighting.stand not in (PilotState.STARTING, PilotState.RUNNING):
+        if sighting.state not in (PilotState.STARTING, PilotState.RUNNING):
             return sighting
         ends_s = self.until_s if sighting.ends_s is None else min(sighting.ends_s, self.until_s)
-        return replace(sighting, stand=PilotState.ENDING, ends_s=ends_s, fault=self.why)
+        return replace(sighting, state=PilotState.ENDING, ends_s=ends_s, fault=self.why)
 
 
 def surplus(

@@ -1,4 +1,4 @@
-"""Interprets EC2's errors: the blame, and advice. Pure.
+"""Interprets EC2's errors: their failure class, and advice. Pure.
 
 No text of the service is passed on whole: some of them hold encoded policies, or the request.
 """
@@ -78,12 +78,12 @@ _CREDENTIAL: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 class Ec2Fault(GridFault):
     """An error of EC2's, by its code."""
 
-    def __init__(self, blame: FailureClass, text: str, code: str) -> None:
-        super().__init__(blame, text)
+    def __init__(self, failure_class: FailureClass, text: str, code: str) -> None:
+        super().__init__(failure_class, text)
         self.code = code
 
 
-def blame_of(code: str) -> FailureClass:
+def failure_class_of(code: str) -> FailureClass:
     """Return the meaning of an error code for an order.
 
     An unknown code is retried with growing delays: a pool that stops until the operator acts is
@@ -110,7 +110,7 @@ def fault(code: str, text: str, what: str) -> Ec2Fault:
     advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
     if is_denied and not advice:
         advice = "; the credentials that boto3 finds (`profile`, environment, role) are invalid"
-    return Ec2Fault(blame_of(code), f"EC2 refuses {what}: {code:.80}{text}{advice}", code)
+    return Ec2Fault(failure_class_of(code), f"EC2 refuses {what}: {code:.80}{text}{advice}", code)
 
 
 def trim(text: str) -> str:
@@ -134,18 +134,22 @@ def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) 
         where = [overrides.get(key, "") for key in ("InstanceType", "AvailabilityZone", "SubnetId")]
         said.setdefault(code, set()).add(" ".join(filter(None, where)))
         texts.setdefault(code, trim(str(each.get("ErrorMessage", ""))))
-    blames = {blame_of(code) for code in said} or {FailureClass.ELSEWHERE}
+    classes = {failure_class_of(code) for code in said} or {FailureClass.ELSEWHERE}
     order = (FailureClass.ELSEWHERE, FailureClass.AGAIN, FailureClass.NEVER)
-    blame = next(each for each in order if each in blames)
-    if started and blame is FailureClass.NEVER:
-        blame = FailureClass.ELSEWHERE
+    failure_class = next(each for each in order if each in classes)
+    if started and failure_class is FailureClass.NEVER:
+        failure_class = FailureClass.ELSEWHERE
     parts = []
     for code, places in sorted(said.items()):
         named = sorted(filter(None, places))
         shown = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
-        detail = texts[code] if blame_of(code) is FailureClass.NEVER and code not in _DENIED else ""
+        detail = (
+            texts[code]
+            if failure_class_of(code) is FailureClass.NEVER and code not in _DENIED
+            else ""
+        )
         advice = _ADVICE.get(code, "")
         tail = "; ".join(filter(None, (detail, advice)))
         parts.append(f"{code:.80} ({shown}){': ' if tail else ''}{tail}")
     why = ". ".join(parts) or "EC2 gives no reason"
-    return GridFault(blame, f"{started} of {wanted} instances were started: {why}")
+    return GridFault(failure_class, f"{started} of {wanted} instances were started: {why}")

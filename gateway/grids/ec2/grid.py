@@ -228,7 +228,7 @@ class Ec2Grid:
                 if each.id in self._leaving:
                     sighting = self._leaving[each.id].over(sighting)
                 first = found.setdefault(sighting.name, sighting)
-                is_there = sighting.stand in (PilotState.STARTING, PilotState.RUNNING)
+                is_there = sighting.state in (PilotState.STARTING, PilotState.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
         if doubles:  # a service without client tokens was slow to show its first start
             self._say(f"terminates {count(len(doubles), 'duplicate instance')}")
@@ -242,7 +242,7 @@ class Ec2Grid:
         self._shown = {
             each.grid_id: (each.name,)
             for each in found.values()
-            if each.stand is not PilotState.ENDED
+            if each.state is not PilotState.ENDED
         }
         return list(found.values())
 
@@ -441,7 +441,7 @@ class Ec2Grid:
             for volume in self._calls.loose_volumes(MARK_TAG, mark):
                 self._calls.drop_volume(volume)
         except GridFault as fault:
-            if fault.blame is FailureClass.AGAIN:
+            if fault.failure_class is FailureClass.AGAIN:
                 raise
             self._say(f"leftover resources could not be removed: {fault}")
         self._is_tidy = True
@@ -572,7 +572,7 @@ class Ec2Grid:
         except PriceError as error:
             raise GridFault(FailureClass.NEVER, str(error)) from None
         except GridFault as fault:
-            if fault.blame is FailureClass.AGAIN or is_needed:
+            if fault.failure_class is FailureClass.AGAIN or is_needed:
                 raise
             self._say(f"prices are unknown: {fault}")
             return PriceBook()

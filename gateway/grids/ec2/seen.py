@@ -67,20 +67,20 @@ class Ec2Instance:
 
     def sighting(self, number: int, slots: int) -> Sighting:
         """Return its pilot."""
-        stand = _PILOT_STATES.get(self.state, PilotState.STARTING)
-        is_paid = stand in (PilotState.RUNNING, PilotState.ENDING)
+        state = _PILOT_STATES.get(self.state, PilotState.STARTING)
+        is_paid = state in (PilotState.RUNNING, PilotState.ENDING)
         return Sighting(
             name=pilot_name(self.order, number),
-            stand=stand,
+            state=state,
             grid_id=self.id,
             slots=slots,
             paid_s=self.launched_s if is_paid else None,
             ends_s=self.ends_s,
-            fault=self._fault(stand),
+            fault=self._fault(state),
         )
 
-    def _fault(self, stand: PilotState) -> str:
-        if stand not in (PilotState.ENDING, PilotState.ENDED):
+    def _fault(self, state: PilotState) -> str:
+        if state not in (PilotState.ENDING, PilotState.ENDED):
             return ""
         known = _REASONS.get(self.reason)
         if known is not None:

@@ -135,7 +135,7 @@ class Fleet:
         it takes, which is no failure.
         """
         made, text = self.orders.pop(order.name, None), str(fault)
-        if fault.blame is FailureClass.NEVER and not fault.is_full:
+        if fault.failure_class is FailureClass.NEVER and not fault.is_full:
             self.barred = text
         if made is not None and fault.is_full:
             self.why = text
@@ -171,8 +171,8 @@ class Fleet:
         self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], utc_s: UtcS
     ) -> None:
         """Take in the grid's list, and the present workers."""
-        ended = {each.name: each for each in sightings if each.stand is PilotState.ENDED}
-        shown = {each.name: each for each in sightings if each.stand is not PilotState.ENDED}
+        ended = {each.name: each for each in sightings if each.state is PilotState.ENDED}
+        shown = {each.name: each for each in sightings if each.state is not PilotState.ENDED}
         for name, sighting in shown.items():
             known = self.pilots.get(name)
             if known is None:  # of a former run, or given up too soon
@@ -212,8 +212,8 @@ class Fleet:
 
     def _advance(self, known: KnownPilot, worker: AtWork | None, utc_s: UtcS) -> None:
         """Update a pilot that exists, by its sighting if there is any, or its worker."""
-        stand = known.sighting.stand if known.sighting is not None else PilotState.QUEUED
-        is_alone = stand is PilotState.RUNNING and worker is None
+        state = known.sighting.state if known.sighting is not None else PilotState.QUEUED
+        is_alone = state is PilotState.RUNNING and worker is None
         if not is_alone:
             known.alone_since_s = None
         elif known.alone_since_s is None:
@@ -224,11 +224,11 @@ class Fleet:
             known.is_proven = worker.tasks_done > 0 or utc_s - known.came_at_s >= PROOF_S
             if known.is_proven:
                 self._works()
-        if stand is PilotState.ENDING or known.is_let_go or known.leaves or known.is_drained:
+        if state is PilotState.ENDING or known.is_let_go or known.leaves or known.is_drained:
             _enter(known, PilotStage.DRAINING, utc_s)
         elif worker is not None:
             _enter(known, PilotStage.READY, utc_s)
-        elif stand is PilotState.QUEUED:
+        elif state is PilotState.QUEUED:
             known.begun_at_s = utc_s
             _enter(known, PilotStage.QUEUED, utc_s)
         else:

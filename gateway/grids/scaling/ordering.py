@@ -222,7 +222,9 @@ class Ordering:
             self.note_trouble("start", str(fault))
         else:
             more = "; no pilots are started until `gridfed reload` or `gridfed pool test`"
-            self._say(f"no pilot was started: {fault}{more * (fault.blame is FailureClass.NEVER)}")
+            self._say(
+                f"no pilot was started: {fault}{more * (fault.failure_class is FailureClass.NEVER)}"
+            )
         return str(fault)
 
     # --- stopping pilots -----------------------------------------------------------------------
@@ -311,5 +313,5 @@ def in_words(found: Any) -> str:
             most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
             return f"{found.slots_now:,} more slots would start at once, {most} in all"
         case _:
-            there = [each for each in found if each.stand is not PilotState.ENDED]
+            there = [each for each in found if each.state is not PilotState.ENDED]
             return f"{len(there):,} exist"

@@ -287,7 +287,7 @@ class PoolController:
 
     def _can_return(self, worker: Worker) -> bool:
         sighting = self.fleet.pilots[worker.name].sighting
-        is_taken = sighting is not None and sighting.stand is PilotState.ENDING
+        is_taken = sighting is not None and sighting.state is PilotState.ENDING
         is_taken |= bool(self.fleet.pilots[worker.name].leaves)
         is_others = worker.drained_by != {events.Drainer.KEEPER}
         return not is_taken and not is_others and not self._ordering.was_told(worker.name)
@@ -374,15 +374,15 @@ class PoolController:
 
     def _found_again(self, found: Collection[Sighting], utc_s: UtcS) -> None:
         """Report the pilots of the former run of the site, and keep the queued ones for work."""
-        there = [each for each in found if each.stand is not PilotState.ENDED]
+        there = [each for each in found if each.state is not PilotState.ENDED]
         if there:
             stands = ", ".join(
-                f"{sum(each.stand is stand for each in there):,} {stand}"
-                for stand in PilotState
-                if any(each.stand is stand for each in there)
+                f"{sum(each.state is state for each in there):,} {state}"
+                for state in PilotState
+                if any(each.state is state for each in there)
             )
             self._say(f"found the pilots of an earlier run: {stands}")
-        queued = (each.name for each in there if each.stand is PilotState.QUEUED)
+        queued = (each.name for each in there if each.state is PilotState.QUEUED)
         self._kept |= dict.fromkeys(queued, utc_s + SETTLE_S)
 
     def _carry_out(
@@ -525,7 +525,7 @@ class PoolController:
                 told[worker.handle] = says
                 if says not in (self._seen.get(worker.handle), (worker.grid_id, worker.ends_at_s)):
                     self._expect(events.PilotSeen(worker.handle, *says))
-            elif each.stand is not PilotState.ENDED:
+            elif each.state is not PilotState.ENDED:
                 awaited[each.name] = says
         self._seen = told
         if awaited != self._awaited:

@@ -112,9 +112,9 @@ def fault_of(what: str, text: str) -> GridFault:
     lower = said.lower()
     if POLICY in lower:
         return _over_limit(what, said)
-    for known, blame, remedy in KNOWN:
+    for known, failure_class, remedy in KNOWN:
         if known in lower:
-            return GridFault(blame, f"{what}: {remedy} (Slurm says: {said})")
+            return GridFault(failure_class, f"{what}: {remedy} (Slurm says: {said})")
     return GridFault(FailureClass.ELSEWHERE, f"{what} failed; Slurm says: {said}")
 
 

@@ -124,9 +124,9 @@ class SlurmGrid:
         fit = [self._pilots_on(each, shape, memory_mb) for each in nodes]
         now, most = sum(each for each, _ in fit), sum(each for _, each in fit)
         ours = [
-            each for each in (await self._look()).sightings if each.stand is not PilotState.ENDED
+            each for each in (await self._look()).sightings if each.state is not PilotState.ENDED
         ]
-        busy = sum(each.slots for each in ours if each.stand is not PilotState.QUEUED)
+        busy = sum(each.slots for each in ours if each.state is not PilotState.QUEUED)
         needs = {"cpu": self._cpus(shape), "mem": memory_mb, "gres/gpu": shape.gpus}
         let_now, let_most = (await self._quotas(bounds, partitions)).pilots(needs)
         slots_max = most * shape.slots - busy
@@ -196,7 +196,7 @@ class SlurmGrid:
         ids = [
             each.grid_id
             for each in (await self._look()).sightings
-            if each.name in wanted and each.stand is not PilotState.ENDED
+            if each.name in wanted and each.state is not PilotState.ENDED
         ]
         if ids:
             await self._way.cancel(ids)

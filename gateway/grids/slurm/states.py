@@ -131,11 +131,11 @@ def look(jobs: Iterable[SlurmJob], mark: str, utc_s: UtcS, cpus_per_slot: int = 
             former = by_name.get(found.name)
             if is_stray:
                 strays.append(found.grid_id)
-            if former is None or former.stand is PilotState.ENDED:
+            if former is None or former.state is PilotState.ENDED:
                 by_name[found.name] = found
-                if job.node and found.stand in ON_NODE:
+                if job.node and found.state in ON_NODE:
                     hosts[found.name] = job.node
-            elif found.stand is not PilotState.ENDED and found.grid_id != former.grid_id:
+            elif found.state is not PilotState.ENDED and found.grid_id != former.grid_id:
                 strays.append(found.grid_id)
     found_strays = tuple(dict.fromkeys(strays))
     return Listing(tuple(by_name.values()), found_strays, frozenset(orders), hosts)
@@ -156,25 +156,25 @@ def sight(
     job: SlurmJob, task: int, order: str, utc_s: UtcS, cpus_per_slot: int
 ) -> tuple[Sighting, bool]:
     """Return one task of an array as a pilot, and whether its job is a stray."""
-    stand, fault, is_stray = stand_of(job)
-    runs = stand in (PilotState.STARTING, PilotState.RUNNING, PilotState.ENDING)
+    state, fault, is_stray = state_of(job)
+    runs = state in (PilotState.STARTING, PilotState.RUNNING, PilotState.ENDING)
     is_foreseen = 0 < job.begin_s <= float(utc_s) + FORESEEN_S
     has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
     return Sighting(
         name=f"{order}{PILOT_MARK}{task}",
-        stand=stand,
+        state=state,
         grid_id=f"{job.array_id}_{task}",
         slots=max(1, job.cpus // max(1, cpus_per_slot)),
         paid_s=job.begin_s or None if runs else None,
         begins_s=max(job.begin_s, float(utc_s))
-        if stand is PilotState.QUEUED and is_foreseen
+        if state is PilotState.QUEUED and is_foreseen
         else None,
         ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
         fault=fault,
     ), is_stray
 
 
-def stand_of(job: SlurmJob) -> tuple[PilotState, str, bool]:
+def state_of(job: SlurmJob) -> tuple[PilotState, str, bool]:
     """Return the state of a job, its reason, and whether it is to be cancelled."""
     states = job.states
     if states & ENDING:

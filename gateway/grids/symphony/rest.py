@@ -173,7 +173,7 @@ async def _take(what: str, response: httpx2.Response) -> bytes:
 
 
 def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
-    """Return an answer's fields. Raises GridFault with the blame."""
+    """Return an answer's fields. Raises GridFault with the failure class."""
     if status == 401:
         raise _LoggedOff(
             FailureClass.NEVER, f"{what}: access denied: check the name and the password"
@@ -317,7 +317,7 @@ class RestInterface:
                 "DELETE", "/clientapi/session", {**self._where, "sessionId": session}
             )
         except GridFault as fault:
-            if fault.blame is not FailureClass.NEVER or isinstance(fault, _LoggedOff):
+            if fault.failure_class is not FailureClass.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
         self._polls.pop(session, None)
         self._failing.pop(session, None)
@@ -333,7 +333,7 @@ class RestInterface:
                 if str(fault) != said:
                     said = str(fault)
                     self._say(f"can't close session {session}: {said}")
-                if fault.blame is FailureClass.NEVER:
+                if fault.failure_class is FailureClass.NEVER:
                     return
             await trio.sleep(CLOSE_AGAIN_S)
 
@@ -382,7 +382,8 @@ class RestInterface:
         mono_s = mono_now()
         since_s = self._failing.setdefault(session, mono_s)
         is_gone = (
-            fault.blame is FailureClass.NEVER or mono_s - since_s > self._settings.take_up_s > 0
+            fault.failure_class is FailureClass.NEVER
+            or mono_s - since_s > self._settings.take_up_s > 0
         )
         if is_gone:
             del self._failing[session]

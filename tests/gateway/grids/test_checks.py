@@ -127,7 +127,7 @@ class Backward(ProcessGrid):
     def _pilots(self):
         self.looks += 1
         stand = PilotState.QUEUED if self.looks % 2 else PilotState.STARTING
-        return [replace(each, stand=stand, paid_s=None) for each in super()._pilots()]
+        return [replace(each, state=stand, paid_s=None) for each in super()._pilots()]
 
 
 class Patient(ProcessGrid):
@@ -173,7 +173,7 @@ QUICK = [
     (Generous, checks.check_names_itself, "more slots now than at most"),
     (Babbling, checks.check_names_itself, "the secret appears in what check"),
     (Trusting, checks.check_hostile_names, "no GridFault"),
-    (Blaming, checks.check_too_large, "the blame is again, not never"),
+    (Blaming, checks.check_too_large, "the failure class is again, not never"),
 ]
 THOROUGH = [
     (Lazy, checks.check_stop_at_once, "left behind, and charged"),
@@ -211,3 +211,14 @@ async def test_a_defect_is_found_and_named(cls, check, said):
 def test_a_class_of_the_contract_is_found_by_its_former_name_with_a_warning(old, new):
     with pytest.warns(DeprecationWarning, match=f"{old} is named {new} now"):
         assert getattr(contract, old) is getattr(contract, new)
+
+
+def test_a_sighting_and_a_fault_have_the_former_names_of_their_fields_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"Sighting\(stand=…\) is named state now"):
+        seen = contract.Sighting("a.0", stand=PilotState.RUNNING, grid_id="1", slots=1)
+    with pytest.warns(DeprecationWarning, match="Sighting.stand is named state now"):
+        assert seen.stand is seen.state is PilotState.RUNNING
+    with pytest.warns(DeprecationWarning, match="GridFault.*blame.* is named failure_class now"):
+        fault = contract.GridFault(blame=FailureClass.AGAIN, text="the grid does not answer")
+    with pytest.warns(DeprecationWarning, match="GridFault.blame is named failure_class now"):
+        assert fault.blame is fault.failure_class is FailureClass.AGAIN

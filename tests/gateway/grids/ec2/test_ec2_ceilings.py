@@ -73,6 +73,6 @@ def test_who_is_let_go_ends_by_its_own_time_if_that_is_sooner():
     running = Sighting("o.0", PilotState.RUNNING, "i-1", 1, ends_s=50.0)
     assert InstanceRelease("why", 90.0).over(running).ends_s == 50.0
     found = InstanceRelease("why", 40.0).over(running)
-    assert (found.stand, found.ends_s, found.fault) == (PilotState.ENDING, 40.0, "why")
-    ended = replace(running, stand=PilotState.ENDED)
+    assert (found.state, found.ends_s, found.fault) == (PilotState.ENDING, 40.0, "why")
+    ended = replace(running, state=PilotState.ENDED)
     assert InstanceRelease("why", 40.0).over(ended) is ended

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.grids.contract import FailureClass, PilotState
-from gateway.grids.ec2.faults import blame_of, fault, trim, unfulfilled
+from gateway.grids.ec2.faults import failure_class_of, fault, trim, unfulfilled
 from gateway.grids.ec2.prices import PriceBook
 from gateway.grids.ec2.seen import read_instance, spend_nanos
 
@@ -40,7 +40,7 @@ def error(code, kind="c7i.large", text="because"):
 )
 def test_a_fleet_with_too_few(codes, started, blame):
     found = unfulfilled([error(each) for each in codes], started, 4)
-    assert found.blame is blame
+    assert found.failure_class is blame
     assert str(found).startswith(f"{started} of 4 instances were started: ")
     assert all(each in str(found) for each in codes)
 
@@ -61,7 +61,7 @@ def test_many_places_are_named_in_part():
     ],
 )
 def test_answers_without_a_code_of_ec2s(code, blame):
-    assert blame_of(code) is blame
+    assert failure_class_of(code) is blame
 
 
 def test_texts_of_the_service_are_passed_on_without_what_is_secret():
@@ -101,7 +101,7 @@ def instance(state, **more):
 )
 def test_states(state, stand, is_paid):
     found = instance(state).sighting(0, 2)
-    assert found.stand is stand
+    assert found.state is stand
     assert found.paid_s == (AT.timestamp() if is_paid else None)
     assert bool(found.fault) == (stand in (PilotState.ENDING, PilotState.ENDED))
 

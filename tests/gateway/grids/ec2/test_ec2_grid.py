@@ -55,7 +55,7 @@ def shown(grid):
 
 def test_an_order_is_made_once_though_its_answer_is_lost(ec2, make_grid):
     ec2.lost["CreateFleet"] = 2  # the adapter's own attempts
-    assert fault(make_grid(), order()).blame is FailureClass.AGAIN
+    assert fault(make_grid(), order()).failure_class is FailureClass.AGAIN
     assert ec2.calls.count("CreateFleet") == 2
     next_life = make_grid()
     found = shown(next_life)
@@ -101,7 +101,7 @@ def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
     ec2.hides_new = True
     grid = make_grid()
     start(grid, order())
-    assert {each.stand for each in shown(grid).values()} == {PilotState.STARTING}
+    assert {each.state for each in shown(grid).values()} == {PilotState.STARTING}
     trio.run(grid.stop, ["o-1.1"])
     assert len(ec2.alive()) == 1
 
@@ -177,7 +177,7 @@ def test_a_part_of_an_order_is_started_and_the_rest_is_said(ec2, make_grid):
     ec2.capacity = {(LARGE, A): 2}
     grid = make_grid()
     found = fault(grid, order(pilots=3))
-    assert found.blame is FailureClass.ELSEWHERE
+    assert found.failure_class is FailureClass.ELSEWHERE
     assert "2 of 3 instances were started: InsufficientInstanceCapacity (c7i.large" in str(found)
     assert set(shown(grid)) == {"o-1.0", "o-1.1"}
 
@@ -195,7 +195,7 @@ def test_a_pilot_has_the_slots_memory_and_gpus_of_its_shape(ec2, make_grid):
     assert shown(grid)["o-1.0"].slots == 4
     for shape in ({"slots": 5}, {"memory_bytes": 1 << 40}, {"gpus": 1}):
         found = fault(grid, order("o-2", 1, **shape))
-        assert (found.blame, "none of" in str(found)) == (FailureClass.NEVER, True)
+        assert (found.failure_class, "none of" in str(found)) == (FailureClass.NEVER, True)
 
 
 # --- ceilings ------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_no_more_instances_than_the_ceiling(ec2, make_grid):
     found = fault(grid, order("o-2"))
     assert "1 of 2 instances were started: max_instances" in str(found)
     found = fault(grid, order("o-3", 1))
-    assert (found.blame, "max_instances" in str(found)) == (FailureClass.ELSEWHERE, True)
+    assert (found.failure_class, "max_instances" in str(found)) == (FailureClass.ELSEWHERE, True)
     assert len(ec2.alive()) == 3
     assert trio.run(grid.capacity, Shape()).slots_now == 0
 
@@ -221,7 +221,7 @@ def test_no_more_spend_than_the_ceiling_at_prices_of_now(ec2, make_grid):
     assert "1 of 2 instances were started: max_spend_per_hour" in str(found)
     ec2.spot = {(LARGE, A): "0.08", (LARGE, B): "0.08"}
     found = fault(make_grid(**table), order("o-3", 1))
-    assert (found.blame, "max_spend" in str(found)) == (FailureClass.ELSEWHERE, True)
+    assert (found.failure_class, "max_spend" in str(found)) == (FailureClass.ELSEWHERE, True)
     assert len(ec2.alive()) == 3
 
 
@@ -233,13 +233,13 @@ def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_l
     table = {"market": "spot", "max_spend_per_hour": "0.10 USD"}
     grid = make_grid(**table)
     start(grid, order(pilots=3))
-    assert {each.stand for each in shown(grid).values()} == {PilotState.RUNNING}
+    assert {each.state for each in shown(grid).values()} == {PilotState.RUNNING}
     ec2.spot = {(LARGE, A): "0.045"}
-    [gone] = [each for each in shown(grid).values() if each.stand is PilotState.ENDING]
+    [gone] = [each for each in shown(grid).values() if each.state is PilotState.ENDING]
     assert "max_spend_per_hour at current prices" in gone.fault
     assert gone.ends_s == pytest.approx(time.time() + 600, abs=30)
     ec2.spot = {(LARGE, A): "0.03"}
-    assert shown(grid)[gone.name].stand is PilotState.ENDING, (
+    assert shown(grid)[gone.name].state is PilotState.ENDING, (
         "it has been told, and gets nothing more"
     )
     assert len(ec2.alive()) == 3
@@ -248,7 +248,7 @@ def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_l
     assert not ec2.alive()
     assert any("exceeds max_price" in line for line in make_launch.said)
     found = fault(impatient, order("o-2"))
-    assert (found.blame, "max_price" in str(found)) == (FailureClass.ELSEWHERE, True)
+    assert (found.failure_class, "max_price" in str(found)) == (FailureClass.ELSEWHERE, True)
     assert trio.run(impatient.capacity, Shape()).slots_now == 0
 
 
@@ -276,7 +276,7 @@ def test_a_ceiling_without_prices_starts_nothing(ec2, make_grid):
     assert "no price is known" in str(found)
     ec2.failures["GetProducts"] = [("AccessDeniedException", "no")]
     found = fault(make_grid(max_spend_per_hour="1 USD"), order())
-    assert found.blame is FailureClass.NEVER
+    assert found.failure_class is FailureClass.NEVER
     assert "docs/grids_ec2.md" in str(found)
     assert not ec2.alive()
 
@@ -290,7 +290,7 @@ def test_prices_from_a_file(ec2, make_grid, tmp_path):
     start(make_grid(max_spend_per_hour="1 CHF", **table), order())
     for ceiling in ("max_spend_per_hour", "max_price"):
         found = fault(make_grid(**{ceiling: "1 USD"}, **table), order("o-2"))
-        assert found.blame is FailureClass.NEVER
+        assert found.failure_class is FailureClass.NEVER
         assert f"{ceiling} is in USD, prices in CHF: use one currency for both" in str(found)
 
 
@@ -314,7 +314,7 @@ def test_strays_are_shown_and_stopped_by_their_mark_and_others_left_alone(ec2, m
     strays = shown(grid)
     assert set(strays) == {"o-old.0", "o-old.1"}
     trio.run(grid.stop, list(strays))
-    assert {each.stand for each in shown(grid).values()} <= {PilotState.ENDING, PilotState.ENDED}
+    assert {each.state for each in shown(grid).values()} <= {PilotState.ENDING, PilotState.ENDED}
     assert not ec2.alive("m-1")
     assert len(ec2.alive("m-2")) == 2
     assert len(ec2.alive()) == 3
@@ -352,7 +352,7 @@ def test_throttling_is_borne_and_then_said(ec2, make_grid):
     ec2.failures["DescribeInstances"] = [throttled] * 2
     with pytest.raises(GridFault, match="RequestLimitExceeded") as caught:
         shown(make_grid())
-    assert caught.value.blame is FailureClass.AGAIN
+    assert caught.value.failure_class is FailureClass.AGAIN
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_throttling_is_borne_and_then_said(ec2, make_grid):
 def test_whose_fault_it_is(ec2, make_grid, code, blame, says):
     ec2.failures["CreateFleet"] = [(code, f"something {'x' * 100} about it")]
     found = fault(make_grid(), order())
-    assert found.blame is blame
+    assert found.failure_class is blame
     assert says in str(found)
     assert "x" * 100 not in str(found)
     assert not ec2.alive()
@@ -380,7 +380,7 @@ def test_whose_fault_it_is(ec2, make_grid, code, blame, says):
 def test_wrong_credentials_are_said_without_them(ec2, make_grid):
     for profile in ("bad", "nobody"):
         found = fault(make_grid(profile=profile), order())
-        assert found.blame is FailureClass.NEVER
+        assert found.failure_class is FailureClass.NEVER
         assert "credentials" in str(found)
         assert "AKIABAD" not in str(found)
         assert "bad-secret" not in str(found)
@@ -404,10 +404,13 @@ def test_a_launch_template_of_the_owner(ec2, make_grid):
         assert each["ImageId"] == "ami-87654321"
         assert {"Key": "team", "Value": "risk"} in each["Tags"]
     found = fault(make_grid(launch_template="busy"), order("o-2"))
-    assert (found.blame, "user_data_head" in str(found)) == (FailureClass.NEVER, True)
+    assert (found.failure_class, "user_data_head" in str(found)) == (FailureClass.NEVER, True)
     for table in ({"launch_template": "none"}, {"launch_template": "lt-0123456789abcdef0"}):
         found = fault(make_grid(**table), order("o-3"))
-        assert (found.blame, "`launch_template`" in str(found)) == (FailureClass.NEVER, True)
+        assert (found.failure_class, "`launch_template`" in str(found)) == (
+            FailureClass.NEVER,
+            True,
+        )
 
 
 def test_check_says_what_it_is_and_what_may_not_be(ec2, make_grid):
@@ -426,11 +429,11 @@ def test_why_one_has_ended(ec2, make_grid):
     start(grid, order())
     ec2.interrupt(shown(grid)["o-1.0"].grid_id, 0.0, says=False)
     ends_s = time.monotonic() + 200
-    while shown(grid)["o-1.0"].stand is not PilotState.ENDED:
+    while shown(grid)["o-1.0"].state is not PilotState.ENDED:
         assert time.monotonic() < ends_s
     found = shown(grid)["o-1.0"]
     assert "EC2 reclaimed the spot instance" in found.fault
-    assert shown(grid)["o-1.1"].stand is PilotState.RUNNING
+    assert shown(grid)["o-1.1"].state is PilotState.RUNNING
 
 
 # --- scheduled events ----------------------------------------------------------------------------

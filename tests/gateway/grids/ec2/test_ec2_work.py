@@ -55,13 +55,13 @@ def test_what_an_interrupted_instance_ran_is_run_elsewhere(
         job = client.map(sleep_until, [tmp_path] * 2, range(2))  # which are never tried again
         wait_until(lambda: all((tmp_path / f"begun-{n}").exists() for n in range(2)), "both begin")
         first, second = trio.run(grid.pilots)
-        assert {first.stand, second.stand} == {PilotState.RUNNING}
+        assert {first.state, second.state} == {PilotState.RUNNING}
         assert first.paid_s is not None
         ec2.interrupt(first.grid_id, 4.0)
 
         def is_gone():
             shown = {each.name: each for each in trio.run(grid.pilots)}
-            return shown[first.name].stand is PilotState.ENDED
+            return shown[first.name].state is PilotState.ENDED
 
         wait_until(is_gone, "the interrupted instance is gone")
         ended = next(each for each in trio.run(grid.pilots) if each.name == first.name)

@@ -23,8 +23,8 @@ def fault(text, *, is_full=False):
     return GridFault(FailureClass.AGAIN, text, is_full=is_full)
 
 
-def shown(name, stand=PilotState.RUNNING, **more):
-    return Sighting(name, stand, f"id-{name}", 2, **more)
+def shown(name, state=PilotState.RUNNING, **more):
+    return Sighting(name, state, f"id-{name}", 2, **more)
 
 
 def ordered(*orders, now_s=0.0):
@@ -356,7 +356,7 @@ class RandomGrid(RuleBasedStateMachine):
         seen += seen if doubled else []
         self.chance.shuffle(seen)
         self.fleet.see(seen, self.workers, self.now_s)
-        alive = {each.name for each in seen if each.stand is not PilotState.ENDED}
+        alive = {each.name for each in seen if each.state is not PilotState.ENDED}
         self.listed = alive
         assert alive <= self.fleet.pilots.keys(), "one that the grid shows is forgotten"
         assert self.fleet.pilots.keys() <= alive | awaited | self.workers.keys(), "a ghost"

@@ -96,7 +96,7 @@ def play(scene, act):
 
 
 def pilot(**changes):
-    given = {"name": "a.0", "stand": PilotState.QUEUED, "grid_id": "1", "slots": 1} | changes
+    given = {"name": "a.0", "state": PilotState.QUEUED, "grid_id": "1", "slots": 1} | changes
     return Sighting(**given)
 
 
@@ -109,7 +109,7 @@ def pilot(**changes):
         ("pilots", [pilot(name=7)]),
         ("pilots", [pilot(name="a" * 1_000)]),
         ("pilots", [pilot(name="a\n.0")]),
-        ("pilots", [pilot(stand="running")]),
+        ("pilots", [pilot(state="running")]),
         ("pilots", [pilot(slots=-5)]),
         ("pilots", [pilot(slots="5")]),
         ("pilots", [pilot(ends_s=nan)]),
@@ -177,7 +177,7 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
     """A pilot that was started while our state lay elsewhere: nobody else would ever end it."""
 
     async def act(scene, controller):
-        scene.grid.shown = [pilot(stand=PilotState.RUNNING)]
+        scene.grid.shown = [pilot(state=PilotState.RUNNING)]
         for handle, name in ((5, "a.0"), (6, "old.0")):
             joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
             scene.broker.handle(joined, scene.utc_s())

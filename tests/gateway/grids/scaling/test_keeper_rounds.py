@@ -41,7 +41,7 @@ class ListedGrid(Provisioning):
 
     def __init__(self) -> None:
         self.out: dict[str, str] | GridFault = {}
-        self.stand = PilotState.QUEUED
+        self.state = PilotState.QUEUED
         self.shown: dict[str, Sighting] = {}
         self.stopped: list[str] = []
 
@@ -65,7 +65,7 @@ class ListedGrid(Provisioning):
 
     async def start(self, order: Order) -> None:
         for name in order.names():
-            self.shown[name] = Sighting(name, self.stand, name, order.shape.slots)
+            self.shown[name] = Sighting(name, self.state, name, order.shape.slots)
 
     async def stop(self, names: Collection[str]) -> None:
         self.stopped += names
@@ -113,7 +113,7 @@ class World:
 
     def come(self, name: str, slots: int = 1, host: str = "", **tags: bool) -> int:
         """A pilot's worker dials."""
-        self.grid.shown[name] = replace(self.grid.shown[name], stand=PilotState.RUNNING)
+        self.grid.shown[name] = replace(self.grid.shown[name], state=PilotState.RUNNING)
         self.site.workers += 1
         handle = self.site.workers
         self.site.do(events.WorkerJoined(handle, name, POOL, slots, tags, "3.11", host=host))
@@ -206,7 +206,7 @@ async def test_who_ends_gets_nothing_more(world, how):
         world.site.do(events.WorkerGone(handle, "its line broke"))
         handle = world.come(name)
     else:
-        world.grid.shown[name] = replace(world.grid.shown[name], stand=PilotState.ENDING)
+        world.grid.shown[name] = replace(world.grid.shown[name], state=PilotState.ENDING)
     await world.round()
     world.hear()
     assert world.broker.workers[handle].draining
@@ -277,7 +277,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
     if whose == "an operator's too":
         world.site.do(events.DrainAsked(handle, on=True))
     if whose == "the grid's":
-        world.grid.shown[name] = replace(world.grid.shown[name], stand=PilotState.ENDING)
+        world.grid.shown[name] = replace(world.grid.shown[name], state=PilotState.ENDING)
     await world.round()
     ask_for_slots(world, 1)
     await world.round()

@@ -64,7 +64,7 @@ class Pool:
 
         def is_so():
             found.update(self.shown())
-            return name in found and found[name].stand is stand
+            return name in found and found[name].state is stand
 
         wait_until(is_so, f"{name} {stand}", late_s)
         return found[name]
@@ -73,7 +73,7 @@ class Pool:
         names = tuple(self.shown())
         self.stop(*names)
         wait_until(
-            lambda: all(each.stand is PilotState.ENDED for each in self.shown().values()),
+            lambda: all(each.state is PilotState.ENDED for each in self.shown().values()),
             "the end",
             20,
         )
@@ -211,7 +211,7 @@ def test_an_order_that_can_never_begin_is_let_go_and_says_why(cluster, make_pool
 
     def stands():  # in one look: those that are let go are soon not shown, those of others are
         shown = pool.shown().values()
-        return [each.stand for each in shown if each.name.startswith("hopeless.")]
+        return [each.state for each in shown if each.name.startswith("hopeless.")]
 
     wait_until(lambda: stands() == [PilotState.ENDED] * 3, "the end", 20)
     wait_until(lambda: not cluster.run("squeue", "-h", "-n", "gridfed-test-pool.hopeless"), "gone")
@@ -240,7 +240,7 @@ def test_what_is_wrong_is_said(cluster, tmp_path, table, blame, word):
     pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", **table)
     with pytest.raises(GridFault, match=word) as caught:
         trio.run(pool.grid.check)
-    assert caught.value.blame is blame
+    assert caught.value.failure_class is blame
 
 
 def test_what_is_right_is_said_too(cluster, tmp_path):
@@ -297,7 +297,7 @@ def test_memory_that_nobody_named(tmp_path, counts, extra, table, slots, memory,
         pool.start("many", capacity // slots + 1, shape)
 
         def running_now():
-            return [each for each in pool.shown().values() if each.stand is PilotState.RUNNING]
+            return [each for each in pool.shown().values() if each.state is PilotState.RUNNING]
 
         wait_until(lambda: len(running_now()) == capacity // slots, "as many as foreseen", 20)
         told = cluster.run("scontrol", "--oneliner", "show", "job", running_now()[0].grid_id)
@@ -417,7 +417,7 @@ def test_what_is_requeued(make_pool, requeue, other):
         if not requeue:
             with pytest.raises(AssertionError):
                 cluster.run("scontrol", "requeue", job)
-            assert pool.shown()["again.0"].stand is PilotState.RUNNING
+            assert pool.shown()["again.0"].state is PilotState.RUNNING
             return
         wait_until(lambda: workers(make_pool.address) == {"again.0"}, "its worker", 20)
         cluster.run("scontrol", "requeue", job)

@@ -83,28 +83,28 @@ def test_both_generations_show_the_same_pilots(version):
     shown = look(jobs, "rec", now_s)
     by_name = {each.name: each for each in shown.sightings}
     running = by_name["run.0"]
-    assert running.stand is PilotState.RUNNING
+    assert running.state is PilotState.RUNNING
     assert running.slots == 2
     assert running.paid_s is not None
     assert running.ends_s is None, "it has no limit, and Slurm says a year"
     taken = by_name["low.0"]  # by jobs of a higher tier, with 20 s of grace
-    assert taken.stand is PilotState.ENDING
+    assert taken.state is PilotState.ENDING
     assert 20 <= taken.ends_s - taken.paid_s < 25
     waiting = [each for name, each in by_name.items() if name.startswith("big.")]
     assert len(waiting) == 500
-    assert {each.stand for each in waiting} == {PilotState.QUEUED}
-    assert by_name["done.0"].stand is PilotState.ENDED
+    assert {each.state for each in waiting} == {PilotState.QUEUED}
+    assert by_name["done.0"].state is PilotState.ENDED
     assert by_name["done.0"].fault == ""
     assert "code 3" in by_name["bad.0"].fault
     assert "python" in by_name["lost.0"].fault
     assert "cancelled" in by_name["kill.0"].fault
-    assert by_name["long.1"].stand is PilotState.ENDED
+    assert by_name["long.1"].state is PilotState.ENDED
     assert "walltime" in by_name["long.1"].fault
     (array,) = {each.grid_id.partition("_")[0] for name, each in by_name.items() if "long." in name}
     assert shown.strays[:2] == (f"{array}_0", f"{array}_1")
     assert "PartitionDown" in by_name["closed.0"].fault
     held = [each for name, each in by_name.items() if name.startswith("held.")]
-    assert sum(each.stand is PilotState.QUEUED for each in held) >= 79
+    assert sum(each.state is PilotState.QUEUED for each in held) >= 79
     assert not [name for name in by_name if name.startswith("other")]
 
 
@@ -156,7 +156,7 @@ PILOT_STATES = [
 @pytest.mark.parametrize(("states", "stand", "fault"), PILOT_STATES)
 def test_states(states, stand, fault):
     found = only(record(states))
-    assert found.stand is stand
+    assert found.state is stand
     assert fault in found.fault
     assert bool(found.fault) == bool(fault)
 
@@ -170,7 +170,7 @@ def test_what_a_running_pilot_says():
 
 def test_a_pilot_that_was_chosen_to_make_room_is_ending():
     found = only(record("RUNNING", preempt_time=2000, end_time=2020, time_limit=None))
-    assert found.stand is PilotState.ENDING
+    assert found.state is PilotState.ENDING
     assert found.ends_s == 2020
     assert "preempted" in found.fault
     assert "preempted; the job was cancelled" in only(record("CANCELLED", preempt_time=2000)).fault
@@ -220,7 +220,7 @@ def test_reasons_to_wait(reason, wait):
     assert found is wait
     shown = seen(record("PENDING", state_reason=reason))
     assert shown.strays == (("7_0",) if wait is Wait.NEVER else ())
-    assert (shown.sightings[0].stand is PilotState.ENDED) == (wait is Wait.NEVER)
+    assert (shown.sightings[0].state is PilotState.ENDED) == (wait is Wait.NEVER)
 
 
 def test_an_order_that_is_there_twice_is_once():
@@ -232,7 +232,7 @@ def test_an_order_that_is_there_twice_is_once():
 
 def test_the_second_of_two_counts_if_the_first_has_ended():
     shown = seen(record("CANCELLED"), record("RUNNING", job_id=9, array_job_id=9))
-    assert [(each.grid_id, each.stand) for each in shown.sightings] == [("9_0", PilotState.RUNNING)]
+    assert [(each.grid_id, each.state) for each in shown.sightings] == [("9_0", PilotState.RUNNING)]
     assert not shown.strays
 
 
@@ -247,7 +247,7 @@ def test_jobs_of_others_are_not_ours(name):
 def test_a_list_of_tasks_that_is_cut_is_made_whole():
     cut = record("PENDING", array_task_id=None, array_task_string="0,2-3,...", comment=pilots(8))
     shown = seen(cut, record("RUNNING", job_id=8, array_task_id=5))
-    assert {each.name: each.stand for each in shown.sightings} == {
+    assert {each.name: each.state for each in shown.sightings} == {
         **{f"order.{at}": PilotState.QUEUED for at in (0, 2, 3, 4, 6, 7)},
         "order.5": PilotState.RUNNING,
     }
@@ -460,7 +460,7 @@ FAULTS = [
 @pytest.mark.parametrize(("text", "blame", "word"), FAULTS)
 def test_what_slurm_says_is_classified(text, blame, word):
     fault = fault_of("sbatch", text)
-    assert fault.blame is blame
+    assert fault.failure_class is blame
     assert word in str(fault)
     assert fault.is_full == ("policy" in text and blame is FailureClass.ELSEWHERE)
 
@@ -597,7 +597,7 @@ def test_a_variable_that_is_none_is_refused(name):
     settings = read_settings(LEAST)
     with pytest.raises(GridFault) as caught:
         request_of(settings, launch(**{name: "x"}), Order("o", 1, Shape()))
-    assert caught.value.blame is FailureClass.NEVER
+    assert caught.value.failure_class is FailureClass.NEVER
 
 
 def test_tasks_are_named_together():

@@ -88,7 +88,7 @@ REFUSALS = [
 def test_a_refusal_is_known(open_grid, table, blame, is_full, word):
     with pytest.raises(GridFault, match=word) as caught:
         start(open_grid(**table), "refused")
-    assert (caught.value.blame, caught.value.is_full) == (blame, is_full)
+    assert (caught.value.failure_class, caught.value.is_full) == (blame, is_full)
 
 
 @pytest.mark.parametrize(("table", "blame", "is_full", "word"), REFUSALS)
@@ -97,7 +97,7 @@ def test_slurmrestd_does_not_say_which_limit(open_grid, table, blame, is_full, w
     with pytest.raises(GridFault, match="the limit of the account" if is_limit else word) as caught:
         start(open_grid(rest=True, **table), "refused")
     assert caught.value.is_full == is_limit
-    assert caught.value.blame is (FailureClass.ELSEWHERE if is_limit else blame)
+    assert caught.value.failure_class is (FailureClass.ELSEWHERE if is_limit else blame)
 
 
 CHECKS = [
@@ -114,7 +114,7 @@ CHECKS = [
 def test_what_can_never_be_is_told_by_the_check(open_grid, table, word):
     with pytest.raises(GridFault, match=word) as caught:
         trio.run(open_grid(**table).check)
-    assert caught.value.blame is FailureClass.NEVER
+    assert caught.value.failure_class is FailureClass.NEVER
 
 
 def test_limits_are_those_of_the_account_and_the_qos(open_grid):
@@ -148,7 +148,7 @@ def test_a_limit_of_each_user_is_told_once_he_has_had_a_job(open_grid):
 
 
 def _stands(grid):
-    return (each.stand for each in shown(grid).values())
+    return (each.state for each in shown(grid).values())
 
 
 def test_an_order_that_is_too_large_is_halved_until_it_fits(open_grid):
@@ -197,7 +197,7 @@ def test_what_waits_for_a_limit(open_grid, table, pilots, stand, reason):
     found = []  # one that was let go says soon that it was cancelled
 
     def says():
-        found.extend(each.stand for each in shown(grid).values() if reason in each.fault)
+        found.extend(each.state for each in shown(grid).values() if reason in each.fault)
         return found
 
     wait_until(says, reason, 20)

@@ -159,7 +159,7 @@ async def test_whose_fault_a_status_is(server, status, kind, blame):
     assert type(caught.value) is kind or issubclass(type(caught.value), ConnectionCut) is (
         kind is ConnectionCut
     )
-    assert caught.value.blame is blame
+    assert caught.value.failure_class is blame
 
 
 async def test_who_speaks_for_a_server_that_starts_says_nothing_of_sessions(server):
