@@ -172,7 +172,7 @@ def _edits(value: Any) -> Iterator[RuleEdit]:
     for at, each in enumerate(value, 1):
         edit = _edit(f"edits[{at}]", each)
         if edit.key in seen:
-            raise KnobError(f"edits[{at}]: {edit.key} is in it twice")
+            raise KnobError(f"edits[{at}]: {edit.key} is listed twice")
         seen.add(edit.key)
         yield edit
 

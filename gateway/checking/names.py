@@ -164,8 +164,8 @@ def _check_jurisdictions(config: SiteConfig, findings: FindingList) -> None:
 
 def _odd(name: str, subject: str, place: Place, findings: FindingList) -> None:
     text = (
-        f"jurisdiction {name!r} is no code, as EU, UK or US-NY are: jobs and rules must write it "
-        "in exactly the same way"
+        f"jurisdiction {name!r} is not a code such as EU, UK or US-NY: jobs and rules must use "
+        "exactly this text"
     )
     findings.warn("odd-jurisdiction", subject, text, place)
 

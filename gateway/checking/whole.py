@@ -72,7 +72,7 @@ def check_reload(present: SiteConfig, config: SiteConfig, utc_s: UtcS) -> list[s
         findings.warn(
             "secret-removed",
             "[site] secret_file",
-            "it was removed: from the next start on, clients, workers and pilots that know the "
+            "it was removed: after the next start, clients, workers and pilots that know the "
             "secret are refused, unless they have a token",
             ("site",),
         )

@@ -539,7 +539,7 @@ class Exchange:
         if is_unfit:
             why = "environment build failed on its workers"
         elif budget:
-            why = f"can't be paid now: {budget} has no room"
+            why = f"{budget} has no room for a task now"
         else:
             return site_backoff
         return {**site_backoff, self.site: BackoffEnd(utc_s + max(1.0, self.rules.plan_s), why)}

@@ -570,7 +570,7 @@ class Broker:
     def refusal(self, job: Job, worker: Worker, utc_s: UtcS) -> Refusal | None:
         """Why a worker can't take a task of a job now, apart from its room, or None."""
         if job.spec.hold is not None:
-            return Refusal(Reason.HELD, "begins no task of it: {}", (held_text(job),))
+            return Refusal(Reason.HELD, "starts no task of it: {}", (held_text(job),))
         task_s = self.durations.of(job.spec.function)
         return (
             matching.refusal(job, worker)

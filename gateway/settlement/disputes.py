@@ -147,7 +147,7 @@ class Disputes:
         ]
         if not found:
             raise NoSuchEntry(
-                f"no disputed delivery of contract {contract} waits for an answer here: see "
+                f"contract {contract} has no disputed delivery that awaits an answer here: see "
                 "`gridfed disputes`"
             )
         # Not within the agreed time, even if our clock has been set back.

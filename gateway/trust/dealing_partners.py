@@ -154,7 +154,7 @@ class BookPermits:
     ) -> str:
         """See Permits. The hourly cost of all these slots counts as open."""
         if self._older.why_not(site):  # what our books lack is no business of the other site
-            return f"{site} has newer books: nothing new is sold to it until that is settled"
+            return f"{site} has newer books: nothing more is sold to it until the books agree"
         request = PermissionRequest(
             Verb.SEND,
             site,

@@ -173,7 +173,7 @@ class Agent:
                 case Drain(on):
                     self._is_draining = on
                 case Bye(reason):
-                    self._drop_all(f"the gateway said goodbye: {reason}")
+                    self._drop_all(f"the gateway ended the session: {reason}")
         self._feed()
 
     def _opened(self, opened: Opened) -> None:

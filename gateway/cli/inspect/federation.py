@@ -70,9 +70,9 @@ def pools(reach: DialOptions, as_json: bool) -> None:
                 "queue",
                 "price",
                 "next price",
-                show.timed("from"),
+                show.timed("price from"),
             ),
-            *("tags", "region", "g/kWh", "lowest forecast", "from", "age s"),
+            *("tags", "region", "g/kWh", "lowest forecast", "forecast from", "age s"),
         ),
         [
             [
@@ -155,7 +155,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.option("--not-sites", help="Sites where it must not run.")
 @click.option("--jurisdictions", help="The jurisdictions that its data may enter, as in EU,UK.")
 @click.option("--data", help="The classes of its data, as in personal,market.")
-@click.option("--preemptible", is_flag=True, help="At the price of preemptible work.")
+@click.option("--preemptible", is_flag=True, help="The price class of preemptible work.")
 @click.option("--deferrable", is_flag=True, help="It may wait for greener hours within --within-s.")
 @click.option(
     "--when-closed",

@@ -8,7 +8,7 @@ import click
 
 from federation import Client
 from federation.reasons import Reason
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.base.job_states import STATES, spelled
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
@@ -302,7 +302,7 @@ def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     keys += ["tasks_done", "python", "uptime_s"]
     if any(row.get("grid_id") for row in found):  # an older gateway does not send it
         keys.insert(1, "grid_id")
-    rows = [[*(row.get(key, "") for key in keys), ",".join(row["tags"])] for row in found]
+    rows = [[*(_worker_cell(row, key) for key in keys), ",".join(row["tags"])] for row in found]
     none = "no workers: start one with `gridfed worker`"
     if not rows:
         grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
@@ -312,4 +312,10 @@ def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
                 f"no workers now: the workers of {pools} are started on demand (`gridfed "
                 "scale --why`)"
             )
-    show.table((*keys, "tags"), rows, none)
+    headings = (key.removesuffix("_s").replace("_", " ") for key in keys)
+    show.table((*headings, "tags"), rows, none)
+
+
+def _worker_cell(row: dict[str, Any], key: str) -> Any:
+    """Return the cell of a worker in the column of a key of its row."""
+    return duration_text(row[key]) if key == "uptime_s" else row.get(key, "")

@@ -18,7 +18,7 @@ from gateway.cli.shared.common import (
 @click.command()
 @click.argument("job_id", metavar="JOB")
 @click.argument("task", type=click.IntRange(min=0), required=False)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the job has ended.")
 @reach_options
 @json_option
 @errors_to_exit_codes

@@ -49,7 +49,7 @@ from gateway.cli.shared.moments import moment
     "--project", default=USUAL_PROJECT, show_default=True, help="The project that is billed."
 )
 @click.option(
-    "--dry-run", "is_dry", is_flag=True, help="Only show whether it is available, and its price."
+    "--dry-run", "is_dry", is_flag=True, help="Show only whether it is available, and its price."
 )
 @click.option("--cancel", "cancelled", metavar="ID", help="Cancel this reservation.")
 @reach_options

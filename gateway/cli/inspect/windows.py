@@ -65,7 +65,7 @@ LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown ti
 )
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
 @click.option(
-    "--file-only", is_flag=True, help="As the file has them, whatever is in the database."
+    "--file-only", is_flag=True, help="Those of the file, instead of those of the database."
 )
 @address_options
 @json_option

@@ -58,7 +58,7 @@ def check(file: str | None, config: str | None, offline: bool, as_json: bool) ->
         end = (
             f"{errors}, {count(len(findings.warnings), 'warning')}"
             if findings.found
-            else "nothing is wrong"
+            else "no problems found"
         )
         show.say(f"{path}: {end}")
     raise SystemExit(1 if findings.errors else 0)

@@ -117,10 +117,12 @@ def _pin(address: str, service: str, fingerprints: list[str], *, is_sure: bool) 
     given = {each.replace(":", "").lower() for each in fingerprints}
     if given and found not in given:
         raise click.ClickException(
-            f"{address}: that is not a given --fingerprint: nothing is written"
+            f"{address}: no given --fingerprint is that one: nothing was written"
         )
     if not given and not is_sure:
-        click.confirm("Is it the one that the operator of the gateway told you?", abort=True)
+        click.confirm(
+            "Is it the fingerprint that the operator of the gateway gave you?", abort=True
+        )
     return _Pinned(address, pem, service or host, _names(pem))
 
 

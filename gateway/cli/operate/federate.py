@@ -486,7 +486,7 @@ def _yes(value: bool) -> str:
     click.option(
         "--revoke-user",
         metavar="USER",
-        help="Revoke all tokens of a user that were made until now.",
+        help="Revoke all tokens of a user that were issued so far.",
     ),
 )
 def token(  # noqa: PLR0913 - each is an option of the command
@@ -539,7 +539,7 @@ def revoke_tokens(
         ids = found["tokens"]
         known = f"{count(len(ids), 'token')} of {user} revoked: {', '.join(ids)}"
         text = known if ids else f"the list has no valid token of {user}"
-        text += f"; every token of {user} that was made until now is refused here"
+        text += f"; every token of {user} issued so far is refused here"
     _tell(found, as_json, text)
 
 

@@ -196,7 +196,7 @@ def _show_slots(reach: DialOptions, name: str, steps: _Steps) -> None:
     """Print the slots that a grid with workers of its own has for us now."""
     slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
     if not slots:
-        steps.fail("slots", "the grid has none for us now; see the gateway's log for its answer")
+        steps.fail("slots", "the grid has no slot now: the gateway's log has its answer")
     steps.done("slots", f"{slots} available")
 
 

@@ -14,7 +14,7 @@ def tokens() -> None:
 
 
 @trust_command(
-    click.option("--user", help="Of this user alone."),
+    click.option("--user", help="Only those of this user."),
     click.option("--all", "everything", is_flag=True, help="Include expired and revoked ones."),
 )
 def list_tokens(user: str | None, everything: bool, config_path: str | None, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def _token_row(each: dict[str, Any]) -> list[Any]:
 
 @trust_command(
     click.argument("token_or_id", metavar="[TOKEN]", required=False),
-    click.option("--user", help="All tokens of this user that were made until now."),
+    click.option("--user", help="All tokens of this user that were issued so far."),
 )
 def revoke_token(
     token_or_id: str | None, user: str | None, config_path: str | None, as_json: bool

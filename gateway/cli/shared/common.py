@@ -243,7 +243,7 @@ def told_by(asking: Callable[[], Any]) -> list[str]:
     except GridError as error:
         if not str(error).startswith("no question 'consequences'"):
             raise
-        return ["this gateway is of an older version, and does not say what follows from it"]
+        return ["this gateway is of an older version, and does not show the consequences"]
 
 
 def site_zone(reach: DialOptions) -> ZoneInfo:

@@ -53,7 +53,7 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None, zone: tzin
         if found.tzinfo is None:
             found = found.replace(tzinfo=zone)
             if found.utcoffset() != found.replace(fold=1).utcoffset():
-                how = "comes twice or not at all, as clocks are changed: add the offset"
+                how = "occurs twice or not at all, because the clocks change: add the offset"
                 raise click.BadParameter(
                     f"{text!r} in {zone}: {how}, as in {text}+00:00", param_hint=option
                 )

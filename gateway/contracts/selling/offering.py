@@ -243,7 +243,7 @@ class Offering:
             if not self._permits.may_send(buyer, ask.path[0], pool, spec.project, 1, price):
                 why = self._why_no_more(ask, spec, pool, price)
                 reason = (
-                    f"{buyer} has the most slots that the rules of {self._site} allow it at a "
+                    f"{buyer} has all the slots that the rules of {self._site} allow it at a "
                     f"time: {why}"
                 )
                 return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)

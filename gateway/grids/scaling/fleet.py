@@ -269,7 +269,7 @@ class Fleet:
         if known.came_at_s is not None and not known.is_proven:
             if known.is_drained:  # the next one may come to the same host: it waits for longer
                 text = "an operator drains its host"
-            text = f"its worker connected and did no work: {text}"
+            text = f"its worker connected, and completed no task: {text}"
             self._is_fleeting = True
             self._note_failure(order_of(name), text, utc_s)
         elif known.came_at_s is None:

@@ -71,7 +71,7 @@ def last_of(path: Path) -> tuple[UtcS | None, int]:
         with engine.connect() as connection:
             last_s, number = connection.execute(query).one()
     except SQLAlchemyError as error:
-        raise StoreError(f"file {path} is no backup of a gateway's database: {error}") from None
+        raise StoreError(f"file {path} is not a backup of a gateway's database: {error}") from None
     finally:
         engine.dispose()
     return None if last_s is None else UtcS(float(last_s)), int(number)

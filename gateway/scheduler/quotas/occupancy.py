@@ -421,7 +421,7 @@ def _closed(pool: PoolOccupancy, claim: int) -> Refusal:
 
 def _closes(closes: Closing) -> Refusal:
     if not closes.window:
-        words = "starts no task of this job that may run after {}, when its slots may be fewer"
+        words = "starts no task of this job that may run after {}, when it may have fewer slots"
         return Refusal(Reason.WINDOW_CLOSED, words, (show_time(closes.at_s),))
     words = "starts no task of this job that may run into window {!r}, which begins at {}"
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, show_time(closes.at_s)))

@@ -143,7 +143,7 @@ def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
         audited = run("audit", "--config", str(member.config))
         assert " 0" in audited
     text = order(paris, "answer", third["contract"], "--accept", "--reason", "x", code=1)
-    assert "waits for an answer here" in text
+    assert "awaits an answer here" in text
 
 
 def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):

@@ -195,7 +195,7 @@ def test_people_read_sentences(place):
 def test_without_a_file_the_usual_one_is_checked(place, monkeypatch):
     monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(place.folder))
     done = CliRunner().invoke(cli, ["check", "--offline"])
-    assert done.output == f"{place.path}: nothing is wrong\n"
+    assert done.output == f"{place.path}: no problems found\n"
 
 
 def configured(place):
@@ -233,7 +233,7 @@ def test_a_reload_tells_of_a_secret_that_was_removed(place, monkeypatch):
     place.change('secret_file = "{folder}/secret"\n', "")
     monkeypatch.setenv("GRIDFED_SECRET", "s")
     [warning] = check_reload(before, configured(place), time.time())
-    assert "secret_file: it was removed: from the next start on" in warning
+    assert "secret_file: it was removed: after the next start" in warning
 
 
 def test_nothing_is_changed_by_a_check(place):

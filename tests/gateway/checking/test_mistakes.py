@@ -66,7 +66,7 @@ WARNINGS = [
     ('project = "risk"', 'project = "rsk"', '"rsk"', "unknown-project",
      "is named nowhere else (did you mean 'risk'?)"),
     ('jurisdiction = "UK"', 'jurisdiction = "United Kingdom, or so"', "or so",
-     "odd-jurisdiction", "is no code, as EU, UK or US-NY are"),
+     "odd-jurisdiction", "is not a code such as EU, UK or US-NY"),
     ('amount = "1000 GBP"', 'amount = "1000 JPY"', "JPY", "unknown-currency",
      "no pool here charges in it: they charge GBP"),
     ('calendar = "london"', 'calendar = "london"\nvalid_until = "2020-01-01"', "valid_until",

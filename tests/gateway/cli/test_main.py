@@ -169,7 +169,7 @@ def test_a_time_is_in_the_zone_of_the_site_or_has_an_offset():
     assert read("2026-07-01T19:00+02:00", zone=london) == summer
     assert read("2026-07-01", zone=london) == summer - 18 * 3600
     for text in ("2026-10-25T01:30", "2026-03-29T01:30"):
-        with pytest.raises(click.BadParameter, match="comes twice or not at all"):
+        with pytest.raises(click.BadParameter, match="occurs twice or not at all"):
             read(text, zone=london)
     with click.Context(cli):
         assert show.moment(summer) == "2026-07-01 17:00:00 UTC"

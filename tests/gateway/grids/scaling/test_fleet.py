@@ -135,7 +135,7 @@ def test_who_comes_and_dies_at_once_is_a_failure_until_one_does_something():
         assert fleet.failures == failures - 1, "to have come proves nothing then"
         fleet.see([shown(name, PilotState.ENDED, fault="out of memory")], {}, failures + 0.5)
         assert (fleet.failures, fleet.failed_at_s) == (failures, failures + 0.5)
-    assert fleet.why == "its worker connected and did no work: out of memory"
+    assert fleet.why == "its worker connected, and completed no task: out of memory"
     fleet.see([shown("c.0")], {"c.0": AtWork(2, 1, 0.0, tasks_done=1)}, 4.0)
     assert fleet.failures == 0
 
