@@ -63,7 +63,7 @@ class JobCancelled:
 
 
 class JobHandle:
-    """A job by its id, at a gateway. Each property asks that gateway anew.
+    """A job by its id, at a gateway. Each property queries that gateway again.
 
     A detached job stays at the gateway to which it was submitted. When its client goes to another
     gateway, the handle asks by a connection of its own; GatewayUnreachable names the gateway that

@@ -20,6 +20,7 @@ from federation.engine.service_names import (
     usable,
 )
 from federation.errors import GatewayUnreachable, GridError
+from federation.words import duration_text
 
 SERVER_VARIABLE: Final = "GRIDFED_DNS_SERVER"
 WITHIN_MIN_S: Final = 0.5
@@ -104,8 +105,8 @@ def look_up(name: str, within_s: float) -> list[ServiceRecord]:
     except dns.exception.Timeout:
         server = f"the DNS server {given} (${SERVER_VARIABLE})" if given else "a DNS server"
         why = (
-            f"{server} did not answer within {within_s:.1f} s to the question for {asked}: check "
-            f"the network, {_INSTEAD}"
+            f"{server} did not answer within {duration_text(within_s)} to the question for "
+            f"{asked}: check the network, {_INSTEAD}"
         )
     except (dns.exception.DNSException, OSError) as error:
         why = f"DNS can't answer the question for {asked} ({error!s:.300}): try again, {_INSTEAD}"

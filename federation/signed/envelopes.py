@@ -102,7 +102,7 @@ class EnvelopeLimits:
 
 
 class Sealer:
-    """Makes the envelopes of one run (`boot`) of a site; set `key` anew when its keys rotate."""
+    """Makes the envelopes of one run (`boot`) of a site; set `key` again when its keys rotate."""
 
     def __init__(self, federation: str, site: str, boot: int, key: SiteKey) -> None:
         self.federation = federation

@@ -43,7 +43,7 @@ REGION_CHARS_MAX: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class GrantBounds:
-    """The fields that every block states anew, and may only narrow.
+    """The fields that every block states again, and may only narrow.
 
     Args:
         target: the site that this block is for.

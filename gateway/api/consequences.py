@@ -1,4 +1,4 @@
-"""What follows from a grave order, computed before it is given: for the question at the terminal.
+"""Computes the consequences of a grave order, which the command shows before it asks.
 
 A line says a fact as it is now; nothing is changed. An order that would be refused is refused here
 with the same reason.

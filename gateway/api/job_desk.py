@@ -1,4 +1,4 @@
-"""Answers orders about a job that goes on: hold, release, prioritise.
+"""Answers orders about an unfinished job: hold, release, prioritise.
 
 A user gives them about their own jobs, the operator about everybody's. An order is on disk before
 the answer says that it is carried out.

@@ -1,4 +1,4 @@
-"""FindingList about a configuration, each with its file and line. Pure."""
+"""Findings about a configuration, each with its file and line. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field

@@ -48,7 +48,7 @@ class CardPaces:
 
 
 class Reopening:
-    """Whether our ports must be opened anew, and whether it is time.
+    """Decides whether our ports must be reopened, and whether it is time.
 
     What this site itself decides (its operator's orders, its own new leaf) takes effect at once.
     So does the first change that others cause; for the next ones the wait doubles, up to

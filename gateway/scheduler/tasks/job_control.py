@@ -1,4 +1,4 @@
-"""Orders about a job that goes on: hold, release, another priority. Pure.
+"""Orders about an unfinished job: hold, release, another priority. Pure.
 
 A held job begins no task: it leaves the queue, so no worker, other site or growing pool gets more
 of it, and its tasks that have not begun are recalled. Tasks that run go on. A hold is a part of the

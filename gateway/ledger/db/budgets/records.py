@@ -8,7 +8,7 @@ from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 
 @dataclass(frozen=True, slots=True)
 class SliceLent:
-    """Another site's share of a budget of ours; the newest stands. Written before the site is told.
+    """Another site's share of a budget of ours; the newest applies. Written before it is informed.
 
     Unique by budget, unit, site and account: the holder's account, by its opening time. Amounts are
     decimal texts, in nano-units, counted from then: they may exceed an integer.

@@ -17,7 +17,7 @@ ContractEnd = Literal["settled", "ended", "abandoned", "interrupted", "lapsed"]
 
 @dataclass(frozen=True, slots=True)
 class ContractOpened:
-    """A contract with another site began: we buy, or we sell. Written before the site is told.
+    """A contract with another site began: we buy, or we sell. Written before the site is informed.
 
     It holds all the terms of charging: after a restart the other site's word does not count.
 
@@ -102,7 +102,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class PostingSettled:
-    """The verdict on a posting: "post" (it is paid) or "void". The first verdict stands."""
+    """The verdict on a posting: "post" (it is paid) or "void". The first verdict counts."""
 
     contract: str
     side: ContractSide

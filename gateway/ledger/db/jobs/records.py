@@ -88,7 +88,7 @@ class OutcomeKept:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job ended; the stored arguments of its tasks are dropped. The first end stands."""
+    """A job ended; the stored arguments of its tasks are dropped. The first end counts."""
 
     job: str
     state: str

@@ -9,7 +9,7 @@ from gateway.ledger.db.contracts.records import ContractSide
 
 @dataclass(frozen=True, slots=True)
 class ReservationKept:
-    """The whole new state of a reservation; the record with the later step stands.
+    """The whole new state of a reservation; the record with the later step counts.
 
     Attributes:
         side: "sell": of one of our pools; "buy": of another site's pool, for us.

@@ -18,7 +18,7 @@ MEANS: Final = get_args(PaymentMeans)
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A buyer claims that a delivery should not have been charged. The first dispute stands."""
+    """A buyer claims that a delivery should not have been charged. The first dispute counts."""
 
     side: ContractSide
     contract: str
@@ -36,7 +36,7 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class DisputeSettled:
-    """The seller's answer to a dispute: "accepted" (reversed) or "rejected". The first stands.
+    """The seller's answer to a dispute: "accepted" (reversed) or "rejected". The first counts.
 
     `cost_nanos` and `currency` are those of the delivery.
     """
@@ -132,7 +132,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class PaymentUndone:
-    """A payment was booked by mistake, and is reversed. The first reversal stands.
+    """A payment was booked by mistake, and is reversed. The first reversal counts.
 
     The fields that it shares with the payment are equal to the payment's.
     """
@@ -155,7 +155,7 @@ class PaymentUndone:
 
 @dataclass(frozen=True, slots=True)
 class PaymentsTold:
-    """The payments with us that another site reports that it has booked; the newest report stands.
+    """The payments with us that another site reports that it has booked; the newest report counts.
 
     Attributes:
         lines: federation.messages.payments.Payments.lines, packed; complete from `since_ms` on.
