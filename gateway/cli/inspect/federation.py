@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from federation.money import format_money, parse_money
 from federation.reasons import reason_text
 from federation.wishes import WHEN_CLOSED, wishes_plain
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -317,7 +317,8 @@ def _show_plan(found: dict[str, Any]) -> None:
         show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
     if found["shares"] and found.get("assumed_task_s"):
         show.say(
-            f"  a task is assumed to take {found['assumed_task_s']:g} s, as none has been measured"
+            f"  a task is assumed to take {duration_text(found['assumed_task_s'])}, as none has "
+            "been measured"
         )
 
 

@@ -222,7 +222,7 @@ def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_m
     if not begun:
         assert world.why("theirs")[1] == [
             "starts no task of this job that may run after 1970-01-01 23:00:00 UTC, when "
-            "its slots may be fewer"
+            "it may have fewer slots"
         ]
 
 
