@@ -443,7 +443,6 @@ class Site:
         pools = {pool.name: pool for pool in config.pools}
         for controller in self.controllers:
             controller.take_in(pools[controller.pool.name])
-        self._say("the configuration was reloaded")
 
     async def reload_on_hangup(self) -> None:
         """Reload the configuration file as `gridfed reload` does; log the result."""

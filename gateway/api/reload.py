@@ -69,6 +69,7 @@ class Change:
         shares: whether the rules of sharing slots have changed.
         entitlements: the rules that are gone, and those that are new.
         reservations: whether the terms of reservations have changed.
+        residency: whether the rules about places have changed.
         groups: the users whose groups change: (user, before, after).
         scales: the changes in how pools grow: (pool, key, before, after).
         later: the other changes, which count from the next start on.
@@ -81,6 +82,7 @@ class Change:
     shares: bool
     entitlements: tuple[list[EntitlementRule], list[EntitlementRule]]
     reservations: bool
+    residency: bool
     groups: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
     scales: list[tuple[str, str, str, str]]
     later: list[str]
@@ -110,6 +112,7 @@ class Change:
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
             "reservations": self.reservations,
+            "residency": self.residency,
             "groups": [
                 {"user": user, "before": list(before), "after": list(after)}
                 for user, before, after in self.groups[:DIFFERENCES_MAX]
@@ -143,6 +146,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
     ]
     shares = now.fair_share != new.fair_share
     reservations = now.reservations != new.reservations
+    residency = now.residency != new.residency
     budgets = amend(now.budgets, new.budgets)
     credit = amend_credit(now.credit, new.credit)
     before, after = now.entitlements.rules, new.entitlements.rules
@@ -170,7 +174,10 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: UtcS) -> Change:
         for user in sorted(now.groups.keys() | new.groups.keys())
         if now.groups.get(user, ()) != new.groups.get(user, ())
     ]
-    return Change(config, windows, prices, told, shares, rules, reservations, groups, scales, later)
+    return Change(
+        *(config, windows, prices, told, shares, rules, reservations, residency),
+        *(groups, scales, later),
+    )
 
 
 def _scale(pool: PoolConfig, other: PoolConfig) -> ScaleConfig | None:

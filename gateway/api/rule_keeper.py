@@ -17,6 +17,7 @@ from typing import Any, Final
 import trio
 
 from federation.clocks import NEVER_S, UtcS
+from federation.offers import show_time
 from federation.words import count
 from gateway.api.context import SiteContext
 from gateway.api.reload import Change, compare
@@ -99,6 +100,7 @@ class RuleKeeper:
         self._say = say
         self._turn = trio.Lock()  # one change after the other
         self._file: RuledFile | None = None
+        self._started: ConfigFile | None = None  # the file as it was at the start
         self._due_s: UtcS | None = None
         self._is_open = False
         self.history = RuleHistory()
@@ -154,6 +156,7 @@ class RuleKeeper:
         read, utc_s = read_file(self._site.config.source), self.clock_s()
         parse(read, self._kinds)  # its own mistakes first, with their lines
         file = RuledFile(read, rules_of(read))
+        later = self._overridable(parse(read, self._kinds))
         edits = difference(self.history.of_source(FILE), file.rules)
         number = self.history.next_number
         change = RuleChange(number, utc_s, utc_s, author, FILE, edits, reason=reason)
@@ -163,7 +166,21 @@ class RuleKeeper:
             found,
             overridden=tuple(overridden(self.history, edits, utc_s)),
             warnings=tuple(self._warnings(found, utc_s)),
+            change=replace(found.change, later=[*later, *found.change.later]),
         )
+
+    def _overridable(self, new: SiteConfig) -> list[str]:
+        """Return the keys that have changed since the start and that options may override."""
+        if self._started is None:
+            return []
+        old, present = parse(self._started, self._kinds), self._site.config
+        return [
+            f"[site] {key}"
+            if getattr(present, key) == getattr(old, key)
+            else f"[site] {key}, unless --{key} is given again"
+            for key in ("listen", "state")
+            if getattr(new, key) != getattr(old, key)
+        ]
 
     def _warnings(self, proposal: Proposal, utc_s: UtcS) -> list[str]:
         """Check the whole configuration against its files and names; KnobError for errors."""
@@ -219,7 +236,7 @@ class RuleKeeper:
         try:
             found = self._proposal(file, changes, utc_s)
             self._warnings(found, utc_s)  # for its errors; a reload gives the warnings
-            return found
+            return self._of_itself(found, utc_s)
         except (ConfigError, KnobError) as error:  # it is not in the file
             raise KnobError(str(error).removeprefix(f"{file.file.path}: ")) from None
 
@@ -248,7 +265,14 @@ class RuleKeeper:
         gone = [each for each in known.values() if number in (each.number, each.ends)]
         history = self.history.with_change(*(replace(each, cancelled_at_s=utc_s) for each in gone))
         records = tuple(RuleChangeCancelled(each.number, utc_s) for each in gone)
-        return Proposal(file, records, history, self._compare(file, history, utc_s), number)
+        made = Proposal(file, records, history, self._compare(file, history, utc_s), number)
+        return self._of_itself(made, utc_s)
+
+    def _of_itself(self, proposal: Proposal, utc_s: UtcS) -> Proposal:
+        """Return a change by command without what waits for a restart since before it."""
+        waiting = set(self._compare(proposal.file, self.history, utc_s).later)
+        later = [each for each in proposal.change.later if each not in waiting]
+        return replace(proposal, change=replace(proposal.change, later=later))
 
     def _present_file(self) -> RuledFile:
         if self._file is None:
@@ -311,7 +335,7 @@ class RuleKeeper:
                 f"{error} (with the rules in the database: see docs/rules.md)"
             ) from None
         self._take(found)
-        self._is_open = True
+        self._is_open, self._started = True, found.file.file
         if found.number:
             many = count(len(found.history.changes[-1].edits), "rule")
             self._say(f"rules: {many} imported from {config.source} as change {found.number}")
@@ -320,7 +344,10 @@ class RuleKeeper:
 
     async def reload(self, author: str, *, is_dry: bool) -> Proposal:
         """Import the file, unless `is_dry`; see `propose_file` for the errors."""
-        return await self._decide(partial(self.propose_file, author), is_dry=is_dry)
+        found = await self._decide(partial(self.propose_file, author), is_dry=is_dry)
+        if not is_dry:
+            self._say(f"the configuration was reloaded{f' by {author}' if author else ''}")
+        return found
 
     async def change(self, propose: Callable[[], Proposal], *, is_dry: bool) -> Proposal:
         """Carry out a proposal of `propose` or `propose_cancel`, unless `is_dry`; their errors."""
@@ -357,12 +384,7 @@ class RuleKeeper:
     def _say_done(self, proposal: Proposal) -> None:
         for each in proposal.history.changes:
             if each.number == proposal.number:
-                what = ", ".join(str(edit.key) for edit in each.edits[:NAMED_MAX])
-                more = "" if len(each.edits) <= NAMED_MAX else ", …"
-                done = "is cancelled" if each.cancelled_at_s is not None else "is made"
-                by = f" by {each.author}" if each.author else ""
-                why = f" ({each.reason})" if each.reason else ""
-                self._say(f"rules: change {each.number} of {what}{more} {done}{by}{why}")
+                self._say(_told(each, proposal.history))
 
     def _say_overridden(self, proposal: Proposal) -> None:
         for each in proposal.overridden:
@@ -393,6 +415,28 @@ class RuleKeeper:
             number = self.history.version_at(utc_s)
             self._say(f"rules: version {number} is in force{_by(self.history.changes, number)}")
             await self._adopt(change)
+
+
+def _told(change: RuleChange, history: RuleHistory) -> str:
+    """Return what a change does, for the log."""
+    earlier = (each for each in history.changes if each.number < change.number)
+    before = RuleHistory(earlier).at(change.from_s)
+    named = [f"{edit.key} {_done(edit, before)}" for edit in change.edits[:NAMED_MAX]]
+    what = ", ".join([*named, *(["…"] if len(change.edits) > NAMED_MAX else [])])
+    by = f" by {change.author}" if change.author else f" by the {change.source}"
+    why = f": {change.reason}" if change.reason else ""
+    if change.cancelled_at_s is not None:
+        return f"rules: planned change {change.number} is cancelled{by}: {what}"
+    if change.from_s > change.made_at_s:
+        when = f"change {change.number}, from {show_time(change.from_s)} on"
+        return f"rules planned: {what}{by} ({when}){why}"
+    return f"rules changed: {what}{by} (version {change.number}){why}"
+
+
+def _done(edit: RuleEdit, before: Rules) -> str:
+    if edit.content is None:
+        return "removed"
+    return "changed" if edit.key in before else "added"
 
 
 def _by(changes: Iterable[RuleChange], number: int) -> str:

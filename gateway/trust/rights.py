@@ -177,7 +177,10 @@ def asker_of(
     """
     if right.scopes and token is not None and not any(map(token.allows, right.scopes)):
         names = " or ".join(right.scopes)
-        raise Denied(Reason.SCOPE_MISSING, f"this token lacks the scope for this request: {names}")
+        where = " (and then at the gateway's own socket only)" if right.at_home else ""
+        raise Denied(
+            Reason.SCOPE_MISSING, f"this token lacks the scope for this request: {names}{where}"
+        )
     projects = token.projects if token is not None else None
     may_see_all = token is None or token.allows(Scope.AUDIT)
     wants_all = details.get(ALL_USERS, False)

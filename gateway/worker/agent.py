@@ -125,6 +125,7 @@ class Agent:
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
+        self._why_stopped = ""
         self._said_bye = False
         self._is_levelling = False
         self.exit_code = 0
@@ -559,18 +560,23 @@ class Agent:
     async def _stop_on_signal(self) -> None:
         """On a signal, return queued tasks and let running ones end; on another, stop at once."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
+            async for number in signals:
+                name = signal.Signals(number).name
                 if self._is_stopping:
                     await self._say_goodbye(AT_ONCE_S)
-                    self._end("stopped immediately", STOPPED_AT_ONCE)
+                    self._end(
+                        f"has stopped at once, after a second signal ({name}): the gateway gives "
+                        "its tasks to other workers",
+                        STOPPED_AT_ONCE,
+                    )
                 else:
                     self._is_stopping = True
-                    if self._roster.is_idle:
-                        self._say("stops")
-                    else:
+                    self._why_stopped = f"after {name}"
+                    if not self._roster.is_idle:
                         self._say(
-                            "is draining: it stops when its running tasks end; interrupt it "
-                            "again to stop immediately"
+                            f"was told to stop by {name}: it gives waiting tasks back to the "
+                            f"gateway now, and running ones if they do not end within {STOP_S:g} "
+                            "s; a second signal stops it at once"
                         )
                     self._nursery.start_soon(self._wind_up)
 
@@ -600,6 +606,7 @@ class Agent:
             self._oversee()
         if not self._is_stopping:
             self._is_stopping = True
+            self._why_stopped = f"before its host is taken away ({notice.text})"
             self._nursery.start_soon(self._wind_up, math.inf)
 
     async def _wind_up(self, at_most_s: float = STOP_S) -> None:
@@ -607,15 +614,18 @@ class Agent:
         self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
         # Tasks that the gateway has assigned meanwhile return to it with the Bye.
+        waiting = 0
         for number in list(self._roster.held):
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
+            waiting += sum(stop - first for first, stop in taken)
             self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
         with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
+        running = sum(bool(slot.chunks) for slot in self._roster.slots)
         await self._say_goodbye()
-        self._end("stopped", 0)
+        self._end(stopped_text(self._why_stopped, waiting, running), 0)
 
     async def _say_goodbye(self, at_most_s: float = SETTLE_MAX_S) -> None:
         """Say goodbye, so that the gateway does not wait for this worker to return."""
@@ -627,6 +637,21 @@ class Agent:
         self._say(reason)
         self.exit_code = code
         self._nursery.cancel_scope.cancel()
+
+
+def stopped_text(why: str, waiting: int, running: int) -> str:
+    """Return the last line of a worker: why it has stopped, and what became of its tasks.
+
+    Args:
+        why: "after SIGTERM".
+        waiting: its tasks that had not begun.
+        running: its slots whose task had not ended.
+    """
+    given = waiting + running
+    if not given:
+        return f"has stopped {why}: it had no task left"
+    anew = f", of which {running:,} ran and will begin anew" if running else ""
+    return f"has stopped {why}: it gave {count(given, 'task')} back to the gateway{anew}"
 
 
 def _moment_ns(in_s: float) -> int:

@@ -16,7 +16,7 @@ from gateway.cli.shared.common import (
     reach_options,
     yes_option,
 )
-from gateway.cli.shared.rule_changes import say_change
+from gateway.cli.shared.rule_changes import changes_anything, say_change
 
 
 @click.command()
@@ -190,4 +190,9 @@ def reload(is_dry: bool, reach: DialOptions, as_json: bool) -> None:
         show.as_json(found)
         return
     say_change(found)
-    show.say("nothing was changed: a dry run" if is_dry else "the configuration is applied")
+    done = "the configuration is applied"
+    if found["later"]:
+        done += ", but for what takes effect after a restart"
+    elif not changes_anything(found):
+        done = "nothing has changed: the file says what is in force"
+    show.say("nothing was changed: a dry run" if is_dry else done)

@@ -12,6 +12,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from federation.clocks import UtcS
+from federation.errors import GridError
 from federation.words import count
 from gateway.base.toml_lines import find_places
 from gateway.base.values import ConfigError, KnobError
@@ -224,7 +225,12 @@ def _window_edit(pool: str, name: str, content: Any) -> dict[str, Any]:
 def _window_of(
     reach: DialOptions, pool: str, name: str, at: str | None
 ) -> list[dict[str, Any]] | None:
-    found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
+    try:
+        found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
+    except GridError:
+        # The scope that it lacks is that of the change, and not of this question before it.
+        ask(reach, "change_rules", edits=[], dry_run=True)
+        raise
     return next((each["content"] for each in found["rules"] if each["name"] == name), None)
 
 
@@ -264,7 +270,8 @@ def _say_changed(found: Any, *, is_dry: bool, as_json: bool, at: str | None) -> 
         return
     say_change(found)
     when = f"takes effect at {at}" if at is not None else "is in force"
-    done = f"change {found['change']} {when}"
+    rest = ", but for what takes effect after a restart" if found["later"] else ""
+    done = f"change {found['change']} {when}{rest}"
     show.say("nothing was changed: a dry run" if is_dry else done)
 
 

@@ -1,9 +1,17 @@
 """What a change of the rules does, for people."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.cli.shared import show
+
+_TEXTS: Final = {
+    "shares": "the rules of fair share have changed",
+    "reservations": (
+        "the new [reservations] rules apply to new bookings; existing bookings keep their terms"
+    ),
+    "residency": "the new [[residency]] rules apply to all work that is placed from now on",
+}
 
 
 def say_change(found: Mapping[str, Any]) -> None:
@@ -26,8 +34,6 @@ def say_change(found: Mapping[str, Any]) -> None:
     for each in found.get("budgets", ()):
         text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
         show.say(text)
-    if found["shares"]:
-        show.say("the rules of fair share have changed")
     for each in found.get("groups", ()):
         before, after = (", ".join(each[key]) or "none" for key in ("before", "after"))
         show.say(f"groups of {each['user']}: {before} → {after}, for jobs from now on")
@@ -36,10 +42,9 @@ def say_change(found: Mapping[str, Any]) -> None:
             show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
     for each in found.get("warnings", ()):
         show.say(f"warning: {each}")
-    if found["reservations"]:
-        show.say(
-            "the new [reservations] rules apply to new bookings; existing bookings keep their terms"
-        )
+    for key, text in _TEXTS.items():
+        if found.get(key):
+            show.say(text)
     for each in found.get("scales", ()):
         text = f"{each['pool']}: {each['key']} {each['before']} → {each['after']}"
         show.say(text)
@@ -47,3 +52,11 @@ def say_change(found: Mapping[str, Any]) -> None:
         show.say(f"takes effect after a restart: {each}")
     for each in found.get("overridden", ()):
         show.say(f"set by a command before, and now from the file: {each}")
+
+
+def changes_anything(found: Mapping[str, Any]) -> bool:
+    """Whether an answer to a reload tells of any change."""
+    rules = found.get("entitlements", {})
+    keys = ("windows", "prices", "budgets", "shares", "groups", "reservations", "residency")
+    told = [found.get(key) for key in (*keys, "scales", "later", "overridden")]
+    return bool(found.get("change")) or any([*told, rules.get("gone"), rules.get("new")])

@@ -463,7 +463,7 @@ def test_a_worker_that_is_stopped_at_once_is_not_waited_for(make_site):
         client.submit(time.sleep, 600)
         wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
         worker.process.send_signal(signal.SIGINT)
-        wait_until(lambda: "interrupt it again to stop immediately" in worker.text(), "its answer")
+        wait_until(lambda: "a second signal stops it at once" in worker.text(), "its answer")
         worker.process.send_signal(signal.SIGINT)
         assert worker.process.wait(200) == 130
         wait_until(lambda: "worker hasty left" in site.gateway.text(), "its goodbye")

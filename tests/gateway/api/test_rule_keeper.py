@@ -124,7 +124,7 @@ def test_a_change_by_command_outlives_the_gateway_and_an_unchanged_file(world):
     assert (world.price, keeper.version) == ("0.08 USD", 2)
     assert not reload(keeper).records
     assert world.price == "0.08 USD"
-    assert "rules: change 2 of price of fast is made by ada (demand)" in world.said
+    assert "rules changed: price of fast changed by ada (version 2): demand" in world.said
 
 
 def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
@@ -296,3 +296,40 @@ def test_a_gateway_without_a_file_has_no_rules_to_change(world):
     for propose in (partial(reload, keeper), partial(change, keeper, PRICE, "1 USD")):
         with pytest.raises(NothingToReload, match="started without a configuration file"):
             propose()
+
+
+def test_the_log_says_what_became_of_each_rule(world):
+    keeper = world.start()
+    change(keeper, NIGHT, [{**NIGHT_TABLE, "to": "07:00"}])
+    change(
+        keeper,
+        RuleKey(RuleKind.WINDOW, "fast", "noon"),
+        [{"name": "noon", "from": "12:00", "to": "13:00"}],
+    )
+    change(keeper, PRICE, "0.09 USD", from_s=NOON_S + 60, reason="May")
+    change(keeper, RuleKey(RuleKind.WINDOW, "fast", "noon"), None)
+    assert world.said[1:] == [
+        "rules changed: window 'night' of fast changed by ada (version 2)",
+        "rules changed: window 'noon' of fast added by ada (version 3)",
+        "rules planned: price of fast changed by ada (change 4, from 2026-11-23 12:01:00 UTC on): "
+        "May",
+        "rules changed: window 'noon' of fast removed by ada (version 5)",
+    ]
+    reload(keeper)
+    assert world.said[-1] == "the configuration was reloaded by ada"
+
+
+def test_a_key_that_waits_for_a_restart_is_told_by_each_reload_and_by_no_other_change(world):
+    keeper = world.start()
+    listen = '[site]\nlisten = ["ipc:///tmp/x/gw.sock"]\n'
+    world.path.write_text(listen + FILE.replace('kind = "local"', 'kind = "local"\nregion = "x"'))
+    for _ in range(2):
+        assert reload(keeper).change.later == ["[site] listen", "[[pool]] fast: region"]
+    assert change(keeper, PRICE, "0.08 USD").change.later == []
+
+
+def test_changed_rules_about_places_are_told(world):
+    keeper = world.start()
+    rule = [{"who": "project:risk", "home": True}]
+    assert change(keeper, RuleKey(RuleKind.RESIDENCY), rule).change.residency
+    assert not change(keeper, PRICE, "0.08 USD").change.residency

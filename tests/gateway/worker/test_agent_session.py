@@ -12,7 +12,7 @@ from support.processes import written
 
 from federation.errors import SessionRefused
 from federation.messages.messages import Bye, Drain, Report
-from gateway.worker.agent import NO_GATEWAY, REFUSED
+from gateway.worker.agent import NO_GATEWAY, REFUSED, stopped_text
 
 pytestmark = pytest.mark.real
 
@@ -189,10 +189,22 @@ def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     gateway.assign(gateway.guest(), act, [(waits_for, mark, tmp_path / "never")])
     gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(signal.SIGINT)
-    gateway.wait_for(lambda: "interrupt it again" in agent.text())
+    gateway.wait_for(lambda: "a second signal stops it at once" in agent.text())
     agent.process.send_signal(signal.SIGINT)
     assert agent.process.wait(200) == 130
     ended(int(mark.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "text"),
+    [
+        (0, 0, "has stopped after SIGTERM: it had no task left"),
+        (3, 0, "has stopped after SIGTERM: it gave 3 tasks back to the gateway"),
+        (*(3, 1, "has stopped after SIGTERM: it gave 4 tasks back to the gateway, of which 1 "),),
+    ],
+)
+def test_its_last_line_says_why_and_what_became_of_its_tasks(waiting, running, text):
+    assert stopped_text("after SIGTERM", waiting, running).startswith(text)
 
 
 def test_it_dies_with_its_parent(gateway, tmp_path, ended):
