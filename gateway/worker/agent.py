@@ -42,7 +42,8 @@ from federation.messages.messages import (
 from federation.messages.printed import parted
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
-from federation.words import clean, count, duration_text
+from federation.words import count, duration_text
+from gateway.base import stderr_lines
 from gateway.base.child import collect_seldom, first_of
 from gateway.base.clocks import utc_now
 from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
@@ -665,8 +666,7 @@ async def run_agent(settings: AgentSettings, on_joined: Callable[[str], None] | 
     """
 
     def say(line: str) -> None:
-        text = clean(f"gridfed: worker {settings.name} {line}")
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        stderr_lines.say(f"gridfed: worker {settings.name} {line}")
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())

@@ -1,16 +1,15 @@
 """The log of a gateway: lines for the operator, to stderr or to a file that can be rotated."""
 
-import contextlib
 import os
 import sys
-from datetime import UTC, datetime
+import time
 from io import FileIO
 from pathlib import Path
 from typing import Final
 
 from federation import words
+from gateway.base import stderr_lines
 from gateway.base.values import ConfigError
-from gateway.cli.shared import show
 
 MODE: Final = 0o640  # of a new file: lines name users and sites
 
@@ -48,13 +47,11 @@ class LogLines:
 
     def say(self, line: str) -> None:
         """Write a line."""
-        stamped = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}"
-        trouble = self._write(stamped)
-        is_terminal = sys.stderr.isatty()
-        if self._file is None or trouble or is_terminal:
-            _print(line if is_terminal else stamped)
+        trouble = self._write(stderr_lines.stamped(line, time.time()))
+        if self._file is None or trouble or sys.stderr.isatty():
+            stderr_lines.say(line)
         if trouble:
-            _print(f"gridfed: {trouble}")
+            stderr_lines.say(f"gridfed: {trouble}")
 
     def _write(self, line: str) -> str:
         """Append a line to the file, if there is one; "", or why it is not there."""
@@ -65,12 +62,6 @@ class LogLines:
         except OSError as error:
             return f"the log {self._path} can't be written: {error.strerror}"
         return ""
-
-
-def _print(line: str) -> None:
-    # A terminal that was closed takes no more lines; the gateway stops by its SIGHUP, in order.
-    with contextlib.suppress(OSError):
-        show.say(line, err=True)
 
 
 def _open(path: str, flags: int) -> int:

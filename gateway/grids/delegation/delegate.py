@@ -53,6 +53,7 @@ from federation.sessions.handshake import Opened, SharedSecret
 from federation.sessions.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 from federation.words import count
+from gateway.base import stderr_lines
 from gateway.base.child import collect_seldom, first_of
 from gateway.base.clocks import mono_now
 from gateway.base.no_pickle import forbid_unpickling
@@ -510,7 +511,7 @@ async def run_delegate(told: dict[str, Any], credential: str) -> int:
     """Run the process with the settings from its standard input; return its exit code."""
 
     def say(line: str) -> None:
-        print(f"gridfed: pool {told['pool']} {line}", file=sys.stderr, flush=True)  # noqa: T201
+        stderr_lines.say(f"gridfed: pool {told['pool']} {line}")
 
     die_with_parent(told["parent"])
     collect_seldom()

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from support.answers import answer
 from support.command import quick, run
-from support.processes import make_certificate, wait_until
+from support.processes import Process, make_certificate, wait_until
 
 from federation import Client
 from federation.errors import GridError, JobNotFound
@@ -568,3 +568,16 @@ def test_wrong_usage_ends_with_2_and_a_refusal_with_1(tmp_path):
     config.write_text("")
     said = quick("windows", "nowhere", "--config", str(config), "--file-only", code=1)
     assert "no pool 'nowhere' here" in said
+
+
+def test_each_line_of_a_log_has_its_time(tmp_path):
+    listen = ("--listen", f"ipc://{tmp_path}/gw.sock", "--state", str(tmp_path / "state"))
+    gateway = Process(["up", "--slots", "1", *listen, "--json"], tmp_path, "gateway")
+    try:
+        gateway.wait_ready()
+        wait_until(lambda: "works for site" in gateway.text())
+    finally:
+        gateway.stop()
+    lines = gateway.text().splitlines()
+    assert len(lines) > 4
+    assert [each for each in lines if not re.match(r"\d{4}-\d\d-\d\dT[\d:]{8}Z ", each)] == []

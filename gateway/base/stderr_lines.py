@@ -1,0 +1,26 @@
+"""Lines for the operator on stderr, each with its time where no terminal shows it."""
+
+import contextlib
+import sys
+import time
+from datetime import UTC, datetime
+
+from federation.words import clean
+
+
+def stamped(line: str, epoch_s: float) -> str:
+    """Return a line behind its time, UTC, as every line of a log has it."""
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%dT%H:%M:%SZ} {line}"
+
+
+def say(line: str) -> None:
+    """Write a line to stderr; without its time to a terminal.
+
+    A terminal that was closed takes no more lines, which is no reason to stop.
+    """
+    shown = line if sys.stderr.isatty() else stamped(line, time.time())
+    with contextlib.suppress(OSError):
+        print(clean(shown), file=sys.stderr, flush=True)  # noqa: T201
+
+
+__all__ = ["say", "stamped"]
