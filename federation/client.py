@@ -609,8 +609,9 @@ class Client(concurrent.futures.Executor):
         """The gateway of this client, why it is this one, and the round trips that were measured.
 
         A map of `address`, `site` (its name; "" before the first session), `why` (in words),
-        `addresses` (all that were named, the nearest first) and `round_trips_s` (by address, in
-        seconds; of those that answered).
+        `addresses` (all that were named, the nearest first), `round_trips_s` (by address, in
+        seconds; of those that answered) and `unasked` (addresses of a worse priority, which were
+        not measured).
         """
         address, choice = self._engine.address, self._shared.choice
         assert choice is not None
@@ -620,6 +621,7 @@ class Client(concurrent.futures.Executor):
             "why": choice.why(address),
             "addresses": list(choice.addresses),
             "round_trips_s": dict(choice.round_trips_s),
+            "unasked": list(choice.unasked),
         }
 
     # --- submitting ----------------------------------------------------------------------------

@@ -67,9 +67,19 @@ class GatewayChoice:
         trip = "it did not answer in the race" if trip_s is None else f"{trip_s * 1000:.1f} ms away"
         raced = next((g for g in self.groups if any(e in self.round_trips_s for e in g)), ())
         if len(self.groups) > 1:
-            of = f"of the {len(raced)} with the best priority that answers, {of}"
+            if len(raced) == 1 and address in raced:
+                return f"the only one of the best priority that answers, {of}: {trip}"
+            of = f"of the {len(raced)} of the best priority that answers, {of}"
         order = "nearest" if address == self.addresses[0] else "not the nearest"
         return f"{order} {of}: {trip}"
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """The gateways of a worse priority than that which answered: they took no part."""
+        for at, group in enumerate(self.groups):
+            if any(each in self.round_trips_s for each in group):
+                return tuple(each for rest in self.groups[at + 1 :] for each in rest)
+        return ()
 
 
 def choose(groups: Sequence[Sequence[str]], origin: str) -> GatewayChoice:

@@ -92,8 +92,10 @@ def _show_gateway(reach: DialOptions, *, as_json: bool) -> None:
     show.say(f"{found['address']}: {found['why']}")
     trips_s = found["round_trips_s"]
     if len(found["addresses"]) > 1:
+        silent = dict.fromkeys(found["addresses"], "no answer")
+        silent |= dict.fromkeys(found["unasked"], "not asked: a worse priority")
         rows = [
-            [each, f"{trips_s[each] * 1000:.1f} ms" if each in trips_s else "no answer"]
+            [each, f"{trips_s[each] * 1000:.1f} ms" if each in trips_s else silent[each]]
             for each in found["addresses"]
         ]
         show.table(("gateway", "round trip"), rows, "")

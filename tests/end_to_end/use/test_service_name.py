@@ -72,6 +72,7 @@ def test_the_nearest_of_the_best_priority_is_taken_then_the_next_priority(site, 
         assert made.submit(abs, -1).result(200) == 1
         text = quick("status", "--client", "--tls-ca-file", site.certificate, "--gateway", SERVICE)
         assert at_localhost(near.address) in text
+        assert f"{at_localhost(site.address)}  not asked: a worse priority" in text
     assert made.submit(abs, -2).result(200) == 2
     assert made.address == at_localhost(site.address)
 

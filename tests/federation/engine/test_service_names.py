@@ -131,7 +131,12 @@ def test_gateways_of_a_worse_priority_are_tried_where_none_before_them_answers(m
     assert found.addresses == order
     assert "tcp://e:1" not in found.round_trips_s
     assert found.why("tcp://d:1") == (
-        "nearest of the 3 with the best priority that answers, of 5 gateways (given): 100.0 ms away"
+        "nearest of the 3 of the best priority that answers, of 5 gateways (given): 100.0 ms away"
+    )
+    assert found.unasked == ("tcp://e:1",)
+    alone = choose((("tcp://a:1",), ("tcp://c:1",), ("tcp://e:1",)), "given")
+    assert alone.why("tcp://c:1") == (
+        "the only one of the best priority that answers, of 3 gateways (given): 500.0 ms away"
     )
     assert found.better("tcp://d:1") == ("tcp://a:1",)
     assert found.better("tcp://b:1") == ("tcp://a:1", "tcp://d:1", "tcp://c:1")
