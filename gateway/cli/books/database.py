@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from sqlalchemy import func, select
+from sqlalchemy import func, make_url, select
 
 from federation.money import format_amount
 from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
-from gateway.cli.operate.serve import configured
+from gateway.cli.operate.own_files import configuration_here
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, confirm, yes_option
 from gateway.cli.shared.moments import LengthType
@@ -42,7 +42,8 @@ def _command(
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
         def wrapped(path: str | None, state: str | None, **given: Any) -> None:
-            if group is None and path is None and state is None:
+            config, is_named = configuration_here(path, state)
+            if not is_named:
                 show.say(
                     "gridfed: using the default database in "
                     f"{show.clean(SiteConfig().state_path)}; choose another with --config or "
@@ -50,7 +51,7 @@ def _command(
                     err=True,
                 )
             try:
-                command(configured(path, (), state), **given)
+                command(config, **given)
             except StoreError as error:
                 raise click.ClickException(str(error)) from None
 
@@ -77,7 +78,8 @@ def upgrade(config: SiteConfig, as_json: bool) -> None:
         show.as_json({"schema": version})
     else:
         show.say(
-            f"the database has schema {version}, the newest that this version of gridfed supports"
+            f"{_shown(config)} has schema {version}, the newest that this version of gridfed "
+            "supports"
         )
 
 
@@ -93,7 +95,11 @@ def restore(config: SiteConfig, file: Path, is_sure: bool, as_json: bool) -> Non
 
     It says first what FILE has, and how old that is, and asks.
     """
-    confirm(f"Restore the books from {file}?", lambda: _of_restore(config, file), is_sure=is_sure)
+    confirm(
+        f"Restore the books in {_shown(config)} from {file}?",
+        lambda: _of_restore(config, file),
+        is_sure=is_sure,
+    )
     make_folder(config.state_path)
     _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
 
@@ -142,7 +148,7 @@ def roll_up(config: SiteConfig, days: float | None, is_sure: bool, as_json: bool
     check_there(config.database_url)
     if days is not None:  # a gateway does what is configured without a question
         confirm(
-            f"Roll up what is older than {days:g} days?",
+            f"Roll up what is older than {days:g} days in {_shown(config)}?",
             lambda: [
                 f"usage before {show.moment(float(utc_now()) - days * 86_400)} is kept as sums "
                 "alone: single tasks of that time can't be reported, exported or disputed any more"
@@ -161,11 +167,18 @@ def roll_up(config: SiteConfig, days: float | None, is_sure: bool, as_json: bool
             [{"table": name, "before": before[name], "after": after[name]} for name in before]
         )
         return
+    show.say(f"{_shown(config)}:")
     show.table(
         ("table", "rows before", "after"),
         [[name, f"{before[name]:,}", f"{after[name]:,}"] for name in before],
         "no tables",
     )
+
+
+def _shown(config: SiteConfig) -> str:
+    """Return the name of a database, without its password."""
+    url = make_url(config.database_url)
+    return show.clean(f"the database {url.render_as_string(hide_password=True)}")
 
 
 def _rows(url: str) -> dict[str, int]:

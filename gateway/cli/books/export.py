@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from federation.clocks import UtcS
 from federation.words import count
-from gateway.cli.operate.serve import configured
+from gateway.cli.operate.own_files import configuration_here
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, json_option
 from gateway.cli.shared.moments import span_options
@@ -90,7 +90,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
             out: Path | None = given["out"]
             if as_json and out is None:
                 raise click.UsageError("--json needs --out FILE: without it the export is printed")
-            config = configured(path, (), state)
+            config, _ = configuration_here(path, state)
             try:
                 with snapshot(config.database_url) as connection:
                     command(connection, config.name, period, **given)

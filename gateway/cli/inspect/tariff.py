@@ -12,7 +12,7 @@ from federation.clocks import UtcS
 from federation.money import check_currency, format_amount, format_money
 from federation.words import duration_text
 from gateway.base.clocks import utc_now
-from gateway.cli.operate.serve import configured
+from gateway.cli.operate.own_files import configuration_here
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, json_option
 from gateway.cli.shared.moments import length_s, moment
@@ -48,8 +48,8 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     For a spot price, which follows utilisation, the prices with all slots idle and all slots busy
     are shown.
     """
-    config = configured(path, (), None)
-    if path is None:
+    config, is_named = configuration_here(path, None)
+    if not is_named:
         show.say(
             "gridfed: using the default configuration, not that of a running gateway: choose "
             "a file with --config; options given to `gridfed up` are not included",
