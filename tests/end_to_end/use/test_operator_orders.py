@@ -174,3 +174,32 @@ def test_at_the_own_socket_an_operator_needs_neither_the_secret_nor_a_token(tmp_
         assert "is not the secret of site" in run("status", code=1, GRIDFED_SECRET="another")
     finally:
         site.gateway.stop()
+
+
+def test_held_jobs_are_held_after_the_gateway_was_killed(site, tmp_path, monkeypatch):
+    """Both kinds: the detached one is in the books, the attached one comes again by its client."""
+    monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
+    detached, attached = tmp_path / "detached", tmp_path / "attached"
+    for each in (detached, attached):
+        each.mkdir()
+    with Client(site.address, token=user_token(site, "bob")) as client:
+        blocker = client.submit(nap, str(tmp_path), 0)
+        wait_until(lambda: begun(tmp_path) == 1, WAIT_S)
+        job = client.submit_job(partial(nap, str(detached)), range(2))
+        future = client.options(name="held").submit(nap, str(attached), 0)
+        for name in (job.id, future.job):
+            run("hold", name)
+        site.gateway.kill()
+        site.start()
+        (tmp_path / "go").touch()
+        assert blocker.result(timeout=WAIT_S) == 0  # the slot is free for what is held
+        for name in (job.id, future.job):
+            found = answer(run("job", name, "--json"))
+            assert (found["held_by"] != "", found["why_waiting"][0]["reason"]) == (True, "held")
+        assert (begun(detached), begun(attached)) == (0, 0)
+        for each in (detached, attached):
+            (each / "go").touch()
+        run("release", job.id)
+        run("release", future.job)
+        assert job.wait(WAIT_S) == "done"
+        assert future.result(timeout=WAIT_S) == 0
