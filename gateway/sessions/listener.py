@@ -273,8 +273,8 @@ class SessionListener:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
             guest.session.rewind(hello.received)
+            # No word: what it did before it resumed, an end of a task for example, comes after this.
             guest.hearing.restarted(mono_s)
-            guest.hearing.spoke(min(mono_s, self._ticked_before_s))
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
         if not resumed:

@@ -290,6 +290,23 @@ def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(
     assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
+def test_a_resumed_session_is_no_word_before_its_first_frame(make_house):
+    house = make_house()
+    caller, guest = come_in(house)
+    caller.link.close()
+    caller.dialogue.lost()
+    house.step(6.0)
+    for at_s in (6.8, 6.9, 7.0):
+        house.tick(at_s)
+    caller.link = house.port.dial(Origin())
+    caller.dialogue.connected(7.0)
+    while guest.pipe is None:
+        caller.step(7.0)
+        house.step(7.0)
+    assert guest.hearing.heard_at_s == 7.0
+    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
+
+
 def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):
     house = make_house(heartbeat_s=2.0)
     callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
