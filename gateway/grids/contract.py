@@ -291,6 +291,7 @@ class GridKind:
         open: opens a grid with the result of `read`, without contacting it yet.
         needs: the extra of `gridfed` that brings the libraries it imports; empty: none.
         is_here: its pilots run on the gateway's own host, where they can dial local addresses.
+        example: TOML of a pool of this kind, which `gridfed init` writes, commented out.
     """
 
     name: str
@@ -298,6 +299,7 @@ class GridKind:
     open: Callable[[Any, Launch], Provisioning]
     needs: str = ""
     is_here: bool = False
+    example: str = ""
 
 
 def _warn_renamed(former: str, name: str) -> None:

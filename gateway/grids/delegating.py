@@ -269,6 +269,7 @@ class DelegatingKind:
         read: reads the table `[pool.KIND]`; KnobError names the wrong key and its valid values.
         open: opens an engine with the result of `read`, without contacting it yet.
         place: the import path of this very object, as "module:name".
+        example: TOML of a pool of this kind, which `gridfed init` writes, commented out.
     """
 
     name: str
@@ -276,3 +277,4 @@ class DelegatingKind:
     open: Callable[[Any, Home], Engine]
     place: str
     needs: str = ""
+    example: str = ""

@@ -4,6 +4,7 @@ Each names a GridKind or a DelegatingKind, ours as well as third parties'. Only 
 use are imported.
 """
 
+import contextlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,18 @@ class Installed:
 def kind_names() -> list[str]:
     """Return the valid kinds of pools, in order."""
     return sorted({*BUILT_IN, *(each.name for each in entry_points(group=GROUP))})
+
+
+def examples() -> list[str]:
+    """Return the examples of pools that the installed kinds bring, in the order of their names.
+
+    A kind that can't be loaded has none: `gridfed check` reports it where a pool uses it.
+    """
+    found = []
+    for name in sorted({each.name for each in entry_points(group=GROUP)} - set(BUILT_IN)):
+        with contextlib.suppress(KnobError):
+            found.append(find_kind(name).example)
+    return [each for each in found if each]
 
 
 def find_kind(name: str) -> GridKind | DelegatingKind:

@@ -26,6 +26,7 @@ from gateway.cli.shared.common import (
     json_option,
 )
 from gateway.cli.shared.own_gateway import CONFIG_DIR_VARIABLE, CONFIG_FILE
+from gateway.grids.kinds import examples
 from gateway.trust import book_file
 from gateway.trust.book import TrustBook
 from gateway.trust.identity_store import TRUST_FILE
@@ -196,7 +197,7 @@ def _config(
     own = f"ipc://{folder / 'gateway.sock'}" if is_named else default_address()
     advertise = f"advertise = [{_text(_address(host, port))}]"
     join_advertise = f"join_advertise = {_text(_address(host, join_port))}"
-    return TEMPLATE.format(
+    text = TEMPLATE.format(
         site=site,
         federation=federation,
         path=shlex.quote(str(folder / CONFIG_FILE)),
@@ -210,6 +211,7 @@ def _config(
         join_advertise='# join_advertise = ""' if is_here else join_advertise,
         contact=_text(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
     )
+    return text + "".join(f"# {line}\n" for each in examples() for line in each.splitlines())
 
 
 def _text(value: str) -> str:

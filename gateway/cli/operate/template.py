@@ -2,7 +2,8 @@
 
 from typing import Final
 
-# Settings that are commented out have their default; tables in double brackets are examples.
+# Settings that are commented out have their default; tables in double brackets are examples. Those
+# of pools of adapters follow it (gateway.grids.kinds.examples).
 TEMPLATE: Final = """\
 # Site {site} of federation {federation}. A commented-out setting has the value that is shown;
 # [[tables]], [groups], [credit] and [fair_share] are examples.
@@ -256,15 +257,4 @@ contact = {contact}             # on our card, for operators
 # slots_max = 16
 # [pool.scale]                  # how it grows and shrinks
 # max = 16                      # the most slots
-# [[pool]]                      # IBM Symphony, with its own workers: docs/grids_symphony.md
-# name = "symphony"
-# kind = "symphony"
-# [pool.symphony]
-# way = "rest"                  # or "soamapi"
-# application = "gridfed"
-# login_file = "symphony.login" # one line: USER:PASSWORD
-# url = "https://sym:8050"
-# slots = 64                    # 0: asked of EGO (ego_url, consumer)
-# take_up_s = 120               # how long a restart keeps running sessions for their jobs; 0: end
-# on_stop = "close"             # or "detach": running tasks go on when this gateway stops
 """

@@ -26,4 +26,19 @@ def open_engine(settings: Any, home: Home) -> Engine:
     return SymphonyEngine(settings, home, way, room)
 
 
-KIND: Final = DelegatingKind("symphony", read, open_engine, "gateway.grids.symphony:KIND")
+EXAMPLE: Final = """\
+[[pool]]                      # IBM Symphony, with its own workers: docs/grids_symphony.md
+name = "symphony"
+kind = "symphony"
+[pool.symphony]
+way = "rest"                  # or "soamapi"
+application = "gridfed"
+login_file = "symphony.login" # one line: USER:PASSWORD
+url = "https://sym:8050"
+slots = 64                    # 0: asked of EGO (ego_url, consumer)
+take_up_s = 120               # how long a restart keeps running sessions for their jobs; 0: end
+on_stop = "close"             # or "detach": running tasks go on when this gateway stops
+"""
+KIND: Final = DelegatingKind(
+    "symphony", read, open_engine, "gateway.grids.symphony:KIND", example=EXAMPLE
+)

@@ -91,27 +91,6 @@ def test_a_window_by_command_counts_is_traced_and_written_back(site, gridfed):
     assert "no windows change" in gridfed("reload", "--dry-run")
 
 
-PLAN = """\
-consumer,from,to,owned,lends,borrows
-/Risk,18:00,08:00,80,,0
-/Risk,08:00,18:00,20,10,
-"""
-
-
-def test_a_symphony_plan_takes_the_place_of_the_windows_that_were(site, gridfed):
-    plan = site.folder / "plan.csv"
-    plan.write_text(PLAN)
-    tables = site.folder / "plan.toml"
-    tables.write_text(quick("symphony", "windows", str(plan), "--pool", "local"))
-    gridfed("rules", "apply", str(tables), "--replace-windows", "--source", "symphony plan")
-    found = gridfed("window", "list", "--json")["rows"]
-    assert "night" not in {each["name"] for each in found}
-    assert {each["change"]["source"] for each in found} == {"symphony plan"}
-    assert found[0]["content"][0]["claims"][0]["who"] == "project:risk"
-    refused = gridfed("rules", "apply", str(tables), "--source", "file", code=1)
-    assert "source must be" in refused
-
-
 def test_a_past_and_a_coming_moment_are_shown_without_a_gateway(site, gridfed):
     before_s = gridfed("rules", "list", "--json")["at_s"]
     gridfed("window", "end", "local", "night")

@@ -1,6 +1,7 @@
 """What `gridfed init` writes has every knob, with its default."""
 
 import re
+import tomllib
 from dataclasses import fields
 
 import pytest
@@ -14,7 +15,7 @@ from gateway.config.federation import FederationConfig
 from gateway.config.limits import LIMITS
 from gateway.config.log import LogConfig
 from gateway.config.site import ConfigError, check, load
-from gateway.grids.kinds import Installed
+from gateway.grids.kinds import Installed, examples
 from policies.placement.asks import Preferences
 
 # What follows stands for nothing by default.
@@ -98,10 +99,11 @@ def test_every_knob_is_there(written, section, names):
 def test_the_examples_are_good_ones(written):
     text = written.read_text()
     start = text.index("# Alert rules")
-    examples = re.sub(r"^# (?=[\[\w\"]+.*( =|\]))", "", text[start:], flags=re.MULTILINE)
+    shown = re.sub(r"^# (?=[\[\w\"]+.*( =|\]))", "", text[start:], flags=re.MULTILINE)
     # Either one figure for carbon, or the table.
-    examples = re.sub(r"^(carbon_g_per_kwh|slot_watts|cloud|series) .*", "", examples, flags=re.M)
-    written.write_text(text[:start] + examples)
+    either = r"^(carbon_g_per_kwh|slot_watts|cloud|series) .*"
+    shown = re.sub(either, "", shown, flags=re.M)
+    written.write_text(text[:start] + shown)
     found = load(str(written), Installed())
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == ("equity desk",)
@@ -110,4 +112,5 @@ def test_the_examples_are_good_ones(written):
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
     assert [each.allows for each in found.entitlements.rules] == [True, False]
     check(found, 0.0)
-    assert [each.name for each in found.pools] == ["local", "burst", "symphony"]
+    of_kinds = [each["name"] for text in examples() for each in tomllib.loads(text)["pool"]]
+    assert [each.name for each in found.pools] == ["local", "burst", *of_kinds]

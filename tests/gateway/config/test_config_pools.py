@@ -87,10 +87,6 @@ def test_a_remote_pools_workers_bring_their_own(read, text):
 GROWN = '[[pool]]\nname = "burst"\nkind = "processes"\n'
 
 
-SLURM = '[[pool]]\nname = "hpc"\nkind = "slurm"\n[pool.scale]\nmax = 4\n'
-SLURM += '[pool.slurm]\npython = "/p"\npartition = "p"\n'
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -115,18 +111,6 @@ SLURM += '[pool.slurm]\npython = "/p"\npartition = "p"\n'
         (
             f"{GROWN}[pool.scale]\nmax = 2\nhourly_cost = '4 EUR'\n",
             "line 6: [[pool]] burst, [pool.scale]: hourly_cost is in EUR",
-        ),
-        (
-            f"{SLURM}constraint = 3\n",
-            "line 9: [[pool]] hpc, [pool.slurm]: constraint",
-        ),
-        (
-            f"{SLURM}options = {{ exclusive = 3 }}\n",
-            "line 9: [[pool]] hpc, [pool.slurm]: options",
-        ),
-        (
-            f"{SLURM}[pool.slurm.options]\nexclusive = 3\n",
-            "line 9: [[pool]] hpc, [pool.slurm]: options",
         ),
         ('[[pool]]\nname = "a"\nkind = "slrum"\n', "line 3: [[pool]] a: kind is 'slrum'"),
         ('[[pool]]\nname = "a"\n\npriec = "1 USD"\n', "line 4: [[pool]] a: unknown key 'priec'"),

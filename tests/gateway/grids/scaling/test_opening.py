@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 import trio
-from support.processes import InnerSite, wait_until
 
 from federation.errors import GridError
 from federation.sessions.task_passes import pass_of_pool
 from gateway.config.limits import ListenerLimits
 from gateway.config.scale import ScaleConfig
 from gateway.config.site import PoolConfig, SiteConfig, check
-from gateway.grids.kinds import find_kind
 from gateway.grids.scaling.opening import launch_of, mark_of
 from gateway.site import Site
 from policies.placement.autoscaling import ScalingRules
@@ -80,25 +78,6 @@ async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_pat
             await nursery.start(Site(check(config, 0.0), lambda line: None).run)
     said = "pool hpc: kind 'processes' of gridfed .* failed while opening the grid: AttributeError"
     assert caught.group_contains(GridError, match=said)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("dial", "is_warned"), [("", True), ("tls+tcp://gw.example:7461", False)])
-def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
-    kind = find_kind("slurm")
-    settings = kind.read({"partition": "p", "python": "/p", "conf": str(tmp_path / "none.conf")})
-    pool = replace(POOL, scale=replace(POOL.scale, dial=dial, dry_run=True), grid=settings)
-    site = InnerSite(tmp_path, pools=(pool,))
-    try:
-        # What the grid says of itself comes after all that is said when it is opened.
-        wait_until(lambda: any("`check`" in line for line in site.said), "it was asked")
-        found = [line for line in site.said if "only this host can" in line]
-    finally:
-        site.stop()
-    assert len(found) == is_warned
-    for line in found:
-        assert f"pool hpc: its pilots will dial {site.address}, which only this host can" in line
-        assert "add an address for other hosts to listen in [site]" in line
 
 
 def test_pilots_come_in_by_a_pass_of_their_pool_and_never_get_the_secret(tmp_path):
