@@ -273,7 +273,7 @@ class SessionListener:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
             guest.session.rewind(hello.received)
-            # No word: what it did before it resumed, an end of a task for example, comes after this.
+            # No word: the ends of tasks from before it resumed come after this.
             guest.hearing.restarted(mono_s)
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
