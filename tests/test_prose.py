@@ -68,6 +68,27 @@ def test_docstrings_name_their_subjects(package):
     assert vague <= SHARE_MAX * words, f"{vague} of {words}"
 
 
+@pytest.mark.parametrize(
+    ("roots", "share_max"),
+    [
+        ("federation gateway policies simulations benchmarks tests", SHARE_MAX),
+        ("docs", 0.006),
+        ("docs/decisions", 0.024),  # of 2026-11: they are a record, and are not rewritten
+    ],
+)
+def test_documents_name_their_subjects(roots, share_max):
+    """READMEs of packages and tests, user documents, and decisions."""
+    if roots.startswith("docs"):
+        paths = (ROOT / roots).glob("*.md")
+    else:
+        paths = (path for root in roots.split() for path in (ROOT / root).rglob("README.md"))
+    texts = [path.read_text() for path in sorted(paths)]
+    words = sum(len(words_of(text)) for text in texts)
+    vague = sum(len(WORDS.findall(text)) for text in texts)
+    assert words > 5_000
+    assert vague <= share_max * words, f"{vague} of {words}"
+
+
 def test_texts_for_users_name_their_subjects():
     roots = [ROOT / "gateway" / name for name in SPOKEN]
     paths = [path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root])]
