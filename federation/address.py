@@ -1,5 +1,6 @@
-"""Addresses of gateways: their syntax, their reach, and how a client finds one."""
+"""Addresses of gateways: their syntax, their reach, and how a client finds one; and the login."""
 
+import getpass
 import os
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -141,3 +142,11 @@ def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], s
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def login() -> str:
+    """Return the name of this process's user on this host; for a user without a name, by number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"

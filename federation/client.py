@@ -23,12 +23,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
 
-from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_bearer, is_service
+from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_bearer, is_service, login
 from federation.address import resolve as resolve_address
 from federation.clocks import MonoS
 from federation.engine.client_file import ClientFile, read_client_file
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine.engine import LEAVE_S, ClientEngine, Holder
+from federation.engine.environment_files import read_environment
 from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle
@@ -39,7 +40,7 @@ from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
 from federation.ids import new_id
-from federation.messages.environments import Environment, read_environment, wrap
+from federation.messages.environments import Environment, wrap
 from federation.messages.messages import OpenJob
 from federation.money import parse_money
 from federation.package_conflicts import check_owners
@@ -47,7 +48,7 @@ from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
-from federation.users import check_project, login
+from federation.users import check_project
 from federation.wishes import USUAL_PROJECT, wishes_plain
 from federation.words import read_seconds
 

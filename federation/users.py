@@ -4,8 +4,6 @@ Users of another site are known here as `ada@paris`, and rules name parties as `
 user of this site can't have such a name, or would be mistaken for another party.
 """
 
-import getpass
-import os
 import re
 from typing import Final
 
@@ -59,11 +57,3 @@ def site_of(user: str) -> str:
     """Return the site that vouches for a user known here as `ada@paris`; empty: this site."""
     found = _OF_A_SITE.search(user)
     return found[1] if found else ""
-
-
-def login() -> str:
-    """Return the name of this process's user on this host; for a user without a name, by number."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"

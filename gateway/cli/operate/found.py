@@ -12,10 +12,10 @@ from typing import Final
 
 import click
 
-from federation.address import default_address
+from federation.address import default_address, login
 from federation.signed.declarations import CONTACT_CHARS_MAX, sign
 from federation.signed.identity import FEDERATION_PATTERN
-from federation.users import SITE_PATTERN, login
+from federation.users import SITE_PATTERN
 from federation.words import clean
 from gateway.base.clocks import utc_now
 from gateway.cli.operate.client import init_client

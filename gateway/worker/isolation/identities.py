@@ -1,4 +1,4 @@
-"""The user ids of other sites' work. Pure, except that it reads the kernel's id maps.
+"""The user ids of other sites' work, within the kernel's id maps.
 
 Not `nobody`: own users' slots run as that user where root may choose, and processes of one user can
 read each other's memory across namespaces. So sandboxes and containers have ids that no account

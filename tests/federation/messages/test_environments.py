@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.client import Options
+from federation.engine.environment_files import read_environment
 from federation.errors import ProtocolError
 from federation.messages.environments import (
     FILES_BYTES_MAX,
@@ -14,7 +15,6 @@ from federation.messages.environments import (
     Environment,
     check,
     check_image,
-    read_environment,
     requirement_lines,
     unwrap,
     wrap,
