@@ -1,4 +1,4 @@
-"""Chance, as what is pure is handed it: `random.Random`, or anything with its methods."""
+"""The protocol of a random generator that pure code gets from its caller, as `random.Random`."""
 
 from collections.abc import MutableSequence, Sequence
 from typing import Any, Protocol, TypeVar

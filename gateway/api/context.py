@@ -103,13 +103,13 @@ class SiteContext(Protocol):
         """Take an event that did not come in by the port."""
 
     def take_in(self, config: SiteConfig, used_ns: Mapping[Owner, int]) -> None:
-        """Go on by another configuration of the same pools."""
+        """Replace the configuration by another one of the same pools."""
 
     def results_of(self, job: str) -> trio.Event:
-        """What is set when more results of a job, or its end, can be read from the store."""
+        """Return the event that is set when more results of a job, or its end, are in the store."""
 
     def output_of(self, job: str) -> trio.Event:
-        """What is set when more output of a job's tasks is kept, or the job has ended."""
+        """Return the event that is set when more output of a job is kept, or the job has ended."""
 
     async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
         """Return when `results_of` or `output_of` has come about, or after so many seconds."""

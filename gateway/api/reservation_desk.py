@@ -49,7 +49,7 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     from_s = UtcS(_seconds(details, "from_s", float(utc_s), TIME_MAX_S))
     pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
     who, by = _whose(site, asker, details)
-    # A user who is named must be entitled; of other parties the maker stands for none.
+    # The entitlements of a named user are checked. For other parties an operator needs none.
     is_operators = asker.is_operator and who.kind is not PartyKind.USER
     if site.broker.trouble:
         raise CantReserve(f"the gateway can't write to its database: {site.broker.trouble}")

@@ -9,11 +9,11 @@ It opens and ends jobs, processes the reports of workers, and guarantees:
 
 `settle` is called once after each batch of events and hands out work.
 
-Its parts: Handout (assigns tasks), TaskCompletion (ends tasks or queues them again), WorkerRoster
-(the workers and offers), Admission (accepts kinds of work), Charging (costs), Accounts (the
-unfinished work of clients), Withdrawals (cancels that wait for workers), JobControl (holds and
-priorities), History (ended jobs). They
-know nothing of the broker; their effects join the broker's in order.
+Its parts: the dispatcher (assigns tasks), TaskCompletion (ends tasks or queues them again),
+WorkerRoster (the workers and offers), Admission (accepts kinds of work), Charging (costs),
+Accounts (the unfinished work of clients), Withdrawals (cancels that wait for workers), JobControl
+(holds and priorities), History (ended jobs). They know nothing of the broker; their effects join
+the broker's in order.
 """
 
 from collections import deque

@@ -179,7 +179,7 @@ class TaskPasses:
 
 
 def _warrant_of(spec: JobSpec) -> Warrant:
-    """Return a job's warrant: of another site's job, that of its grant, and to stay here."""
+    """Return a job's warrant; that of another site's job ends with its grant and stays here."""
     if not spec.path:
         return spec.warrant
     expires_s = UtcS(inf) if spec.given is None else spec.given.delegation.expires_s

@@ -122,9 +122,9 @@ class TaskBook:
     def _next_for(self, slot: SlotBook) -> AgentBundle | None:
         """Return the first piece that a slot can run in its present home.
 
-        None as well if the head of the queue has no slot in its home, and could have this one: it
-        takes precedence. But a slot first works as long in its home as a move takes, if there is
-        work for it: otherwise it would only move between homes whose tasks alternate.
+        Returns None as well if the first piece of the queue has no slot in its home and could have
+        this slot: that piece takes precedence. A slot with work in its home first stays there for
+        as long as a move takes: otherwise it would only move between homes whose tasks alternate.
         """
         pieces = self._runnable()
         head = next(pieces)

@@ -156,7 +156,7 @@ class _Question:
         return self._place(self.house, changes)
 
     def plan_freely(self, **changes: Any) -> Decision:
-        """Plan the ask with these changes, without the house's band and preference for home."""
+        """Plan the ask with these changes, without the site's price band and its own preference."""
         return self._place(replace(self.house, band=0.0, prefer_own_s=0.0), changes)
 
     def _place(self, house: Preferences, changes: dict[str, Any]) -> Decision:

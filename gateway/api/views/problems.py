@@ -1,7 +1,7 @@
-"""What is wrong at a site, in sentences that say what to do; for `gridfed status`. Pure.
+"""The problems of a site, as sentences that say how to mend them; for `gridfed status`. Pure.
 
-Each function takes what a part of the site tells of itself, and yields the problems. A problem that
-passes by itself is told as well while it lasts: whoever asks at night wants to know why work waits.
+Each function takes the state of a part of the site, and yields its problems. A problem that passes
+by itself is listed while it lasts: it explains to an operator why work waits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

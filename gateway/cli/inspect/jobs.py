@@ -112,7 +112,7 @@ class _States(click.Choice[str]):
 
 
 def _workers(pool: dict[str, Any]) -> str:
-    """Return the number of a pool's workers, and how many of them drain."""
+    """Return the number of a pool's workers, and the number of those that drain."""
     draining = pool.get("draining")  # an older gateway does not send it
     return f"{pool['workers']:,}" + (f" ({draining:,} draining)" if draining else "")
 

@@ -500,7 +500,7 @@ def token(  # noqa: PLR0913 - each is an option of the command
     config_path: str | None,
     as_json: bool,
 ) -> None:
-    """Print a signed token: its holder's identity, and his rights at a gateway.
+    """Print a signed token, which names a user and limits the user's rights at a gateway.
 
     `gridfed tokens list` shows the tokens that were made, without their text.
     """

@@ -75,9 +75,9 @@ class _Refused:
 
     rest: BackoffEnd
     times: int = 0
-    is_of_terms: bool = False  # whether it was refused by the terms that its site showed
-    full: int = 0  # how often it had no slot, in a row
-    is_full: bool = False  # whether lack of a slot is what it rests for
+    is_of_terms: bool = False  # whether the refusal follows from the terms that the site showed
+    full: int = 0  # refusals in a row for lack of a slot
+    is_full: bool = False  # whether the back-off is for lack of a slot
 
 
 class SiteBackoff:

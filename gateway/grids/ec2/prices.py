@@ -75,9 +75,9 @@ class CeilingRoom:
     """The part of an order that fits below the ceilings.
 
     Attributes:
-        instances: that may be started, …
-        offers: … of these.
-        why: the limiting ceiling; empty: none.
+        instances: the number that may be started.
+        offers: the offers from which they may be chosen.
+        why: the limiting ceiling; empty if none limits the order.
     """
 
     instances: int

@@ -1,7 +1,7 @@
 """The broker's accounting: which work may begin, the spending, and which work must end. Pure.
 
-A job is paid from all budgets of its party, and each hard one must have room. Handout holds the
-possible cost of its tasks, and Purchases that of a contract; this module does the rest.
+A job is paid from all budgets of its party, and each hard one must have room. The dispatcher
+holds the possible cost of tasks, and Purchases that of a contract; this module does the rest.
 """
 
 from collections import Counter

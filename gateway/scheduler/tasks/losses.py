@@ -258,9 +258,9 @@ class Losses:
         return replace(report, wall_ns=report.wall_ns + more_ns)
 
     def end_owing(self, job: Job, ranges: Iterable[Range]) -> list[Range]:
-        """End those of these tasks that owe time and that their buyer stopped.
+        """End the tasks among these that owe time and that their buyer stopped.
 
-        They are delivered with the time that they owe. Returns the others.
+        Each is delivered with the time that it owes. Returns the other tasks.
         """
         rest = RangeSet(ranges)
         for task, strikes in list(job.strikes.items()):
