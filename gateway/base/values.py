@@ -161,6 +161,16 @@ def flag(key: str, value: Any) -> bool:
     return value
 
 
+def text_of(key: str, value: Any, most: int, *, least: int = 0, is_printable: bool = True) -> str:
+    """Return a text of `least` to `most` characters. Raises KnobError, which names the key."""
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        length = f"up to {most:,}" if not least else f"{least:,} to {most:,}"
+        raise KnobError(f"{key} must be text of {length} characters")
+    if is_printable and value and not value.isprintable():
+        raise KnobError(f"{key} has unprintable characters")
+    return value
+
+
 def choice(key: str, value: Any, known: Collection[str]) -> str:
     """Return one of the known words."""
     if not isinstance(value, str) or value not in known:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from federation.money import parse_money
 from gateway.base.toml_lines import Passage, line_about
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import KnobError, check_known, count, number, percent
+from gateway.base.values import KnobError, check_known, count, number, percent, text_of
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.alerts import (
     CLEAR_PERCENT,
@@ -128,7 +128,7 @@ def _pace(table: dict[str, Any]) -> AlertPace:
 
 
 def _file(key: str, value: Any) -> str:
-    path = _text(key, value)
+    path = text_of(key, value, TEXT_CHARS_MAX, is_printable=False)
     if not Path(path).expanduser().is_file():
         raise KnobError(f"{key}: file {path!r} not found")
     return path
@@ -157,8 +157,8 @@ def _rule(name: str, table: dict[str, Any]) -> Rule:
                 name,
                 nanos,
                 currency,
-                site=_text("site", table.get("site", "")),
-                pool=_text("pool", table.get("pool", "")),
+                site=text_of("site", table.get("site", ""), TEXT_CHARS_MAX, is_printable=False),
+                pool=text_of("pool", table.get("pool", ""), TEXT_CHARS_MAX, is_printable=False),
                 clear_percent=number(
                     "clear_percent", table.get("clear_percent", CLEAR_PERCENT), 0.0, 100.0
                 ),
@@ -169,7 +169,7 @@ def _rule(name: str, table: dict[str, Any]) -> Rule:
             return Unacknowledged(
                 name,
                 hours * 3600.0,
-                site=_text("site", table.get("site", "")),
+                site=text_of("site", table.get("site", ""), TEXT_CHARS_MAX, is_printable=False),
                 side=_choice(table, "side", "", ["buy", "sell"]),
                 severity=severity,
             )
@@ -184,11 +184,13 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> AlertBudget
         raise KnobError(
             f"{given[0]} and {given[1]}: give only one of them, or neither for all users"
         )
-    of = _text(given[0], table[given[0]]) if given else ""
+    of = text_of(given[0], table[given[0]], TEXT_CHARS_MAX, is_printable=False) if given else ""
     if given and not of:
         raise KnobError(f"{given[0]} is empty: omit it for all users")
     try:
-        zone = read_zone(_text("zone", table.get("zone", "UTC")))
+        zone = read_zone(
+            text_of("zone", table.get("zone", "UTC"), TEXT_CHARS_MAX, is_printable=False)
+        )
     except ValueError as error:
         raise KnobError(f"zone: {error}") from None
     return AlertBudget(
@@ -223,7 +225,7 @@ def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:
 
 def _check_url(url: Any) -> None:
     # Not shown: anyone who knows such an address may often post to it.
-    text = _text("webhook", url)
+    text = text_of("webhook", url, TEXT_CHARS_MAX, is_printable=False)
     try:
         parts = urlsplit(text)
         _ = parts.port  # raises for an invalid port
@@ -268,9 +270,3 @@ def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> 
 
 def _either(known: Collection[str]) -> str:
     return " or ".join(map(str, known))
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
-        raise KnobError(f"{key} must be text of up to {TEXT_CHARS_MAX:,} characters")
-    return value

@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from federation.address import is_local
-from gateway.base.values import KnobError, check_known, count, flag, number
+from gateway.base.values import KnobError, check_known, count, flag, number, text_of
 from policies.costs.carbon import (
     EMBODIED_G_MAX,
     INTENSITY_MAX_MG_PER_KWH,
@@ -216,7 +216,7 @@ def _read_series(table: Any) -> SeriesConfig:
         if key == "repeats":
             flag("series: repeats", value)
         else:
-            _text(f"series: {key}", value)
+            text_of(f"series: {key}", value, TEXT_CHARS_MAX, least=1)
     if "file" not in table:
         raise KnobError("series: file is missing")
     return SeriesConfig(**table)
@@ -236,7 +236,7 @@ def _read_http(table: Any) -> HttpConfig:
         elif key == "time":
             _check_path("http", "time", value)
         else:
-            _text(f"http: {key}", value)
+            text_of(f"http: {key}", value, TEXT_CHARS_MAX, least=1)
     for key in ("url", "value"):
         if key not in values:
             raise KnobError(f"http: {key} is missing")
@@ -272,7 +272,7 @@ def _read_forecast(table: Any) -> ForecastConfig:
     for key in ("url", "value", "time"):
         if key not in table:
             raise KnobError(f"forecast: {key} is missing")
-    _text("forecast: url", table["url"])
+    text_of("forecast: url", table["url"], TEXT_CHARS_MAX, least=1)
     _check_path("forecast", "time", table["time"])
     if table.get("entries", "") != "":
         _check_path("forecast", "entries", table["entries"])
@@ -305,7 +305,7 @@ def _paths(where: str, value: Any) -> tuple[str, ...]:
 
 
 def _check_path(where: str, key: str, value: Any) -> None:
-    _text(f"{where}: {key}", value)
+    text_of(f"{where}: {key}", value, TEXT_CHARS_MAX, least=1)
     steps = value.split(".")
     if len(steps) > STEPS_MAX or not all(steps):
         raise KnobError(f"{where}: {key} must be 1 to {STEPS_MAX} steps, as in data.0.intensity")
@@ -315,13 +315,6 @@ def _name(key: str, value: Any, known: dict[str, Any]) -> str:
     if not isinstance(value, str) or value not in known:
         raise KnobError(f"{key} is {value!r}; known names: {', '.join(sorted(known))}")
     return value
-
-
-def _text(key: str, value: Any) -> None:
-    if not isinstance(value, str) or not value or len(value) > TEXT_CHARS_MAX:
-        raise KnobError(f"{key} must be text")
-    if not value.isprintable():
-        raise KnobError(f"{key} has unprintable characters")
 
 
 def _check_table(key: str, value: Any) -> None:

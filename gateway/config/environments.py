@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.messages.environments import IMAGE_CHARS_MAX, REQUIREMENTS, UV, check_image
-from gateway.base.values import KnobError, check_known, choice, count, flag, number, size
+from gateway.base.values import KnobError, check_known, choice, count, flag, number, size, text_of
 from policies.placement.environments import SANDBOX_TAG, tags_of
 
 IMAGES_MAX: Final = 16
@@ -209,7 +209,7 @@ def read_rules(table: Any) -> EnvironmentRules:
         elif key == "build":
             values[key] = _builds(value)
         else:
-            values[key] = _text(key, value)
+            values[key] = text_of(key, value, TEXT_CHARS_MAX)
     # Building packages would run other sites' code outside of the sandbox.
     is_building = values.get("packages") and not values.get("wheels_only", True)
     values.setdefault("sandbox", "none" if is_building else AUTO)
@@ -275,14 +275,6 @@ def _image(key: str, name: str) -> None:
         raise KnobError(f"{key}: {error}") from None
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
-        raise KnobError(f"{key} must be text of up to {TEXT_CHARS_MAX} characters")
-    if value and not value.isprintable():
-        raise KnobError(f"{key} has unprintable characters")
-    return value
-
-
 def _texts(key: str, value: Any, most: int) -> list[str]:
     if not isinstance(value, list) or len(value) > most:
         raise KnobError(f"{key} must be a list of at most {most}")
@@ -292,7 +284,7 @@ def _texts(key: str, value: Any, most: int) -> list[str]:
 def _patterns(key: str, value: Any) -> tuple[str, ...]:
     found = []
     for each in _texts(key, value, IMAGES_MAX):
-        text = _text(key, each)
+        text = text_of(key, each, TEXT_CHARS_MAX)
         if len(text) > IMAGE_CHARS_MAX or _PATTERN.fullmatch(text) is None:
             raise KnobError(f"{key}: {text!r:.80} is not an image name, as in localhost/quant:*")
         found.append(text)
@@ -302,4 +294,7 @@ def _patterns(key: str, value: Any) -> tuple[str, ...]:
 def _builds(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > BUILDS_MAX:
         raise KnobError(f"build must be a table of at most {BUILDS_MAX} images")
-    return {_text("build", name): _text("build", folder) for name, folder in value.items()}
+    return {
+        text_of("build", name, TEXT_CHARS_MAX): text_of("build", folder, TEXT_CHARS_MAX)
+        for name, folder in value.items()
+    }

@@ -1,7 +1,8 @@
 """The report of growing and shrinking, as people read it: all figures are of the reported run."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
+
+from simulations.tables import table
 
 Figures = dict[str, Any]
 
@@ -21,12 +22,6 @@ def report(found: Figures) -> str:
     if found["days"]:
         parts += ["## Days", _days(found)]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    rule = "|---|" + "---:|" * (len(head) - 1)
-    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
 
 
 def _climbs(found: Figures) -> str:
@@ -56,7 +51,7 @@ def _climbs(found: Figures) -> str:
         ),
         ("instances that are left", *(f"{each['left']}" for each in climbs)),
     ]
-    return _table(("", *(f"{each['slots']:,} slots" for each in climbs)), rows)
+    return table(("", *(f"{each['slots']:,} slots" for each in climbs)), rows)
 
 
 def _costs(found: Figures) -> str:
@@ -77,7 +72,7 @@ def _costs(found: Figures) -> str:
         "pause of nineteen times its length, so that rounds take at most a twentieth of "
         "the gateway's time."
     )
-    return _table(head, rows) + "\n\n" + text
+    return table(head, rows) + "\n\n" + text
 
 
 def _days(found: Figures) -> str:
@@ -112,7 +107,7 @@ def _days(found: Figures) -> str:
         "starts, *later* the mean delay of the end of a job compared with an immediate "
         "start."
     )
-    return _table(head, rows) + "\n\n" + text
+    return table(head, rows) + "\n\n" + text
 
 
 def _billing(step_s: float) -> str:

@@ -53,11 +53,6 @@ class Log:
     begins_s: float
     weeks: int
 
-    @property
-    def slots_mean(self) -> float:
-        """The mean number of busy processors."""
-        return sum(each.run_s * each.slots for each in self.entries) / (self.weeks * WEEK_S)
-
 
 @cache
 def electricity(zone: str) -> Electricity:

@@ -1,7 +1,8 @@
 """The report of a year, as people read it. Every figure in it is from the reported run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from simulations.tables import table
 from simulations.year.facts import log
 from simulations.year.figures import PROMISES, Figures
 from simulations.year.scenario import YearScenario
@@ -26,12 +27,6 @@ def report(found: Figures, scenario: YearScenario, pictures: Sequence[str]) -> s
         "Assumptions, real data and simulated parts: simulations/year/README.md.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    rule = "|---|" + "---:|" * (len(head) - 1)
-    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
 
 
 def _head(found: Figures, scenario: YearScenario) -> str:
@@ -68,7 +63,7 @@ def _promises(found: Figures) -> str:
         f"{100 * total['lost_share']:.2f} % of all use of the sites' own slots. Unfinished "
         f"jobs: {total['unfinished']} ({found['alone']['total']['unfinished']} alone)."
     )
-    return _table(("", "alone", "federated", "better by", "better"), rows) + "\n\n" + text
+    return table(("", "alone", "federated", "better by", "better"), rows) + "\n\n" + text
 
 
 def _shown(name: str, value: float) -> str:
@@ -98,7 +93,7 @@ def _owner(found: Figures, scenario: YearScenario) -> str:
         ("net gain", f"{owner['net_usd']:,.0f} USD"),
         ("carbon on its premises, in addition to that alone", f"{owner['carbon_kg']:,.0f} kg"),
     ]
-    return _table((scenario.production.site, ""), rows)
+    return table((scenario.production.site, ""), rows)
 
 
 def _sites(found: Figures) -> str:
@@ -140,7 +135,7 @@ def _sites(found: Figures) -> str:
                 f"{each['lost_slot_h']:,.0f}",
             )
         )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _departments(found: Figures) -> str:
@@ -164,4 +159,4 @@ def _departments(found: Figures) -> str:
                     f"{each['cloud_tasks']:,}",
                 )
             )  # fmt: skip
-    return _table(head, rows)
+    return table(head, rows)

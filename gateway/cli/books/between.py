@@ -335,7 +335,7 @@ def settle(  # noqa: PLR0913 - options
 
 def _show_settled(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        write_json(statement_report(found))
+        write_json(account_report(found))
     else:
         show_statement(found)
 
@@ -378,14 +378,8 @@ def void_lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def statement_report(found: dict[str, Any]) -> ReportTable:
-    """Return statements of account as a table for programs."""
-    rows = tuple(map(tuple, found["rows"]))
-    return ReportTable(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
-
-
-def margin_report(found: dict[str, Any]) -> ReportTable:
-    """Return the margins of work that was passed on, as a table for programs."""
+def account_report(found: dict[str, Any]) -> ReportTable:
+    """Return statements of account, or margins, as a table for programs."""
     rows = tuple(map(tuple, found["rows"]))
     return ReportTable(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
 

@@ -11,10 +11,9 @@ import click
 from federation.money import parse_money
 from federation.words import count
 from gateway.cli.books.between import (
-    margin_report,
+    account_report,
     show_margin,
     show_statement,
-    statement_report,
     write_json,
 )
 from gateway.cli.shared import show
@@ -120,7 +119,7 @@ def statement(
 ) -> None:
     """The balance with each other site; it has the same, with the sign changed."""
     found = ask(reach, "statement", sites=list(sites), **span)
-    if not _write(statement_report(found), **formats):
+    if not _write(account_report(found), **formats):
         show_statement(found)
 
 
@@ -133,7 +132,7 @@ def statement(
 def margin(jobs: bool, span: dict[str, float], reach: DialOptions, **formats: Any) -> None:
     """What this site took and gave for work that it sold to one site and bought from another."""
     found = ask(reach, "margin", by_job=jobs, **span)
-    if not _write(margin_report(found), **formats):
+    if not _write(account_report(found), **formats):
         show_margin(found)
 
 

@@ -224,7 +224,7 @@ def _lines(prices: PriceList) -> Iterator[str]:
         )
     for band in prices.bands:
         days = ",".join(DAYS[day] for day in sorted(band.span.days))
-        times = f"{_clock(band.span.from_s)} to {_clock(band.span.to_s)} {prices.zone.key}"
+        times = f"{show.clock(band.span.from_s)} to {show.clock(band.span.to_s)} {prices.zone.key}"
         yield f"{band.name}: {days} {times}: {_adjusted(band.adjust, currency)}"
     yield from _extra_lines(prices.extras, currency)
     for tier in prices.volume:
@@ -253,11 +253,6 @@ def _adjusted(adjust: Adjustment, currency: str) -> str:
     if adjust.nanos is not None:
         return format_money(adjust.nanos, currency)
     return f"times {adjust.factor / MILLION:g}"
-
-
-def _clock(at_s: int) -> str:
-    seconds = f":{at_s % 60:02}" if at_s % 60 else ""
-    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"
 
 
 def _decimal(name: str, text: str) -> Decimal:

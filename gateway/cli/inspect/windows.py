@@ -254,7 +254,7 @@ def _when(window: Window) -> str:
     )
     if isinstance(when, Cron):
         return f"cron {when.fields}, for {duration_text(when.lasts_s)}, {when.zone.key}{valid}"
-    hours = f"{_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
+    hours = f"{show.clock(when.from_s)} to {show.clock(when.to_s)} {when.zone.key}"
     return f"{show_days(when.days)}, {hours}{valid}"
 
 
@@ -278,8 +278,3 @@ def _claims(claims: Claims) -> Iterator[str]:
         lends = f", lends {each.lends} of it" if each.guaranteed.slots != 0 else ""
         stays = ", stays at this site" if each.stays else ""
         yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}{stays}"
-
-
-def _clock(at_s: int) -> str:
-    seconds = f":{at_s % 60:02}" if at_s % 60 else ""
-    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"

@@ -264,6 +264,12 @@ def moment(epoch_s: float | None) -> str:
     return show_time(epoch_s, zone())
 
 
+def clock(at_s: int) -> str:
+    """Format a time of day, in seconds since midnight, as 17:30, with seconds if it has any."""
+    seconds = f":{at_s % 60:02}" if at_s % 60 else ""
+    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"
+
+
 def utc(epoch_s: float) -> str:
     """Format a time for programs: 2026-07-01T17:00:00Z."""
     return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -13,6 +13,7 @@ from gateway.base.values import (
     share,
     show_length,
     size,
+    text_of,
 )
 
 
@@ -146,3 +147,15 @@ def test_lengths_and_sizes_are_shown_as_they_are_written():
     assert [size_text(each) for each in sizes] == [
         *("0 bytes", "512 bytes", "64 KiB", "64 MiB", "1.5 GiB", "1 TiB"),
     ]
+
+
+@pytest.mark.parametrize("value", [3, None, "", "abcd", "a\n"])
+def test_a_text_that_is_none_too_long_or_unprintable_is_refused(value):
+    assert text_of("key", "abc", 3, least=1) == "abc"
+    with pytest.raises(KnobError, match="^key "):
+        text_of("key", value, 3, least=1)
+
+
+def test_a_text_may_be_empty_and_of_any_characters_where_its_key_says_so():
+    assert text_of("key", "", 3) == ""
+    assert text_of("key", "a\n", 3, is_printable=False) == "a\n"
