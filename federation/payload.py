@@ -238,7 +238,7 @@ def _is_importable(value: Any) -> bool:
 class _Reference:
     """The name under which workers import a function or class: all that its pickle holds.
 
-    The pickle is valid for as long as the name leads to the same object, and no module is
+    The pickle is valid for as long as the name leads to the same object, and its module is not
     registered to travel by value.
     """
 
@@ -252,7 +252,7 @@ class _Reference:
 
     def is_unchanged(self, function: Any) -> bool:
         """Whether the name still leads to this function, and it travels by its name."""
-        if cloudpickle.list_registry_pickle_by_value():
+        if _goes_by_value(self._name):
             return False
         found: Any = sys.modules.get(self._name)
         if found is not self._module:
@@ -260,6 +260,16 @@ class _Reference:
         for part in self._path:
             found = getattr(found, part, None)
         return found is function
+
+
+def _goes_by_value(module: str) -> bool:
+    """Whether a module, or a package that it is in, is registered to travel by value."""
+    registered = cloudpickle.list_registry_pickle_by_value()
+    while registered and module:
+        if module in registered:
+            return True
+        module = module.rpartition(".")[0]
+    return False
 
 
 _KEPT: Final = frozenset({types.FunctionType, types.BuiltinFunctionType, type})
@@ -273,7 +283,7 @@ def _look(function: Callable[..., Any]) -> _Captured | _Reference | None:
     if type(function) not in _KEPT:
         return None
     if _is_importable(function):  # a registered module travels by value: by its whole contents
-        return None if cloudpickle.list_registry_pickle_by_value() else _Reference(function)
+        return None if _goes_by_value(function.__module__) else _Reference(function)
     return _Captured(function) if isinstance(function, types.FunctionType) else None
 
 

@@ -57,6 +57,11 @@ def test_installed_functions_go_by_reference():
 @pytest.mark.parametrize("function", [abs, math.sqrt, textwrap.dedent, textwrap.TextWrapper])
 def test_what_goes_by_reference_is_pickled_once_whatever_it_uses(function):
     assert seal_function(function) is seal_function(function)
+    cloudpickle.register_pickle_by_value(functools)
+    try:
+        assert seal_function(function) is seal_function(function), "another module goes by value"
+    finally:
+        cloudpickle.unregister_pickle_by_value(functools)
 
 
 def test_an_installed_function_is_pickled_again_when_its_name_leads_elsewhere(monkeypatch):
