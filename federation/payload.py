@@ -6,6 +6,7 @@ everything it uses from there. Arguments that are plain numbers and text take pi
 """
 
 import hashlib
+import operator
 import pickle
 import site
 import sys
@@ -144,9 +145,12 @@ class _Captured:
     `is_unchanged` holds, which is checked at every submit.
     """
 
-    __slots__ = ("_cells", "_globals", "_inner", "_root", "is_fixed")
+    __slots__ = ("_by_value", "_cells", "_globals", "_inner", "_loaded", "_root", "is_fixed")
 
     def __init__(self, root: types.FunctionType) -> None:
+        # A module that is registered, or a submodule that is imported, changes what travels.
+        self._by_value = cloudpickle.list_registry_pickle_by_value()
+        self._loaded = len(sys.modules)
         self._root = _parts_of(root)
         self._inner: dict[types.FunctionType, tuple[Any, ...]] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
@@ -155,7 +159,9 @@ class _Captured:
 
     def is_unchanged(self, root: types.FunctionType) -> bool:
         """Whether every name, variable and function is still the same object."""
-        if _parts_of(root) != self._root:
+        if not _are_same(_parts_of(root), self._root) or self._loaded != len(sys.modules):
+            return False
+        if cloudpickle.list_registry_pickle_by_value() != self._by_value:
             return False
         for space, name, value in self._globals:
             if space.get(name, _ABSENT) is not value:
@@ -167,7 +173,7 @@ class _Captured:
         except ValueError:
             return False  # not bound any more
         return not self._inner or all(
-            _parts_of(inner) == parts for inner, parts in self._inner.items()
+            _are_same(_parts_of(inner), parts) for inner, parts in self._inner.items()
         )
 
     @property
@@ -212,8 +218,13 @@ class _Captured:
 
 
 def _parts_of(function: types.FunctionType) -> tuple[Any, ...]:
-    """Return a function's replaceable parts. Tuples compare by identity first: this is quick."""
+    """Return a function's replaceable parts."""
     return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
+
+
+def _are_same(parts: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Whether parts are the same objects: a default of 1 may have become True, which is equal."""
+    return all(map(operator.is_, parts, others))
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -181,7 +181,7 @@ class Site:
         except (GridError, trio.Cancelled):
             self.store.close()
             raise
-        self.logs = under.open_logs(self.config, self._say_from_thread, under.mono_s)
+        self.logs = under.open_logs(self.config, self._say_from_thread)
         folder = self._folder_for_pools()
         try:
             listen = self._listen_addresses() + ((f"ipc://{folder}/{SOCKET}",) if folder else ())

@@ -17,6 +17,7 @@ from gateway.logs.limits import PIECE_BYTES, LogLimits, LogPage, LogPiece
 DAMAGED: Final = ".damaged"  # the ending of a file that was set aside
 BUSY_S: Final = 30.0
 PIECES_MAX: Final = 5_000  # of one page
+ADDED_MAX: Final = 1_000  # pieces of one message that keep their order
 DROPPED_AT_ONCE: Final = 200  # pieces
 FREED_PAGES: Final = 2_000  # given back to the disk in one transaction
 _SCHEMA: Final = """
@@ -106,6 +107,7 @@ class LogFile:
             (name, at_s),
         )
         (job,) = run("SELECT id FROM jobs WHERE name = ?", (name,)).fetchone()
+        pieces = joined(pieces)
         bodies = [text.encode("utf-8", "surrogatepass") for _, _, text in pieces]
         run_many = self._connection.executemany
         run_many(
@@ -189,6 +191,26 @@ class LogFile:
             self._count(job, -size - PIECE_BYTES, size)
             over -= size + PIECE_BYTES
         return bool(rows)
+
+
+def joined(pieces: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Return pieces with neighbours of one task and stream as one: a row for each costs much.
+
+    Where more than ADDED_MAX are left, each task has one piece a stream, and the order in which
+    its two streams were written is lost.
+    """
+    found: list[tuple[int, int, list[str]]] = []
+    for task, stream, text in pieces:
+        if found and found[-1][:2] == (task, stream):
+            found[-1][2].append(text)
+        else:
+            found.append((task, stream, [text]))
+    if len(found) > ADDED_MAX:
+        texts: dict[tuple[int, int], list[str]] = {}
+        for task, stream, parts in found:
+            texts.setdefault((task, stream), []).extend(parts)
+        found = [(*key, parts) for key, parts in texts.items()]
+    return [(task, stream, "".join(parts)) for task, stream, parts in found]
 
 
 def read(path: Path, name: str, task: int | None, after: int, bytes_max: int) -> LogPage:

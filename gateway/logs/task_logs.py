@@ -8,8 +8,9 @@
 operator is told.
 """
 
-import sqlite3
+import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class TaskLogs:
     Args:
         folder: the folder of the site's state; it exists.
         say: takes lines for the operator; called from a thread of its own.
-        mono_s: the monotonic clock.
+        mono_s: a monotonic clock that any thread may read, unlike that of the loop.
 
     Raises sqlite3.Error or OSError when the file can't be opened.
     """
@@ -61,7 +62,7 @@ class TaskLogs:
         folder: Path,
         limits: LogLimits,
         say: Callable[[str], None],
-        mono_s: Callable[[], float],
+        mono_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = folder / NAME
         self._file = LogFile(self._path, limits)
@@ -128,12 +129,13 @@ class TaskLogs:
                     return
                 orders, dropped = self._next(), self._dropped
                 self._dropped = 0
+            trouble = f"{dropped:,} pieces came too fast to be kept" if dropped else ""
             try:
                 self._carry_out(orders)
-            except (sqlite3.Error, OSError) as error:
-                self._tell(f"output of tasks is lost: {type(error).__name__}: {error}")
-            if dropped:
-                self._tell(f"output of tasks is lost: {dropped:,} pieces came too fast to be kept")
+            except Exception as error:  # noqa: BLE001 - without this thread no output is kept at all
+                trouble = f"{type(error).__name__}: {error}"
+            if trouble:
+                self._tell(f"output of tasks is lost: {trouble}")
             with self._turn:
                 self._done += len(orders)
                 self._turn.notify_all()
@@ -163,7 +165,8 @@ class TaskLogs:
         mono_s = self._mono_s()
         if mono_s - self._said_s >= TROUBLE_S:
             self._said_s = mono_s
-            self._say(f"logs: {text}")
+            with contextlib.suppress(RuntimeError):  # the loop that writes the log has ended
+                self._say(f"logs: {text}")
 
 
 def _size(pieces: Sequence[tuple[int, int, str]]) -> int:

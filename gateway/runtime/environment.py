@@ -26,9 +26,7 @@ def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
     return SqlStore(config.database_url, **callbacks)
 
 
-def open_task_logs(
-    config: SiteConfig, say: Callable[[str], None], mono_s: Callable[[], float]
-) -> TaskLogs | None:
+def open_task_logs(config: SiteConfig, say: Callable[[str], None]) -> TaskLogs | None:
     """Return the keeper of tasks' output, or None where none is kept, or none can be.
 
     A file that can't be opened is no reason to run nothing: the operator is told.
@@ -38,7 +36,7 @@ def open_task_logs(
     limits = LogLimits(config.task_log_bytes, config.job_log_bytes, config.site_log_bytes)
     try:
         make_folder(config.state_path)
-        return TaskLogs(config.state_path, limits, say, mono_s)
+        return TaskLogs(config.state_path, limits, say)
     except (sqlite3.Error, OSError, GridError) as error:
         say(f"logs: the output of tasks is not kept: {type(error).__name__}: {error}")
         return None
@@ -57,7 +55,7 @@ class RuntimeEnvironment:
 
     `mono_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
     `open_store(config, on_trouble=…, on_fatal=…)` are as NngPort and SqlStore,
-    `open_logs(config, say, mono_s)` as `open_task_logs`. `read(query, *args)`
+    `open_logs(config, say)` as `open_task_logs`. `read(query, *args)`
     runs a query on the store that takes time.
     """
 

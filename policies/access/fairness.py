@@ -74,6 +74,14 @@ class ShareNode:
         """Its path, for people."""
         return "/".join(node.name for node in self.path)
 
+    @property
+    def party(self) -> Party | None:
+        """The party whose work it is for; None for one that has many."""
+        if self.who is not None or self.is_written:
+            return self.who
+        kind, _, name = self.name.partition(":")
+        return Party(PartyKind(kind), name) if name and name != OWN else None
+
     def includes(self, whose: Owner) -> bool:
         """Whether an owner's work belongs to it."""
         if self.who is not None:

@@ -119,7 +119,7 @@ class TrioGateway(SimMember):
             random_bytes=self.random_bytes,
             open_port=self._open_port,
             open_store=self._open_store,
-            open_logs=lambda _config, _say, _mono_s: None,
+            open_logs=lambda _config, _say: None,
             read=read_now,
         )
         self._site = Site(self.config, self.note, surroundings, self._open_society)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 
 import cloudpickle
 import pytest
@@ -204,3 +205,32 @@ def test_a_function_is_pickled_again_when_its_variable_or_an_inner_function_chan
     assert pickle.loads(seal_function(call).body)() == 2
     inner.__code__ = (lambda: "new").__code__.replace(co_freevars=inner.__code__.co_freevars)
     assert pickle.loads(seal_function(call).body)() == "new"
+
+
+def test_a_default_that_is_replaced_by_an_equal_one_is_another():
+    def own(x=1):
+        return x
+
+    before = seal_function(own)
+    own.__defaults__ = (True,)
+    assert pickle.loads(seal_function(own).body)() is True
+    assert pickle.loads(before.body)() == 1
+
+
+def test_a_function_is_pickled_again_when_what_it_uses_is_registered_or_imported():
+    def own(text):
+        return textwrap.shorten(text, 5)
+
+    before = seal_function(own)
+    assert seal_function(own) is before
+    cloudpickle.register_pickle_by_value(textwrap)
+    try:
+        assert seal_function(own) is not before
+    finally:
+        cloudpickle.unregister_pickle_by_value(textwrap)
+    before = seal_function(own)
+    sys.modules["a_module_of_this_test"] = types.ModuleType("a_module_of_this_test")
+    try:
+        assert seal_function(own) is not before
+    finally:
+        del sys.modules["a_module_of_this_test"]

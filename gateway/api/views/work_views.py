@@ -186,7 +186,7 @@ def share_of(
 
 
 def _is_shown(node: ShareNode, is_shown: Callable[[Party], bool]) -> bool:
-    return all(each.who is None or is_shown(each.who) for each in node.path)
+    return all(each.party is None or is_shown(each.party) for each in node.path)
 
 
 def _share(standing: ShareStanding, waiting: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from gateway.logs.limits import PIECE_BYTES, LogLimits
-from gateway.logs.log_file import DAMAGED, LogFile, read
+from gateway.logs.log_file import DAMAGED, LogFile, joined, read
 
 PAGE_BYTES = 1 << 20
 
@@ -142,3 +142,12 @@ def test_all_of_a_batch_is_kept_or_nothing(open_file, path):
     assert texts(path) == []
     file.add([("j", 5.0, [(0, 1, "c")])])
     assert texts(path) == [(0, 1, "c")]
+
+
+def test_pieces_of_one_character_are_joined():
+    one = [(0, 1, "a")] * 10_000
+    assert joined(one) == [(0, 1, "a" * 10_000)]
+    few = [(0, 1 + at % 2, "ab"[at % 2]) for at in range(100)]
+    assert joined(few) == few, "two streams in their order"
+    many = [(0, 1 + at % 2, "ab"[at % 2]) for at in range(10_000)]
+    assert joined(many) == [(0, 1, "a" * 5_000), (0, 2, "b" * 5_000)]

@@ -3,10 +3,13 @@
 import threading
 
 import pytest
+import trio
 
+from gateway.config.site import SiteConfig
 from gateway.logs import task_logs
 from gateway.logs.limits import LogLimits
 from gateway.logs.task_logs import TaskLogs
+from gateway.runtime.environment import open_task_logs
 
 
 @pytest.fixture
@@ -16,7 +19,7 @@ def said():
 
 @pytest.fixture
 def logs(tmp_path, said):
-    made = TaskLogs(tmp_path, LogLimits(), said.append, lambda: 0.0)
+    made = TaskLogs(tmp_path, LogLimits(), said.append)
     yield made
     made.close()
 
@@ -34,10 +37,10 @@ def test_what_was_added_is_read(logs):
 
 
 def test_what_was_added_is_written_before_the_end(tmp_path, said):
-    logs = TaskLogs(tmp_path, LogLimits(), said.append, lambda: 0.0)
+    logs = TaskLogs(tmp_path, LogLimits(), said.append)
     logs.add("j", 5.0, [(0, 1, "a")])
     logs.close()
-    after = TaskLogs(tmp_path, LogLimits(), said.append, lambda: 0.0)
+    after = TaskLogs(tmp_path, LogLimits(), said.append)
     assert texts(after) == ["a"]
     after.close()
     assert said == []
@@ -84,3 +87,26 @@ def test_a_disk_that_is_full_is_told_of_and_ends_nothing(logs, said, monkeypatch
     monkeypatch.setattr(logs._file, "add", add)
     logs.add("j", 5.0, [(0, 1, "kept")])
     assert texts(logs) == ["kept"]
+
+
+def test_the_thread_of_a_gateway_s_loop_survives_trouble(tmp_path, said, monkeypatch):
+    """The clock of the loop can't be read in the thread, as the gateway once gave it."""
+
+    async def main():
+        logs = open_task_logs(SiteConfig(state=str(tmp_path)), said.append)
+        assert logs is not None
+        add = logs._file.add
+
+        def fails(_batch):
+            raise ValueError("of a kind that nobody foresaw")
+
+        monkeypatch.setattr(logs._file, "add", fails)
+        logs.add("j", 5.0, [(0, 1, "lost")])
+        assert texts(logs) == []
+        monkeypatch.setattr(logs._file, "add", add)
+        logs.add("j", 5.0, [(0, 1, "kept")])
+        assert texts(logs) == ["kept"]
+        logs.close()
+
+    trio.run(main)
+    assert said == ["logs: output of tasks is lost: ValueError: of a kind that nobody foresaw"]

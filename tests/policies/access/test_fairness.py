@@ -41,6 +41,18 @@ def order(made, *leaves):
 
 # --- whose work it is ----------------------------------------------------------------------------
 
+
+def test_the_share_that_each_one_has_is_its_party_s():
+    for each, owner, party in (
+        (PartyKind.USER, project("risk", "bob"), "user:bob"),
+        (PartyKind.PROJECT, project("risk"), "project:risk"),
+        (PartyKind.USER, project("risk", "bob", "paris"), "site:paris"),
+    ):
+        assert tree(each=each).leaf_of(owner).party == read_party(party)
+    assert tree(each=PartyKind.SITE).leaf_of(project("risk")).party is None, "of all of this site"
+    assert tree(share("desk", "group:quants")).leaf_of(project("risk")).party is None, "the rest"
+
+
 BANK = (
     share("trading"),
     share("risk", "project:risk", "trading", 2, PartyKind.USER),

@@ -7,6 +7,9 @@ import pytest
 from federation.words import count
 from gateway.api.views import work_views
 from gateway.ledger.db.jobs.records import JobRow
+from policies.access.fairness import Tree
+from policies.access.shares import FairShare
+from policies.parties import Owner, PartyKind
 
 
 @dataclass
@@ -77,3 +80,10 @@ def test_one_is_written_without_the_s():
         "1 slot",
         "2,000 slots",
     ]
+
+
+def test_the_share_of_each_user_is_shown_to_that_user_alone():
+    tree = Tree(FairShare(each=PartyKind.USER))
+    leaf = tree.leaf_of(Owner("bob", "", "risk", ""))
+    assert work_views._is_shown(leaf, lambda party: party.name == "bob")
+    assert not work_views._is_shown(leaf, lambda party: party.name == "eve")
