@@ -396,9 +396,10 @@ class Desk:
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Drop the results of an ended job of this asker; its row and its cost stay."""
         name = await self._id_of(asker, details)
-        if name in self._site.broker.jobs:
+        job = self._site.broker.jobs.get(name)
+        if job is not None and asker.owns(job.spec.user, job.spec.project):
             raise BadQuestion(f"job {name!r} has not ended: cancel it first")
-        row = await self._site.read(self._site.store.jobs.get, name)
+        row = await self._site.read(self._site.store.jobs.get, name) if job is None else None
         if row is None or not asker.owns(row.user, row.project):
             raise BadQuestion(f"no job {name!r} of yours found here", Reason.JOB_NOT_FOUND)
         await self._site.forget([name])

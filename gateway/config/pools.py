@@ -244,6 +244,9 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     kind = table.get("kind", "remote")
     if not isinstance(kind, str):
         raise given.error("kind must be a string")
+    if kind not in BUILT_IN:
+        with given.about():
+            kinds.find(kind)
     given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
     own = {key: value for key, value in table.items() if key in known}
     if "memory_bytes" in own:

@@ -33,11 +33,14 @@ def init_client(
 ) -> None:
     """Pin the certificates of gateways, take a token, write the file, and try it.
 
-    Nothing is written before all of it is known. Raises GridError, and click's errors.
+    Nothing is written before all of it is known, and nothing is left of files with which no
+    gateway is reached. Raises GridError, and click's errors.
     """
     path = client_file_path()
     if path.exists():
-        raise click.ClickException(f"{path} exists already: nothing was changed")
+        raise click.ClickException(
+            f"{path} exists already: nothing was changed; remove it to make it anew"
+        )
     pinned = _pin_all(addresses, fingerprints, is_sure=is_sure)
     server_name = _common_name(pinned)
     token = _token(token_file, is_asked=not is_sure and not any(map(is_weak, addresses)))
@@ -45,10 +48,13 @@ def init_client(
         for address in addresses:
             check_bearer(address)
     lines = [f"gateways = {json.dumps(addresses)}"]
+    written = [path]
     if token:
+        written.append(path.parent / TOKEN_FILE)
         write_private(path.parent / TOKEN_FILE, f"{token}\n".encode())
         lines.append(f'token_file = "{TOKEN_FILE}"')
     if pinned:
+        written.append(path.parent / CERTIFICATES_FILE)
         write_private(
             path.parent / CERTIFICATES_FILE, "".join(each.pem for each in pinned).encode()
         )
@@ -56,10 +62,15 @@ def init_client(
         if server_name:
             lines.append(f"tls_server_name = {json.dumps(server_name)}")
     write_private(path, "".join(f"{line}\n" for line in lines).encode())
+    try:
+        with Client(connect_timeout_s=TRY_S) as client:
+            found = client.gateway
+    except BaseException:  # a file that does not work would be used by all later commands
+        for each in written:
+            each.unlink(missing_ok=True)
+        raise
     if not as_json:
         show.say(f"written  {path}")
-    with Client(connect_timeout_s=TRY_S) as client:
-        found = client.gateway
     if as_json:
         show.note_site(found["site"])
         show.as_json({"file": str(path), "gateway": found["address"], "why": found["why"]})

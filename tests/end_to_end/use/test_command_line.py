@@ -570,6 +570,21 @@ def test_wrong_usage_ends_with_2_and_a_refusal_with_1(tmp_path):
     assert "no pool 'nowhere' here" in said
 
 
+def test_no_client_file_is_left_where_no_gateway_is_reached(tmp_path):
+    file, token = tmp_path / "client" / "client.toml", tmp_path / "token"
+    token.write_text("gf1.x.y\n")
+    init = (
+        "init",
+        "--client",
+        f"ipc://{tmp_path}/nobody.sock",
+        "--yes",
+        "--token-file",
+        str(token),
+    )
+    run(*init, code=5, GRIDFED_CLIENT_FILE=str(file))
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["token"]
+
+
 def test_each_line_of_a_log_has_its_time(tmp_path):
     listen = ("--listen", f"ipc://{tmp_path}/gw.sock", "--state", str(tmp_path / "state"))
     gateway = Process(["up", "--slots", "1", *listen, "--json"], tmp_path, "gateway")

@@ -77,7 +77,7 @@ def test_a_client_file_made_by_a_command_is_all_that_a_program_needs(tmp_path):
             digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(file.read())).hexdigest()
         home = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "GRIDFED_GATEWAY": ""}
         wrong = ("init", "--client", address, "--yes", "--fingerprint", "00" * 32)
-        assert "is not a given --fingerprint" in quick(*wrong, code=1, **home)
+        assert "no given --fingerprint is that one" in quick(*wrong, code=1, **home)
         assert not (tmp_path / "config").exists()
         text = quick("init", "--client", address, "--yes", "--fingerprint", digest, **home)
         assert "the only gateway" in text

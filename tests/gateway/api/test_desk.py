@@ -234,6 +234,7 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         for verb, user, text in (
             ("results", "bob", "belongs to another user"),
             ("forget", "ann", "has not ended: cancel it first"),
+            ("forget", "bob", "no job"),
         ):
             assert text in (await counter.refusal(verb, user=user, job="j-fx"))[1]
         counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
