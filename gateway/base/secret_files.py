@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from federation.address import SECRET_VARIABLE
+from gateway.base.files import read_regular
 from gateway.base.values import ConfigError
+
+_BYTES_MAX: Final = 64 << 10
 
 _taken: Final[list[str]] = []
 
@@ -38,7 +41,7 @@ def read_token(name: str) -> str:
 def _read_word(name: str, knob: str, remedy: str) -> str:
     path = Path(name).expanduser()
     try:
-        word = path.read_text().strip()
+        word = read_regular(path, _BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
     if not word:

@@ -15,6 +15,7 @@ import trio
 from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.adverts import Outlook
+from gateway.base.files import read_regular
 from gateway.carbon.series import HOUR_S, read_series
 from gateway.config.carbon import HttpConfig
 from gateway.config.site import PoolConfig
@@ -23,6 +24,7 @@ from policies.costs.carbon import Emissions, Intensity
 
 LOOK_S: Final = 10.0  # the ages of readings are looked at so often
 KEY_CHARS_MAX: Final = 4_096
+KEY_BYTES_MAX: Final = 64 << 10
 
 
 class IntensitySource(Protocol):
@@ -123,7 +125,7 @@ def read_key(config: HttpConfig) -> str:
     elif config.key_file:
         where = config.key_file
         try:
-            key = Path(where).expanduser().read_text()
+            key = read_regular(Path(where).expanduser(), KEY_BYTES_MAX).decode()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise GridError(f"the key of {config.host} can't be read: {where}: {why}") from None

@@ -1,6 +1,7 @@
 """A series of intensities by the hour: read from a CSV file, looked up by the time. UTC alone."""
 
 import csv
+import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +11,14 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.messages.adverts import Outlook
 from federation.words import clean
+from gateway.base.files import read_regular
 from gateway.config.carbon import SeriesConfig
 from gateway.ledger.db.checks import TIME_LIMIT_S
 from policies.costs.carbon import Intensity, mg_per_kwh
 from policies.placement.outlook import HORIZON_S, outlook
 
 ROWS_MAX: Final = 500_000  # fifty years
+SERIES_BYTES_MAX: Final = 256 << 20  # other columns count, too
 NAME_CHARS_MAX: Final = 100
 HOUR_S: Final = 3_600
 
@@ -77,10 +80,13 @@ def read_series(config: SeriesConfig) -> IntensitySeries:
     path = Path(config.file).expanduser()
     name = clean(path.name)[:NAME_CHARS_MAX]
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return IntensitySeries(name, _read(path, file, config), repeats=config.repeats)
+        text = read_regular(path, SERIES_BYTES_MAX).decode("utf-8-sig")
     except OSError as error:
         raise GridError(f"can't read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GridError(f"can't read {path}: it is not UTF-8 text") from None
+    lines = io.StringIO(text, newline="")
+    return IntensitySeries(name, _read(path, lines, config), repeats=config.repeats)
 
 
 def _read(path: Path, lines: Iterable[str], config: SeriesConfig) -> dict[int, int]:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from federation.clocks import UtcS
+from gateway.base.files import read_regular
 from gateway.base.secret_files import exposure
 from gateway.base.toml_lines import Path as Place
 from gateway.checking.expiry import check_end
@@ -43,8 +44,7 @@ class BadPem(Exception):
 def read_pem(path: Path) -> PemFacts:
     """Read the certificates of a file, and its key if there is one. Raises BadPem."""
     try:
-        with path.open("rb") as file:
-            body = file.read(_BYTES_MAX)
+        body = read_regular(path, _BYTES_MAX)
     except OSError as error:
         raise BadPem(f"{path}: {error.strerror}") from None
     try:

@@ -44,13 +44,12 @@ from datetime import date, datetime, time
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from federation.clocks import NEVER_S, UtcS
 from federation.offers import show_time
-from federation.words import size_text
+from gateway.base.files import read_regular
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import KnobError, check_known, count, flag, guarded, number
@@ -185,14 +184,9 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
 
 def _file(path: Path) -> str:
     try:
-        if not S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
-            raise KnobError("it is not a regular file")
-        with path.open("rb") as file:
-            body = file.read(FILE_BYTES_MAX + 1)
+        body = read_regular(path, FILE_BYTES_MAX)
     except OSError as error:
         raise KnobError(f"it can't be read: {error.strerror}") from None
-    if len(body) > FILE_BYTES_MAX:
-        raise KnobError(f"the file has more than {size_text(FILE_BYTES_MAX)}")
     try:
         return body.decode("utf-8-sig")  # some editors begin with an invisible mark
     except UnicodeDecodeError:

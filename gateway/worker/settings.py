@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
 from federation.messages.messages import Hello
@@ -24,6 +24,7 @@ from federation.sessions.task_passes import (
     subject_of,
 )
 from federation.transport import TlsSettings
+from gateway.base.files import read_regular
 from gateway.base.values import KnobError
 from gateway.config.environments import (
     FREE,
@@ -34,6 +35,8 @@ from gateway.config.environments import (
 )
 from gateway.worker.interruption import POLL_S
 from gateway.worker.isolation.secrecy import take_variable
+
+RULES_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ def read_arguments() -> AgentSettings:
 def read_rules_file(path: str) -> EnvironmentRules:
     """Read the rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
     try:
-        table = tomllib.loads(Path(path).read_text())
+        table = tomllib.loads(read_regular(Path(path), RULES_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise KnobError(f"{path}: {error}") from None
     try:
