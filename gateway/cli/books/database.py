@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,7 @@ def audit(config: SiteConfig, as_json: bool) -> None:
                     }
                     for account, balance in sums
                 ],
+                "rules": [asdict(each) for each in found.rules],
             }
         )
     else:
@@ -236,6 +238,24 @@ def audit(config: SiteConfig, as_json: bool) -> None:
             [[each.name, f"{each.looked_at:,}", len(each.problems)] for each in found.checks],
             "no checks",
         )
+        show.table(
+            ("rules", show.timed("from"), "until", "records", "cost"),
+            [
+                [
+                    each.version or "not known",
+                    *(show.when(float(each.from_at_s)), show.when(float(each.until_at_s))),
+                    f"{each.records:,}",
+                    ", ".join(
+                        show.money(f"{format_amount(nanos)} {currency}")
+                        for currency, nanos in each.costs_nanos.items()
+                    ),
+                ]
+                for each in found.rules
+            ],
+            "no charges",
+        )
+        if any(each.version for each in found.rules):
+            show.say("the rules of a version: gridfed rules list --version N")
         for problem in (problem for each in found.checks for problem in each.problems):
             show.say(f"problem: {show.clean(problem)}")
         show.say(

@@ -26,6 +26,7 @@ from gateway.ledger.audit.deliveries import undercharged
 from gateway.ledger.audit.documents import strangers, uncharged, undelivered, unsettled
 from gateway.ledger.audit.evidence import disagreed, mistold
 from gateway.ledger.audit.rollups import mischecked, misrolled
+from gateway.ledger.audit.rules_used import RulesUsed, rules_used
 from gateway.ledger.audit.runs import charged_twice, delivered_twice, misadded, unused
 from gateway.ledger.db.checks import NO_RECORD
 from gateway.ledger.db.contracts.tables import postings
@@ -55,6 +56,7 @@ class Audit:
     head: str
     balances: dict[LedgerAccount, Balance]
     checkpoint: str = ""  # the digest of the newest, in hexadecimal
+    rules: tuple[RulesUsed, ...] = ()  # the versions of the rules by which work was charged
 
     @property
     def is_clean(self) -> bool:
@@ -101,7 +103,8 @@ def audit(connection: Connection) -> Audit:
         )
     ]
     digest_of_point = point.digest.hex() if point is not None else ""
-    return Audit((chain, *checks), number, head.hex(), balanced, digest_of_point)
+    rules = tuple(rules_used(connection))
+    return Audit((chain, *checks), number, head.hex(), balanced, digest_of_point, rules)
 
 
 def _count(connection: Connection, table: Table) -> int:
