@@ -67,8 +67,9 @@ def _config(config: str | None) -> SiteConfig:
         found = load(config or str(config_folder(None) / CONFIG_FILE), Installed())
     except ConfigError as error:
         raise BadOrder(
-            f"{error}: make a site with `gridfed init`, or choose its configuration with --config "
-            "FILE"
+            f"{error}: make a site with `gridfed init`, choose its configuration with --config "
+            "FILE, or name its gateway with --gateway URL ($GRIDFED_GATEWAY is not used by orders "
+            "about trust)"
         ) from None
     if not (found.trust_path / "current.pem").exists():
         raise BadOrder(f"no keys found in {found.trust_path}: make them with `gridfed init`")
