@@ -28,25 +28,38 @@ def secret_of_environment() -> str:
     return os.environ.get(SECRET_VARIABLE, "") or "".join(_taken)
 
 
-def read_secret(name: str) -> str:
-    """Return the secret in a file. Raises ConfigError: an empty secret would admit everyone."""
-    return _read_word(name, "secret_file", "create a secret with `openssl rand -hex 32`")
+def read_secret(name: str, *, from_pipe: bool = False) -> str:
+    """Return the secret in a file. Raises ConfigError: an empty secret would admit everyone.
+
+    Args:
+        from_pipe: whether it may be a pipe, as a shell's `<(command)`, which is waited for.
+    """
+    remedy = "create a secret with `openssl rand -hex 32`"
+    return _read_word(name, "secret_file", remedy, from_pipe=from_pipe)
 
 
-def read_token(name: str) -> str:
-    """Return the token in a file. Raises ConfigError."""
-    return _read_word(name, "token_file", "create a token with `gridfed token`")
+def read_token(name: str, *, from_pipe: bool = False) -> str:
+    """Return the token in a file. Raises ConfigError. `from_pipe` as for `read_secret`."""
+    return _read_word(
+        name, "token_file", "create a token with `gridfed token`", from_pipe=from_pipe
+    )
 
 
-def _read_word(name: str, knob: str, remedy: str) -> str:
+def _read_word(name: str, knob: str, remedy: str, *, from_pipe: bool) -> str:
     path = Path(name).expanduser()
     try:
-        word = read_regular(path, _BYTES_MAX).decode().strip()
+        body = _read_any(path) if from_pipe else read_regular(path, _BYTES_MAX)
+        word = body.decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
     if not word:
         raise ConfigError(f"{knob} {path}: the file is empty; {remedy}")
     return word
+
+
+def _read_any(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_BYTES_MAX)
 
 
 def exposure(name: str) -> str:

@@ -173,7 +173,7 @@ def _common_name(pinned: list[_Pinned]) -> str:
 def _token(token_file: str | None, *, is_asked: bool) -> str:
     if token_file is not None:
         try:
-            return read_token(token_file)
+            return read_token(token_file, from_pipe=True)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
     if not is_asked:

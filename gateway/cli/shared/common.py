@@ -120,8 +120,8 @@ def address_options(
         **kwargs: Any,
     ) -> Any:
         try:
-            secret = read_secret(secret_file) if secret_file else None
-            token = read_token(token_file) if token_file else None
+            secret = read_secret(secret_file, from_pipe=True) if secret_file else None
+            token = read_token(token_file, from_pipe=True) if token_file else None
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         files = (tls_certificate_file, tls_ca_file, tls_server_name)

@@ -2,11 +2,12 @@
 
 import os
 import pathlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gateway.base.files import read_regular
-from gateway.base.secret_files import read_secret
+from gateway.base.secret_files import read_secret, read_token
 from gateway.base.values import ConfigError
 from gateway.carbon.series import read_series
 from gateway.checking.certificates import BadPem, read_pem
@@ -36,6 +37,10 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
         read_regular(path, 100)
     with pytest.raises(ConfigError, match=why):
         read_secret(str(path))
+    if kind == "pipe":
+        with ThreadPoolExecutor() as pool:  # `--token-file <(command)`
+            pool.submit(path.write_text, "gf1.x.y\n")
+            assert read_token(str(path), from_pipe=True) == "gf1.x.y"
     with pytest.raises(BadPem, match=why):
         read_pem(path)
     with pytest.raises(Exception, match=why):
