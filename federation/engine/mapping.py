@@ -102,6 +102,7 @@ class MapResults(Generic[T]):
         self._bar = bar(inputs.total, stream.opening.name) if progress else None
         self._asked_s = time.monotonic()  # when the bar looked last whether it stands still, …
         self._left = -1  # … and the unfinished calls then
+        self._is_told = False  # whether the bar shows why it stands still
         self._is_read = False
         self._is_interrupted = False
         self._over = False
@@ -219,6 +220,8 @@ class MapResults(Generic[T]):
                     raise self._engine.error or GridError("the client was shut down during a map")
                 self._feed()
                 self._show_wait()
+        if self._is_told:  # the wait is over: its reason must not stay beside a bar that moves
+            self._say_why("")
 
     def _show_wait(self) -> None:
         """Show in the bar why it stands still, if it does."""
@@ -228,7 +231,12 @@ class MapResults(Generic[T]):
         is_still, self._left = stream.unfinished == self._left, stream.unfinished
         self._asked_s = now_s
         why = why_waiting(self._engine, stream) if is_still else ""
+        self._say_why(why)
+
+    def _say_why(self, why: str) -> None:
+        assert self._bar is not None
         self._bar.set_postfix_str(f"waiting: {why}" if why else "")
+        self._is_told = bool(why)
 
     def _feed(self) -> None:
         """Take inputs as far ahead as allowed, waiting for a slow input for LOOK_S at most.

@@ -220,6 +220,7 @@ def test_a_bar_that_stands_still_says_why(client, capsys, monkeypatch, tmp_path)
     monkeypatch.setattr("tqdm.tqdm.set_postfix_str", look)
     assert list(view.map(unknown, [2], progress=True)) == [4]
     assert any(text.startswith(f"waiting: all {slots} slots are busy") for text in shown)
+    assert shown[-1] == "", "the reason goes with the wait"
     assert job.wait(60) == "done"
     assert late.why_waiting() == ""
 
