@@ -216,6 +216,7 @@ def test_a_bar_that_stands_still_says_why(client, capsys, monkeypatch, tmp_path)
         shown.append(text)
         if text:
             open(end, "w").close()
+            monkeypatch.setattr("federation.engine.mapping.WHY_S", 600.0)  # it asks no more
 
     monkeypatch.setattr("tqdm.tqdm.set_postfix_str", look)
     assert list(view.map(unknown, [2], progress=True)) == [4]
