@@ -118,9 +118,12 @@ class SharedSecret:
                 "gateway the secret), or it is another gateway",
                 "impostor",
             )
+        why = f"the secret is not the secret of site {challenge.site!r}"
+        if not proof:
+            why = f"site {challenge.site!r} needs a secret, and none was given"
         raise SessionRefused(
-            f"the secret is not the secret of site {challenge.site!r}: pass the gateway's "
-            "secret by $GRIDFED_SECRET, --secret-file, or Client(secret=...) in Python",
+            f"{why}: pass the gateway's secret by $GRIDFED_SECRET, --secret-file, or "
+            "Client(secret=...) in Python",
             "secret",
         )
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from federation.errors import SessionRefused
-from federation.messages.messages import MESSAGES, Hello, Pulse, Unknown
+from federation.messages.messages import MESSAGES, Challenge, Hello, Pulse, Unknown
 from federation.messages.wire import pack
-from federation.sessions.handshake import NAME_CHARS_MAX, Dialogue, SharedSecret
+from federation.sessions.handshake import NAME_CHARS_MAX, Dialogue, Prover, SharedSecret
 from federation.sessions.memory import MemoryPort
 from federation.sessions.patience import WAIT_MIN_S
 from gateway.config.limits import ListenerLimits
@@ -139,3 +139,14 @@ def test_who_hears_a_message_that_it_does_not_know_says_so() -> None:
     unknown = [each.message for each in pair.heard if isinstance(each, PeerSaid)]
     assert unknown == [Unknown("x" * 64)]
     pair.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [("", "none was given"), ("other", "is not the secret of site 'paris'")]
+)
+def test_a_secret_that_is_missing_is_told_from_a_wrong_one(given: str, why: str) -> None:
+    hello = Hello([1], "client", "c", "ada", b"n" * 16, "", 0, {})
+    challenge = Challenge(1, "paris", 0, b"c" * 16)
+    proof = SharedSecret(given).prove(Prover.DIALLER, hello, challenge)
+    with pytest.raises(SessionRefused, match=why):
+        SharedSecret("true").check(Prover.DIALLER, hello, challenge, proof)
