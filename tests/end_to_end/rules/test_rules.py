@@ -71,7 +71,7 @@ def test_a_window_by_command_counts_is_traced_and_written_back(site, gridfed):
     assert "valuation" in text
     assert "from 12:00, to 13:00" in text
     refused = gridfed("window", "add", "local", "noon", code=1)
-    assert "has a window 'noon' then" in refused
+    assert "has a window 'noon' at that time" in refused
     assert "from is '25:00'" in gridfed("window", "add", "local", "x", "--from", "25:00", code=1)
 
     config = site.folder / "site.toml"

@@ -152,10 +152,15 @@ def test_without_a_configuration_the_usual_price_is_shown(run):
 
 
 @pytest.mark.parametrize(
-    "words", [("show", "--at", "noon"), ("show", "--next", "7"), ("show", "--next", "1000d")]
+    ("words", "why"),
+    [
+        (("show", "--at", "noon"), "write"),
+        (("show", "--next", "7"), "7 has no unit: write"),
+        (("show", "--next", "1000d"), "not in the range above 0s to 400d"),
+    ],
 )
-def test_a_moment_that_can_not_be_read_is_refused(run, words):
-    assert "write" in run(*words, code=2)
+def test_a_moment_that_can_not_be_read_is_refused(run, words, why):
+    assert why in run(*words, code=2)
 
 
 def test_ownership_shows_each_share_and_their_sum(run):

@@ -171,7 +171,9 @@ def test_a_drained_node_is_not_fed_and_a_resumed_one_is_used_again(make_site, tm
         wait_until(lambda: list(tmp_path.glob("held-*")), "it runs", 10 * LATE_S)
         [path] = tmp_path.glob("held-*")
         job = path.name.partition("-")[2]
-        out = cluster.run("squeue", "-h", "-j", job, "-o", "%N").strip()
+        # Not by `-j`: the last job of an array has the number of the array, which is all of them.
+        rows = cluster.run("squeue", "-h", "-r", "-o", "%A %N").splitlines()
+        out = dict(each.split() for each in rows)[job]
         cluster.run("scontrol", "update", f"nodename={out}", "state=drain", "reason=a fan")
         wait_until(
             lambda: "draining" in {each["state"] for each in client.ask("workers")},
