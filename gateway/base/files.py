@@ -16,7 +16,7 @@ def read_regular(path: Path, bytes_max: int) -> bytes:
     Raises OSError, whose `strerror` is for people: also if the file is not regular, or larger than
     `bytes_max`.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
+    with open(path, "rb", opener=open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         body = file.read(bytes_max + 1)
@@ -25,5 +25,6 @@ def read_regular(path: Path, bytes_max: int) -> bytes:
     return body
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int) -> int:
+    """An opener for `open` that does not wait for the writer of a named pipe."""
     return os.open(path, flags | os.O_NONBLOCK)

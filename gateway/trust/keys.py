@@ -40,6 +40,7 @@ from federation.errors import GridError
 from federation.signed.declarations import SiteCard, next_serial
 from federation.signed.identity import SiteKey
 from federation.transport import TlsSettings
+from gateway.base.files import open_at_once
 from gateway.config.federation import OVERLAP_S
 from gateway.trust.certificates import OwnLeaf, make_leaf, to_pem
 
@@ -92,7 +93,7 @@ def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
         KeyFileError: the file is missing, accessible to others, or too large.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise KeyFileError(f"{path} is not a regular file")
@@ -112,11 +113,6 @@ def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
     if len(content) > bytes_max:
         raise KeyFileError(f"{path} is over {bytes_max:,} bytes")
     return content
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Opening a named pipe in place of the file would otherwise block forever.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _sync_folder(folder: Path) -> None:
