@@ -244,15 +244,14 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     kind = table.get("kind", "remote")
     if not isinstance(kind, str):
         raise given.error("kind must be a string")
-    if kind not in BUILT_IN:
-        with given.about():
-            kinds.find(kind)
+    with given.about():
+        grid = None if kind in BUILT_IN else kinds.find(kind)
     given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
     own = {key: value for key, value in table.items() if key in known}
     if "memory_bytes" in own:
         with given.about():
             own["memory_bytes"] = size("memory_bytes", own["memory_bytes"], 0, MEMORY_BYTES_MAX)
-    own |= _grown(given, kind, kinds)
+    own |= _grown(given, kind, grid, kinds)
     read = {"carbon": _carbon(given), "environments": _environments(given)}
     pool = PoolConfig(**{**own, **read, "plan": plan})
     if type(pool.slots) is not int or pool.slots < 0:
@@ -278,17 +277,15 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     return pool
 
 
-def _grown(given: Passage, kind: str, kinds: GridKinds) -> dict[str, Any]:
-    """Read the tables of a pool whose workers a grid starts."""
-    if kind in BUILT_IN:
+def _grown(given: Passage, kind: str, grid: Any, kinds: GridKinds) -> dict[str, Any]:
+    """Read the tables of a pool whose workers a grid starts; `grid` is None for other pools."""
+    if grid is None:
         if "scale" in given.table:
             raise given.error("[pool.scale] is only for pools whose kind is a grid")
         return {}
-    with given.about():
-        found = kinds.find(kind)
     settings = _below(given, kind)
     with settings.about():
-        read = kinds.read(found, settings.table)
+        read = kinds.read(grid, settings.table)
     if isinstance(read, Delegated):
         if "scale" in given.table:
             raise given.error(
