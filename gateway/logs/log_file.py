@@ -107,7 +107,7 @@ class LogFile:
             (name, at_s),
         )
         (job,) = run("SELECT id FROM jobs WHERE name = ?", (name,)).fetchone()
-        pieces = joined(pieces)
+        pieces = merged(pieces)
         bodies = [text.encode("utf-8", "surrogatepass") for _, _, text in pieces]
         run_many = self._connection.executemany
         run_many(
@@ -193,7 +193,7 @@ class LogFile:
         return bool(rows)
 
 
-def joined(pieces: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+def merged(pieces: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Return pieces with neighbours of one task and stream as one: a row for each costs much.
 
     Where more than ADDED_MAX are left, each task has one piece a stream, and the order in which

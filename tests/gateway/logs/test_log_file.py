@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from gateway.logs.limits import PIECE_BYTES, LogLimits
-from gateway.logs.log_file import DAMAGED, LogFile, joined, read
+from gateway.logs.log_file import DAMAGED, LogFile, merged, read
 
 PAGE_BYTES = 1 << 20
 
@@ -144,10 +144,10 @@ def test_all_of_a_batch_is_kept_or_nothing(open_file, path):
     assert texts(path) == [(0, 1, "c")]
 
 
-def test_pieces_of_one_character_are_joined():
+def test_pieces_of_one_character_are_merged():
     one = [(0, 1, "a")] * 10_000
-    assert joined(one) == [(0, 1, "a" * 10_000)]
+    assert merged(one) == [(0, 1, "a" * 10_000)]
     few = [(0, 1 + at % 2, "ab"[at % 2]) for at in range(100)]
-    assert joined(few) == few, "two streams in their order"
+    assert merged(few) == few, "two streams in their order"
     many = [(0, 1 + at % 2, "ab"[at % 2]) for at in range(10_000)]
-    assert joined(many) == [(0, 1, "a" * 5_000), (0, 2, "b" * 5_000)]
+    assert merged(many) == [(0, 1, "a" * 5_000), (0, 2, "b" * 5_000)]
