@@ -586,10 +586,12 @@ class Client(concurrent.futures.Executor):
         """
         engine, choice = self._engine, self._shared.choice
         at_s = MonoS(time.monotonic())
-        if choice is None or at_s - choice.measured_at_s < NEARER_S or not engine.is_idle:
+        if choice is None or at_s - choice.measured_at_s < NEARER_S:
+            return engine
+        nearer = choice.better(engine.address)
+        if nearer and not engine.is_idle:  # which looks at all jobs: not at each submit
             return engine
         self._shared.choice = replace(choice, measured_at_s=at_s)
-        nearer = choice.better(engine.address)
         if not nearer or not measure(nearer):
             return engine
         try:

@@ -927,8 +927,8 @@ class ClientEngine:
 
     @property
     def unfinished(self) -> int:
-        """The number of calls that have not ended."""
-        return sum(stream.unfinished for stream in self._streams.values())
+        """The number of calls that have not ended; other threads may end some meanwhile."""
+        return sum(stream.unfinished for stream in self.streams)
 
     @property
     def is_idle(self) -> bool:

@@ -12,6 +12,7 @@ from support.command import quick
 from support.processes import Process, Relay, make_certificate, wait_until
 
 from federation import Client, client
+from federation.engine.engine import ClientEngine
 
 pytestmark = pytest.mark.real
 
@@ -44,6 +45,18 @@ def test_the_gateway_with_the_shortest_way_is_taken_whatever_the_order(link):
     assert found["why"].startswith("nearest of 2 gateways (given): ")
     text = quick("status", "--client", GRIDFED_GATEWAY=f"{far.address},{near.address}")
     assert text.startswith(f"{near.address}: nearest of 2 gateways (from $GRIDFED_GATEWAY)")
+
+
+def test_a_client_at_the_best_gateway_does_not_look_through_its_jobs_at_each_submit(
+    site, monkeypatch
+):
+    """It did so after half a minute: a client with many jobs became slow, and could fail."""
+    monkeypatch.setattr(client, "NEARER_S", 0.0)
+    with Client(site) as made:
+        with monkeypatch.context() as looking:
+            looking.setattr(ClientEngine, "is_idle", property(lambda _: pytest.fail("it looked")))
+            assert made.submit(abs, -1).result(200) == 1
+        made.shutdown()
 
 
 def test_a_client_goes_back_to_the_nearer_gateway_once_it_answers_and_nothing_is_under_way(

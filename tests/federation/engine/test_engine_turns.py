@@ -105,3 +105,16 @@ def test_a_thread_that_waits_for_the_leader_is_woken_too(engine):
     assert engine.drive(lambda: future.is_done, LIMIT_S)
     thread.join()
     assert engine._turn.results == [True]
+
+
+def test_calls_are_counted_while_another_thread_ends_or_opens_jobs():
+    engine = object.__new__(ClientEngine)
+
+    class Job:
+        @property
+        def unfinished(self):
+            engine._streams[f"opened meanwhile {len(engine._streams)}"] = None
+            return 2
+
+    engine._streams = {"a": Job(), "b": Job()}
+    assert engine.unfinished == 4
