@@ -30,7 +30,7 @@ class LogDesk:
         The asker may see the job. Raises BadQuestion, also where it has no such task.
         """
         site = self._site
-        tasks = await self._tasks(job)
+        tasks = None if task is None else await self._tasks(job)
         if task is not None and tasks is not None and task >= tasks:
             raise BadQuestion(unknown_task(job, task, tasks))
         if site.logs is None:
