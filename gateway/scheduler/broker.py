@@ -44,6 +44,7 @@ from gateway.scheduler.model.effects import (
 )
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
+from gateway.scheduler.model.loss_suspects import LossSuspects
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import JobSpec
@@ -119,8 +120,9 @@ class Broker:
         self.shares: FairShares | None = None  # the fair shares of slots, if configured
         self.budget_accounts = budget_accounts or BudgetAccounts()
         self.reserved = ReservedAmounts(self.budget_accounts)
+        suspects = LossSuspects()
         self._dispatcher = Dispatcher(
-            *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
+            *(self.clients, self._effects, boot, self.tariff_at, self.jobs, suspects),
             self.reserved.accounts_of,
         )
         self.workers = self._dispatcher.workers
@@ -155,7 +157,7 @@ class Broker:
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
         self._losses = Losses(
-            *(self.charging, self._completion, self._withdrawals),
+            *(self.charging, self._completion, self._withdrawals, suspects),
             release=self._dispatcher.release,
             book=self._book,
             fail=self._failed,

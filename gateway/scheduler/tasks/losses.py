@@ -13,9 +13,9 @@ longer. A payer that keeps a result and ends the worker has paid for it; a payer
 beside it pays as much as without the loss.
 
 A payer whose tasks end their workers repeatedly pays each run in full. A loss is attributed to a
-payer, which is a user of ours or another site, if only its tasks had begun there; or, among
-several, if it alone had a loss attributed to it before, or else it alone was among several at an
-earlier loss, no more than SEEN_S before its tasks began.
+payer (gateway.scheduler.model.loss_suspects) if only its tasks had begun there; or, among several,
+if it alone had a loss attributed to it before, or else it alone was among several at an earlier
+loss, no more than SEEN_S before its tasks began.
 
 For sold work one delivery is made per task. The time of lost runs is owed until the next run and
 delivered with it, as far as that run is shorter; the rest is `lost`. A task that its buyer stops
@@ -24,7 +24,6 @@ before it runs again is delivered as `cancelled`, with all that it owes.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Final
 
 from federation.clocks import UtcS
@@ -41,6 +40,7 @@ from gateway.scheduler.model.jobs import (
     Worker,
     WorkerLoss,
 )
+from gateway.scheduler.model.loss_suspects import LossSuspects, Payer, payer_of
 from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.completion import TaskCompletion
 from gateway.scheduler.tasks.withdrawals import Withdrawals
@@ -48,11 +48,6 @@ from gateway.scheduler.tasks.withdrawals import Withdrawals
 LISTED_MAX: Final = 10  # losses that an error lists
 SHUN_S: Final = 300.0  # how long a task, per loss, avoids the places where it was lost
 REASON_CHARS_MAX: Final = 200
-SEEN_S: Final = 3_600.0  # how long a payer's losses count against what it begins
-PAYERS_MAX: Final = 10_000
-
-
-_Payer = tuple[str, str]  # a site that sent work, or else no site and a user of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +58,14 @@ class _Gone:
     event: WorkerGone
     heard_at_s: UtcS
     utc_s: UtcS
-    suspect: _Payer | None  # the payer to which the loss is attributed
+    suspect: Payer | None  # the payer to which the loss is attributed
 
 
 class Losses:
     """Takes back the tasks of lost workers.
 
     Args:
-        charging, completion, withdrawals: see there.
+        charging, completion, withdrawals, suspects: see there.
         release: (assignment, first, stop): takes these tasks off the worker.
         book: writes usage records, and counts them for the payer.
         fail: takes a report of released tasks, in place of their worker.
@@ -82,6 +77,7 @@ class Losses:
         charging: Charging,
         completion: TaskCompletion,
         withdrawals: Withdrawals,
+        suspects: LossSuspects,
         *,
         release: Callable[[Assignment, int, int], None],
         book: Callable[[Job, Assignment, list[UsageRecord]], None],
@@ -95,15 +91,13 @@ class Losses:
         self._book = book
         self._fail = fail
         self._losses_max = losses_max
-        # By payer: its last loss among several payers, and the last loss attributed to it.
-        self._seen_s: dict[_Payer, UtcS] = {}
-        self._found_s: dict[_Payer, UtcS] = {}
+        self._suspects = suspects
 
     def take_back(self, worker: Worker, event: WorkerGone, utc_s: UtcS) -> None:
         """Decide about all tasks of a worker that is gone."""
         held = list(worker.assignments.values())
         heard_s = utc_s - max(0.0, event.silent_s)
-        gone = _Gone(worker, event, heard_s, utc_s, self._suspect(held, utc_s))
+        gone = _Gone(worker, event, heard_s, utc_s, self._suspects.attribute(held, utc_s))
         for assignment in reversed(held):
             left, begun = list(assignment.left), dict(assignment.begun)
             for first, stop in left:
@@ -180,7 +174,7 @@ class Losses:
         strikes = job.strikes.setdefault(task, Strikes())
         ran_ns = _ran_ns(job, gone.heard_at_s - at_s)
         reason = "".join(each if each.isprintable() else "?" for each in event.reason)
-        doing: Doing = "own" if gone.suspect == _payer(job) else "others"
+        doing: Doing = "own" if gone.suspect == payer_of(job) else "others"
         if gone.suspect is None:
             doing = "shared"
         # The task's records, which survive a restart, show its earlier payments. Its strikes show
@@ -198,29 +192,6 @@ class Losses:
         else:
             self._owe(job, strikes, under, ran_ns, gone.heard_at_s, in_full=in_full)
         return strikes
-
-    def _suspect(self, held: list[Assignment], utc_s: UtcS) -> _Payer | None:
-        """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
-        payers: dict[_Payer, UtcS] = {}  # each with when the first of its tasks there began
-        for assignment in held:
-            if assignment.begun:
-                payer, begun_s = _payer(assignment.job), min(assignment.begun.values())
-                payers[payer] = min(begun_s, payers.get(payer, begun_s))
-        if len(payers) == 1:
-            return next(iter(payers))
-        for noted_s in (self._found_s, self._seen_s):
-            known = [
-                each
-                for each, begun_s in payers.items()
-                if noted_s.get(each, UtcS(inf)) <= utc_s
-                and begun_s - noted_s[each] <= SEEN_S  # a long run does not make it forgotten
-            ]
-            if len(known) == 1:
-                _note(self._found_s, known[0], utc_s)
-                return known[0]
-        for payer in payers:
-            _note(self._seen_s, payer, utc_s)
-        return None
 
     # --- sold work: owed time --------------------------------------------------------------------
 
@@ -293,20 +264,6 @@ def _ran_ns(job: Job, passed_s: float) -> int:
     """
     limit_s = job.spec.timeout_s
     return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
-
-
-def _payer(job: Job) -> _Payer:
-    """Return the payer of a job. Another site's user names, guests included, are its own choice."""
-    origin = job.spec.origin
-    return (origin, "") if origin else ("", job.spec.user)
-
-
-def _note(at_s: dict[_Payer, UtcS], payer: _Payer, utc_s: UtcS) -> None:
-    """Note a payer's moment, and forget the oldest above the limit."""
-    at_s.pop(payer, None)
-    at_s[payer] = utc_s
-    while len(at_s) > PAYERS_MAX:
-        del at_s[next(iter(at_s))]
 
 
 def _report(
