@@ -149,7 +149,7 @@ class Site:
 
     @property
     def listener(self) -> SessionListener:
-        """The present guests."""
+        """The present peers."""
         return self.server.listener
 
     @property
@@ -168,7 +168,7 @@ class Site:
         self._progress = trio.Event()
         self._unfinished = trio.Event()
         self._pipe_watch = PipeWatch()
-        # Returning guests must not wait for reports: one reader is kept for look-ups.
+        # Returning peers must not wait for reports: one reader is kept for look-ups.
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
         under = self.surroundings
@@ -200,7 +200,7 @@ class Site:
                 self._scope = nursery.cancel_scope
                 if self.peers is not None:
                     await nursery.start(self.peers.run)
-                # No await from here on to the end of `_open`: no guest can have said anything yet.
+                # No await from here on to the end of `_open`: no peer can have said anything yet.
                 self._open(port)
                 self.addresses = port.addresses[: len(self.config.addresses)]
                 nursery.start_soon(self._receive)
@@ -406,7 +406,7 @@ class Site:
         try:
             self._token.run_sync_soon(run_and_flush)
         except trio.RunFinishedError:
-            return  # the site has stopped; no guest is left to be told
+            return  # the site has stopped; no peer is left to be told
 
     def _say_from_thread(self, line: str) -> None:
         self._from_thread(lambda: self._say(line))
@@ -464,9 +464,9 @@ class Site:
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
-    def _ask(self, guest: PeerSession, question: Ask) -> None:
-        if self.desk.takes(guest, question):
-            self._nursery.start_soon(self.desk.answer, guest, question)
+    def _ask(self, peer: PeerSession, question: Ask) -> None:
+        if self.desk.takes(peer, question):
+            self._nursery.start_soon(self.desk.answer, peer, question)
 
     def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
         async def look_up() -> None:
@@ -594,12 +594,12 @@ class Site:
         self.listener.goodbye("the gateway is shutting down", mono_now())
 
     def _is_busy(self) -> bool:
-        """Whether work is in flight, or connected guests have not received all messages."""
-        guests = self.listener.guests.values()
+        """Whether work is in flight, or connected peers have not received all messages."""
+        peers = self.listener.peers.values()
         return (
             self.store.backlog > 0
             or any(job.in_flight for job in self.broker.jobs.values())
-            or any(guest.pipe is not None and not guest.session.is_idle for guest in guests)
+            or any(peer.pipe is not None and not peer.session.is_idle for peer in peers)
         )
 
     # --- the loops -----------------------------------------------------------------------------
@@ -709,9 +709,9 @@ class Site:
         """Log a fault of the gateway, and go on."""
         self._say(describe_fault(where, error))
 
-    def uptime_s(self, guest: PeerSession) -> float:
-        """Return how long a guest has been here."""
-        return round(mono_now() - guest.since_s, 1)
+    def uptime_s(self, peer: PeerSession) -> float:
+        """Return how long a peer has been here."""
+        return round(mono_now() - peer.since_s, 1)
 
 
 def nearest(addresses: Sequence[str]) -> str:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from fuzz import run
-from fuzz.guests import ClientRole, WorkerRole
 from fuzz.judging import CHECKS, HANG_S, Done, FuzzFacts, Sample, judge
 from fuzz.report import markdown
+from fuzz.roles import ClientRole, WorkerRole
 from fuzz.tally import Tally
 from fuzz.values import BY_TYPE, Level, broken
 from fuzz.vocabulary import mutated, odd_frame

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.load.guests import LoadSession, play
+from benchmarks.load.sessions import LoadSession, play
 from federation.messages.messages import Assign, Recall, Report, Returned
 from federation.sessions.handshake import Opened
 from gateway.sessions.conversation import Lapsed
@@ -33,7 +33,7 @@ class LoadAgent:
         self._free = crew.slots
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         about = {"slots": crew.slots, "tags": {}, "pool": "", "python": python}
-        self.guest = LoadSession(crew.address, "worker", f"agent-{number}", about, self._hear)
+        self.session = LoadSession(crew.address, "worker", f"agent-{number}", about, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -51,7 +51,7 @@ class LoadAgent:
                     self._life += 1
                     self._free = self._crew.slots
         self._begin()
-        self.guest.flush()
+        self.session.flush()
 
     def _give_back(self, recall: Recall) -> None:
         given: list[list[int]] = []
@@ -63,7 +63,7 @@ class LoadAgent:
                 each[2] = low
                 if each[1] == low:
                     self._waiting.remove(each)
-        self.guest.post(Returned(recall.assignment, given))
+        self.session.post(Returned(recall.assignment, given))
 
     def _begin(self) -> None:
         """Begin tasks that have a slot."""
@@ -87,12 +87,12 @@ class LoadAgent:
         self._crew.slot_s += tasks * self._crew.task_s
         self._report(assignment, first, tasks, round(self._crew.task_s * 1e9) * tasks)
         self._begin()
-        self.guest.flush()
+        self.session.flush()
 
     def _report(self, assignment: int, first: int, tasks: int, wall_ns: int) -> None:
         values = [b"\xc0"] * tasks
         report = Report(assignment, first, values, [], [], wall_ns, wall_ns, 1 << 20)
-        self.guest.post_report(report)
+        self.session.post_report(report)
         self._crew.reported += tasks
 
 
@@ -118,7 +118,7 @@ class LoadAgents:
         """Run all agents."""
         async with trio.open_nursery() as nursery:
             for number, each in enumerate(self._agents):
-                nursery.start_soon(each.guest.run)
+                nursery.start_soon(each.session.run)
                 if number % COME_IN_TOGETHER == 0:  # a gateway limits pipes without a session
                     await trio.sleep(COME_IN_S)
             while True:
@@ -133,7 +133,7 @@ class LoadAgents:
     def figures(self) -> dict[str, Any]:
         """Return the counts so far."""
         return {
-            "open": sum(each.guest.is_open for each in self._agents),
+            "open": sum(each.session.is_open for each in self._agents),
             "assigned": self.assigned,
             "assignments": self.assignments,
             "reported": self.reported,

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.load.guests import LoadSession, play
+from benchmarks.load.sessions import LoadSession, play
 from federation.ids import new_id
 from federation.messages.messages import (
     Answer,
@@ -43,7 +43,7 @@ class JobClient:
         self._load = load
         self._most = jobs
         self._left: dict[str, int] = {}
-        self.guest = LoadSession(load.address, "client", f"client-{number}", {}, self._hear)
+        self.session = LoadSession(load.address, "client", f"client-{number}", {}, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         for message in messages:
@@ -51,7 +51,7 @@ class JobClient:
                 case Opened(resumed=False):
                     self._load.sessions += 1
                     self._left.clear()
-                    self.guest.post(PutFunction(DIGEST, BODY))
+                    self.session.post(PutFunction(DIGEST, BODY))
                 case Kept(closed=True):
                     self._load.jobs += 1
                 case Results():
@@ -63,9 +63,9 @@ class JobClient:
                 case RejectJob():
                     self._load.rejected += self._left.pop(message.job, None) is not None
                     print(message, file=sys.stderr)
-        while len(self._left) < self._most and self.guest.is_open:
+        while len(self._left) < self._most and self.session.is_open:
             self._open()
-        self.guest.flush()
+        self.session.flush()
 
     def _end(self, job: str, tasks: int) -> None:
         self._load.ended += tasks
@@ -78,15 +78,15 @@ class JobClient:
         job, tasks = new_id(), self._load.tasks
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         self._left[job] = tasks
-        self.guest.post(
+        self.session.post(
             OpenJob(
                 job=job, name="load", function=DIGEST, detached=self._load.detached, project="load",
                 priority=0.0, tags={}, timeout_s=None, retries=0, max_cost_nanos=None, currency="",
                 python=python, prints=False, again=False, wishes={}, tasks=tasks,
             )
         )  # fmt: skip
-        self.guest.post(Tasks(job, 0, [ARGUMENTS] * tasks))
-        self.guest.post(CloseJob(job, tasks, []))
+        self.session.post(Tasks(job, 0, [ARGUMENTS] * tasks))
+        self.session.post(CloseJob(job, tasks, []))
 
 
 class StatusProber:
@@ -96,7 +96,7 @@ class StatusProber:
         self.taken_s: list[float] = []
         self._asked_s = 0.0
         self._opened, self._answered = trio.Event(), trio.Event()
-        self._guest = LoadSession(address, "client", "prober", {}, self._hear)
+        self._session = LoadSession(address, "client", "prober", {}, self._hear)
 
     def _hear(self, messages: list[Any]) -> None:
         if any(isinstance(message, Opened) for message in messages):
@@ -109,13 +109,13 @@ class StatusProber:
     async def run(self) -> None:
         """Ask for ever."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._guest.run)
+            nursery.start_soon(self._session.run)
             await self._opened.wait()
             while True:
                 self._answered = trio.Event()
                 self._asked_s = trio.current_time()
-                self._guest.post(Ask(1, "status", {}))
-                self._guest.flush()
+                self._session.post(Ask(1, "status", {}))
+                self._session.flush()
                 await self._answered.wait()
                 await trio.sleep(ASK_S)
 
@@ -144,7 +144,7 @@ class Load:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._prober.run)
             for each in self._clients:
-                nursery.start_soon(each.guest.run)
+                nursery.start_soon(each.session.run)
 
     def figures(self) -> dict[str, Any]:
         """Return the outcomes so far, and the response times since the last figures."""

@@ -52,7 +52,7 @@ class Scope(StrEnum):
 SCOPE_PATTERN: Final = "[a-z]{1,20}(:[A-Za-z0-9_.-]{1,60})?"
 _WORK_IN: Final = f"{Scope.WORK}:"
 # The most that a token of another site can allow.
-GUEST_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.REPORT.value})
+FOREIGN_SCOPES: Final = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value, Scope.REPORT.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def read_token(text: str) -> tuple[UserToken, bytes, bytes]:
 def check_token(text: str, trust: Trust, utc_s: UtcS) -> UserToken:
     """Read and verify a token: signed by its site, for us, unexpired, not revoked.
 
-    Of another site's token only the GUEST_SCOPES are left.
+    Of another site's token only the FOREIGN_SCOPES are left.
 
     Raises:
         ProtocolError: it is no token.
@@ -149,9 +149,9 @@ def check_token(text: str, trust: Trust, utc_s: UtcS) -> UserToken:
         raise Untrusted(
             TrustRefusal.WRONG_SITE, f"the token is for {', '.join(sorted(token.sites)[:8])}"
         )
-    is_guest = token.issuer != trust.site
+    is_foreign = token.issuer != trust.site
     keys = trust.lasting_keys_of(token.issuer)
-    if not keys or (is_guest and not trust.welcomes(token.issuer)):
+    if not keys or (is_foreign and not trust.welcomes(token.issuer)):
         raise Untrusted(
             TrustRefusal.UNKNOWN_SITE, f"tokens of site {token.issuer!r} are not accepted here"
         )
@@ -165,4 +165,4 @@ def check_token(text: str, trust: Trust, utc_s: UtcS) -> UserToken:
         raise Untrusted(TrustRefusal.EXPIRED, f"token {token.id} has expired")
     if token.id in trust.revoked_by(token.issuer):
         raise Untrusted(TrustRefusal.REVOKED, f"token {token.id} was revoked")
-    return replace(token, scopes=token.scopes & GUEST_SCOPES) if is_guest else token
+    return replace(token, scopes=token.scopes & FOREIGN_SCOPES) if is_foreign else token

@@ -123,5 +123,5 @@ class SiteContext(Protocol):
     def tell_fault(self, where: str, error: Exception) -> None:
         """Tell the operator of a fault of ours, and go on."""
 
-    def uptime_s(self, guest: PeerSession) -> float:
-        """How long a guest has been here."""
+    def uptime_s(self, peer: PeerSession) -> float:
+        """How long a peer has been here."""

@@ -134,7 +134,7 @@ class Desk:
         self._log_desk = LogDesk(site)
         self._search = JobSearch(site)
         self._findings = KeptFindings()
-        self._under_way: Counter[int] = Counter()  # questions, by guest
+        self._under_way: Counter[int] = Counter()  # questions, by peer
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
@@ -168,52 +168,52 @@ class Desk:
             "consequences": self._consequences,
         }
 
-    def takes(self, guest: PeerSession, ask: Ask) -> bool:
-        """Whether this guest may ask one more question: then call `answer`. Else refuse it.
+    def takes(self, peer: PeerSession, ask: Ask) -> bool:
+        """Whether this peer may ask one more question: then call `answer`. Else refuse it.
 
-        Raises ProtocolError for a guest that keeps asking and reads nothing.
+        Raises ProtocolError for a peer that keeps asking and reads nothing.
         """
         limit = self._site.config.rules.questions_max
-        unread_bytes, unread_max = guest.session.backlog_bytes, self._site.config.unread_bytes
+        unread_bytes, unread_max = peer.session.backlog_bytes, self._site.config.unread_bytes
         if unread_bytes > 2 * unread_max:
             raise ProtocolError(f"too many questions, and {unread_bytes:,} bytes of unread answers")
-        if self._under_way[guest.handle] < limit and unread_bytes <= unread_max:
-            self._under_way[guest.handle] += 1
+        if self._under_way[peer.handle] < limit and unread_bytes <= unread_max:
+            self._under_way[peer.handle] += 1
             return True
         reason = f"{limit} of your questions are unanswered already"
         if unread_bytes > unread_max:
             reason = f"{unread_bytes:,} bytes for you are unread already"
-        self._site.listener.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
+        self._site.listener.post(peer, Answer(ask.request, Reason.BUSY, reason, None))
         return False
 
-    async def answer(self, guest: PeerSession, ask: Ask) -> None:
+    async def answer(self, peer: PeerSession, ask: Ask) -> None:
         """Answer one question; errors in it go into the answer."""
         try:
-            reply = await self._answer(guest, ask)
+            reply = await self._answer(peer, ask)
         finally:
-            self._under_way[guest.handle] -= 1
-            if not self._under_way[guest.handle]:
-                del self._under_way[guest.handle]
-        if guest.handle in self._site.listener.guests:
+            self._under_way[peer.handle] -= 1
+            if not self._under_way[peer.handle]:
+                del self._under_way[peer.handle]
+        if peer.handle in self._site.listener.peers:
             try:
-                self._site.listener.post(guest, reply)
+                self._site.listener.post(peer, reply)
             except Exception as error:  # noqa: BLE001 - see _answer
-                self._site.listener.post(guest, self._fault(ask, error))
+                self._site.listener.post(peer, self._fault(ask, error))
             self._site.listener.flush(self._site.surroundings.mono_s())
 
-    async def _answer(self, guest: PeerSession, ask: Ask) -> Answer:
+    async def _answer(self, peer: PeerSession, ask: Ask) -> Answer:
         server = self._site.server
         try:
-            found = await self._find(guest, ask)
+            found = await self._find(peer, ask)
             if ask.verb in LOGGED and ask.details.get("dry_run") is not True:
                 self._site.server.order_log.done(
-                    self._site.server.title(guest), _in_words(ask, found)
+                    self._site.server.title(peer), _in_words(ask, found)
                 )
             return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
             if ask.verb in LOGGED or ask.verb in orders.VERBS:
                 what = f"{_in_words(ask, None)}: {error}"
-                server.order_log.refused(server.title(guest), what)
+                server.order_log.refused(server.title(peer), what)
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
             # A page of the database that can't be read is no reason to stop all work.
@@ -227,18 +227,18 @@ class Desk:
         self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
         return Answer(ask.request, Reason.FAULT, "internal error of the gateway: see its log", None)
 
-    async def _find(self, guest: PeerSession, ask: Ask) -> Any:
+    async def _find(self, peer: PeerSession, ask: Ask) -> Any:
         right = right_to(ask.verb)
         _check_known(ask)
-        held = self._site.server.pass_of(guest)
-        asker = asker_of(guest, held.token if held is not None else None, right, ask.details)
+        held = self._site.server.pass_of(peer)
+        asker = asker_of(peer, held.token if held is not None else None, right, ask.details)
         if right.at_home:
-            _check_home(guest, ask.verb)
+            _check_home(peer, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
             return await verb(asker, ask.details)
         if ask.verb in orders.VERBS:
-            return await self._order(guest, ask)
+            return await self._order(peer, ask)
         if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
             return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
@@ -249,13 +249,13 @@ class Desk:
         name = await self._id_for_order(asker, details)
         return await job_desk.VERBS[verb](self._site, asker, {**details, "job": name})
 
-    async def _order(self, guest: PeerSession, ask: Ask) -> Any:
+    async def _order(self, peer: PeerSession, ask: Ask) -> Any:
         """Carry out an order about keys and trust."""
         peers = self._site.peers
         if peers is None:
             raise BadQuestion("this site is in no federation: create one with `gridfed init`")
         try:
-            found = await peers.order(ask.verb, ask.details, self._site.server.title(guest))
+            found = await peers.order(ask.verb, ask.details, self._site.server.title(peer))
             self._site.server.end_revoked()
             return found
         except GridError as error:
@@ -271,7 +271,7 @@ class Desk:
 
     async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
-        clients = sum(guest.role == "client" for guest in site.listener.guests.values())
+        clients = sum(peer.role == "client" for peer in site.listener.peers.values())
         found = work_views.status(site.broker, site.config.name, site.addresses, clients)
         found["zone"] = site.config.zone
         older = site.peers.older_books if site.peers is not None else OlderBooks()
@@ -327,8 +327,8 @@ class Desk:
 
     def _is_of_task(self, job: Job) -> bool:
         """Whether the client of a job is a running task."""
-        guest = self._site.listener.guests.get(job.client)
-        return guest is not None and guest.role == "client" and ABOUT in guest.about
+        peer = self._site.listener.peers.get(job.client)
+        return peer is not None and peer.role == "client" and ABOUT in peer.about
 
     async def _rules_of(self, job: str) -> dict[str, Any]:
         """Return the versions of the rules that the runs of a job name, with their beginnings."""
@@ -366,7 +366,7 @@ class Desk:
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
-            if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.guests:
+            if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.peers:
                 outcomes, streams = _bounded(kept) if is_next else ([], [])
                 return {
                     "outcomes": outcomes,
@@ -410,12 +410,12 @@ class Desk:
         return [
             work_views.worker_view(
                 worker,
-                site.uptime_s(site.listener.guests[handle]),
+                site.uptime_s(site.listener.peers[handle]),
                 [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
                 lambda job: (asker.sees_all and asker.projects is None) or _sees(asker, job),
             )
             for handle, worker in site.broker.workers.items()
-            if handle in site.listener.guests
+            if handle in site.listener.peers
         ]
 
     def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:
@@ -475,7 +475,7 @@ class Desk:
         if not any(config.entitlements.users):
             return frozenset()
         ran = await self._site.read(self._site.store.usage.totals, (Dimension.USER,))
-        here = (guest.user for guest in self._site.listener.guests.values())
+        here = (peer.user for peer in self._site.listener.peers.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
     async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
@@ -648,9 +648,9 @@ def _in_words(ask: Ask, found: Any) -> str:
     return f"{ask.verb} {json.dumps(shown, sort_keys=True, default=str)[:LOGGED_CHARS_MAX]}"
 
 
-def _check_home(guest: PeerSession, verb: str) -> None:
-    """Refuse a guest that did not connect to our own socket."""
-    if not guest.is_local:
+def _check_home(peer: PeerSession, verb: str) -> None:
+    """Refuse a peer that did not connect to our own socket."""
+    if not peer.is_local:
         raise BadQuestion(
             f"{verb} is only for the gateway's own host, through its ipc:// address "
             "(--gateway ipc://PATH); if it has none, add one to listen in [site], as in "

@@ -47,7 +47,7 @@ class LogDesk:
             except sqlite3.Error as error:
                 raise BadQuestion(f"the output of tasks can't be read: {error}") from None
             left_s = until_s - site.surroundings.mono_s()
-            is_here = asker.handle in site.listener.guests
+            is_here = asker.handle in site.listener.peers
             if page.pieces or not is_live or left_s <= 0 or not is_here:
                 rows = [
                     [each.number, each.at_s, each.task, each.stream, each.text]

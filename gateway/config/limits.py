@@ -9,12 +9,12 @@ from gateway.base.values import count, number, size
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """The listener's parameters and limits for its guests.
+    """The listener's parameters and limits for its peers.
 
     `grace_s` is how long a session outlives its pipe. For a worker it is the lease, after which it
     has stopped its tasks itself; these are placed elsewhere a little later, by the formula of
     leases between sites (contracts.grantor_until_s). federation.sessions.hearing defines when a
-    hung peer is noticed. A guest that sends more frames than `frames_per_s` is answered, and so can
+    hung peer is noticed. A peer that sends more frames than `frames_per_s` is answered, and so can
     continue, only at that rate: no frame is lost. `handshakes_per_s` applies to each host
     separately. A rate of 0 is no limit.
     """
@@ -33,12 +33,12 @@ class ListenerLimits:
     kept_bytes_max: int = 1 << 30
     losses_max: int = 5
     store_wait_s: float = 30.0
-    guests_max: int = 4096
-    questions_max: int = 256  # unanswered ones of one guest
+    sessions_max: int = 4096
+    questions_max: int = 256  # unanswered ones of one peer
     strangers_max: int = 512  # pipes that have not been admitted yet, …
     host_strangers_max: int = 256  # … and of one host: see gateway.sessions.half_open
     handshakes_per_s: float = 0.0  # of one host
-    frames_per_s: float = 0.0  # of one guest
+    frames_per_s: float = 0.0  # of one peer
 
 
 # key in [limits] → (field of ListenerLimits or SiteConfig, smallest, largest)
@@ -54,7 +54,7 @@ LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "function_wait_s": ("function_wait_s", 1, 86400),
     "task_losses": ("losses_max", 1, 1000),
     "store_wait_s": ("store_wait_s", 0, 86400),
-    "sessions": ("guests_max", 1, 10**6),
+    "sessions": ("sessions_max", 1, 10**6),
     "connections": ("strangers_max", 1, 10**6),
     "host_connections": ("host_strangers_max", 1, 10**6),
     "questions": ("questions_max", 1, 10**6),

@@ -156,7 +156,7 @@ class Exchange:
             case SendToWorker():
                 self.purchases.ordered(effect.worker, effect.message, mono_s)
             case Expel():
-                self.sales.expelled(effect.guest, effect.reason)
+                self.sales.expelled(effect.peer, effect.reason)
         return self.take_effects()
 
     def came_back(self) -> None:

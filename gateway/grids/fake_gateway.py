@@ -65,7 +65,7 @@ class FakeGateway:
         self.refusals: list[PeerTurnedAway] = []
         self._listen = listen
         self._secret = secret
-        self._guests: dict[int, PeerSession] = {}
+        self._peers: dict[int, PeerSession] = {}
         self._functions: dict[bytes, bytes] = {}
         self._reports: dict[int, Report] = {}
         self._numbers = itertools.count(1)
@@ -89,15 +89,15 @@ class FakeGateway:
 
     def names(self) -> set[str]:
         """Return the workers that are in now."""
-        return {guest.name for guest in self._guests.values() if guest.pipe is not None}
+        return {peer.name for peer in self._peers.values() if peer.pipe is not None}
 
     async def getenv(self, name: str, variable: str) -> bytes:
         """Return a variable of a task's environment on a worker, pickled: no payload is opened."""
-        guest = next(each for each in self._guests.values() if each.name == name)
+        peer = next(each for each in self._peers.values() if each.name == name)
         digest, number = sha256(GETENV).digest(), next(self._numbers)
         self._functions[digest] = GETENV
         call = b"(V" + variable.encode("ascii") + b"\nt."  # a tuple of one text, pickled
-        self._listener.post(guest, Assign(number, "checks", digest, 0, [call], None, False))
+        self._listener.post(peer, Assign(number, "checks", digest, 0, [call], None, False))
         while number not in self._reports:  # noqa: ASYNC110 - not for long
             await trio.sleep(TURN_S)
         report = self._reports.pop(number)
@@ -118,23 +118,23 @@ class FakeGateway:
         news: News
         for news in happened:
             match news:
-                case PeerCameIn(guest):
-                    self._guests[guest.handle] = guest
-                    self.arrivals.append(_arrival(guest))
-                case PeerLeft(guest):
-                    self._guests.pop(guest.handle, None)
+                case PeerCameIn(peer):
+                    self._peers[peer.handle] = peer
+                    self.arrivals.append(_arrival(peer))
+                case PeerLeft(peer):
+                    self._peers.pop(peer.handle, None)
                 case PeerTurnedAway():
                     self.refusals.append(news)
-                case PeerSaid(guest, NeedFunction(digest)):
-                    self._listener.post(guest, PutFunction(digest, self._functions[digest]))
+                case PeerSaid(peer, NeedFunction(digest)):
+                    self._listener.post(peer, PutFunction(digest, self._functions[digest]))
                 case PeerSaid(_, Report() as report):
                     self._reports[report.assignment] = report
 
 
-def _arrival(guest: PeerSession) -> Arrival:
-    about: Callable[..., Any] = guest.about.get
+def _arrival(peer: PeerSession) -> Arrival:
+    about: Callable[..., Any] = peer.about.get
     return Arrival(
-        name=guest.name,
+        name=peer.name,
         host=about("host", ""),
         pid=about("pid", 0),
         slots=about("slots", 0),

@@ -57,7 +57,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self._say = say
         self._server = server
         self._clock = surroundings
-        self._guests: dict[str, PeerSession] = {}  # our buyers, by site
+        self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
@@ -85,14 +85,14 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             self.reach(site, posted)
         elif side is PeerSide.SELLER:
             self._peers.links.post(site, posted, urgent=is_urgent)
-        elif site in self._guests:  # else important messages are repeated when the buyer is back
-            self._peers.answer(self._guests[site], posted, urgent=is_urgent)
+        elif site in self._buyers:  # else important messages are repeated when the buyer is back
+            self._peers.answer(self._buyers[site], posted, urgent=is_urgent)
 
     def reach(self, site: str, message: Any) -> None:
         """Queue a message on any session with a site; on a new one only if there is none."""
-        guest = self._guests.get(site)
-        if site not in self._peers.links.up and guest is not None:
-            self._peers.answer(guest, message)
+        buyer = self._buyers.get(site)
+        if site not in self._peers.links.up and buyer is not None:
+            self._peers.answer(buyer, message)
         elif self._peers.directory.may_dial(site):
             self._peers.links.post(site, message)
 
@@ -109,13 +109,13 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         Results have a limit of their own (gateway.contracts.selling.unsettled): a new session gets
         them all again.
         """
-        for guest in list(self._guests.values()):
-            unread = guest.session.backlog_bytes
-            results = self._server.exchange.sales.unsettled_bytes(guest.name)
+        for buyer in list(self._buyers.values()):
+            unread = buyer.session.backlog_bytes
+            results = self._server.exchange.sales.unsettled_bytes(buyer.name)
             if unread > self._queue_bytes + results:
                 limit = f"{self._queue_bytes:,}" + (f" and {results:,} of results" * bool(results))
                 self._peers.expel(
-                    guest, f"{unread:,} unread bytes are queued for it, over the limit of {limit}"
+                    buyer, f"{unread:,} unread bytes are queued for it, over the limit of {limit}"
                 )
 
     def _keep(self) -> None:
@@ -146,27 +146,27 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """Handle news of the sessions that other sites dialled."""
         for item in news:
             match item:
-                case PeerCameIn(guest):
-                    self._guests[guest.name] = guest
-                    self._server.exchange.buyer_came(guest.name)
-                    self._met(guest.name)
-                    self.circle.met(guest.name)
-                case PeerSaid(guest, message) if guest.name in self._guests:
-                    self._hear_guest(guest, message)
-                case PeerLeft(guest, _) if self._guests.get(guest.name) is guest:
-                    del self._guests[guest.name]
-                    if guest.name not in self._peers.links.up:
-                        self.circle.unreachable(guest.name)
+                case PeerCameIn(buyer):
+                    self._buyers[buyer.name] = buyer
+                    self._server.exchange.buyer_came(buyer.name)
+                    self._met(buyer.name)
+                    self.circle.met(buyer.name)
+                case PeerSaid(buyer, message) if buyer.name in self._buyers:
+                    self._hear_buyer(buyer, message)
+                case PeerLeft(buyer, _) if self._buyers.get(buyer.name) is buyer:
+                    del self._buyers[buyer.name]
+                    if buyer.name not in self._peers.links.up:
+                        self.circle.unreachable(buyer.name)
         arrived, self._arrived = self._arrived, []
         self._server.act(arrived)  # once for all of them, as acting means planning
 
-    def _hear_guest(self, guest: PeerSession, message: Any) -> None:
+    def _hear_buyer(self, buyer: PeerSession, message: Any) -> None:
         try:
-            self._hear(guest.name, PeerSide.BUYER, message, guest.handle)
+            self._hear(buyer.name, PeerSide.BUYER, message, buyer.handle)
         except ProtocolError as error:
-            self._peers.expel(guest, f"protocol error: {error}")
+            self._peers.expel(buyer, f"protocol error: {error}")
         except Exception as error:  # noqa: BLE001 - no other site may end ours
-            self._peers.expel(guest, self._fault(message, error))
+            self._peers.expel(buyer, self._fault(message, error))
 
     def hear_link(self, news: LinkNews) -> None:
         """Handle news of the sessions that we dialled."""
@@ -185,11 +185,11 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._peers.links.punish(site, self._fault(message, error))
             case LinkDown(site, is_idle=True):
-                if site not in self._guests:
+                if site not in self._buyers:
                     self.circle.parted(site)
             case LinkDown(site, reason):
                 self._server.exchange.unreachable(site, self._clock.utc_s(), reason)
-                if site not in self._guests:
+                if site not in self._buyers:
                     self.circle.unreachable(site)
 
     def _met(self, site: str) -> None:

@@ -75,10 +75,10 @@ class Neighbours(Protocol):
     def directory(self) -> Reachable:
         """The sites that can be dialled."""
 
-    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
 
-    def expel(self, guest: PeerSession, reason: str) -> None:
+    def expel(self, peer: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and tell people the reason."""
 
     def keep(self, sites: Iterable[str]) -> None:

@@ -73,8 +73,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     Args:
         config: the site's configuration; it has a [federation].
-        handles: the source of guest numbers, shared with the clients' listener.
-        heard: receives news of sessions that others dialled, guests of role "gateway".
+        handles: the source of peer numbers, shared with the clients' listener.
+        heard: receives news of sessions that others dialled, peers of role "gateway".
         link_news: receives news of our links.
         heard_all: called after all news that arrived together on our sessions.
         say: tells people.
@@ -179,7 +179,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             site=registry.site,
             boot=registry.boot,
             secret="",
-            guests_max=knobs.connections,
+            sessions_max=knobs.connections,
             strangers_max=knobs.strangers,
             host_strangers_max=knobs.host_strangers,
             handshakes_per_s=knobs.handshakes_per_s,
@@ -268,14 +268,14 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             KeyGrantSigner(registry),
         )
 
-    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
-        self._sessions.answer(guest, message, urgent=urgent)
+        self._sessions.answer(peer, message, urgent=urgent)
 
-    def expel(self, guest: PeerSession, reason: str) -> None:
+    def expel(self, peer: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and tell people the reason."""
-        self._say_often(f"{guest.name}: {reason}")
-        self._sessions.expel(guest, reason)
+        self._say_often(f"{peer.name}: {reason}")
+        self._sessions.expel(peer, reason)
 
     def flush(self, mono_s: MonoS) -> None:
         """Send as much as possible, in both directions."""
@@ -305,12 +305,12 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         """End the sessions with sites that are no longer approved."""
         registry = self.registry
         approved = set(registry.approved)
-        for guest in list(self.listener.guests.values()):
-            if guest.name not in approved:
-                reason = f"site {guest.name!r} is {registry.level(guest.name)} here"
+        for peer in list(self.listener.peers.values()):
+            if peer.name not in approved:
+                reason = f"site {peer.name!r} is {registry.level(peer.name)} here"
                 if registry.has_left:
                     reason = f"site {registry.site!r} has left"
-                self._sessions.expel(guest, reason)
+                self._sessions.expel(peer, reason)
         for site in self.links.sites:
             if site not in approved:
                 self.links.drop(site, f"the site is {registry.level(site)} here")
@@ -320,8 +320,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     def tell_all(self, words: Iterable[Word]) -> None:
         """Pass declarations on to every site with a session."""
         message = pack_words(words)
-        for guest in self.listener.guests.values():
-            self.listener.post(guest, message)
+        for peer in self.listener.peers.values():
+            self.listener.post(peer, message)
         for site in self.links.up:
             self.links.post(site, message)
 
@@ -371,9 +371,9 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         if line:
             self.links.hurry(site)
 
-    def _meet(self, guest: PeerSession) -> None:
-        self.listener.post(guest, pack_words(self.registry.words()))
-        self._say_often(f"site {guest.name} connected")
+    def _meet(self, peer: PeerSession) -> None:
+        self.listener.post(peer, pack_words(self.registry.words()))
+        self._say_often(f"site {peer.name} connected")
 
     @handles(SignedDeclarations)
     def _learn(self, source: str, said: SignedDeclarations) -> None:

@@ -112,15 +112,15 @@ class FunctionStore:
             if not waiting:
                 del self._wanted[digest]
 
-    def sweep(self, guests: set[int]) -> None:
+    def sweep(self, peers: set[int]) -> None:
         """Drop functions that no job uses and whose senders have all left; called occasionally."""
         self._again.clear()
-        gone = self._bytes.keys() - guests
+        gone = self._bytes.keys() - peers
         if not gone:
             return
         used = self._used()
         for digest, senders in list(self._senders.items()):
-            if digest not in used and not senders & guests:
+            if digest not in used and not senders & peers:
                 for sender in list(senders):
                     self._forsake(digest, sender)
         # Departed senders no longer count for functions in use.

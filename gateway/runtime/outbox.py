@@ -122,7 +122,7 @@ class EffectOutbox:
         self._carrier = carrier
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
-        """Carry out effects; return the guests that the site must expel."""
+        """Carry out effects; return the peers that the site must expel."""
         records: list[Record] = []
         tells: list[_Waiting] = []
         expels: list[Expel] = []
@@ -197,9 +197,9 @@ class EffectOutbox:
             if isinstance(tell, AnswerBill):
                 self._answer_bill(tell)
                 continue
-            guest = self._listener.guests.get(tell.client)
-            if guest is not None:
-                self._listener.post(guest, tell.message)
+            peer = self._listener.peers.get(tell.client)
+            if peer is not None:
+                self._listener.post(peer, tell.message)
 
     def _say(self, say: SendToSite) -> None:
         if self._carrier is not None:
@@ -225,17 +225,17 @@ class EffectOutbox:
         self._functions.forget(site)
 
     def _order(self, order: SendToWorker) -> None:
-        guest = self._listener.guests.get(order.worker)
-        if guest is None:
+        peer = self._listener.peers.get(order.worker)
+        if peer is None:
             return
         message = order.message
         if isinstance(message, Assign):
             body = self._functions.to_send(order.worker, message.function)
             if body is not None:
-                self._listener.post(guest, PutFunction(message.function, body))
-            key = self._uses.pass_key(guest.about, message.job)
+                self._listener.post(peer, PutFunction(message.function, body))
+            key = self._uses.pass_key(peer.about, message.job)
             message = replace(message, pass_key=key) if key else message
-        self._listener.post(guest, message)
+        self._listener.post(peer, message)
 
     def hand_function(self, digest: bytes, waiting: Iterable[Recipient]) -> None:
         """Give a function that has just arrived to the workers and sites that waited for it."""
@@ -243,11 +243,11 @@ class EffectOutbox:
             if isinstance(worker, str):
                 self._send_function(SendFunction(worker, digest, again=True))
                 continue
-            guest = self._listener.guests.get(worker)
+            peer = self._listener.peers.get(worker)
             body = self._functions.want(worker, digest)
-            if guest is not None and body is not None:
-                self._listener.post(guest, PutFunction(digest, body))
+            if peer is not None and body is not None:
+                self._listener.post(peer, PutFunction(digest, body))
 
-    def need_function(self, guest: PeerSession, digest: bytes) -> None:
+    def need_function(self, peer: PeerSession, digest: bytes) -> None:
         """Ask a client for a function that one of its jobs names."""
-        self._listener.post(guest, NeedFunction(digest))
+        self._listener.post(peer, NeedFunction(digest))

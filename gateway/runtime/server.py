@@ -3,8 +3,8 @@
 The owner of the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`.
 Nothing here blocks; the clock and randomness come from outside.
 
-A call does a bounded part of the pending work, so that no flood from one guest delays heartbeats,
-acknowledgements or other guests. If work remains, `on_unfinished` is called: the owner must call
+A call does a bounded part of the pending work, so that no flood from one peer delays heartbeats,
+acknowledgements or other peers. If work remains, `on_unfinished` is called: the owner must call
 `go_on` soon, after everything else that is runnable.
 """
 
@@ -97,12 +97,12 @@ from policies.reservations.reservations import OPEN
 EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
 LINES_PER_S: Final = 5.0  # about workers that join and leave
 SLOW_TICKS: Final = 20  # some checks run once in so many ticks
-# Records queued for the store, and their bytes, beyond which guests are held until it catches up.
+# Records queued for the store, and their bytes, beyond which peers are held until it catches up.
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
 BUNDLES_COUNTED: Final = 4  # bundles in flight that add one to the weight of a worker that leaves
 OFFERS_COUNTED: Final = 128  # offers to compare that add one to the weight of a new job
-HELD_TURN_MAX: Final = 32  # held guests released per turn
+HELD_TURN_MAX: Final = 32  # held peers released per turn
 
 # The stored row of a job that was here before, and its charges.
 Recalled = tuple[JobRow, Event] | None
@@ -132,7 +132,7 @@ class GatewayServer:
         surroundings: the clock and randomness.
         seat: the site's place in its federation.
         on_stored: see EffectOutbox.
-        ask: takes a guest's question; the answer is posted when it is ready.
+        ask: takes a peer's question; the answer is posted when it is ready.
         say: takes lines for the operator.
         recall: looks things up in the store without blocking.
         on_results: see EffectOutbox.
@@ -179,7 +179,7 @@ class GatewayServer:
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self._passes = seat.passes
         self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
-        self._tokens: dict[int, Pass] = {}  # by guest, of those that came with a token
+        self._tokens: dict[int, Pass] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(
             config.name,
             config.rules.secret,
@@ -239,11 +239,11 @@ class GatewayServer:
         self._pilots: dict[tuple[str, str], int] = {}
         self._pilot_of: dict[int, tuple[str, str]] = {}
         self._unread: set[int] = set()
-        # Messages that wait for the store, by guest.
+        # Messages that wait for the store, by peer.
         self._held: dict[int, deque[Any]] = {}
-        self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._looked_up: set[int] = set()  # the peers among them that wait for a look-up
         self._looks = 0  # offers to compare for the job opened last
-        self._is_behind = False  # whether the store is behind, so that every guest waits
+        self._is_behind = False  # whether the store is behind, so that every peer waits
         self._started_s = surroundings.utc_s()
         self._ticks = 0
 
@@ -293,20 +293,20 @@ class GatewayServer:
             return SharedSecret(secret)
         return TokenCredentials(self._passes, secret, required=required)
 
-    def pass_of(self, guest: PeerSession) -> Pass | None:
+    def pass_of(self, peer: PeerSession) -> Pass | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
-        return self._tokens.get(guest.handle)
+        return self._tokens.get(peer.handle)
 
-    def title(self, guest: PeerSession) -> str:
-        """Say who a guest is, for the log."""
-        held = self.pass_of(guest)
-        return title_of(guest, held.token if held is not None else None)
+    def title(self, peer: PeerSession) -> str:
+        """Say who a peer is, for the log."""
+        held = self.pass_of(peer)
+        return title_of(peer, held.token if held is not None else None)
 
     def _log_order(self, order: LogOrder) -> None:
-        guest = self.listener.guests.get(order.client)
-        if guest is None:
+        peer = self.listener.peers.get(order.client)
+        if peer is None:
             return  # another site: its messages are logged as its own
-        who = self.title(guest)
+        who = self.title(peer)
         (self.order_log.refused if order.is_refused else self.order_log.done)(who, order.text)
 
     def recover(self) -> None:
@@ -376,8 +376,8 @@ class GatewayServer:
         match news:
             case PeerSaid(_, OpenJob()):
                 return looks // OFFERS_COUNTED
-            case PeerLeft(guest) if guest.handle in self.broker.workers:
-                return len(self.broker.workers[guest.handle].assignments) // BUNDLES_COUNTED
+            case PeerLeft(peer) if peer.handle in self.broker.workers:
+                return len(self.broker.workers[peer.handle].assignments) // BUNDLES_COUNTED
             case _:
                 return 0
 
@@ -410,7 +410,7 @@ class GatewayServer:
             self._comings.tick(self._clock.mono_s())
             self.order_log.tick()
             self._watch_tokens(happened)
-            self.functions.sweep(set(self.listener.guests))
+            self.functions.sweep(set(self.listener.peers))
             for line in self.broker.spending.news():
                 self._say(f"budget: {line}")
         utc_s = self._clock.utc_s()
@@ -475,12 +475,12 @@ class GatewayServer:
         self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
 
     def catch_up(self) -> None:
-        """Process the messages of guests held while the store was behind, until it is behind again.
+        """Process the messages of peers held while the store was behind, until it is behind again.
 
         Frames are read all the while, so heartbeats go on in both directions. The messages of a
-        guest whose session has ended are processed when it ends (see `_part`).
+        peer whose session has ended are processed when it ends (see `_part`).
         """
-        here = self.listener.guests
+        here = self.listener.peers
         held = (each for each in self._held if each not in self._looked_up and each in here)
         for handle in [*islice(held, HELD_TURN_MAX)]:
             self._look_behind()
@@ -502,32 +502,32 @@ class GatewayServer:
             self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
-        """Tell all guests that the gateway stops."""
+        """Tell all peers that the gateway stops."""
         self.listener.goodbye(reason, self._clock.mono_s())
 
     def _watch_readers(self, happened: list[Event]) -> None:
         """Hold back the work of clients that leave their results unread."""
         for handle in self.broker.clients:
-            guest = self.listener.guests.get(handle)
-            if guest is None:
+            peer = self.listener.peers.get(handle)
+            if peer is None:
                 continue  # this client is another site
-            unread = guest.session.backlog_bytes > self.config.unread_bytes
-            if unread != (guest.handle in self._unread):
-                (self._unread.add if unread else self._unread.discard)(guest.handle)
-                happened.append(events.ClientReading(guest.handle, not unread))
+            unread = peer.session.backlog_bytes > self.config.unread_bytes
+            if unread != (peer.handle in self._unread):
+                (self._unread.add if unread else self._unread.discard)(peer.handle)
+                happened.append(events.ClientReading(peer.handle, not unread))
 
     def _watch_tokens(self, happened: list[Event]) -> None:
-        """End the sessions of guests whose token has expired or was revoked."""
+        """End the sessions of peers whose token has expired or was revoked."""
         for handle, held in list(self._tokens.items()):
-            guest = self.listener.guests.get(handle)
-            if guest is None:
+            peer = self.listener.peers.get(handle)
+            if peer is None:
                 continue  # the news that its session is over is still queued
             if isinstance(held, JobPass):
-                end = self.task_passes.find_end(guest.about[ABOUT])
+                end = self.task_passes.find_end(peer.about[ABOUT])
             else:
                 end = self._passes.find_end(held) if self._passes else None
             if end is not None:
-                self._turn_out(guest, end, happened)
+                self._turn_out(peer, end, happened)
 
     def end_revoked(self) -> None:
         """End the sessions of tokens that were revoked just now; `tick` would do so later."""
@@ -535,11 +535,11 @@ class GatewayServer:
         self._watch_tokens(gone)
         self.act(gone)
 
-    def _turn_out(self, guest: PeerSession, end: SessionRefused, happened: list[Event]) -> None:
-        self._take(self.listener.expel(guest, str(end), self._clock.mono_s(), end.code), happened)
+    def _turn_out(self, peer: PeerSession, end: SessionRefused, happened: list[Event]) -> None:
+        self._take(self.listener.expel(peer, str(end), self._clock.mono_s(), end.code), happened)
 
-    def _expel(self, guest: PeerSession, reason: str, happened: list[Event]) -> None:
-        self._take(self.listener.expel(guest, reason, self._clock.mono_s()), happened)
+    def _expel(self, peer: PeerSession, reason: str, happened: list[Event]) -> None:
+        self._take(self.listener.expel(peer, reason, self._clock.mono_s()), happened)
 
     def act(self, happened: Iterable[Event]) -> None:
         """Let the kernel decide about events, and carry out its effects."""
@@ -548,9 +548,9 @@ class GatewayServer:
         if expels:
             gone: list[Event] = []
             for expel in expels:
-                guest = self.listener.guests.get(expel.guest)
-                if guest is not None:
-                    self._expel(guest, expel.reason, gone)
+                peer = self.listener.peers.get(expel.peer)
+                if peer is not None:
+                    self._expel(peer, expel.reason, gone)
             self.act(gone)
         self.flush()
         if self._inbox or not self.broker.is_settled:
@@ -561,48 +561,48 @@ class GatewayServer:
     def _take(self, news: Iterable[News], happened: list[Event]) -> None:
         for item in news:
             match item:
-                case PeerSaid(guest, message):
-                    self._hear(guest, message, happened)
-                case PeerCameIn(guest):
-                    self._meet(guest, happened)
+                case PeerSaid(peer, message):
+                    self._hear(peer, message, happened)
+                case PeerCameIn(peer):
+                    self._meet(peer, happened)
                 case PeerLeft():
                     self._part(item, happened)
                 case PeerTurnedAway():
                     continue  # it was told why; a log line for each would let anyone flood the log
 
-    def _meet(self, guest: PeerSession, happened: list[Event]) -> None:
+    def _meet(self, peer: PeerSession, happened: list[Event]) -> None:
         try:
-            if guest.role == "client" and ABOUT in guest.about:
-                self._tokens[guest.handle] = self.task_passes.read(guest.about[ABOUT])
-            elif self._passes is not None and "token" in guest.about:
-                shown = self._tokens[guest.handle] = self._passes.read(guest.about["token"])
-                self._passes.note_use(shown, guest.origin.host)
+            if peer.role == "client" and ABOUT in peer.about:
+                self._tokens[peer.handle] = self.task_passes.read(peer.about[ABOUT])
+            elif self._passes is not None and "token" in peer.about:
+                shown = self._tokens[peer.handle] = self._passes.read(peer.about["token"])
+                self._passes.note_use(shown, peer.origin.host)
         except SessionRefused as end:  # it has expired since the hello
-            self._turn_out(guest, end, happened)
+            self._turn_out(peer, end, happened)
             return
-        if guest.role == "client":
-            held = self._tokens.get(guest.handle)
-            may_all = is_operator(guest, held.token if held is not None else None)
-            happened.append(events.ClientJoined(guest.handle, guest.user, is_operator=may_all))
+        if peer.role == "client":
+            held = self._tokens.get(peer.handle)
+            may_all = is_operator(peer, held.token if held is not None else None)
+            happened.append(events.ClientJoined(peer.handle, peer.user, is_operator=may_all))
             return
         try:
-            is_own = guest.about.get(ABOUT) == WORKER
-            check_worker_name(guest.name, self._own_names, is_own=is_own)
-            joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
-            held = self._tokens.get(guest.handle)
+            is_own = peer.about.get(ABOUT) == WORKER
+            check_worker_name(peer.name, self._own_names, is_own=is_own)
+            joined = worker_joined(peer.about, peer.handle, peer.name, self._pools)
+            held = self._tokens.get(peer.handle)
             if held is not None:
                 if not held.token.may_work_in(joined.pool):
                     raise BadWorker(f"its token does not cover pool {joined.pool}")
                 joined = replace(joined, token=held.token.id)
-            self._note_pilot(guest, joined.pool, happened)
+            self._note_pilot(peer, joined.pool, happened)
         except BadWorker as error:
-            self._expel(guest, str(error), happened)
+            self._expel(peer, str(error), happened)
             return
         happened.append(joined)
-        slots = count(guest.about["slots"], "slot")
-        self._comings.say(f"worker {guest.name} joined with {slots}", self._clock.mono_s())
+        slots = count(peer.about["slots"], "slot")
+        self._comings.say(f"worker {peer.name} joined with {slots}", self._clock.mono_s())
 
-    def _note_pilot(self, guest: PeerSession, pool: str, happened: list[Event]) -> None:
+    def _note_pilot(self, peer: PeerSession, pool: str, happened: list[Event]) -> None:
         """Record the worker of a pilot; refuse a second one of that name in the pool.
 
         A second worker of one name would hide the first from the pool's controller. A connected
@@ -611,62 +611,62 @@ class GatewayServer:
         """
         if pool not in self._grown:
             return
-        key = pool, guest.name
-        known = self.listener.guests.get(self._pilots[key]) if key in self._pilots else None
+        key = pool, peer.name
+        known = self.listener.peers.get(self._pilots[key]) if key in self._pilots else None
         if known is not None and known.pipe is not None:
             raise BadWorker(
-                f"a worker named {guest.name} is in pool {pool} already: give each worker of "
+                f"a worker named {peer.name} is in pool {pool} already: give each worker of "
                 "a pool its own name"
             )
         if known is not None:
             self._expel(known, "it opened a new session", happened)
-        self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
+        self._pilots[key], self._pilot_of[peer.handle] = peer.handle, key
 
     def _part(self, left: PeerLeft, happened: list[Event]) -> None:
-        guest, reason = left.guest, left.reason
-        self._unread.discard(guest.handle)
-        held = self._tokens.pop(guest.handle, None)
+        peer, reason = left.peer, left.reason
+        self._unread.discard(peer.handle)
+        held = self._tokens.pop(peer.handle, None)
         if held is not None and self._passes is not None and not isinstance(held, JobPass):
-            self._passes.note_use(held, guest.origin.host)
-        for message in self._held.pop(guest.handle, ()):
-            if guest.role == "worker":  # work done before it left is not repeated
-                self._heed(guest, message, happened)
-        if guest.role == "client":
-            happened.append(events.ClientGone(guest.handle))
+            self._passes.note_use(held, peer.origin.host)
+        for message in self._held.pop(peer.handle, ()):
+            if peer.role == "worker":  # work done before it left is not repeated
+                self._heed(peer, message, happened)
+        if peer.role == "client":
+            happened.append(events.ClientGone(peer.handle))
         else:
-            silent_s = self._clock.mono_s() - guest.hearing.word_at_s
+            silent_s = self._clock.mono_s() - peer.hearing.word_at_s
             happened.append(
-                events.WorkerGone(guest.handle, reason, left.said_goodbye, max(0.0, silent_s))
+                events.WorkerGone(peer.handle, reason, left.said_goodbye, max(0.0, silent_s))
             )
-            self.functions.forget(guest.handle)
-            self.pulses.pop(guest.handle, None)
-            pilot = self._pilot_of.pop(guest.handle, None)
+            self.functions.forget(peer.handle)
+            self.pulses.pop(peer.handle, None)
+            pilot = self._pilot_of.pop(peer.handle, None)
             if pilot is not None:
                 self._pilots.pop(pilot)
-            self._comings.say(f"worker {guest.name} left: {reason}", self._clock.mono_s())
+            self._comings.say(f"worker {peer.name} left: {reason}", self._clock.mono_s())
 
-    def _hear(self, guest: PeerSession, message: Any, happened: list[Event]) -> None:
-        if self._is_behind and guest.handle not in self._held:
-            self._hold(guest)
-        is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
-        if guest.handle in self._held and not is_question:
-            self._held[guest.handle].append(message)
+    def _hear(self, peer: PeerSession, message: Any, happened: list[Event]) -> None:
+        if self._is_behind and peer.handle not in self._held:
+            self._hold(peer)
+        is_question = isinstance(message, Ask) and peer.handle not in self._looked_up
+        if peer.handle in self._held and not is_question:
+            self._held[peer.handle].append(message)
         else:
-            self._heed(guest, message, happened)
+            self._heed(peer, message, happened)
 
-    def _heed(self, guest: PeerSession, message: Any, happened: list[Event]) -> None:
+    def _heed(self, peer: PeerSession, message: Any, happened: list[Event]) -> None:
         try:
-            held = self._tokens.get(guest.handle) if guest.role == "client" else None
+            held = self._tokens.get(peer.handle) if peer.role == "client" else None
             if held is not None:
                 message = held.complete(message)
                 held.check(message)
                 self._check_project(held, message)
-            event = self._event(guest, message, happened)
+            event = self._event(peer, message, happened)
         except Denied as denial:
-            self._deny(guest, message, denial)
+            self._deny(peer, message, denial)
             return
         except ProtocolError as error:
-            self._expel(guest, f"protocol error: {error}", happened)
+            self._expel(peer, f"protocol error: {error}", happened)
             return
         if event is not None:
             happened.append(event)
@@ -678,36 +678,36 @@ class GatewayServer:
             if job is not None:
                 held.check_project(job.spec.project)
 
-    def _deny(self, guest: PeerSession, message: Any, denial: Denied) -> None:
+    def _deny(self, peer: PeerSession, message: Any, denial: Denied) -> None:
         """Tell a client what its token does not permit; drop a message that needs no answer."""
         match message:
             case OpenJob():
-                self.listener.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
+                self.listener.post(peer, RejectJob(message.job[:64], denial.code, str(denial)))
             case Ask() | Cancel() if message.request:
-                self.listener.post(guest, Answer(message.request, denial.code, str(denial), None))
+                self.listener.post(peer, Answer(message.request, denial.code, str(denial), None))
         if isinstance(message, Cancel) and not message.ranges:
-            order = LogOrder(guest.handle, f"cancel of job {message.job[:64]!r}: {denial}", True)
+            order = LogOrder(peer.handle, f"cancel of job {message.job[:64]!r}: {denial}", True)
             self._log_order(order)
 
-    def _event(self, guest: PeerSession, message: Any, happened: list[Event]) -> Event | None:
-        match guest.role, message:
+    def _event(self, peer: PeerSession, message: Any, happened: list[Event]) -> Event | None:
+        match peer.role, message:
             case "worker", NeedFunction():
-                self._fetch_function(guest, message.digest)
+                self._fetch_function(peer, message.digest)
                 return None
             case "worker", Pulse():
-                self.pulses[guest.handle] = message.slots
+                self.pulses[peer.handle] = message.slots
                 return None
             case "worker", _:
-                return worker_event(message, guest.handle)
+                return worker_event(message, peer.handle)
             case _, PutFunction():
-                return self.put_function(message, guest.handle)
+                return self.put_function(message, peer.handle)
             case _, OpenJob():
-                return self._open(guest, message, happened)
+                return self._open(peer, message, happened)
             case _, Ask():
-                self._ask(guest, message)
+                self._ask(peer, message)
                 return None
             case _:
-                return client_event(message, guest.handle)
+                return client_event(message, peer.handle)
 
     def put_function(self, message: PutFunction, sender: int) -> Event:
         """Store a received function, and send it to the workers that wait for it."""
@@ -718,30 +718,30 @@ class GatewayServer:
     def _functions_used(self) -> set[bytes]:
         return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions
 
-    def _open(self, guest: PeerSession, message: OpenJob, happened: list[Event]) -> Event | None:
+    def _open(self, peer: PeerSession, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
-            event = job_event(message, guest.handle, guest.user, self.config.groups)
-            held = self._tokens.get(guest.handle)
+            event = job_event(message, peer.handle, peer.user, self.config.groups)
+            held = self._tokens.get(peer.handle)
             if held is not None:
                 event = replace(event, spec=replace(event.spec, warrant=held.warrant))
-            if is_operator(guest, held.token if held is not None else None):
+            if is_operator(peer, held.token if held is not None else None):
                 event = replace(event, spec=of_operator(event.spec))
         except BadJob as error:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
-            self.listener.post(guest, reject)
+            self.listener.post(peer, reject)
             return None
         self._looks = self.broker.looks(event.spec)
         if self.functions.body(message.function) is None:
             if message.detached:
                 reason = "the function of a detached job must be sent before the job"
-                self.listener.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+                self.listener.post(peer, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
-            self.outbox.need_function(guest, message.function)
+            self.outbox.need_function(peer, message.function)
             event = replace(event, has_function=False)
         if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
-        self._hold(guest)
-        self._looked_up.add(guest.handle)
+        self._hold(peer)
+        self._looked_up.add(peer.handle)
         waiting: list[Event] | None = happened  # None once `_open` has returned
 
         def find() -> Recalled:
@@ -750,7 +750,7 @@ class GatewayServer:
 
         def then(found: Recalled | str) -> None:
             opened = [] if waiting is None else waiting
-            self._found(guest, message, event, found, opened)
+            self._found(peer, message, event, found, opened)
             if waiting is None:
                 self.act(opened)
 
@@ -760,58 +760,58 @@ class GatewayServer:
 
     def _found(
         self,
-        guest: PeerSession,
+        peer: PeerSession,
         message: OpenJob,
         event: events.JobOpened,
         found: Recalled | str,
         happened: list[Event],
     ) -> None:
         """Open a job as the store remembers it, and process its client's messages since."""
-        self._looked_up.discard(guest.handle)
-        if guest.handle not in self.listener.guests:
+        self._looked_up.discard(peer.handle)
+        if peer.handle not in self.listener.peers:
             return
         if isinstance(found, str):
-            self.listener.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
-        elif self._may_open(guest, message, found):
+            self.listener.post(peer, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+        elif self._may_open(peer, message, found):
             if found is not None and not self.broker.remembers(message.job):
                 # The client sends again the tasks that it misses; none of them is charged twice.
                 happened.append(found[1])
             has_function = self._has_function(message.function)
             happened.append(replace(event, has_function=has_function))
-        self._take_up(guest, happened)
+        self._take_up(peer, happened)
 
-    def _may_open(self, guest: PeerSession, message: OpenJob, found: Recalled) -> bool:
+    def _may_open(self, peer: PeerSession, message: OpenJob, found: Recalled) -> bool:
         """Whether a job that may have been here before may be opened; tell its client if not."""
         if found is None:
             return True
         row, _ = found
-        if (row.user, row.project) != (guest.user, message.project):
+        if (row.user, row.project) != (peer.user, message.project):
             reason = f"job {message.job} belongs to another user"
         elif row.detached and row.state != "open":
-            self.listener.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
+            self.listener.post(peer, answer_ended(row.job, row.state, row.reason, row.total))
             return False
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"the job id {message.job} was used before: each job needs a new id"
         else:
             return True
-        self.listener.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+        self.listener.post(peer, RejectJob(message.job, Reason.BAD_REQUEST, reason))
         return False
 
-    def _hold(self, guest: PeerSession) -> None:
-        """Queue a guest's messages from now on, and limit it to its send window."""
-        self._held.setdefault(guest.handle, deque())
-        self.listener.hold(guest)
+    def _hold(self, peer: PeerSession) -> None:
+        """Queue a peer's messages from now on, and limit it to its send window."""
+        self._held.setdefault(peer.handle, deque())
+        self.listener.hold(peer)
 
-    def _take_up(self, guest: PeerSession, happened: list[Event]) -> None:
-        """Process the messages of a held guest: a worker's at once, a client's in its turn."""
-        self.listener.release(guest)
-        messages = self._held.pop(guest.handle, deque())
-        if guest.role == "client" and messages and guest.pipe is not None:
-            self._inbox.add_said(guest, messages)
+    def _take_up(self, peer: PeerSession, happened: list[Event]) -> None:
+        """Process the messages of a held peer: a worker's at once, a client's in its turn."""
+        self.listener.release(peer)
+        messages = self._held.pop(peer.handle, deque())
+        if peer.role == "client" and messages and peer.pipe is not None:
+            self._inbox.add_said(peer, messages)
             return
         for message in messages:
-            if guest.handle in self.listener.guests:
-                self._hear(guest, message, happened)
+            if peer.handle in self.listener.peers:
+                self._hear(peer, message, happened)
 
     def _is_fresh(self, message: OpenJob) -> bool:
         """Whether the store can't know a job of this id, so that it need not be asked.
@@ -833,7 +833,7 @@ class GatewayServer:
             self.listener.post(worker, PutFunction(digest, body))
             return
         for job in self.broker.jobs.values():
-            client = self.listener.guests.get(job.client)
+            client = self.listener.peers.get(job.client)
             if job.spec.function != digest:
                 continue
             if client is not None:

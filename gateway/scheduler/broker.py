@@ -387,8 +387,8 @@ class Broker:
     def _log(self, client: int, text: str, is_refused: bool) -> None:
         self._effects.append(LogOrder(client, text, is_refused))
 
-    def _expel(self, guest: BrokerClient | Worker, reason: str) -> None:
-        self._effects.append(Expel(guest.handle, reason, guest.port))
+    def _expel(self, peer: BrokerClient | Worker, reason: str) -> None:
+        self._effects.append(Expel(peer.handle, reason, peer.port))
 
     # --- charging and fair shares --------------------------------------------------------------
 

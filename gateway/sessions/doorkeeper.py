@@ -2,7 +2,7 @@
 
 The kernel lists them: a connection to one of our ports that is no pipe after `patience_s` is shut
 down, as are those that give way to others by gateway.sessions.half_open; nng then releases them. A
-look costs one read of /proc/self/net/tcp, which takes 25 ms for 4,000 guests of the same host and
+look costs one read of /proc/self/net/tcp, which takes 25 ms for 4,000 peers of the same host and
 therefore a thread of its own. On systems other than Linux, connections have to be limited in front
 of the gateway.
 """

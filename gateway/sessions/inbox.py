@@ -1,7 +1,7 @@
-"""The frames received on a port, queued and processed in turns, guest by guest. Pure.
+"""The frames received on a port, queued and processed in turns, peer by peer. Pure.
 
 A listener turns frames into news on request. Frames wait here until then, so that no call takes
-long, however much one guest sends at once.
+long, however much one peer sends at once.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from federation.clocks import MonoS
 from federation.sessions.session import DIALLER_WINDOW, RECEIVE_BYTES_MAX
 from gateway.sessions.listener import News, PeerSaid, PeerSession, SessionListener
 
-# The weight of messages that one turn takes, in total and of one guest before the next guest's
+# The weight of messages that one turn takes, in total and of one peer before the next peer's
 # turn. A message weighs 1, and 1 more for each TASKS_COUNTED tasks in it.
 TURN_MAX: Final = 64
-GUEST_TURN_MAX: Final = 16
+PEER_TURN_MAX: Final = 16
 TASKS_COUNTED: Final = 64
 NO_PIPE: Final = -1  # the lane of news without a pipe
 # The bytes of frames that may wait per pipe: the most that a dialler may have in flight, and as
@@ -35,9 +35,9 @@ def weight_of(message: Any) -> int:
 
 
 class Lanes(Generic[T]):
-    """Waiting items, by guest; lanes take turns, and one has a guest's items in order of arrival.
+    """Waiting items, by peer; lanes take turns, and one has a peer's items in order of arrival.
 
-    A guest that sends 50,000 jobs at once therefore delays another guest by no more than its share
+    A peer that sends 50,000 jobs at once therefore delays another peer by no more than its share
     of a turn. An iterator of items is started when its turn comes.
     """
 
@@ -48,26 +48,26 @@ class Lanes(Generic[T]):
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def has(self, pipe: int, guest: int | None) -> bool:
-        """Whether any item from a pipe, or from its guest, waits."""
-        return self._key(pipe, guest) in self._lanes
+    def has(self, pipe: int, peer: int | None) -> bool:
+        """Whether any item from a pipe, or from its peer, waits."""
+        return self._key(pipe, peer) in self._lanes
 
-    def add(self, pipe: int, guest: int | None, items: Iterator[T], *, ahead: bool = False) -> None:
+    def add(self, pipe: int, peer: int | None, items: Iterator[T], *, ahead: bool = False) -> None:
         """Queue items for their turn.
 
         Args:
             pipe: the pipe by which they arrived.
-            guest: the guest that sent them; None: not known yet.
+            peer: the peer that sent them; None: not known yet.
             items: the items to queue.
             ahead: put them before the items that wait in the same lane.
         """
-        lane = self._lanes.setdefault(self._key(pipe, guest), deque())
+        lane = self._lanes.setdefault(self._key(pipe, peer), deque())
         (lane.appendleft if ahead else lane.append)(items)
 
-    def _key(self, pipe: int, guest: int | None) -> tuple[str, int]:
-        """Return a lane's key: the pipe's until its guest is known and earlier items are taken."""
+    def _key(self, pipe: int, peer: int | None) -> tuple[str, int]:
+        """Return a lane's key: the pipe's until its peer is known and earlier items are taken."""
         key = ("pipe", pipe)
-        return key if guest is None or key in self._lanes else ("guest", guest)
+        return key if peer is None or key in self._lanes else ("peer", peer)
 
     def take(self, most: int, most_each: int) -> Iterator[T]:
         """Yield the next items, lane by lane.
@@ -119,7 +119,7 @@ class Inbox:
         return bool(self._lanes)
 
     def add_frames(self, frames: Iterable[tuple[int, bytes]], mono_s: MonoS) -> None:
-        """Queue frames received on pipes, and note that their guests were heard from.
+        """Queue frames received on pipes, and note that their peers were heard from.
 
         A sender that does not wait for acknowledgements is disconnected at once: its session would
         detect that only at its turn, and until then the frames would fill our memory.
@@ -132,8 +132,8 @@ class Inbox:
                 self.add_news(list(self._listener.send_away(pipe, OVERRUN, mono_s)))
                 continue
             self._waiting[pipe] = waiting
-            guest = self._listener.note_heard(pipe, mono_s)
-            handle = guest.handle if guest is not None else None
+            peer = self._listener.note_heard(pipe, mono_s)
+            handle = peer.handle if peer is not None else None
             self._lanes.add(pipe, handle, self._receive(pipe, frame, mono_s))
 
     def _receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
@@ -146,22 +146,22 @@ class Inbox:
         """Queue news without a pipe."""
         self._lanes.add(NO_PIPE, None, iter(news))
 
-    def add_said(self, guest: PeerSession, messages: Iterable[Any]) -> None:
-        """Queue messages of a guest ahead of its other waiting messages."""
-        if guest.pipe is not None:
-            self._lanes.add(guest.pipe, guest.handle, self._said(guest, messages), ahead=True)
+    def add_said(self, peer: PeerSession, messages: Iterable[Any]) -> None:
+        """Queue messages of a peer ahead of its other waiting messages."""
+        if peer.pipe is not None:
+            self._lanes.add(peer.pipe, peer.handle, self._said(peer, messages), ahead=True)
 
-    def _said(self, guest: PeerSession, messages: Iterable[Any]) -> Iterator[News]:
+    def _said(self, peer: PeerSession, messages: Iterable[Any]) -> Iterator[News]:
         for message in messages:
-            if guest.handle not in self._listener.guests:
+            if peer.handle not in self._listener.peers:
                 return
-            yield PeerSaid(guest, message)
+            yield PeerSaid(peer, message)
 
     def pipes_gone(self, pipes: Iterable[int], mono_s: MonoS) -> None:
         """Note that pipes were closed; the frames that arrived on them are processed first."""
         for pipe in pipes:
-            guest = self._listener.guest_on(pipe)
-            handle = guest.handle if guest is not None else None
+            peer = self._listener.peer_on(pipe)
+            handle = peer.handle if peer is not None else None
             if self._lanes.has(pipe, handle):
                 self._lanes.add(pipe, handle, self._pipe_gone(pipe, mono_s))
             else:
@@ -173,7 +173,7 @@ class Inbox:
 
     def take(self) -> Iterator[News]:
         """Take the news of the next turn; a message counts with its weight."""
-        for news in self._lanes.take(TURN_MAX, GUEST_TURN_MAX):
+        for news in self._lanes.take(TURN_MAX, PEER_TURN_MAX):
             if isinstance(news, PeerSaid):
                 self._lanes.spend(weight_of(news.message) - 1)
             yield news

@@ -1,7 +1,7 @@
-"""The sessions behind a port: pipes become guests, and guests outlive their pipes.
+"""The sessions behind a port: pipes become peers, and peers outlive their pipes.
 
 The listener greets each new pipe (federation.sessions.handshake), keeps a numbered session for each
-admitted guest, decodes the guests' frames into messages, and sends the messages posted to them,
+admitted peer, decodes the peers' frames into messages, and sends the messages posted to them,
 with one unacknowledged frame per pipe. It makes no decision about jobs.
 """
 
@@ -40,11 +40,11 @@ from gateway.sessions.token_bucket import HostTokenBuckets, TokenBucket
 
 LAST_WORD_S: Final = 1.0  # a refused pipe stays open this long, or nng drops the reason
 NONCE_BYTES: Final = 16
-# A bare acknowledgement uses up the one frame that may be in flight to a guest. It is therefore
-# sent only to a guest that was quiet for this long: for others a frame that can carry it follows
+# A bare acknowledgement uses up the one frame that may be in flight to a peer. It is therefore
+# sent only to a peer that was quiet for this long: for others a frame that can carry it follows
 # soon.
 QUIET_S: Final = 0.02
-# A tick does not check all of thousands of guests, but all are checked within this time, or a
+# A tick does not check all of thousands of peers, but all are checked within this time, or a
 # fraction of a heartbeat if that is shorter; each tick checks at least LOOKED_AT_MIN.
 ROUND_S: Final = 0.5
 ROUNDS_A_BEAT: Final = 4
@@ -82,23 +82,23 @@ class PeerSession:
 class PeerCameIn:
     """A new session opened."""
 
-    guest: PeerSession
+    peer: PeerSession
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
     """A session ended: by a goodbye, by expulsion, or because the grace ran out."""
 
-    guest: PeerSession
+    peer: PeerSession
     reason: str
     said_goodbye: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSaid:
-    """A guest sent a message."""
+    """A peer sent a message."""
 
-    guest: PeerSession
+    peer: PeerSession
     message: Any
 
 
@@ -122,8 +122,8 @@ class SessionListener:
         port: the port that accepts pipes.
         rules: see ListenerLimits.
         random_bytes: the source of randomness.
-        credentials: authenticate guests; by the secret of the rules, if None.
-        handles: the source of guest numbers, for listeners that share one.
+        credentials: authenticate peers; by the secret of the rules, if None.
+        handles: the source of peer numbers, for listeners that share one.
         at_home: credentials for sockets of this host as our own user; `credentials`, if None.
         nearby: credentials for such sockets of other users or slots; `credentials`, if None.
         in_the_clear: credentials for plain tcp from other hosts; `credentials`, if None.
@@ -151,50 +151,50 @@ class SessionListener:
         self._handshakes = HostTokenBuckets(rules.handshakes_per_s)
         self._half_open: HalfOpen[int] = HalfOpen(rules.strangers_max, rules.host_strangers_max)
         self.others: list[str] = []  # gateways that our clients could use instead
-        self.guests: dict[int, PeerSession] = {}
+        self.peers: dict[int, PeerSession] = {}
         self._by_pipe: dict[int, PeerSession] = {}
         self._by_session: dict[str, PeerSession] = {}
         self._strangers: dict[int, Greeting] = {}  # half-open ones, by pipe
         self._closing: dict[int, MonoS] = {}  # refused pipes, and the times when they are closed
         self._dirty: dict[int, PeerSession] = {}
-        self._owed: dict[int, PeerSession] = {}  # guests with unacknowledged frames, in order
-        self._round: deque[int] = deque()  # guests that `tick` has not checked in this round
+        self._owed: dict[int, PeerSession] = {}  # peers with unacknowledged frames, in order
+        self._round: deque[int] = deque()  # peers that `tick` has not checked in this round
         self._ticked_s = self._ticked_before_s = MonoS(-math.inf)
 
     # --- incoming ------------------------------------------------------------------------------
 
     def receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
         """Process a frame from a pipe. A protocol error costs the peer its pipe or session."""
-        guest = self._by_pipe.get(pipe)
+        peer = self._by_pipe.get(pipe)
         if pipe in self._closing:
             return  # it has been refused already
         try:
-            if guest is None:
+            if peer is None:
                 yield from self._greet(pipe, frame, mono_s)
             else:
-                guest.hearing.heard(mono_s, self._ticked_before_s)
-                guest.pace.note(mono_s)
-                self._dirty[guest.handle] = self._owed[guest.handle] = guest
-                yield from self._listen(guest, frame)
+                peer.hearing.heard(mono_s, self._ticked_before_s)
+                peer.pace.note(mono_s)
+                self._dirty[peer.handle] = self._owed[peer.handle] = peer
+                yield from self._listen(peer, frame)
         except SessionRefused as refusal:
             yield self._turn_away(pipe, refusal, mono_s)
         except ProtocolError as error:
             yield from self.send_away(pipe, str(error), mono_s)
 
     def note_heard(self, pipe: int, mono_s: MonoS) -> PeerSession | None:
-        """Note that a frame arrived that is processed later; return the pipe's guest, if any.
+        """Note that a frame arrived that is processed later; return the pipe's peer, if any.
 
-        The guest counts as heard from now on, however long the frame waits. Its presence is proved
+        The peer counts as heard from now on, however long the frame waits. Its presence is proved
         only up to the tick before the last: if this process was stopped, the frame may have arrived
         at any time since then, and the last tick may have been the first event after the stop.
         """
-        guest = self.guest_on(pipe)
-        if guest is not None:
-            guest.hearing.heard(mono_s, self._ticked_before_s)
-        return guest
+        peer = self.peer_on(pipe)
+        if peer is not None:
+            peer.hearing.heard(mono_s, self._ticked_before_s)
+        return peer
 
-    def guest_on(self, pipe: int) -> PeerSession | None:
-        """Return the guest of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
+    def peer_on(self, pipe: int) -> PeerSession | None:
+        """Return the peer of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
         return self._by_pipe.get(pipe)
 
     def is_leaving(self, pipe: int) -> bool:
@@ -203,9 +203,9 @@ class SessionListener:
 
     def send_away(self, pipe: int, reason: str, mono_s: MonoS) -> Iterator[News]:
         """End the session of a pipe that breaks the protocol, or its attempt to open one."""
-        guest = self._by_pipe.get(pipe)
-        if guest is not None:
-            yield from self.expel(guest, f"protocol error: {reason}", mono_s)
+        peer = self._by_pipe.get(pipe)
+        if peer is not None:
+            yield from self.expel(peer, f"protocol error: {reason}", mono_s)
         elif pipe not in self._closing:
             yield self._turn_away(pipe, SessionRefused(reason, "protocol"), mono_s)
 
@@ -257,35 +257,35 @@ class SessionListener:
         return self._strangers.pop(pipe, None)
 
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, mono_s: MonoS) -> Iterator[News]:
-        guest = self._by_session.get(hello.resume)
+        peer = self._by_session.get(hello.resume)
         is_local = self._port.is_local(pipe)
         resumed = (
-            guest is not None
-            and _identity(guest) == _identity(hello)
-            and guest.is_local == is_local  # a slot's task can't resume its user's session
+            peer is not None
+            and _identity(peer) == _identity(hello)
+            and peer.is_local == is_local  # a slot's task can't resume its user's session
         )
-        if guest is None or not resumed:
-            if len(self.guests) >= self.rules.guests_max:
-                raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
-            guest = self._new_guest(hello, mono_s, is_local=is_local)
-            guest.origin = self._port.origin(pipe)
+        if peer is None or not resumed:
+            if len(self.peers) >= self.rules.sessions_max:
+                raise SessionRefused(f"{self.rules.sessions_max} sessions are open already", "busy")
+            peer = self._new_peer(hello, mono_s, is_local=is_local)
+            peer.origin = self._port.origin(pipe)
         else:
-            if guest.pipe is not None:
-                self._forget_pipe(guest)
-            guest.session.rewind(hello.received)
+            if peer.pipe is not None:
+                self._forget_pipe(peer)
+            peer.session.rewind(hello.received)
             # No word: the ends of tasks from before it resumed come after this.
-            guest.hearing.restarted(mono_s)
-        guest.pipe = pipe
-        self._by_pipe[pipe] = guest
+            peer.hearing.restarted(mono_s)
+        peer.pipe = pipe
+        self._by_pipe[pipe] = peer
         if not resumed:
-            yield PeerCameIn(guest)
-            if guest.handle not in self.guests:
+            yield PeerCameIn(peer)
+            if peer.handle not in self.peers:
                 return  # the site refused it, and has told it the reason
         rules = self.rules
         welcome = Welcome(
-            session=guest.session_id,
+            session=peer.session_id,
             resumed=resumed,
-            received=guest.session.admitted,
+            received=peer.session.admitted,
             proof=greeting.proof(),
             window=DIALLER_WINDOW,
             heartbeat_s=rules.heartbeat_s,
@@ -295,20 +295,20 @@ class SessionListener:
             message_bytes_max=rules.message_bytes_max,
             others=self.others,
         )
-        # The welcome has no acknowledgement of its own. The guest's next frame acknowledges it, and
+        # The welcome has no acknowledgement of its own. The peer's next frame acknowledges it, and
         # until then the session's window limits us to one more frame: two in all, as many as nng
         # holds.
         self._port.send(pipe, HANDSHAKE.encode(welcome))
-        self._dirty[guest.handle] = guest
+        self._dirty[peer.handle] = peer
 
-    def _new_guest(self, hello: Hello, mono_s: MonoS, *, is_local: bool) -> PeerSession:
+    def _new_peer(self, hello: Hello, mono_s: MonoS, *, is_local: bool) -> PeerSession:
         session = Session(
             window=1,
             peer_window=DIALLER_WINDOW,
             numbers_acks=True,
             message_bytes_max=self.rules.message_bytes_max,
         )
-        guest = PeerSession(
+        peer = PeerSession(
             handle=next(self._handles),
             role=hello.role,
             name=hello.name,
@@ -323,22 +323,22 @@ class SessionListener:
             pace=TokenBucket(self.rules.frames_per_s, mono_s),
             is_local=is_local,
         )
-        self.guests[guest.handle] = guest
-        self._by_session[guest.session_id] = guest
-        return guest
+        self.peers[peer.handle] = peer
+        self._by_session[peer.session_id] = peer
+        return peer
 
-    def _listen(self, guest: PeerSession, frame: bytes) -> Iterator[News]:
-        for data in guest.session.accept(frame):
+    def _listen(self, peer: PeerSession, frame: bytes) -> Iterator[News]:
+        for data in peer.session.accept(frame):
             try:
                 message = MESSAGES.decode(data, self.rules.message_bytes_max)
             except UnknownMessage as unknown:
-                self.post(guest, Unknown(unknown.kind[:64]))
+                self.post(peer, Unknown(unknown.kind[:64]))
                 continue
             if isinstance(message, Bye):
-                yield from self._leave(guest, message.reason[:200] or "goodbye", True)
+                yield from self._leave(peer, message.reason[:200] or "goodbye", True)
                 return
-            yield PeerSaid(guest, message)
-            if guest.handle not in self.guests:
+            yield PeerSaid(peer, message)
+            if peer.handle not in self.peers:
                 return  # expelled because of the message
 
     def _turn_away(self, pipe: int, refusal: SessionRefused, mono_s: MonoS) -> PeerTurnedAway:
@@ -355,14 +355,14 @@ class SessionListener:
     # --- sessions ------------------------------------------------------------------------------
 
     def pipes_gone(self, pipes: list[int], mono_s: MonoS) -> None:
-        """Note that pipes were closed; their guests may resume within the grace."""
+        """Note that pipes were closed; their peers may resume within the grace."""
         for pipe in pipes:
             self._forget_stranger(pipe)
             self._closing.pop(pipe, None)
-            guest = self._by_pipe.pop(pipe, None)
-            if guest is not None and guest.pipe == pipe:
-                guest.pipe = None
-                guest.hearing.restarted(mono_s)
+            peer = self._by_pipe.pop(pipe, None)
+            if peer is not None and peer.pipe == pipe:
+                peer.pipe = None
+                peer.hearing.restarted(mono_s)
 
     def tick(self, mono_s: MonoS) -> Iterator[News]:
         """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
@@ -374,98 +374,98 @@ class SessionListener:
             if mono_s > until_s:
                 del self._closing[pipe]
                 self._port.drop(pipe)
-        for guest in self._next_of_round(mono_s):
-            hearing, beat_s = guest.hearing, rules.heartbeat_s
+        for peer in self._next_of_round(mono_s):
+            hearing, beat_s = peer.hearing, rules.heartbeat_s
             # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
             # on.
-            if guest.pipe is None and mono_s > grantor_until_s(hearing.heard_at_s, rules.grace_s):
+            if peer.pipe is None and mono_s > grantor_until_s(hearing.heard_at_s, rules.grace_s):
                 yield from self._leave(
-                    guest, f"did not reconnect within {duration_text(rules.grace_s)}"
+                    peer, f"did not reconnect within {duration_text(rules.grace_s)}"
                 )
-            elif guest.pipe is not None and hearing.is_silent(mono_s, beat_s, rules.grace_s):
-                self._forget_pipe(guest)
-            elif mono_s - guest.sent_at_s >= rules.heartbeat_s:
-                self._flush(guest, mono_s, acknowledge=True)
+            elif peer.pipe is not None and hearing.is_silent(mono_s, beat_s, rules.grace_s):
+                self._forget_pipe(peer)
+            elif mono_s - peer.sent_at_s >= rules.heartbeat_s:
+                self._flush(peer, mono_s, acknowledge=True)
         self._acknowledge_quiet(mono_s)
 
     def _next_of_round(self, mono_s: MonoS) -> Iterator[PeerSession]:
-        """Yield the guests to check now: all within a round, however far apart the ticks are."""
+        """Yield the peers to check now: all within a round, however far apart the ticks are."""
         if not self._round:
-            self._round.extend(self.guests)
+            self._round.extend(self.peers)
         round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
         share = min(1.0, (mono_s - self._ticked_s) / round_s)
         self._ticked_before_s, self._ticked_s = self._ticked_s, mono_s
-        for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.guests) * share))):
+        for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.peers) * share))):
             if not self._round:
                 return
-            guest = self.guests.get(self._round.popleft())
-            if guest is not None:
-                yield guest
+            peer = self.peers.get(self._round.popleft())
+            if peer is not None:
+                yield peer
 
     def _acknowledge_quiet(self, mono_s: MonoS) -> None:
-        """Acknowledge the frames of guests that have become quiet."""
+        """Acknowledge the frames of peers that have become quiet."""
         for handle in [*itertools.islice(self._owed, OWED_LOOKS_MAX)]:
-            guest = self._owed.pop(handle)
-            if guest.session.owes and mono_s - guest.hearing.heard_at_s >= QUIET_S:
-                self._flush(guest, mono_s, acknowledge=True)
-            if guest.session.owes and handle in self.guests:
-                self._owed[handle] = guest
+            peer = self._owed.pop(handle)
+            if peer.session.owes and mono_s - peer.hearing.heard_at_s >= QUIET_S:
+                self._flush(peer, mono_s, acknowledge=True)
+            if peer.session.owes and handle in self.peers:
+                self._owed[handle] = peer
 
     def expel(
-        self, guest: PeerSession, reason: str, mono_s: MonoS, code: str = "expelled"
+        self, peer: PeerSession, reason: str, mono_s: MonoS, code: str = "expelled"
     ) -> Iterator[News]:
         """End a session now; the peer is told if its pipe takes one more frame."""
-        if guest.handle not in self.guests:
+        if peer.handle not in self.peers:
             return
-        pipe = guest.pipe
+        pipe = peer.pipe
         if pipe is not None:
             self._by_pipe.pop(pipe, None)
-            guest.pipe = None
+            peer.pipe = None
             self._turn_away(pipe, SessionRefused(reason, code), mono_s)
-        yield from self._leave(guest, reason)
+        yield from self._leave(peer, reason)
 
-    def expel_older(self, guest: PeerSession, mono_s: MonoS) -> Iterator[News]:
-        """End other sessions of the same name: the guest has begun a new one."""
-        for other in list(self.guests.values()):
-            if other.name == guest.name and other is not guest:
+    def expel_older(self, peer: PeerSession, mono_s: MonoS) -> Iterator[News]:
+        """End other sessions of the same name: the peer has begun a new one."""
+        for other in list(self.peers.values()):
+            if other.name == peer.name and other is not peer:
                 yield from self.expel(other, "it opened a new session", mono_s)
 
-    def _leave(self, guest: PeerSession, reason: str, said_goodbye: bool = False) -> Iterator[News]:
-        if guest.pipe is not None:
-            self._forget_pipe(guest)
-        del self.guests[guest.handle]
-        del self._by_session[guest.session_id]
-        self._dirty.pop(guest.handle, None)
-        self._owed.pop(guest.handle, None)
-        yield PeerLeft(guest, reason, said_goodbye)
+    def _leave(self, peer: PeerSession, reason: str, said_goodbye: bool = False) -> Iterator[News]:
+        if peer.pipe is not None:
+            self._forget_pipe(peer)
+        del self.peers[peer.handle]
+        del self._by_session[peer.session_id]
+        self._dirty.pop(peer.handle, None)
+        self._owed.pop(peer.handle, None)
+        yield PeerLeft(peer, reason, said_goodbye)
 
-    def _forget_pipe(self, guest: PeerSession) -> None:
-        assert guest.pipe is not None
-        self._by_pipe.pop(guest.pipe, None)
-        self._port.drop(guest.pipe)
-        guest.pipe = None
+    def _forget_pipe(self, peer: PeerSession) -> None:
+        assert peer.pipe is not None
+        self._by_pipe.pop(peer.pipe, None)
+        self._port.drop(peer.pipe)
+        peer.pipe = None
 
     # --- outgoing ------------------------------------------------------------------------------
 
-    def post(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
-        """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
-        guest.session.post(MESSAGES.encode(message), urgent=urgent)
-        self._dirty[guest.handle] = guest
+    def post(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message for a peer; `flush` sends it, an urgent one ahead of the others."""
+        peer.session.post(MESSAGES.encode(message), urgent=urgent)
+        self._dirty[peer.handle] = peer
 
-    def hold(self, guest: PeerSession) -> None:
-        """Stop acknowledging a guest's frames, so that it sends no more than its window."""
-        guest.session.is_held = True
+    def hold(self, peer: PeerSession) -> None:
+        """Stop acknowledging a peer's frames, so that it sends no more than its window."""
+        peer.session.is_held = True
 
-    def release(self, guest: PeerSession) -> None:
+    def release(self, peer: PeerSession) -> None:
         """Resume acknowledging, and acknowledge the frames sent meanwhile."""
-        guest.session.is_held = False
-        if guest.handle in self.guests:
-            self._dirty[guest.handle] = self._owed[guest.handle] = guest
+        peer.session.is_held = False
+        if peer.handle in self.peers:
+            self._dirty[peer.handle] = self._owed[peer.handle] = peer
 
     def set_others(self, addresses: list[str]) -> None:
         """Set the gateways that clients could use if this one is lost; best first.
 
-        New guests learn them from the Welcome, connected clients by a message when they have
+        New peers learn them from the Welcome, connected clients by a message when they have
         changed; `flush` sends it. Raises AddressError, and changes nothing, if there are too many
         or one is invalid.
         """
@@ -473,41 +473,41 @@ class SessionListener:
         if others == self.others:
             return
         self.others = others
-        for guest in self.guests.values():
-            if guest.role == "client":
-                self.post(guest, Gateways(others))
+        for peer in self.peers.values():
+            if peer.role == "client":
+                self.post(peer, Gateways(others))
 
     def flush(self, mono_s: MonoS) -> None:
-        """Send as much as possible to guests with new messages or frames since the last flush."""
+        """Send as much as possible to peers with new messages or frames since the last flush."""
         dirty, self._dirty = self._dirty, {}
-        for guest in dirty.values():
-            # A bare acknowledgement is sent before the guest's window is full; earlier than that,
+        for peer in dirty.values():
+            # A bare acknowledgement is sent before the peer's window is full; earlier than that,
             # an answer usually carries it.
-            due = guest.session.owes * 2 >= DIALLER_WINDOW
-            self._flush(guest, mono_s, acknowledge=due)
+            due = peer.session.owes * 2 >= DIALLER_WINDOW
+            self._flush(peer, mono_s, acknowledge=due)
 
-    def _flush(self, guest: PeerSession, mono_s: MonoS, *, acknowledge: bool) -> None:
-        if guest.pipe is None:
+    def _flush(self, peer: PeerSession, mono_s: MonoS, *, acknowledge: bool) -> None:
+        if peer.pipe is None:
             return
-        if not guest.pace.allows(mono_s):
-            self._dirty[guest.handle] = guest  # it is answered once it is within its rate again
+        if not peer.pace.allows(mono_s):
+            self._dirty[peer.handle] = peer  # it is answered once it is within its rate again
             return
-        frame = guest.session.next_frame(acknowledge=acknowledge)
+        frame = peer.session.next_frame(acknowledge=acknowledge)
         if frame is None:
             return
-        guest.sent_at_s = mono_s
-        if not self._port.send(guest.pipe, frame):
+        peer.sent_at_s = mono_s
+        if not self._port.send(peer.pipe, frame):
             # The pipe is closing or stuck: the session sends the frame again on the next one.
-            self._forget_pipe(guest)
-            guest.hearing.restarted(mono_s)
+            self._forget_pipe(peer)
+            peer.hearing.restarted(mono_s)
 
     def goodbye(self, reason: str, mono_s: MonoS) -> None:
-        """Tell all guests that the gateway stops."""
-        for guest in self.guests.values():
-            self.post(guest, Bye(reason))
+        """Tell all peers that the gateway stops."""
+        for peer in self.peers.values():
+            self.post(peer, Bye(reason))
         self.flush(mono_s)
 
 
 def _identity(who: PeerSession | Hello) -> tuple[object, ...]:
-    """Return the values that must be equal for a guest to resume a session."""
+    """Return the values that must be equal for a peer to resume a session."""
     return who.role, who.name, who.user, who.about.get("token"), who.about.get(ABOUT)

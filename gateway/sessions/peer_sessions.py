@@ -61,7 +61,7 @@ class Sessions:
     Args:
         port: the port that others dial.
         watch: is noted when pipes of the port come and go.
-        listener: of that port; its guests are gateways.
+        listener: of that port; its peers are gateways.
         dialled: the sessions that this site dials.
         heard: takes news of the sessions that others dialled.
         came_in: takes a site that has begun a session here, before `heard` does.
@@ -111,14 +111,14 @@ class Sessions:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled this one."""
-        if guest.handle in self.listener.guests:
-            self.listener.post(guest, message, urgent=urgent)
+        if peer.handle in self.listener.peers:
+            self.listener.post(peer, message, urgent=urgent)
 
-    def expel(self, guest: PeerSession, reason: str) -> None:
+    def expel(self, peer: PeerSession, reason: str) -> None:
         """End a session that another site dialled."""
-        self._take(self.listener.expel(guest, reason, mono_now()))
+        self._take(self.listener.expel(peer, reason, mono_now()))
 
     def flush(self, mono_s: MonoS) -> None:
         """Send all messages that may go now, both ways."""
@@ -131,18 +131,18 @@ class Sessions:
         rest: list[News] = []
         for item in news:
             match item:
-                case PeerSaid(guest, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
-                    self._stated(guest.name, said)
+                case PeerSaid(peer, GatewayMessage() as said) if said.row.to is Receiver.TRUST:
+                    self._stated(peer.name, said)
                     continue
                 case PeerTurnedAway(role, name, code, reason):
                     who = f"{role} {name!r}" if role else "an unidentified client"
                     self._say(f"{who} was refused: {code}: {reason}")
                     continue
-                case PeerCameIn(guest):
-                    rest += self.listener.expel_older(guest, mono_now())
-                    self._came_in(guest)
-                case PeerLeft(guest, reason):
-                    self._say(f"site {guest.name} disconnected: {reason}")
+                case PeerCameIn(peer):
+                    rest += self.listener.expel_older(peer, mono_now())
+                    self._came_in(peer)
+                case PeerLeft(peer, reason):
+                    self._say(f"site {peer.name} disconnected: {reason}")
             rest.append(item)
         if rest:
             self._heard(rest)

@@ -1,7 +1,7 @@
 """Authentication of clients and workers by tokens: their users, scopes and lifetimes. Pure.
 
 A site that has keys accepts its own tokens, and those of sites whose users it welcomes. A token
-takes precedence over the hello: the user is the token's. A guest with the shared secret has no
+takes precedence over the hello: the user is the token's. A peer with the shared secret has no
 pass, and may do all that clients and workers may, unless the site requires tokens.
 """
 
@@ -50,7 +50,7 @@ _OF_A_PROJECT: Final = {"reserve": "", "explain": None}
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The permissions of a guest's token."""
+    """The permissions of a peer's token."""
 
     text: str
     token: UserToken
@@ -156,7 +156,7 @@ class Passes:
         return None
 
     def user(self, found: Pass) -> str:
-        """Return the holder's name here: a guest's name includes the site that vouches for it."""
+        """Return the holder's name here; a foreign user's name includes the user's site."""
         token = found.token
         is_own = token.issuer == self._trust().site
         return token.user if is_own else f"{token.user}@{token.issuer}"
@@ -201,11 +201,11 @@ class TokenCredentials:
         return replace(hello, user=self._passes.user(found))
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
-        """Prove that we know the secret; a guest with a token need not know it, but may."""
+        """Prove that we know the secret; a peer with a token need not know it, but may."""
         return self._secret.prove(prover, hello, challenge)
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """Check the secret of a guest without a token."""
+        """Check the secret of a peer without a token."""
         if "token" not in hello.about:
             self._secret.check(prover, hello, challenge, proof)
 
@@ -231,7 +231,7 @@ class AtHome:
         return self._others.prove(prover, hello, challenge)
 
     def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
-        """Check the proof of the secret, if the guest gives one."""
+        """Check the proof of the secret, if the peer gives one."""
         if proof:
             self._others.check(prover, hello, challenge, proof)
 

@@ -87,7 +87,7 @@ def right_to(verb: str) -> Right:
 
 
 class Denied(Exception):
-    """A request that a guest may not make; `code` is a Reason."""
+    """A request that a peer may not make; `code` is a Reason."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -99,7 +99,7 @@ class Asker:
     """A client that makes a request, and the rows that it may see.
 
     Attributes:
-        handle: of the guest.
+        handle: of the peer.
         user: the client's user name at this site.
         is_operator: whether it may change the rows of all users; see the function of this name.
         may_see_all: whether it may see the rows of all users.
@@ -139,38 +139,36 @@ class Asker:
         return is_project or party.includes(asker)
 
 
-def is_operator(guest: Any, token: UserToken | None) -> bool:
+def is_operator(peer: Any, token: UserToken | None) -> bool:
     """Whether a client may change the jobs and reservations of all users.
 
     It may by the gateway's own socket, or by a token of the scope admin. A token that is shown
     counts also at the gateway's own socket: it then grants no more than elsewhere.
     """
     if token is None:
-        return bool(guest.is_local)
+        return bool(peer.is_local)
     return token.projects is None and token.allows(Scope.ADMIN)
 
 
-def title_of(guest: Any, token: UserToken | None) -> str:
+def title_of(peer: Any, token: UserToken | None) -> str:
     """Return who a client is and by what it was admitted, for the log: `root (uid 0, …)`."""
-    origin: Origin = guest.origin
+    origin: Origin = peer.origin
     if token is not None:
         how = f"token {token.id}" if token.id else "the pass of a task"
-    elif guest.is_local:
+    elif peer.is_local:
         how = "the gateway's own socket"
     else:
         how = "no token"
     where = f"from {origin.host}" if origin.host else f"uid {origin.uid}"
     is_known = origin.host or origin.uid is not None
-    return f"{clean(guest.user)} ({f'{where}, ' if is_known else ''}{how})"
+    return f"{clean(peer.user)} ({f'{where}, ' if is_known else ''}{how})"
 
 
-def asker_of(
-    guest: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]
-) -> Asker:
+def asker_of(peer: Any, token: UserToken | None, right: Right, details: Mapping[str, Any]) -> Asker:
     """Return the asker of a request, with the rows that they may see; Denied without the right.
 
     Args:
-        guest: of the listener.
+        peer: of the listener.
         token: the client's; None for the operator, and for holders of the secret.
         right: the requirements of the request.
         details: of the request.
@@ -199,6 +197,6 @@ def asker_of(
                 f"{', '.join(sorted(projects))}"
             ),
         )
-    sees_all = may_see_all and (wants_all or token is not None or guest.is_local)
-    may_order = is_operator(guest, token)
-    return Asker(guest.handle, guest.user, may_order, may_see_all, sees_all, projects)
+    sees_all = may_see_all and (wants_all or token is not None or peer.is_local)
+    may_order = is_operator(peer, token)
+    return Asker(peer.handle, peer.user, may_order, may_see_all, sees_all, projects)

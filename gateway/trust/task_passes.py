@@ -191,7 +191,7 @@ class PassCredentials:
 
     Args:
         passes: this gateway's.
-        others: the credentials of guests without a pass; None where there may be none.
+        others: the credentials of peers without a pass; None where there may be none.
     """
 
     roles: Final = SharedSecret.roles
@@ -201,7 +201,7 @@ class PassCredentials:
         self._others = others
 
     def hear(self, hello: Hello) -> Hello:
-        """Admit a guest by its pass, in the one role of the pass."""
+        """Admit a peer by its pass, in the one role of the pass."""
         subject = hello.about.get(ABOUT)
         if subject is None:
             if self._others is None:

@@ -40,7 +40,7 @@ class Need:
     environment: str = (
         ""  # its environment, in the notation of policies.placement.environments; "": any
     )
-    is_others: bool = False  # it is another site's code: sent by it, or by a guest of it
+    is_others: bool = False  # it is another site's code: sent by it, or by a user of it
 
 
 @dataclass(frozen=True, slots=True)

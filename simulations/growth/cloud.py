@@ -156,7 +156,7 @@ class Cloud:
 
     Args:
         seed: of all random choices. The n-th instance has the same times in each run.
-        guest_of: returns the observer of a mark; None: there is none.
+        observer_of: returns the observer of a mark; None: there is none.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Cloud:
         clock: Clock,
         habits: Habits,
         seed: int,
-        guest_of: Callable[[str], InstanceObserver | None],
+        observer_of: Callable[[str], InstanceObserver | None],
     ) -> None:
         self.clock = clock
         self.habits = habits
@@ -172,7 +172,7 @@ class Cloud:
         self.all: list[CloudInstance] = []
         self._seed = seed
         self._doubles = Random(f"{seed} doubles")
-        self._guest_of = guest_of
+        self._observer_of = observer_of
         self._numbers = itertools.count()
         self._launches = Bucket(habits.burst, habits.launches_s)
         self._ends = Bucket(habits.ends_burst, habits.ends_s)
@@ -231,13 +231,13 @@ class Cloud:
         self.clock.after(runs_s, run)
 
     def _dial(self, instance: CloudInstance) -> None:
-        guest = self._guest_of(instance.mark)
+        observer = self._observer_of(instance.mark)
         if instance.state is PilotState.RUNNING:
-            if guest is None:
+            if observer is None:
                 self.clock.after(1.0, lambda: self._dial(instance))
                 return
             instance.came_s = self.clock.now_s
-            guest.came(instance)
+            observer.came(instance)
 
     def _may_be_taken(self, instance: CloudInstance, dice: Random) -> None:
         if self.habits.taken_an_hour:
@@ -249,9 +249,9 @@ class Cloud:
         if instance.state is PilotState.RUNNING:
             instance.fault = "spot interruption"
             instance.state = PilotState.ENDING
-            guest = self._guest_of(instance.mark)
-            if guest is not None:
-                guest.warned(instance)
+            observer = self._observer_of(instance.mark)
+            if observer is not None:
+                observer.warned(instance)
             self.clock.after(self.habits.notice_s, lambda: self._end(instance, is_orderly=False))
 
     def stop(self, mark: str, names: Collection[str]) -> None:
@@ -267,9 +267,9 @@ class Cloud:
         if instance.ended_s is not None:
             return
         instance.ended_s, instance.state = self.clock.now_s, PilotState.ENDED
-        guest = self._guest_of(instance.mark)
-        if guest is not None:
-            guest.ended(instance, is_orderly=is_orderly)
+        observer = self._observer_of(instance.mark)
+        if observer is not None:
+            observer.ended(instance, is_orderly=is_orderly)
 
     def shown(self, mark: str, utc_s: UtcS) -> list[Sighting]:
         """Return the visible instances of a mark; `utc_s` is the present calendar time."""

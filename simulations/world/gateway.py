@@ -171,9 +171,9 @@ class SimMember(SimHost):
                 ear.decided(found)
             return perform(found)
 
-        def posted(guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+        def posted(peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
             self._told(message)
-            post(guest, message, urgent=urgent)
+            post(peer, message, urgent=urgent)
 
         vars(outbox).update(perform=performed)
         vars(listener).update(post=posted)
@@ -258,8 +258,8 @@ class SimMember(SimHost):
                     for low, high in message.ranges:
                         note = f"to {client}: {message.failure}, {message.reason}"
                         add(host, "tells dropped", message.job, (low, high), note)
-                case Expel(guest, reason):
-                    add(host, "expels", note=f"{guest}: {reason}", data=effect)
+                case Expel(peer, reason):
+                    add(host, "expels", note=f"{peer}: {reason}", data=effect)
 
 
 class Gateway(SimMember):
@@ -485,9 +485,9 @@ class Gateway(SimMember):
         """Wait for any event, or for so many seconds."""
         return AnyProgress(at_most_s)
 
-    def _ask(self, guest: PeerSession, question: Ask) -> None:
-        if self.desk.takes(guest, question):
-            self._carry(self.desk.answer(guest, question))
+    def _ask(self, peer: PeerSession, question: Ask) -> None:
+        if self.desk.takes(peer, question):
+            self._carry(self.desk.answer(peer, question))
 
     def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
         async def look_up() -> None:

@@ -182,7 +182,7 @@ class SimPeers:
         host: its host.
         registry: the identities of others.
         rules: the listener's rules.
-        handles: the source of handles for guests.
+        handles: the source of handles for peers.
         heard, link_news, heard_all: take news, as from gateway.peering.peers.
     """
 
@@ -215,15 +215,15 @@ class SimPeers:
         self._driver.maintain(self.links)
         host.after(TICK_S, self._tick)
 
-    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on a session that another site dialled."""
-        if guest.handle in self.listener.guests:
-            self.listener.post(guest, message, urgent=urgent)
+        if peer.handle in self.listener.peers:
+            self.listener.post(peer, message, urgent=urgent)
 
-    def expel(self, guest: PeerSession, reason: str) -> None:
+    def expel(self, peer: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
-        self._host.note("expels", f"{guest.name}: {reason}")
-        self._take(self.listener.expel(guest, reason, self._host.mono_s()))
+        self._host.note("expels", f"{peer.name}: {reason}")
+        self._take(self.listener.expel(peer, reason, self._host.mono_s()))
 
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these."""
@@ -258,12 +258,12 @@ class SimPeers:
                 case PeerTurnedAway(_, name, code, reason):
                     self._host.note("turns away", f"{name}: {code}: {reason}")
                     continue
-                case PeerCameIn(guest):
-                    self._host.note("is dialled", f"by {guest.name}")
-                    rest += self.listener.expel_older(guest, self._host.mono_s())
-                case PeerLeft(guest, reason):
+                case PeerCameIn(peer):
+                    self._host.note("is dialled", f"by {peer.name}")
+                    rest += self.listener.expel_older(peer, self._host.mono_s())
+                case PeerLeft(peer, reason):
                     what = "expels" if "protocol error" in reason else "is left"
-                    self._host.note(what, f"by {guest.name}: {reason}")
+                    self._host.note(what, f"by {peer.name}: {reason}")
             rest.append(item)
         if rest:
             self._heard(rest)

@@ -74,20 +74,20 @@ class TrioPeers:
             listener,
             self._dialled,
             heard=self._heard,
-            came_in=lambda guest: host.note("is dialled", f"by {guest.name}"),
+            came_in=lambda peer: host.note("is dialled", f"by {peer.name}"),
             stated=lambda *_: None,
             say=lambda line: host.note("says", line),
         )
         await self._sessions.run(task_status=task_status)
 
-    def answer(self, guest: PeerSession, message: Any, *, urgent: bool = False) -> None:
+    def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on a session that another site dialled."""
-        self._sessions.answer(guest, message, urgent=urgent)
+        self._sessions.answer(peer, message, urgent=urgent)
 
-    def expel(self, guest: PeerSession, reason: str) -> None:
+    def expel(self, peer: PeerSession, reason: str) -> None:
         """End a session that another site dialled, and log the reason."""
-        self._host.note("expels", f"{guest.name}: {reason}")
-        self._sessions.expel(guest, reason)
+        self._host.note("expels", f"{peer.name}: {reason}")
+        self._sessions.expel(peer, reason)
 
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these."""

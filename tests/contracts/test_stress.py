@@ -122,14 +122,14 @@ def serve(port, sessions, messages, process):
             news += listener.tick(now_s)
         for item in news:
             match item:
-                case PeerCameIn(guest):
-                    expected[guest.handle] = 0
-                case PeerSaid(guest, message):
-                    assert message.request == expected[guest.handle]
-                    expected[guest.handle] += 1
-                    listener.post(guest, Answer(message.request, "", "", None))
-                case PeerLeft(guest, reason):  # one that nobody has used lapses
-                    assert not expected[guest.handle], f"a session was lost: {reason}"
+                case PeerCameIn(peer):
+                    expected[peer.handle] = 0
+                case PeerSaid(peer, message):
+                    assert message.request == expected[peer.handle]
+                    expected[peer.handle] += 1
+                    listener.post(peer, Answer(message.request, "", "", None))
+                case PeerLeft(peer, reason):  # one that nobody has used lapses
+                    assert not expected[peer.handle], f"a session was lost: {reason}"
         listener.flush(now_s)
     # A pipe that broke before its welcome arrived leaves a session that nobody has ever used.
     used = [count for count in expected.values() if count]

@@ -25,9 +25,9 @@ from gateway.trust import introduction
 from gateway.trust.identity_store import Registry, pack_words
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
-from tests.fuzz.guests import ClientRole, Role, WorkerRole
 from tests.fuzz.members import BuyerRole
 from tests.fuzz.pipes import GREETING, Pipe, PipeClosed, connect
+from tests.fuzz.roles import ClientRole, Role, WorkerRole
 from tests.fuzz.selling import Stall
 from tests.fuzz.tally import Tally, reason_of
 from tests.fuzz.visits import Visit, sessions
@@ -36,7 +36,7 @@ from tests.fuzz.vocabulary import mutated, odd_handshake
 TELL_S: Final = 1.0
 
 
-def as_guest(settings: dict[str, Any], chance: random.Random, tally: Tally) -> Iterator[None]:
+def as_caller(settings: dict[str, Any], chance: random.Random, tally: Tally) -> Iterator[None]:
     """A client or a worker, by tokens, at any of the addresses."""
     kind = settings["role"]
     roles: dict[str, Role] = {
@@ -164,8 +164,8 @@ def _half_way(pipe: Pipe, chance: random.Random, tally: Tally) -> None:
 
 
 AS: Final[dict[str, Callable[[dict[str, Any], random.Random, Tally], Iterator[None]]]] = {
-    "client": as_guest,
-    "worker": as_guest,
+    "client": as_caller,
+    "worker": as_caller,
     "buyer": as_buyer,
     "seller": as_seller,
     "stranger": as_stranger,

@@ -54,7 +54,7 @@ from federation.signed.grants import GrantBounds, Purpose
 from federation.signed.strict import INTEGER_MAX
 from gateway.peering.message_router import KIND
 from gateway.trust.identity_store import Registry
-from tests.fuzz.guests import PYTHON
+from tests.fuzz.roles import PYTHON
 from tests.fuzz.values import Level
 from tests.fuzz.vocabulary import Remembered, Vocabulary, mutated, one_of
 
@@ -111,13 +111,13 @@ class MemberRole:
     # --- saying --------------------------------------------------------------------------------
 
     def say(self, chance: random.Random, level: Level) -> bytes:
-        """See guests.Role."""
+        """See roles.Role."""
         body = self._vocabulary.may_say(chance, level)
         data = pack(body)
         return self.sealed(data) if body["t"] in _SEALED_KINDS else data
 
     def breach(self, chance: random.Random) -> bytes:
-        """See guests.Role. Half of it is about signatures: replayed, altered, or for another."""
+        """See roles.Role. Half of it is about signatures: replayed, altered, or for another."""
         draw = chance.random()
         if draw < 0.4:
             return self._vocabulary.breach(chance)

@@ -43,7 +43,7 @@ class Stall:
         self._listener = SessionListener(port, rules, credentials=SiteCredentials(registry))
         self._role = SellerRole(registry, site)
         self._port, self._tally = port, tally
-        self._guest: PeerSession | None = None
+        self._buyer: PeerSession | None = None
         self._under_way: deque[tuple[int, int]] = deque()  # frames, and their messages
         self._advert_s = -ADVERT_EVERY_S
 
@@ -56,40 +56,40 @@ class Stall:
             self._take(listener.receive(pipe, frame, now_s), chance)
         listener.pipes_gone(self._port.gone(), now_s)
         self._take(listener.tick(now_s), chance)
-        if self._guest is not None:
-            self._say(self._guest, chance, now_s)
+        if self._buyer is not None:
+            self._say(self._buyer, chance, now_s)
         listener.flush(now_s)
 
-    def _say(self, guest: PeerSession, chance: random.Random, now_s: float) -> None:
-        while self._under_way and self._under_way[0][0] <= guest.session.acknowledged:
+    def _say(self, buyer: PeerSession, chance: random.Random, now_s: float) -> None:
+        while self._under_way and self._under_way[0][0] <= buyer.session.acknowledged:
             self._tally.heard += self._under_way.popleft()[1]
         if now_s - self._advert_s > ADVERT_EVERY_S:
             self._advert_s = now_s
             self._post([self._role.advert()])
-        if guest.session.has_room and not guest.session.backlog_bytes:
+        if buyer.session.has_room and not buyer.session.backlog_bytes:
             many = chance.choice(MESSAGES_AT_ONCE)
             self._post([self._role.say(chance, Level.TAME) for _ in range(many)])
 
     def _take(self, news: Iterable[News], chance: random.Random) -> None:
         for each in news:
             match each:
-                case PeerCameIn(guest):
-                    self._guest = guest
+                case PeerCameIn(buyer):
+                    self._buyer = buyer
                     self._tally.sessions += 1
                     self._under_way.clear()
-                case PeerLeft(guest, reason) if guest is self._guest:
+                case PeerLeft(buyer, reason) if buyer is self._buyer:
                     self._tally.thrown_out[f"left: {reason[:40]}"] += 1
-                    self._guest = None
+                    self._buyer = None
                 case PeerSaid(_, message):
                     self._tally.answers[message.kind] += 1
                     for said in self._role.react(message, chance):
                         self._post([said])
 
     def _post(self, messages: list[bytes]) -> None:
-        guest = self._guest
-        if guest is not None:
+        buyer = self._buyer
+        if buyer is not None:
             for each in messages:
-                guest.session.post(each)
+                buyer.session.post(each)
             self._tally.sent += len(messages)
-            self._listener.release(guest)
-            self._under_way.append((guest.session.sent + 1, len(messages)))
+            self._listener.release(buyer)
+            self._under_way.append((buyer.session.sent + 1, len(messages)))

@@ -14,8 +14,8 @@ from federation.messages.messages import Bye, Hello
 from federation.messages.wire import pack
 from federation.sessions.handshake import Credentials, Dialogue
 from federation.sessions.session import FRAME_BYTES_MAX
-from tests.fuzz.guests import Role
 from tests.fuzz.pipes import Pipe, PipeClosed
+from tests.fuzz.roles import Role
 from tests.fuzz.tally import Tally, reason_of
 from tests.fuzz.values import Level
 from tests.fuzz.vocabulary import odd_frame

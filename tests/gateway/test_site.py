@@ -156,8 +156,8 @@ def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closi
     assert held.asked.wait(DEADLINE_S)
     for _ in range(50):
         one.say(messages.Cancel(0, "nonesuch", [], False))
-    (guest,) = inner.site.listener.guests.values()
-    wait_until(lambda: one.hear() and guest.session.received == 8, "a full window")
+    (peer,) = inner.site.listener.peers.values()
+    wait_until(lambda: one.hear() and peer.session.received == 8, "a full window")
     assert not one.dialogue.session.has_room
     held.go_on.set()
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "the rest")
@@ -221,12 +221,12 @@ class Behind:
 
 
 @pytest.mark.parametrize("much", ["backlog", "backlog_bytes"])
-def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
+def test_while_the_store_is_behind_peers_wait_and_nobody_is_given_up(make_inner, visit, much):
     inner = make_inner(rules=ListenerLimits(heartbeat_s=0.3, grace_s=30.0))
     store = inner.site.store
     inner.site.server.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
-    (guest,) = inner.site.listener.guests.values()
+    (peer,) = inner.site.listener.peers.values()
     job = new_id()
     one.open_job(square, job, [3])
     one.say(messages.Ask(1, "status", {}))
@@ -236,25 +236,25 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
         lambda: one.hear() and one.dialogue.session.received > 2 * SILENT_BEATS, "heartbeats"
     )
     assert not one.link.is_lost
-    assert inner.site.listener.guests == {guest.handle: guest}
+    assert inner.site.listener.peers == {peer.handle: peer}
     inner.site.server.store = store
     wait_until(lambda: one.hear() and job in inner.site.broker.jobs, "the job")
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
 
 
 def test_the_end_of_a_session_may_wait_for_its_turn(make_inner, visit):
-    """As in a tick while others have much to say: of a guest that is held, and has a token."""
+    """As in a tick while others have much to say: of a peer that is held, and has a token."""
     inner = make_inner(rules=ListenerLimits())
     server = inner.site.server
     store, server.store = inner.site.store, Behind(inner.site.store, backlog=1 << 40)
     one = visit(inner)
-    (guest,) = inner.site.listener.guests.values()
+    (peer,) = inner.site.listener.peers.values()
     one.open_job(square, new_id(), [3])
-    wait_until(lambda: one.hear() is not None and guest.handle in server._held)
+    wait_until(lambda: one.hear() is not None and peer.handle in server._held)
 
     def end():
-        server._tokens[guest.handle] = None  # not asked for what it is worth any more
-        ended = list(server.listener.expel(guest, "because", 0.0))
+        server._tokens[peer.handle] = None  # not asked for what it is worth any more
+        ended = list(server.listener.expel(peer, "because", 0.0))
         server.store = store
         server.catch_up()
         server._watch_tokens([])
@@ -264,7 +264,7 @@ def test_the_end_of_a_session_may_wait_for_its_turn(make_inner, visit):
 
     inner.call(end)
     assert not server._held
-    assert not inner.site.listener.guests
+    assert not inner.site.listener.peers
 
 
 def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_inner, visit):

@@ -56,7 +56,7 @@ def test_rights_are_those_of_all_groups_and_the_first_one_counts():
     ):
         party = read_party(f"group:{group}")
         assert (party.includes(ann), party.counts(ann)) == (has_rights, counts)
-    guest = Owner("ann@paris", "quants", "risk", "paris", frozenset({"prod"}))
-    assert not read_party("group:prod").includes(guest)
+    foreign = Owner("ann@paris", "quants", "risk", "paris", frozenset({"prod"}))
+    assert not read_party("group:prod").includes(foreign)
     for text in ("user:ann", "project:risk", "ours", "all", "others", "site:paris"):
         assert read_party(text).counts(ann) is read_party(text).includes(ann)

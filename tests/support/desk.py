@@ -63,14 +63,14 @@ class DeskClient:
         self, verb: str, user: str = "ann", token: Any = None, *, home: bool = False,
         of_user: Any = None, **details: Any
     ) -> Answer:  # fmt: skip
-        """The answer to one question, asked by a guest; `of_user` is a detail named `user`."""
+        """The answer to one question, asked by a peer; `of_user` is a detail named `user`."""
         if of_user is not None:
             details["user"] = of_user
-        guest = SimpleNamespace(handle=77, user=user, role="client", is_local=home, origin=Origin())
+        peer = SimpleNamespace(handle=77, user=user, role="client", is_local=home, origin=Origin())
         if token is not None:
             self.site.server._tokens[77] = SimpleNamespace(token=token)
         try:
-            return await self.site.desk._answer(guest, Ask(1, verb, details))
+            return await self.site.desk._answer(peer, Ask(1, verb, details))
         finally:
             self.site.server._tokens.pop(77, None)
 

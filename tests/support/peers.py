@@ -113,12 +113,12 @@ class PeerSite:
         return [
             each.message
             for each in self.news
-            if isinstance(each, PeerSaid) and each.guest.name == other.site
+            if isinstance(each, PeerSaid) and each.peer.name == other.site
         ]
 
-    def guest(self, other):
+    def peer(self, other):
         """The session that another dialled."""
-        return next(g for g in self.peers.listener.guests.values() if g.name == other.site)
+        return next(g for g in self.peers.listener.peers.values() if g.name == other.site)
 
     def meets(self, other):
         """Whether there is a session each way."""

@@ -71,7 +71,7 @@ class SendToWorker:
 class Expel:
     """End a session whose other side breaks the rules."""
 
-    guest: int
+    peer: int
     reason: str
     port: PortKind
 

@@ -1,6 +1,6 @@
-"""Converts messages of guests to events and checks their values. Pure.
+"""Converts messages of peers to events and checks their values. Pure.
 
-A message has the right types by now; this module checks its values. An error is either the guest's
+A message has the right types by now; this module checks its values. An error is either the peer's
 mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
 """
 

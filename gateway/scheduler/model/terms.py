@@ -114,8 +114,8 @@ class JobSpec:
     def origin(self) -> str:
         """The site whose code it is, as far as we deal with it; empty: ours.
 
-        Of a job that another site sent it is that neighbour. Of a guest, a user with the token of a
-        welcome site, and of jobs that a guest's tasks submit, it is that site.
+        Of a job that another site sent it is that neighbour. Of a foreign user, with the token of a
+        welcome site, and of jobs that its tasks submit, it is that site.
         """
         return self.path[-1] if self.path else site_of(self.user)
 
@@ -123,7 +123,7 @@ class JobSpec:
     def whose(self) -> Owner:
         """The principal for rules and books; for a job of another site, it includes the neighbour.
 
-        A guest's job is ours here (docs/entitlements.md): only the guest pays for it.
+        A foreign user's job is ours here (docs/entitlements.md): only the user pays for it.
         """
         site = self.path[-1] if self.path else ""
         return Owner(self.user, self.group, self.project, site, frozenset(self.more_groups))

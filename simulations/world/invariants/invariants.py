@@ -380,14 +380,14 @@ class WithinLimits(Invariant):
             for client in server.broker.clients.values():
                 if not 0 <= client.tasks <= 2 * rules.tasks_max:
                     self.fail(f"{site.name}: client {client.handle} has {client.tasks} tasks")
-            for guest in server.listener.guests.values():
-                if guest.session.owes > DIALLER_WINDOW:
-                    self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
-                silent_s = site.mono_s() - guest.hearing.heard_at_s
+            for peer in server.listener.peers.values():
+                if peer.session.owes > DIALLER_WINDOW:
+                    self.fail(f"{site.name}: owes {peer.name} {peer.session.owes} frames")
+                silent_s = site.mono_s() - peer.hearing.heard_at_s
                 noticed_s = max(SILENT_BEATS * rules.heartbeat_s, rules.grace_s)
                 longest_s = noticed_s + rules.grace_s + 1.0
                 if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
-                    self.fail(f"{site.name}: keeps {guest.name}, silent for {silent_s:.1f} s")
+                    self.fail(f"{site.name}: keeps {peer.name}, silent for {silent_s:.1f} s")
 
     def _woke(self, resumed_s: float) -> bool:
         return self.world.clock.now_s - resumed_s < WAKING_S

@@ -147,7 +147,7 @@ def test_bubblewrap_stops_it(sites):
     assert pool_of(london)["others_work"] == ["bubblewrap"]
 
 
-def test_a_guest_is_shut_in_as_its_site_is(sites):
+def test_a_foreign_user_is_shut_in_as_its_site_is(sites):
     """Whoever comes by another site's token sends that site's code, and so do their tasks."""
     need("bwrap")
     london, paris = sites(BUBBLEWRAP.replace("[pool.env", 'user = "none"\n[pool.env'))

@@ -96,7 +96,7 @@ def test_an_oversized_frame_costs_the_pipe(vandal):
         pack([1, 0, [MESSAGES.encode(messages.PutFunction(bytes(32), b"another"))]]),
     ],
 )  # fmt: skip
-def test_a_guest_that_breaks_the_protocol_is_expelled(vandal, frame):
+def test_a_peer_that_breaks_the_protocol_is_expelled(vandal, frame):
     vandal.come_in()
     vandal.link.send(frame)
     assert "protocol error" in vandal.expect_expulsion()

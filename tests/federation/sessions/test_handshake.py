@@ -49,8 +49,8 @@ class Pair:
 
     def say(self, data: bytes, now_s: float) -> None:
         """The gateway says something, and it arrives."""
-        [guest] = self.listener.guests.values()
-        guest.session.post(data)
+        [peer] = self.listener.peers.values()
+        peer.session.post(data)
         self.listener.flush(now_s)
         self.down(now_s)
 

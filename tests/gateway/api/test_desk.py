@@ -466,12 +466,12 @@ async def test_explain_answers_the_operator_for_a_user(tmp_path):
 
         async def explained(about, **asked):
             """The answer for a user, as the asker's own name is `user`, too."""
-            guest = SimpleNamespace(
+            peer = SimpleNamespace(
                 handle=77, user="ann", role="client", is_local="token" not in asked
             )
             if "token" in asked:
                 counter.site.server._tokens[77] = SimpleNamespace(token=asked["token"])
-            return await counter.site.desk._answer(guest, Ask(1, "explain", {"user": about}))
+            return await counter.site.desk._answer(peer, Ask(1, "explain", {"user": about}))
 
         found = (await explained("bob")).value
         assert (found["user"], found["refused_by_rule"]) == ("bob", "")
@@ -661,10 +661,10 @@ def asking(backlog_bytes=0):
     return SimpleNamespace(handle=5, session=SimpleNamespace(backlog_bytes=backlog_bytes))
 
 
-async def test_a_guest_has_so_many_questions_and_reads_the_answers(tmp_path):
+async def test_a_peer_has_so_many_questions_and_reads_the_answers(tmp_path):
     async with counter_of(tmp_path, unread_bytes=100) as counter:
         told = []
-        counter.site.listener.post = lambda guest, answer: told.append(answer)
+        counter.site.listener.post = lambda peer, answer: told.append(answer)
         desk, limit = counter.site.desk, counter.site.config.rules.questions_max
         assert all(desk.takes(asking(), Ask(1, "status", {})) for _ in range(limit))
         assert not desk.takes(asking(), Ask(2, "status", {}))

@@ -97,11 +97,11 @@ async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
             bookings=SimpleNamespace(open={"r-1": bobs}),
         ),
     )
-    guest = SimpleNamespace(handle=1, user="ann", is_local=True)
+    peer = SimpleNamespace(handle=1, user="ann", is_local=True)
     scopes = {Scope.SUBMIT, Scope.CANCEL}
     token = SimpleNamespace(projects=None, allows=lambda scope, *_: scope in scopes)
-    holder = asker_of(guest, token, right_to("reserve"), {})
-    operator = asker_of(guest, None, right_to("reserve"), {})
+    holder = asker_of(peer, token, right_to("reserve"), {})
+    operator = asker_of(peer, None, right_to("reserve"), {})
     with pytest.raises(CantReserve, match="of yours"):
         await reservation_desk.unreserve(site, holder, {"reservation": "r-1"})
     with pytest.raises(CantReserve, match="is cancelled already"):

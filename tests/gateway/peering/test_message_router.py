@@ -24,10 +24,10 @@ def office():
 
 def test_what_was_heard_together_is_acted_on_once(office):
     """To act is to plan: a site may send one function after the other."""
-    guest = office.meet("paris")
+    peer = office.meet("paris")
     office.acted.clear()
     digests = [bytes([number]) * 32 for number in range(9)]
-    office.router.hear_peers([PeerSaid(guest, PutFunction(each, b"")) for each in digests])
+    office.router.hear_peers([PeerSaid(peer, PutFunction(each, b"")) for each in digests])
     assert office.acted == [[FunctionArrived(each) for each in digests]]
 
 
@@ -56,8 +56,8 @@ def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(office, is_idle)
 
 def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
     rome, oslo = office.meet("rome"), office.meet("oslo")
-    for guest in (rome, oslo):
-        guest.session.post(bytes(10_000))
+    for peer in (rome, oslo):
+        peer.session.post(bytes(10_000))
     office.router.tick()
     assert office.expelled == []
     rome.session.post(b"x")
@@ -94,8 +94,8 @@ def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     office.router.carry("rome", PeerSide.SELLER, asked)
     sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
     assert sealed == ["paris", "rome"]
-    guest = office.meet("paris")
-    office.router.hear_peers([PeerSaid(guest, asked)])
+    peer = office.meet("paris")
+    office.router.hear_peers([PeerSaid(peer, asked)])
     assert office.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
 
 
@@ -103,9 +103,9 @@ def test_gossip_is_told_with_whom_a_session_is_open(office):
     membership, told = office.router.circle.membership, []
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
-    guest = office.meet("paris")
+    peer = office.meet("paris")
     assert told.pop() == Connected("paris")
-    office._expel(guest, "enough")
+    office._expel(peer, "enough")
     assert told.pop() == Unreachable("paris")
     office.router.hear_link(LinkUp("paris", resumed=False))
     assert told.pop() == Connected("paris")

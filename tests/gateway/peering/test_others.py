@@ -62,18 +62,18 @@ def test_who_comes_in_is_told_in_the_welcome(make_door):
 
 def test_a_client_that_is_in_is_told_of_a_change_and_only_of_that(make_door):
     door = make_door(A)
-    guest = door.come_in()
+    peer = door.come_in()
     door.listener.set_others([A])
-    assert door.converse(*guest) == []
+    assert door.converse(*peer) == []
     door.listener.set_others([B, A, B])
-    assert door.converse(*guest) == [Gateways([B, A])]
+    assert door.converse(*peer) == [Gateways([B, A])]
 
 
 def test_a_worker_is_told_of_no_change(make_door):
     door = make_door(A)
-    guest = door.come_in("worker")
+    peer = door.come_in("worker")
     door.listener.set_others([B])
-    assert door.converse(*guest) == []
+    assert door.converse(*peer) == []
 
 
 @pytest.mark.parametrize(

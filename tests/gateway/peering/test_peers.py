@@ -51,9 +51,9 @@ async def test_two_sites_join_approve_and_talk_each_way(tmp_path):
         paris.peers.flush(trio.current_time())
         await until(lambda: london.said_by(paris), "the question")
         assert london.said_by(paris) == [Ask(5, "status", {})]
-        guest = london.guest(paris)
-        assert (guest.role, guest.name) == ("gateway", "paris")
-        london.peers.answer(guest, Answer(5, "", "", "well"))
+        peer = london.peer(paris)
+        assert (peer.role, peer.name) == ("gateway", "paris")
+        london.peers.answer(peer, Answer(5, "", "", "well"))
         london.peers.flush(trio.current_time())
         await until(lambda: paris.of(LinkSaid), "the answer")
         assert paris.of(LinkSaid) == [LinkSaid("london", Answer(5, "", "", "well"))]
@@ -151,11 +151,11 @@ async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
         await until(lambda: paris.level(lyon) is TrustLevel.EXPELLED, "the word at paris")
         for site in (london, paris):
             await until(lambda: "lyon" not in site.peers.links.up, "the end of the link")  # noqa: B023
-            assert "lyon" not in [each.name for each in site.peers.listener.guests.values()]
+            assert "lyon" not in [each.name for each in site.peers.listener.peers.values()]
         await until(lambda: lyon.told("is expelled here"), "a line at lyon")
         await until(lambda: paris.told("london expels lyon: too loud"), "a line at paris")
         assert london.told('operator command: expel {"reason": "too loud", "site": "lyon"}')
-        assert any(each.guest.name == "lyon" for each in london.of(PeerLeft))
+        assert any(each.peer.name == "lyon" for each in london.of(PeerLeft))
         assert london.meets(paris)
 
 
@@ -166,7 +166,7 @@ async def test_who_leaves_is_gone_everywhere_and_may_come_back_with_an_invitatio
         await until(lambda: london.level(lyon) is TrustLevel.LEFT, "the farewell at london")
         await until(lambda: paris.level(lyon) is TrustLevel.LEFT, "the farewell at paris")
         await until(lambda: not lyon.peers.links.sites, "the end of lyon's links")
-        await until(lambda: not lyon.peers.listener.guests, "the end of lyon's sessions")
+        await until(lambda: not lyon.peers.listener.peers, "the end of lyon's sessions")
         assert london.meets(paris)
         await lyon.join(paris)
         await paris.approve(lyon)
@@ -434,7 +434,7 @@ async def test_a_flood_of_messages_is_heard_part_by_part_both_ways(tmp_path):
             nursery.start_soon(count)
             for number in range(many):
                 paris.peers.links.post("london", Ask(number, "status", {}))
-                london.peers.answer(london.guest(paris), Answer(number, "", "", None))
+                london.peers.answer(london.peer(paris), Answer(number, "", "", None))
             london.peers.flush(trio.current_time())
             paris.peers.flush(trio.current_time())
             await until(lambda: len(london.said_by(paris)) == many, "all that Paris asks")
@@ -448,10 +448,10 @@ async def test_a_flood_of_messages_is_heard_part_by_part_both_ways(tmp_path):
 async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
     async with federation(tmp_path, "london", "paris") as (london, paris):
         await meet(london, paris)
-        first = london.guest(paris)
+        first = london.peer(paris)
         assert isinstance(await try_to_come_in(london, paris), Opened)
-        await until(lambda: any(each.guest is first for each in london.of(PeerLeft)), "its end")
-        names = [each.name for each in london.peers.listener.guests.values()]
+        await until(lambda: any(each.peer is first for each in london.of(PeerLeft)), "its end")
+        names = [each.name for each in london.peers.listener.peers.values()]
         assert names.count("paris") == 1
 
 

@@ -45,12 +45,12 @@ class Desk:
     def __init__(self, **uses):
         self.out = []
         self.written = []
-        guests = {
+        peers = {
             each: SimpleNamespace(handle=each, about={"n": each})
             for each in (CLIENT, WORKER, OTHER)
         }
         listener = SimpleNamespace(
-            guests=guests, post=lambda guest, message: self.out.append((guest.handle, message))
+            peers=peers, post=lambda peer, message: self.out.append((peer.handle, message))
         )
         store = SimpleNamespace(write=lambda *details: self.written.append(details), contracts=None)
         self.functions = FunctionStore(1 << 20, lambda: {DIGEST})

@@ -164,7 +164,7 @@ def test_a_report_of_tasks_that_a_worker_does_not_hold_expels_it() -> None:
     world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.Reported(WORKER, order.assignment, 5, [b"forged"]))
-    assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
+    assert [e.peer for e in effects if isinstance(e, Expel)] == [WORKER]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_report_whose_failures_point_nowhere_expels_its_worker(failures: list)
     world = BrokerWorld()
     (order,) = orders(world.submit(1))
     effects = world.do(events.Reported(WORKER, order.assignment, 0, [b""], failures, [], 1, 1, 1))
-    assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
+    assert [e.peer for e in effects if isinstance(e, Expel)] == [WORKER]
 
 
 def test_tasks_of_a_lost_worker_go_to_another_and_are_charged_once() -> None:
@@ -625,7 +625,7 @@ def test_a_client_that_does_not_read_gets_nothing_run() -> None:
 def test_a_client_over_its_limit_is_expelled() -> None:
     world = BrokerWorld(slots=0)
     effects = world.submit(10_001)
-    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+    assert [e.peer for e in effects if isinstance(e, Expel)] == [CLIENT]
 
 
 def test_a_client_over_its_bytes_is_expelled() -> None:
@@ -635,7 +635,7 @@ def test_a_client_over_its_bytes_is_expelled() -> None:
     fine = world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     assert not [e for e in fine if isinstance(e, Expel)]
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(200)]))
-    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+    assert [e.peer for e in effects if isinstance(e, Expel)] == [CLIENT]
 
 
 def test_all_that_another_site_has_bought_counts_together() -> None:
@@ -1132,7 +1132,7 @@ def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
-    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+    assert [e.peer for e in effects if isinstance(e, Expel)] == [CLIENT]
 
 
 def test_what_ended_is_counted_for_nobody() -> None:

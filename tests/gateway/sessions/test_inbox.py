@@ -95,7 +95,7 @@ def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
         frame = pack([number, 0, FULL])
         link.send(frame)
         house.take_in()
-        if house.of(PeerLeft) or not house.listener.guests:
+        if house.of(PeerLeft) or not house.listener.peers:
             break
         sent_bytes += len(frame)
         assert sent_bytes <= WAITING_BYTES_MAX

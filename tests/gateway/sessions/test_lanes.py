@@ -1,4 +1,4 @@
-"""Who is heard next, of guests that have sent more than one turn can take."""
+"""Who is heard next, of peers that have sent more than one turn can take."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from gateway.sessions.inbox import Lanes
 
 
 def make_lanes(**sent):
-    """Guests "a", "b" and so on with what each has sent, which came by pipes 1, 2 and so on."""
+    """Peers "a", "b" and so on with what each has sent, which came by pipes 1, 2 and so on."""
     lanes = Lanes()
-    for pipe, (guest, items) in enumerate(sent.items(), 1):
-        lanes.add(pipe, ord(guest), iter([f"{guest}{item}" for item in items]))
+    for pipe, (peer, items) in enumerate(sent.items(), 1):
+        lanes.add(pipe, ord(peer), iter([f"{peer}{item}" for item in items]))
     return lanes
 
 
@@ -85,17 +85,17 @@ def test_a_frame_is_begun_when_its_turn_comes():
     assert begun == ["first"]
 
 
-@pytest.mark.parametrize("guest", [None, 7])
-def test_what_came_before_its_guest_was_known_is_heard_before_what_came_after(guest):
+@pytest.mark.parametrize("peer", [None, 7])
+def test_what_came_before_its_peer_was_known_is_heard_before_what_came_after(peer):
     lanes = Lanes()
     lanes.add(1, None, iter(["hello"]))
-    lanes.add(1, guest, iter(["first"]))
-    assert lanes.has(1, guest)
+    lanes.add(1, peer, iter(["first"]))
+    assert lanes.has(1, peer)
     assert len(lanes) == 1
     assert take(lanes, 99) == ["hello", "first"]
 
 
-def test_a_guest_that_comes_back_by_another_pipe_has_one_lane():
+def test_a_peer_that_comes_back_by_another_pipe_has_one_lane():
     lanes = Lanes()
     lanes.add(1, 7, iter(["by the first"]))
     lanes.add(2, 7, iter(["by the second"]))

@@ -51,9 +51,9 @@ class Far:
             self.listener.pipes_gone(self.port.gone(), now_s)
 
     def break_pipes(self):
-        for guest in self.listener.guests.values():
-            if guest.pipe is not None:
-                self.port.drop(guest.pipe)
+        for peer in self.listener.peers.values():
+            if peer.pipe is not None:
+                self.port.drop(peer.pipe)
 
     @property
     def heard(self):
@@ -131,8 +131,8 @@ async def test_what_the_other_says_on_it_is_news():
     async with world() as (near, far):
         near.ask("far", 1)
         await until(lambda: far.heard)
-        (guest,) = far.listener.guests.values()
-        far.listener.post(guest, Answer(1, "", "", "yes"))
+        (peer,) = far.listener.peers.values()
+        far.listener.post(peer, Answer(1, "", "", "yes"))
         await until(lambda: near.of(LinkSaid))
         assert near.of(LinkSaid) == [LinkSaid("far", Answer(1, "", "", "yes"))]
 
@@ -310,8 +310,8 @@ async def test_what_is_posted_in_a_down_is_sent_with_the_next_up():
                 near.links.post("far", Ask(77, "status", {}))
 
         near.links.tell = again
-        (guest,) = far.listener.guests.values()
-        far.news += far.listener.expel(guest, "go away", trio.current_time())
+        (peer,) = far.listener.peers.values()
+        far.news += far.listener.expel(peer, "go away", trio.current_time())
         await until(lambda: 77 in far.heard)
 
 

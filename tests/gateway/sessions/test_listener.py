@@ -190,10 +190,10 @@ def test_an_urgent_message_overtakes_what_waits(make_house):
     house = make_house()
     caller = Caller(house.port)
     meet(house, caller)
-    (guest,) = [each.guest for each in house.of(PeerCameIn)]
+    (peer,) = [each.peer for each in house.of(PeerCameIn)]
     for number in range(3):
-        house.listener.post(guest, Answer(number, "", "", None))
-    house.listener.post(guest, Answer(99, "", "", None), urgent=True)
+        house.listener.post(peer, Answer(number, "", "", None))
+    house.listener.post(peer, Answer(99, "", "", None), urgent=True)
     meet(house, caller)
     said = [each.request for each in caller.heard if not isinstance(each, Opened)]
     assert said == [99, 0, 1, 2]
@@ -211,13 +211,13 @@ def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
     assert house.of(PeerLeft) == []
 
 
-def test_guests_of_two_listeners_that_share_numbers_have_different_ones(make_house):
+def test_peers_of_two_listeners_that_share_numbers_have_different_ones(make_house):
     numbers = itertools.count(1)
     one, other = make_house(handles=numbers), make_house(handles=numbers)
     callers = Caller(one.port), Caller(other.port)
     meet(one, callers[0])
     meet(other, callers[1])
-    assert [each.guest.handle for each in one.of(PeerCameIn) + other.of(PeerCameIn)] == [1, 2]
+    assert [each.peer.handle for each in one.of(PeerCameIn) + other.of(PeerCameIn)] == [1, 2]
 
 
 def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
@@ -233,20 +233,20 @@ def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
     assert len(house.of(PeerCameIn)) == 1
 
 
-def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_guest(make_house):
+def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_peer(make_house):
     """As under SIGSTOP, or on a host that is short of CPU: their frames still wait to be read."""
     house = make_house(heartbeat_s=0.3, grace_s=2.0)
     caller = Caller(house.port)
     for _ in range(3):
         house.step()
         caller.step()
-    (guest,) = house.listener.guests.values()
+    (peer,) = house.listener.peers.values()
     house.tick(0.0)
     house.tick(60.0)
-    assert guest.pipe is not None
+    assert peer.pipe is not None
     for at in range(1, 40):
         house.tick(60.0 + at * 0.05)
-    assert guest.pipe is None, "silence since then counts"
+    assert peer.pipe is None, "silence since then counts"
 
 
 TICK_S = 0.05
@@ -255,14 +255,14 @@ TICK_S = 0.05
 def come_in(house):
     caller = Caller(house.port)
     meet(house, caller)
-    (guest,) = house.listener.guests.values()
+    (peer,) = house.listener.peers.values()
     for at in range(1, 101):
         house.tick(at * TICK_S)
     caller.dialogue.post(Ask(1, "jobs", {}))
     caller.step(5.0)
     house.step(5.0)
-    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
-    return caller, guest
+    assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
+    return caller, peer
 
 
 @pytest.mark.parametrize("is_ticked_first", [False, True])
@@ -270,29 +270,29 @@ def test_a_frame_that_is_read_after_a_stop_of_the_gateway_may_be_as_old_as_the_s
     make_house, is_ticked_first
 ):
     house = make_house()
-    caller, guest = come_in(house)
+    caller, peer = come_in(house)
     caller.dialogue.post(Ask(2, "jobs", {}))
     caller.step(5.1)
     if is_ticked_first:
         house.tick(14.0)
     house.step(14.0)
-    assert guest.hearing.heard_at_s == 14.0
-    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert peer.hearing.heard_at_s == 14.0
+    assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
-def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_guest(make_house):
+def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_peer(make_house):
     house = make_house()
-    caller, guest = come_in(house)
+    caller, peer = come_in(house)
     caller.link.close()
     house.step(14.0)
-    assert guest.pipe is None
-    assert guest.hearing.heard_at_s == 14.0
-    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert peer.pipe is None
+    assert peer.hearing.heard_at_s == 14.0
+    assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
 def test_a_resumed_session_is_no_word_before_its_first_frame(make_house):
     house = make_house()
-    caller, guest = come_in(house)
+    caller, peer = come_in(house)
     caller.link.close()
     caller.dialogue.lost()
     house.step(6.0)
@@ -300,14 +300,14 @@ def test_a_resumed_session_is_no_word_before_its_first_frame(make_house):
         house.tick(at_s)
     caller.link = house.port.dial(Origin())
     caller.dialogue.connected(7.0)
-    while guest.pipe is None:
+    while peer.pipe is None:
         caller.step(7.0)
         house.step(7.0)
-    assert guest.hearing.heard_at_s == 7.0
-    assert guest.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
+    assert peer.hearing.heard_at_s == 7.0
+    assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
-def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(make_house):
+def test_the_heartbeats_of_many_peers_are_spread_over_ticks_and_none_is_late(make_house):
     house = make_house(heartbeat_s=2.0)
     callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
     meet(house, *callers)
@@ -321,7 +321,7 @@ def test_the_heartbeats_of_many_guests_are_spread_over_ticks_and_none_is_late(ma
     assert most <= LOOKED_AT_MIN
 
 
-def test_who_falls_quiet_among_many_guests_is_acknowledged_with_the_next_tick(make_house):
+def test_who_falls_quiet_among_many_peers_is_acknowledged_with_the_next_tick(make_house):
     house = make_house()
     callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
     meet(house, *callers)

@@ -97,13 +97,13 @@ class Door:
         assert any(isinstance(each, Opened) for each in heard)
         return dialogue
 
-    def guests(self):
-        return [each.guest for each in self.news if isinstance(each, PeerCameIn)]
+    def peers(self):
+        return [each.peer for each in self.news if isinstance(each, PeerCameIn)]
 
     def refusal(self, *args, **kwargs):
         with pytest.raises(SessionRefused) as caught:
             self.call(*args, **kwargs)
-        assert not self.guests()
+        assert not self.peers()
         return caught.value.code
 
 
@@ -127,13 +127,13 @@ def door(make_door):
 
 def test_a_token_lets_in_without_the_secret_and_says_who_it_is(door):
     door.call(token())
-    assert [each.user for each in door.guests()] == ["ada"]
+    assert [each.user for each in door.peers()] == ["ada"]
 
 
 def test_the_shared_secret_still_lets_in(door):
     door.call(secret="a secret")
-    assert [each.user for each in door.guests()] == ["mallory"]
-    assert not door.listener.guests[door.guests()[0].handle].about
+    assert [each.user for each in door.peers()] == ["mallory"]
+    assert not door.listener.peers[door.peers()[0].handle].about
 
 
 def test_who_has_neither_stays_outside(door):
@@ -212,7 +212,7 @@ def test_another_sites_user_comes_under_its_name_and_never_as_a_worker(door):
     text = token(issuer="paris", signer="paris", scopes=every)
     assert door.refusal(text, role="worker") == "scope"
     door.call(text)
-    assert [each.user for each in door.guests()] == ["ada@paris"]
+    assert [each.user for each in door.peers()] == ["ada@paris"]
 
 
 def test_a_session_is_not_resumed_by_another_token_of_the_same_user(door):
@@ -226,7 +226,7 @@ def test_a_session_is_not_resumed_by_another_token_of_the_same_user(door):
     )
     second.session, second._session_id = first.session, first._session_id
     door.call(resume=second)
-    assert len(door.guests()) == 2
+    assert len(door.peers()) == 2
 
 
 def test_a_token_in_the_clear_is_refused_and_named(door):
@@ -259,7 +259,7 @@ def test_what_is_no_token_is_refused_in_the_clear_and_named_nowhere(door, text):
 
 def test_the_secret_may_come_in_the_clear_for_it_does_not_travel(door):
     door.call(secret="a secret", origin=IN_THE_CLEAR)
-    assert [each.user for each in door.guests()] == ["mallory"]
+    assert [each.user for each in door.peers()] == ["mallory"]
 
 
 @pytest.mark.parametrize("user", ["eve@paris", "group:quants"])
@@ -345,7 +345,7 @@ def test_a_token_ends_when_it_is_revoked(door):
     assert door.refusal(found.text) == "revoked"
 
 
-def test_a_guests_token_ends_with_his_welcome(door):
+def test_a_foreign_users_token_ends_with_the_welcome_of_its_site(door):
     door.trust.welcome.add("paris")
     found = held(door, issuer="paris", signer="paris")
     assert door.passes.find_end(found) is None

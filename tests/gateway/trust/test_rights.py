@@ -63,12 +63,12 @@ def token(*scopes, projects=None):
     )
 
 
-def guest(user="ann", *, is_local=False, origin=Origin()):  # noqa: B008 - it is frozen
+def peer(user="ann", *, is_local=False, origin=Origin()):  # noqa: B008 - it is frozen
     return SimpleNamespace(handle=1, user=user, is_local=is_local, origin=origin)
 
 
 def ask(verb, held, who=None, **details):
-    return asker_of(who or guest(), held, right_to(verb), details)
+    return asker_of(who or peer(), held, right_to(verb), details)
 
 
 def is_denied(verb, held, who=None, **details):
@@ -112,7 +112,7 @@ def test_whose_rows_a_verb_shows(verb):
         return
     assert not ask(verb, token(*(set(Scope) - {Scope.AUDIT}))).may_see(*row)
     assert ask(verb, every).sees(*row)
-    assert ask(verb, None, guest(is_local=True)).sees(*row)
+    assert ask(verb, None, peer(is_local=True)).sees(*row)
     assert not ask(verb, None).sees(*row)
     assert ask(verb, None).sees("ann", "risk")
     assert ask(verb, None, **{ALL_USERS: True}).sees(*row)
@@ -181,25 +181,25 @@ def test_a_token_of_some_projects_shows_the_rules_of_no_other():
 )
 def test_who_may_cancel_the_jobs_of_all_users(is_local, held, may_all):
     assert is_operator(SimpleNamespace(is_local=is_local), held) is may_all
-    assert asker_of(guest(is_local=is_local), held, Right(RowScope.OWN), {}).is_operator is may_all
+    assert asker_of(peer(is_local=is_local), held, Right(RowScope.OWN), {}).is_operator is may_all
 
 
-ABROAD = guest("ops", origin=Origin("10.1.2.3"))
-NEARBY = guest("ann", origin=Origin(uid=1001))
+ABROAD = peer("ops", origin=Origin("10.1.2.3"))
+NEARBY = peer("ann", origin=Origin(uid=1001))
 
 
 @pytest.mark.parametrize(
     ("who", "held", "title"),
     [
         (
-            guest("root", is_local=True, origin=Origin(uid=0)),
+            peer("root", is_local=True, origin=Origin(uid=0)),
             None,
             "root (uid 0, the gateway's own socket)",
         ),
         (ABROAD, SimpleNamespace(id="64a3"), "ops (from 10.1.2.3, token 64a3)"),
         (ABROAD, None, "ops (from 10.1.2.3, no token)"),
         (NEARBY, SimpleNamespace(id=""), "ann (uid 1001, the pass of a task)"),
-        (guest("e\x1bve"), None, "e\\x1bve (no token)"),
+        (peer("e\x1bve"), None, "e\\x1bve (no token)"),
     ],
 )
 def test_the_log_says_who_ordered_and_by_what_they_came(who, held, title):

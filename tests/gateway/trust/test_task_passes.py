@@ -133,11 +133,11 @@ def test_what_it_is_good_for():
     assert opened.project == "risk"  # its job's, as it names none
     held.check(opened)
     held.check(Cancel(1, "j2", [], False))
-    guest = SimpleNamespace(handle=1, user="ann", is_local=False)
-    asker_of(guest, held.token, right_to("status"), {})
+    peer = SimpleNamespace(handle=1, user="ann", is_local=False)
+    asker_of(peer, held.token, right_to("status"), {})
     for verb in ("token", "drain", "report", "trust", "statement", "a verb of tomorrow"):
         with pytest.raises(Denied, match="lacks the scope"):
-            asker_of(guest, held.token, right_to(verb), {})
+            asker_of(peer, held.token, right_to(verb), {})
     with pytest.raises(Denied, match="risk"):
         held.check(held.complete(replace(OPEN, project="another")))
     assert opened.wishes == {}
@@ -191,7 +191,7 @@ def test_what_tasks_of_another_site_open_stays_and_ends_with_the_grant(generatio
     assert world.refusal(found) == "pass"
 
 
-def test_a_guests_task_comes_in_as_long_as_its_site_is_welcome():
+def test_a_foreign_users_task_comes_in_as_long_as_its_site_is_welcome():
     world = World(c1=job("eve@paris"))
     found = world.passes.give(subject_of("c1"))
     assert world.come_in(found).user == "eve@paris"

@@ -42,7 +42,7 @@ MAKING_S = 60.0  # of an environment
 
 
 @dataclass
-class Guest:
+class WorkerSession:
     """A worker's session, as the scripted gateway sees it."""
 
     id: str
@@ -67,7 +67,7 @@ class ScriptedGateway:
             "message_bytes_max": 64 << 20,
             **rules,
         }
-        self.guests: list[Guest] = []
+        self.workers: list[WorkerSession] = []
         self.functions: dict[bytes, bytes] = {}
         self.withheld: set[bytes] = set()
         self.refuses_resumption = False
@@ -87,14 +87,14 @@ class ScriptedGateway:
         self._port.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
-        for guest in self.guests:
-            guest.pipe = None
+        for worker in self.workers:
+            worker.pipe = None
 
-    def hang_up(self, guest: Guest) -> None:
+    def hang_up(self, worker: WorkerSession) -> None:
         """Cut the pipe under a session."""
-        assert guest.pipe is not None
-        self._port.drop(guest.pipe)
-        guest.pipe = None
+        assert worker.pipe is not None
+        self._port.drop(worker.pipe)
+        worker.pipe = None
 
     # --- the conversation ---
 
@@ -104,34 +104,34 @@ class ScriptedGateway:
         if self._wake_read in readable:
             os.read(self._wake_read, 1 << 16)
         for pipe in self._port.gone():
-            for guest in self.guests:
-                if guest.pipe == pipe:
-                    guest.pipe = None
+            for worker in self.workers:
+                if worker.pipe == pipe:
+                    worker.pipe = None
         frames = self._port.receive()
         for pipe, frame in frames:
             self._take(pipe, frame)
         self.flush(is_quiet=not frames)
 
     def flush(self, *, is_quiet: bool = False) -> None:
-        for guest in self.guests:
-            if guest.pipe is not None:
+        for worker in self.workers:
+            if worker.pipe is not None:
                 # As the real one: a bare acknowledgement only when it must be, or nothing happens.
-                owes = guest.session.owes
+                owes = worker.session.owes
                 due = owes * 2 >= DIALLER_WINDOW or (is_quiet and owes > 0)
-                frame = guest.session.next_frame(acknowledge=due)
+                frame = worker.session.next_frame(acknowledge=due)
                 if frame is not None:
-                    self._port.send(guest.pipe, frame)
+                    self._port.send(worker.pipe, frame)
 
     def _take(self, pipe: int, frame: bytes) -> None:
-        guest = next((guest for guest in self.guests if guest.pipe == pipe), None)
-        if guest is None:
+        worker = next((worker for worker in self.workers if worker.pipe == pipe), None)
+        if worker is None:
             self._greet(pipe, frame)
             return
-        for data in guest.session.accept(frame):
+        for data in worker.session.accept(frame):
             message = MESSAGES.decode(data, self.rules["message_bytes_max"])
-            guest.heard.append(message)
+            worker.heard.append(message)
             if isinstance(message, NeedFunction) and message.digest not in self.withheld:
-                self.say(guest, PutFunction(message.digest, self.functions[message.digest]))
+                self.say(worker, PutFunction(message.digest, self.functions[message.digest]))
 
     def _greet(self, pipe: int, frame: bytes) -> None:
         greeting = self._greetings.setdefault(
@@ -148,24 +148,24 @@ class ScriptedGateway:
         if isinstance(answer, bytes):
             self._port.send(pipe, answer)
             return
-        guest = None if self.refuses_resumption else self._find(answer.resume)
-        resumed = guest is not None
-        if guest is None:
+        worker = None if self.refuses_resumption else self._find(answer.resume)
+        resumed = worker is not None
+        if worker is None:
             session = Session(
                 window=1,
                 peer_window=DIALLER_WINDOW,
                 numbers_acks=True,
                 message_bytes_max=self.rules["message_bytes_max"],
             )
-            guest = Guest(f"s{len(self.guests)}", answer, session, pipe)
-            self.guests.append(guest)
+            worker = WorkerSession(f"s{len(self.workers)}", answer, session, pipe)
+            self.workers.append(worker)
         else:
-            guest.session.rewind(answer.received)
-        guest.pipe = pipe
+            worker.session.rewind(answer.received)
+        worker.pipe = pipe
         welcome = Welcome(
-            guest.id,
+            worker.id,
             resumed,
-            guest.session.received,
+            worker.session.received,
             greeting.proof(),
             DIALLER_WINDOW,
             self.rules["heartbeat_s"],
@@ -177,11 +177,11 @@ class ScriptedGateway:
         )
         self._port.send(pipe, HANDSHAKE.encode(welcome))
 
-    def _find(self, session: str) -> Guest | None:
-        return next((guest for guest in self.guests if guest.id == session), None)
+    def _find(self, session: str) -> WorkerSession | None:
+        return next((worker for worker in self.workers if worker.id == session), None)
 
-    def say(self, guest: Guest, message: Any) -> None:
-        guest.session.post(MESSAGES.encode(message))
+    def say(self, worker: WorkerSession, message: Any) -> None:
+        worker.session.post(MESSAGES.encode(message))
 
     def wait_for(self, found: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
         """Converse until `found` gives something true; return it."""
@@ -195,10 +195,10 @@ class ScriptedGateway:
 
     # --- what tests do with it ---
 
-    def guest(self, number: int = 0) -> Guest:
+    def worker(self, number: int = 0) -> WorkerSession:
         """The session number so much, once it is there."""
-        self.wait_for(lambda: len(self.guests) > number)
-        return self.guests[number]
+        self.wait_for(lambda: len(self.workers) > number)
+        return self.workers[number]
 
     def put(self, function: Callable[..., Any] | bytes) -> bytes:
         """Have a function ready for who needs it; its digest."""
@@ -209,7 +209,7 @@ class ScriptedGateway:
 
     def assign(
         self,
-        guest: Guest,
+        worker: WorkerSession,
         function: Callable[..., Any] | bytes,
         calls: list[Any],
         *,
@@ -225,28 +225,28 @@ class ScriptedGateway:
         payloads = [call if type(call) is bytes else cloudpickle.dumps(call) for call in calls]
         digest = self.put(function)
         self.say(
-            guest,
+            worker,
             Assign(
                 *(self._assignments, "job", digest, first, payloads, timeout_s, prints),
                 *(origin, holds),
                 logs=logs,
             ),
         )
-        return Watched(self, guest, self._assignments, first, first + len(calls))
+        return Watched(self, worker, self._assignments, first, first + len(calls))
 
     def work(
         self,
-        guest: Guest,
+        worker: WorkerSession,
         function: Callable[..., Any] | bytes,
         calls: list[Any],
         **terms: Any,
     ) -> "Watched":
         """Assign calls and wait for them; again, when they come back for what is being made."""
         digest = self.put(function)
-        work = self.assign(guest, function, calls, **terms)
+        work = self.assign(worker, function, calls, **terms)
         while work.wait(MAKING_S).returned:
-            self.wait_for(lambda: digest not in guest.all(Preparing)[-1].functions, MAKING_S)
-            work = self.assign(guest, function, calls, **terms)
+            self.wait_for(lambda: digest not in worker.all(Preparing)[-1].functions, MAKING_S)
+            work = self.assign(worker, function, calls, **terms)
         return work
 
 
@@ -255,18 +255,18 @@ class Watched:
     """An assignment, and what the worker has said of it so far."""
 
     gateway: ScriptedGateway
-    guest: Guest
+    worker: WorkerSession
     number: int
     first: int
     stop: int
 
     @property
     def reports(self) -> list[Report]:
-        return [each for each in self.guest.all(Report) if each.assignment == self.number]
+        return [each for each in self.worker.all(Report) if each.assignment == self.number]
 
     @property
     def returned(self) -> list[list[int]]:
-        answers = [each for each in self.guest.all(Returned) if each.assignment == self.number]
+        answers = [each for each in self.worker.all(Returned) if each.assignment == self.number]
         return [pair for each in answers for pair in each.ranges]
 
     def reported(self) -> RangeSet:
@@ -318,17 +318,17 @@ class Watched:
 
     def said(self) -> list[tuple[int, int, str]]:
         """What was sent of its output while it ran: task, stream and text."""
-        messages = [each for each in self.guest.all(TaskOutput) if each.assignment == self.number]
+        messages = [each for each in self.worker.all(TaskOutput) if each.assignment == self.number]
         return [(*piece,) for each in messages for piece in each.pieces]
 
     def recall(self, first: int, stop: int, *, kill: bool = False) -> None:
-        self.gateway.say(self.guest, Recall(self.number, first, stop, kill))
+        self.gateway.say(self.worker, Recall(self.number, first, stop, kill))
 
     def wait_answer(self) -> list[list[int]]:
         """The ranges of the first Returned for it."""
 
         def found() -> list[Returned]:
-            return [each for each in self.guest.all(Returned) if each.assignment == self.number]
+            return [each for each in self.worker.all(Returned) if each.assignment == self.number]
 
         answer = self.gateway.wait_for(found)[0]
         ranges: list[list[int]] = answer.ranges

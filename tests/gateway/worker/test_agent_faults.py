@@ -87,11 +87,11 @@ def outcomes(work):
 )
 def test_the_task_at_fault_is_named_and_the_others_run(gateway, start_agent, bad, kind, words):
     agent = start_agent(gateway, 2)
-    guest = gateway.guest()
-    gateway.assign(guest, act, [(GOOD,)] * 200).wait()  # so that chunks are large
+    worker = gateway.worker()
+    gateway.assign(worker, act, [(GOOD,)] * 200).wait()  # so that chunks are large
     calls = [(GOOD,)] * 1000
     calls[300] = (bad,)
-    work = gateway.assign(guest, act, calls, timeout_s=2.0).wait()
+    work = gateway.assign(worker, act, calls, timeout_s=2.0).wait()
     expected = dict.fromkeys(range(1000), GOOD)
     expected[300] = kind
     assert outcomes(work) == expected
@@ -106,36 +106,36 @@ def test_a_crash_shows_the_last_words(gateway, start_agent):
         os.write(2, b"x" * 100_000 + b"so long\n")
         os._exit(1)
 
-    text = gateway.assign(gateway.guest(), dies, [()]).wait().failures()[0][1]
+    text = gateway.assign(gateway.worker(), dies, [()]).wait().failures()[0][1]
     assert "so long" in text
     assert len(text) < 6000
 
 
 def test_a_function_that_kills_when_it_is_unpickled(gateway, start_agent):
     start_agent(gateway)
-    guest = gateway.guest()
-    work = gateway.assign(guest, b"cos\n_exit\n(I3\ntR.", [(1,)] * 3).wait()
+    worker = gateway.worker()
+    work = gateway.assign(worker, b"cos\n_exit\n(I3\ntR.", [(1,)] * 3).wait()
     assert outcomes(work) == dict.fromkeys(range(3), "crash")
     assert "exit code 3" in work.failures()[0][1]
-    assert gateway.assign(guest, abs, [(-1,)]).wait().values() == {0: 1}
+    assert gateway.assign(worker, abs, [(-1,)]).wait().values() == {0: 1}
 
 
 @pytest.mark.thorough
 def test_a_report_that_is_swallowed(gateway, start_agent):
     start_agent(gateway)
     calls = [(promises_more_than_comes,), (GOOD,)]
-    work = gateway.assign(gateway.guest(), act, calls).wait(300)
+    work = gateway.assign(gateway.worker(), act, calls).wait(300)
     assert outcomes(work) == {0: "crash", 1: GOOD}
 
 
 def test_an_idle_slot_that_is_killed_fails_nobody(gateway, start_agent, ended):
     agent = start_agent(gateway)
-    guest = gateway.guest()
-    gateway.assign(guest, abs, [(-1,)]).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, abs, [(-1,)]).wait()
     before = agent.slots()[0].pid
     os.kill(before, signal.SIGKILL)
     ended(before)
-    assert gateway.assign(guest, abs, [(-1,)] * 5).wait().values() == dict.fromkeys(range(5), 1)
+    assert gateway.assign(worker, abs, [(-1,)] * 5).wait().values() == dict.fromkeys(range(5), 1)
     assert agent.slots()[0].pid != before
 
 
@@ -147,7 +147,7 @@ def test_a_busy_slot_that_is_killed_from_outside(gateway, start_agent, tmp_path)
         mark.write_text(str(os.getpid()))
         time.sleep(60)
 
-    work = gateway.assign(gateway.guest(), act, [(waits,), (GOOD,)])
+    work = gateway.assign(gateway.worker(), act, [(waits,), (GOOD,)])
     pid = gateway.wait_for(lambda: written(mark))
     os.kill(int(pid), signal.SIGKILL)
     assert outcomes(work.wait()) == {0: "crash", 1: GOOD}
@@ -156,7 +156,7 @@ def test_a_busy_slot_that_is_killed_from_outside(gateway, start_agent, tmp_path)
 def test_time_limits_are_for_each_task(gateway, start_agent):
     start_agent(gateway)
     calls = [(time.sleep, 0.4)] * 6 + [(time.sleep, 30)] + [(GOOD,)]
-    work = gateway.assign(gateway.guest(), act, calls, timeout_s=2.0).wait()
+    work = gateway.assign(gateway.worker(), act, calls, timeout_s=2.0).wait()
     assert outcomes(work) == {**dict.fromkeys(range(6)), 6: "timeout", 7: GOOD}
     report = next(each for each in work.reports if each.failures)
     assert 2e9 <= report.wall_ns < 10e9
@@ -171,7 +171,7 @@ def test_a_task_that_outgrows_its_memory_is_stopped(gateway, start_agent):
             kept.append(b"x" * (8 << 20))
             time.sleep(0.005)
 
-    work = gateway.assign(gateway.guest(), act, [(GOOD,), (grows,), (GOOD,)]).wait()
+    work = gateway.assign(gateway.worker(), act, [(GOOD,), (grows,), (GOOD,)]).wait()
     assert outcomes(work) == {0: GOOD, 1: "memory", 2: GOOD}
     assert "the limit is 200 MiB" in work.failures()[1][1]
     assert agent.is_alive
@@ -198,33 +198,33 @@ def test_memory_of_child_processes_counts_and_shared_pages_count_once(gateway, s
         subprocess.run([sys.executable, "-c", code], check=False)
         time.sleep(30)  # the kernel may be quicker than the agent, and end the child alone
 
-    guest = gateway.guest()
-    work = gateway.assign(guest, act, [(forks_with_much_in_hand,), (child_grows,)]).wait()
+    worker = gateway.worker()
+    work = gateway.assign(worker, act, [(forks_with_much_in_hand,), (child_grows,)]).wait()
     assert outcomes(work) == {0: [0, 0, 0], 1: "memory"}
 
 
 def test_one_giant_allocation_is_an_ordinary_error(gateway, start_agent):
     agent = start_agent(gateway, 1, "--memory", str(200 << 20))
-    guest = gateway.guest()
-    gateway.assign(guest, abs, [(-1,)]).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, abs, [(-1,)]).wait()
     before = agent.slots()[0].pid
-    work = gateway.assign(guest, lambda: bytearray(64 << 30), [()]).wait()
+    work = gateway.assign(worker, lambda: bytearray(64 << 30), [()]).wait()
     assert "MemoryError" in work.failures()[0][1]
     assert agent.slots()[0].pid == before
 
 
 def test_memory_that_a_task_left_behind_is_nobody_elses_fault(gateway, start_agent):
     agent = start_agent(gateway, 1, "--memory", str(200 << 20))
-    guest = gateway.guest()
-    gateway.assign(guest, abs, [(-1,)]).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, abs, [(-1,)]).wait()
     before = agent.slots()[0].pid
 
     def leaves():
         sys.left_behind = bytearray(b"x" * (190 << 20))
 
-    gateway.assign(guest, leaves, [()]).wait()
+    gateway.assign(worker, leaves, [()]).wait()
     gateway.wait_for(lambda: [slot for slot in agent.slots() if slot.pid != before])
-    assert gateway.assign(guest, abs, [(-1,)] * 3).wait().failures() == {}
+    assert gateway.assign(worker, abs, [(-1,)] * 3).wait().failures() == {}
 
 
 @pytest.mark.parametrize("raises", [False, True])
@@ -240,7 +240,7 @@ def test_a_forked_child_that_comes_back_is_no_slot(gateway, start_agent, raises)
         os.waitpid(child, 0)
         return "parent"
 
-    work = gateway.assign(gateway.guest(), forks, [()] * 20).wait()
+    work = gateway.assign(gateway.worker(), forks, [()] * 20).wait()
     assert set(work.values().values()) == {"parent"}
     assert len(work.values()) == 20
 
@@ -258,7 +258,7 @@ def test_a_task_may_use_multiprocessing_and_subprocess(gateway, start_agent):
         subprocess.run(["echo", "to stdout"], stdout=sys.stdout, check=True)
         return doubled, said
 
-    work = gateway.assign(gateway.guest(), works, [()]).wait()
+    work = gateway.assign(gateway.worker(), works, [()]).wait()
     assert work.values() == {0: ([1, 2], b"hi\n")}
 
 
@@ -281,7 +281,7 @@ def test_what_a_slot_started_ends_with_it(gateway, start_agent, tmp_path, ended)
             time.sleep(0.01)
         os._exit(1)
 
-    work = gateway.assign(gateway.guest(), leaves_processes, [()]).wait()
+    work = gateway.assign(gateway.worker(), leaves_processes, [()]).wait()
     assert outcomes(work) == {0: "crash"}
     for mark in marks:
         ended(int(mark.read_text()))
@@ -289,9 +289,9 @@ def test_what_a_slot_started_ends_with_it(gateway, start_agent, tmp_path, ended)
 
 def test_slots_die_with_their_agent(gateway, start_agent, ended):
     agent = start_agent(gateway, 2)
-    guest = gateway.guest()
-    work = gateway.assign(guest, act, [(GOOD,), (GOOD,)]).wait()
-    gateway.assign(guest, act, [(lambda: holds_interpreter(60),)])
+    worker = gateway.worker()
+    work = gateway.assign(worker, act, [(GOOD,), (GOOD,)]).wait()
+    gateway.assign(worker, act, [(lambda: holds_interpreter(60),)])
     assert work.settled()
     pids = [slot.pid for slot in agent.slots()]
     assert len(pids) == 2

@@ -42,13 +42,13 @@ def act(what, *args):
 
 
 def notice(gateway, work, in_s, first=0, stop=1_000):
-    gateway.say(work.guest, Notice(work.number, first, stop, in_s))
+    gateway.say(work.worker, Notice(work.number, first, stop, in_s))
 
 
 def test_a_task_learns_when_it_will_be_stopped_and_may_end_before(gateway, start_agent, tmp_path):
     start_agent(gateway)
     mark = tmp_path / "mark"
-    work = gateway.assign(gateway.guest(), act, [(save_in_time, mark, tmp_path / "at")])
+    work = gateway.assign(gateway.worker(), act, [(save_in_time, mark, tmp_path / "at")])
     gateway.wait_for(mark.exists)
     before_s = time.time()
     notice(gateway, work, 30.0)
@@ -59,7 +59,7 @@ def test_a_task_learns_when_it_will_be_stopped_and_may_end_before(gateway, start
 def test_a_task_that_goes_on_is_stopped_and_named_as_that(gateway, start_agent, tmp_path):
     start_agent(gateway)
     mark = tmp_path / "mark"
-    work = gateway.assign(gateway.guest(), act, [(go_on, mark)])
+    work = gateway.assign(gateway.worker(), act, [(go_on, mark)])
     gateway.wait_for(mark.exists)
     notice(gateway, work, 0.1)
     [(kind, text, payload)] = work.wait().failures().values()
@@ -72,7 +72,7 @@ def test_only_the_tasks_that_were_named_are_stopped(gateway, start_agent, tmp_pa
     start_agent(gateway, 2)
     marks, go = [tmp_path / "a", tmp_path / "b"], tmp_path / "go"
     work = gateway.assign(
-        gateway.guest(), act, [(wait_for, marks[0], go), (wait_for, marks[1], tmp_path / "never")]
+        gateway.worker(), act, [(wait_for, marks[0], go), (wait_for, marks[1], tmp_path / "never")]
     )
     gateway.wait_for(lambda: all(each.exists() for each in marks))
     notice(gateway, work, 0.0, first=1, stop=2)
@@ -86,12 +86,12 @@ def test_only_the_tasks_that_were_named_are_stopped(gateway, start_agent, tmp_pa
 def test_a_time_limit_is_a_deadline_too_and_the_sooner_counts(gateway, start_agent, tmp_path):
     start_agent(gateway)
     marks = [tmp_path / "a", tmp_path / "b"]
-    guest = gateway.guest()
-    limited = gateway.assign(guest, act, [(save_in_time, marks[0], tmp_path / "x")], timeout_s=60)
+    worker = gateway.worker()
+    limited = gateway.assign(worker, act, [(save_in_time, marks[0], tmp_path / "x")], timeout_s=60)
     [at_s] = limited.wait().values().values()
     assert 50 < at_s - time.time() < 60.1
     go = tmp_path / "go"
-    work = gateway.assign(guest, act, [(wait_for, marks[1], go)], timeout_s=60)
+    work = gateway.assign(worker, act, [(wait_for, marks[1], go)], timeout_s=60)
     gateway.wait_for(marks[1].exists)
     notice(gateway, work, 20.0)
     go.touch()
@@ -105,7 +105,7 @@ def test_outside_of_tasks_nobody_knows_a_deadline():
 
 def test_a_notice_for_what_is_not_here_is_left_at_that(gateway, start_agent):
     agent = start_agent(gateway)
-    guest = gateway.guest()
-    gateway.say(guest, Notice(999, 0, 5, 0.0))
-    assert gateway.assign(guest, act, [(abs, -1)]).wait().values() == {0: 1}
+    worker = gateway.worker()
+    gateway.say(worker, Notice(999, 0, 5, 0.0))
+    assert gateway.assign(worker, act, [(abs, -1)]).wait().values() == {0: 1}
     assert agent.is_alive

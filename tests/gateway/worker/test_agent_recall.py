@@ -42,27 +42,27 @@ def act(what, *args):
 
 def test_recalled_tasks_never_run(gateway, start_agent, tmp_path):
     start_agent(gateway)
-    guest = gateway.guest()
-    gateway.assign(guest, act, [(1,)] * 200).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, act, [(1,)] * 200).wait()
     mark, fifo, ran = tmp_path / "held", tmp_path / "fifo", tmp_path / "ran"
     os.mkfifo(fifo)
     calls = [(holds_interpreter, mark, fifo)] + [(ran.touch,)] * 50
-    work = gateway.assign(guest, act, calls)
+    work = gateway.assign(worker, act, calls)
     gateway.wait_for(mark.exists)
     work.recall(0, 1000)
     assert work.wait_answer() == [[1, 51]]
     assert not work.reports
     fifo.open("w").close()
     assert work.wait().values() == {0: "held"}
-    assert gateway.assign(guest, act, [(2,)]).wait().values() == {0: 2}
+    assert gateway.assign(worker, act, [(2,)]).wait().values() == {0: 2}
     assert not ran.exists()
 
 
 def test_part_of_an_assignment(gateway, start_agent, tmp_path):
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark, go = tmp_path / "mark", tmp_path / "go"
-    work = gateway.assign(guest, act, [(waits_for, mark, go)] + [(n,) for n in range(1, 40)])
+    work = gateway.assign(worker, act, [(waits_for, mark, go)] + [(n,) for n in range(1, 40)])
     gateway.wait_for(mark.exists)
     work.recall(10, 20)
     assert work.wait_answer() == [[10, 20]]
@@ -73,22 +73,22 @@ def test_part_of_an_assignment(gateway, start_agent, tmp_path):
 @pytest.mark.parametrize("kill", [False, True])
 def test_an_answer_always_comes(gateway, start_agent, kill):
     start_agent(gateway)
-    guest = gateway.guest()
-    work = gateway.assign(guest, act, [(1,)]).wait()
+    worker = gateway.worker()
+    work = gateway.assign(worker, act, [(1,)]).wait()
     work.recall(0, 1, kill=kill)
     assert work.wait_answer() == []
-    gateway.say(guest, Recall(999, 0, 5, kill))
-    answer = gateway.wait_for(lambda: [m for m in guest.all(Returned) if m.assignment == 999])
+    gateway.say(worker, Recall(999, 0, 5, kill))
+    answer = gateway.wait_for(lambda: [m for m in worker.all(Returned) if m.assignment == 999])
     assert answer[0].ranges == []
 
 
 def test_with_force_what_runs_is_killed_and_reported(gateway, start_agent, tmp_path):
     agent = start_agent(gateway, 2)
-    guest = gateway.guest()
+    worker = gateway.worker()
     marks, go = [tmp_path / "a", tmp_path / "b"], tmp_path / "go"
-    other = gateway.assign(guest, act, [(waits_for, marks[0], go)])
+    other = gateway.assign(worker, act, [(waits_for, marks[0], go)])
     gateway.wait_for(marks[0].exists)
-    work = gateway.assign(guest, act, [(waits_for, marks[1], tmp_path / "never")] + [(1,)] * 20)
+    work = gateway.assign(worker, act, [(waits_for, marks[1], tmp_path / "never")] + [(1,)] * 20)
     gateway.wait_for(marks[1].exists)
     work.recall(0, 1000, kill=True)
     work.wait()
@@ -96,17 +96,17 @@ def test_with_force_what_runs_is_killed_and_reported(gateway, start_agent, tmp_p
     assert {task: fail[0] for task, fail in work.failures().items()} == {0: "cancelled"}
     go.touch()
     assert other.wait().values() == {0: "waited"}
-    assert gateway.assign(guest, act, [(1,)] * 3).wait().failures() == {}
+    assert gateway.assign(worker, act, [(1,)] * 3).wait().failures() == {}
     assert agent.is_alive
 
 
 def test_force_spares_what_was_not_asked_for(gateway, start_agent, tmp_path):
     start_agent(gateway)
-    guest = gateway.guest()
-    gateway.assign(guest, act, [(1,)] * 200).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, act, [(1,)] * 200).wait()
     mark, go = tmp_path / "mark", tmp_path / "go"
     # The first ones are done, and wait to be reported with the one that runs.
-    work = gateway.assign(guest, act, [(n,) for n in range(5)] + [(waits_for, mark, go), (6,)])
+    work = gateway.assign(worker, act, [(n,) for n in range(5)] + [(waits_for, mark, go), (6,)])
     gateway.wait_for(mark.exists)
     work.recall(0, 5, kill=True)
     assert work.wait_answer() == []
@@ -118,13 +118,13 @@ def test_force_spares_what_was_not_asked_for(gateway, start_agent, tmp_path):
 
 def test_what_waits_behind_a_long_task_goes_to_a_slot_that_is_free(gateway, start_agent, tmp_path):
     start_agent(gateway, 2)
-    guest = gateway.guest()
-    gateway.assign(guest, act, [(1,)] * 400).wait()
+    worker = gateway.worker()
+    gateway.assign(worker, act, [(1,)] * 400).wait()
     marks, go = [tmp_path / "a", tmp_path / "b"], tmp_path / "go"
     # Were they not moved, tasks behind either of these would wait until both are released.
     calls = [(n,) for n in range(400)]
     calls[3] = (waits_for, marks[0], go)
-    work = gateway.assign(guest, act, calls)
+    work = gateway.assign(worker, act, calls)
     gateway.wait_for(lambda: len(work.reported()) >= 396)
     go.touch()
     assert work.wait().failures() == {}
@@ -133,7 +133,7 @@ def test_what_waits_behind_a_long_task_goes_to_a_slot_that_is_free(gateway, star
 def test_recalls_at_any_time_lose_and_double_nothing(gateway, start_agent, tmp_path):
     """The worker's promise under fire: each task is reported once or returned once."""
     start_agent(gateway, 2)
-    guest = gateway.guest()
+    worker = gateway.worker()
     folder = tmp_path / "runs"
     folder.mkdir()
 
@@ -148,7 +148,7 @@ def test_recalls_at_any_time_lose_and_double_nothing(gateway, start_agent, tmp_p
     works, count = [], 0
     for _ in range(60):
         calls = [(count + n, chance.choice([0, 0, 0, 0.001, 0.01])) for n in range(60)]
-        work = gateway.assign(guest, runs, calls, first=count)
+        work = gateway.assign(worker, runs, calls, first=count)
         works.append(work)
         count += 60
         if chance.random() < 0.7:

@@ -34,34 +34,34 @@ def act(what, *args):
 
 def test_work_goes_on_while_the_pipe_is_lost(gateway, start_agent, tmp_path):
     start_agent(gateway, 2)
-    guest = gateway.guest()
+    worker = gateway.worker()
     go = tmp_path / "go"
     calls = [(waits_for, tmp_path / "mark", go)] + [(n,) for n in range(1, 500)]
-    work = gateway.assign(guest, act, calls)
+    work = gateway.assign(worker, act, calls)
     for _ in range(3):
-        gateway.wait_for(lambda: guest.pipe is not None)
+        gateway.wait_for(lambda: worker.pipe is not None)
         gateway.pump(0.02)
-        if guest.pipe is not None:
-            gateway.hang_up(guest)
+        if worker.pipe is not None:
+            gateway.hang_up(worker)
     go.touch()
     assert len(work.wait().values()) == 500
-    assert len(gateway.guests) == 1
+    assert len(gateway.workers) == 1
 
 
 def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(
     gateway, start_agent, tmp_path, ended
 ):
     agent = start_agent(gateway, 2)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark = tmp_path / "mark"
-    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] + [(1,)] * 10)
+    gateway.assign(worker, act, [(waits_for, mark, tmp_path / "never")] + [(1,)] * 10)
     gateway.wait_for(lambda: written(mark))
     old = int(mark.read_text())
     gateway.close()
     gateway.refuses_resumption = True
     gateway.open()
-    new = gateway.guest(1)
-    assert new.hello.resume == guest.id
+    new = gateway.worker(1)
+    assert new.hello.resume == worker.id
     # The number of the assignment is the one that the old gateway used.
     gateway._assignments = 0
     work = gateway.assign(new, act, [(n,) for n in range(30)]).wait()
@@ -76,14 +76,14 @@ def test_without_a_gateway_the_lease_ends_and_so_do_its_tasks(
 ):
     gateway = open_gateway(grace_s=2.0, heartbeat_s=0.2)
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark = tmp_path / "mark"
-    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
+    gateway.assign(worker, act, [(waits_for, mark, tmp_path / "never")])
     gateway.wait_for(lambda: written(mark))
     gateway.close()
     ended(int(mark.read_text()))
     gateway.open()
-    new = gateway.guest(1)
+    new = gateway.worker(1)
     assert new.hello.resume == "", "a session whose lease is over must not be resumed"
     assert gateway.assign(new, act, [(1,)]).wait().values() == {0: 1}
 
@@ -91,33 +91,33 @@ def test_without_a_gateway_the_lease_ends_and_so_do_its_tasks(
 def test_a_gateway_that_falls_silent_ends_the_lease_too(open_gateway, start_agent, tmp_path, ended):
     gateway = open_gateway(grace_s=2.0, heartbeat_s=0.2)
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark = tmp_path / "mark"
-    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
+    gateway.assign(worker, act, [(waits_for, mark, tmp_path / "never")])
     gateway.wait_for(lambda: written(mark))
     ended(int(mark.read_text()))  # the pipe is up all the time, but nobody says a word
-    assert gateway.guest(1).hello.resume == ""
+    assert gateway.worker(1).hello.resume == ""
 
 
 def test_heartbeats_keep_an_idle_worker(open_gateway, start_agent):
     gateway = open_gateway(grace_s=4.0, heartbeat_s=0.1)
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:
         gateway.pump(0.05)
-    assert gateway.assign(guest, act, [(1,)]).wait().values() == {0: 1}
-    assert len(gateway.guests) == 1
+    assert gateway.assign(worker, act, [(1,)]).wait().values() == {0: 1}
+    assert len(gateway.workers) == 1
 
 
 def test_a_goodbye_drops_everything_and_the_worker_comes_again(gateway, start_agent, tmp_path):
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark = tmp_path / "mark"
-    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] * 3)
+    gateway.assign(worker, act, [(waits_for, mark, tmp_path / "never")] * 3)
     gateway.wait_for(lambda: written(mark))
-    gateway.say(guest, Bye("stopping"))
-    new = gateway.guest(1)
+    gateway.say(worker, Bye("stopping"))
+    new = gateway.worker(1)
     assert gateway.assign(new, act, [(1,)]).wait().values() == {0: 1}
     assert len(mark.read_text().split()) == 1
 
@@ -134,7 +134,7 @@ def test_the_wrong_secret_is_a_clear_end(open_gateway, start_agent, secret):
 def test_the_right_secret_lets_it_in(open_gateway, start_agent):
     gateway = open_gateway(secret="right")
     start_agent(gateway, 1, GRIDFED_SECRET="right")
-    assert gateway.assign(gateway.guest(), act, [(1,)]).wait().values() == {0: 1}
+    assert gateway.assign(gateway.worker(), act, [(1,)]).wait().values() == {0: 1}
 
 
 def test_it_gives_up_when_told_to(gateway, start_agent):
@@ -158,27 +158,27 @@ def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     gateway, start_agent, tmp_path, number
 ):
     agent = start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     mark, go = tmp_path / "mark", tmp_path / "go"
-    work = gateway.assign(guest, act, [(waits_for, mark, go)] + [(1,)] * 20)
+    work = gateway.assign(worker, act, [(waits_for, mark, go)] + [(1,)] * 20)
     gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(number)
     assert work.wait_answer() == [[1, 21]]
-    late = gateway.assign(guest, act, [(1,)])
+    late = gateway.assign(worker, act, [(1,)])
     gateway.pump()
     go.touch()
     gateway.wait_for(lambda: not agent.is_alive)
     assert agent.process.returncode == 0
     assert work.values() == {0: "waited"}
-    assert guest.all(Drain) == [Drain(True)]
-    assert guest.all(Bye)[0].reason == "stopped"
-    assert isinstance(guest.heard[-1], Bye)
+    assert worker.all(Drain) == [Drain(True)]
+    assert worker.all(Bye)[0].reason == "stopped"
+    assert isinstance(worker.heard[-1], Bye)
     assert not late.settled()
 
 
 def test_a_signal_ends_it_also_when_its_gateway_is_silent(gateway, start_agent):
     agent = start_agent(gateway)
-    gateway.guest()
+    gateway.worker()
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(200) == 0  # nobody has taken its goodbye
 
@@ -186,7 +186,7 @@ def test_a_signal_ends_it_also_when_its_gateway_is_silent(gateway, start_agent):
 def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     agent = start_agent(gateway)
     mark = tmp_path / "mark"
-    gateway.assign(gateway.guest(), act, [(waits_for, mark, tmp_path / "never")])
+    gateway.assign(gateway.worker(), act, [(waits_for, mark, tmp_path / "never")])
     gateway.wait_for(lambda: written(mark))
     agent.process.send_signal(signal.SIGINT)
     gateway.wait_for(lambda: "a second signal stops it at once" in agent.text())
@@ -219,7 +219,7 @@ time.sleep(60)
         [sys.executable, "-c", code, *arguments, "--die-with-parent"], stdout=subprocess.PIPE
     ) as parent:
         agent = int(parent.stdout.readline())
-        work = gateway.assign(gateway.guest(), os.getpid, [()]).wait()
+        work = gateway.assign(gateway.worker(), os.getpid, [()]).wait()
         parent.kill()
     ended(agent)
     ended(work.values()[0])

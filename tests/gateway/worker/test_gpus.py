@@ -29,26 +29,27 @@ def visible_to_both(folder, number):
 @pytest.mark.real
 def test_a_task_sees_the_gpus_that_it_holds_and_no_others(gateway, start_agent, tmp_path):
     start_agent(gateway, 3, "--tags", "gpu=2", "--gpus", "GPU-a,GPU-b", CUDA_VISIBLE_DEVICES="7")
-    guest = gateway.guest()
-    assert gateway.assign(guest, visible, [()]).wait().values() == {0: ""}
+    worker = gateway.worker()
+    assert gateway.assign(worker, visible, [()]).wait().values() == {0: ""}
     folder = tmp_path / "both"
     folder.mkdir()
     works = [
-        gateway.assign(guest, visible_to_both, [(folder, each)], holds="gpu=1") for each in range(2)
+        gateway.assign(worker, visible_to_both, [(folder, each)], holds="gpu=1")
+        for each in range(2)
     ]
     assert {work.wait().values()[0] for work in works} == {"GPU-a", "GPU-b"}
     # Both are held by processes that wait: they let go.
-    both = gateway.assign(guest, visible, [()], holds="gpu=2").wait().values()
+    both = gateway.assign(worker, visible, [()], holds="gpu=2").wait().values()
     assert both == {0: "GPU-a,GPU-b"}
-    half = gateway.assign(guest, visible, [()], holds="gpu=0.5,ram=3").wait().values()
+    half = gateway.assign(worker, visible, [()], holds="gpu=0.5,ram=3").wait().values()
     assert half[0] in ("GPU-a", "GPU-b")
-    assert gateway.assign(guest, visible, [()]).wait().values() == {0: ""}
+    assert gateway.assign(worker, visible, [()]).wait().values() == {0: ""}
 
 
 @pytest.mark.real
 def test_a_worker_without_gpus_leaves_the_variable_alone(gateway, start_agent):
     start_agent(gateway, 1, CUDA_VISIBLE_DEVICES="7")
-    work = gateway.assign(gateway.guest(), visible, [()], holds="gpu=1")
+    work = gateway.assign(gateway.worker(), visible, [()], holds="gpu=1")
     assert work.wait().values() == {0: "7"}
 
 

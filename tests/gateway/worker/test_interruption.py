@@ -127,14 +127,14 @@ def test_what_runs_is_told_stopped_in_time_and_the_worker_says_goodbye(
     gateway, start_agent, service, tmp_path
 ):
     agent = start_agent(gateway, 1, "--interruptions", service.url, "--interruptions-s", "0.05")
-    guest, mark, seen = gateway.guest(), tmp_path / "mark", tmp_path / "seen"
-    work = gateway.assign(guest, act, [(go_on, mark, seen), (abs, -1), (abs, -2)])
+    worker, mark, seen = gateway.worker(), tmp_path / "mark", tmp_path / "seen"
+    work = gateway.assign(worker, act, [(go_on, mark, seen), (abs, -1), (abs, -2)])
     gateway.wait_for(mark.exists)
     ends_s = time.time() + 3.0
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends_s))
     service.shown["spot/instance-action"] = json.dumps({"action": "terminate", "time": at})
-    gateway.wait_for(lambda: guest.all(Bye))
-    assert guest.all(Drain) == [Drain(True)]
+    gateway.wait_for(lambda: worker.all(Bye))
+    assert worker.all(Drain) == [Drain(True)]
     assert work.settled() == work.wait().settled()
     assert {kind for kind, *_ in work.failures().values()} == {"preempted"}
     assert work.returned == [[1, 3]]
@@ -149,13 +149,13 @@ def test_at_a_risk_what_runs_may_end_and_nothing_else_begins(
 ):
     watched = ["--interruptions", service.url, "--interruptions-s", "0.05", "--heed-rebalance"]
     agent = start_agent(gateway, 1, *watched)
-    guest, mark, go = gateway.guest(), tmp_path / "mark", tmp_path / "go"
-    work = gateway.assign(guest, act, [(wait_for, mark, go), (abs, -1)])
+    worker, mark, go = gateway.worker(), tmp_path / "mark", tmp_path / "go"
+    work = gateway.assign(worker, act, [(wait_for, mark, go), (abs, -1)])
     gateway.wait_for(mark.exists)
     service.shown["events/recommendations/rebalance"] = '{"noticeTime": "2026-11-22T21:00:00Z"}'
     gateway.wait_for(lambda: work.returned)
     go.touch()
-    gateway.wait_for(lambda: guest.all(Bye))
+    gateway.wait_for(lambda: worker.all(Bye))
     assert work.values() == {0: "done"}
     assert work.returned == [[1, 2]]
     gateway.wait_for(lambda: not agent.is_alive)

@@ -309,18 +309,18 @@ def test_one_rule_may_name_other_sites_and_our_own():
     assert rules.verdict(Work(TOM), "fast", "").why is EntitlementReason.NOT_ALLOWED
 
 
-def test_a_guest_of_our_gateway_is_one_of_ours():
-    guest = Owner("zoe@paris", "", "risk")
+def test_a_foreign_user_of_our_gateway_is_one_of_ours():
+    foreign = Owner("zoe@paris", "", "risk")
     assert (
-        Entitlements((allow("ours"),)).verdict(Work(guest), "fast", "").why
+        Entitlements((allow("ours"),)).verdict(Work(foreign), "fast", "").why
         is EntitlementReason.ALLOWED
     )
     assert (
-        Entitlements((QUANTS,)).verdict(Work(guest), "fast", "").why
+        Entitlements((QUANTS,)).verdict(Work(foreign), "fast", "").why
         is EntitlementReason.NOT_ALLOWED
     )
     named = Entitlements((QUANTS, allow("user:zoe@paris")))
-    assert named.verdict(Work(guest), "fast", "").why is EntitlementReason.ALLOWED
+    assert named.verdict(Work(foreign), "fast", "").why is EntitlementReason.ALLOWED
 
 
 def test_no_rule_binds_what_the_operator_orders_for_the_site():

@@ -30,7 +30,7 @@ class Office:
             directory=SimpleNamespace(may_dial=lambda site: True),
             keep=lambda sites: setattr(self, "kept", list(sites)),
             flush=lambda now_s: None,
-            answer=lambda guest, message, *, urgent=False: self._post(guest.name, message),
+            answer=lambda peer, message, *, urgent=False: self._post(peer.name, message),
             expel=self._expel,
         )
         server = SimpleNamespace(
@@ -50,12 +50,12 @@ class Office:
     def meet(self, site: str) -> PeerSession:
         """A site dials us, and reads nothing."""
         session = Session(window=1, peer_window=1, numbers_acks=True, message_bytes_max=1 << 20)
-        guest = PeerSession(
+        peer = PeerSession(
             1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, TokenBucket(0, 0.0)
         )
-        self.router.hear_peers([PeerCameIn(guest)])
-        return guest
+        self.router.hear_peers([PeerCameIn(peer)])
+        return peer
 
-    def _expel(self, guest: PeerSession, reason: str) -> None:
-        self.expelled.append(f"{guest.name}: {reason}")
-        self.router.hear_peers([PeerLeft(guest, reason)])
+    def _expel(self, peer: PeerSession, reason: str) -> None:
+        self.expelled.append(f"{peer.name}: {reason}")
+        self.router.hear_peers([PeerLeft(peer, reason)])

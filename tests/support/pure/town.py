@@ -328,7 +328,7 @@ class TownSite:
                 case KeepOutput():
                     self.output += effect.pieces
                 case Expel():
-                    raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
+                    raise AssertionError(f"{self.name} expels {effect.peer}: {effect.reason}")
 
     def _order(self, order: SendToWorker) -> None:
         match order.message:

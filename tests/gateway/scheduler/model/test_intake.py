@@ -1,4 +1,4 @@
-"""What guests may say of themselves."""
+"""What peers may say of themselves."""
 
 import pytest
 from support.pure.broker import spec

@@ -769,7 +769,7 @@ def test_a_payer_is_known_by_the_first_of_its_tasks_that_began_there():
     assert costs == [6, 2 * SEEN_S + 7]
 
 
-def test_guests_of_one_site_are_one_payer_of_what_they_lose_together():
+def test_foreign_users_of_one_site_are_one_payer_of_what_they_lose_together():
     """Their site may name as many of them as it likes."""
     grid = Grid()
     grid.submit("j", 1, user="eve@paris")
@@ -1031,7 +1031,7 @@ def tick(grid, seconds, **about):
 
 
 def expelled(grid):
-    return [each.guest for each in grid.effects if isinstance(each, Expel)]
+    return [each.peer for each in grid.effects if isinstance(each, Expel)]
 
 
 def test_a_task_that_its_worker_does_not_end_at_its_time_limit_is_taken_away_and_fails():

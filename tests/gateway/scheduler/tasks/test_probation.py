@@ -201,14 +201,14 @@ def test_a_worker_is_known_by_the_token_that_it_came_by():
     about = {"slots": 1, "pool": "local", "python": "3.11"}
     events = []
     for number, shown in enumerate([{"token": "text"}, {}]):
-        guest = SimpleNamespace(
+        peer = SimpleNamespace(
             handle=number,
             role="worker",
             name="w",
             about=about | shown,
             origin=SimpleNamespace(host=""),
         )
-        server._meet(guest, events)
+        server._meet(peer, events)
     assert [each.token for each in events] == ["abc", ""]
 
 

@@ -170,7 +170,7 @@ def test_an_agents_slots_are_held(real: Cgroups, gateway, start_agent):
         "required",
     )
     agent = start_agent(gateway, 1, *more)
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hoard():
         import mmap
@@ -199,10 +199,10 @@ def test_an_agents_slots_are_held(real: Cgroups, gateway, start_agent):
             pass
         return time.process_time() - used
 
-    failure = gateway.assign(guest, hoard, [()]).wait().failures()[0]
+    failure = gateway.assign(worker, hoard, [()]).wait().failures()[0]
     assert failure[0] == "memory"
-    assert gateway.assign(guest, fork_on, [()]).wait().values()[0] < 30
-    assert gateway.assign(guest, burn, [()]).wait().values()[0] < 0.75
+    assert gateway.assign(worker, fork_on, [()]).wait().values()[0] < 30
+    assert gateway.assign(worker, burn, [()]).wait().values()[0] < 0.75
     name = f"gridfed-{owner_of(agent.process.pid)}"
     folder = real.folders["memory"].parent / name
     assert folder.exists()
@@ -216,7 +216,7 @@ def test_without_groups_a_worker_says_what_does_not_hold(
     gateway, start_agent, tmp_path, monkeypatch
 ):
     agent = start_agent(gateway, 1, "--cpus", "1", "--cgroups", "off")
-    assert gateway.assign(gateway.guest(), abs, [(-1,)]).wait().values() == {0: 1}
+    assert gateway.assign(gateway.worker(), abs, [(-1,)]).wait().values() == {0: 1}
     assert "control groups" not in agent.text()
 
 
@@ -235,7 +235,7 @@ def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent, tmp_path):
 
     folder = tmp_path / "running"
     folder.mkdir()
-    work = gateway.assign(gateway.guest(), cores, [(0, folder), (1, folder)])
+    work = gateway.assign(gateway.worker(), cores, [(0, folder), (1, folder)])
     found = set(work.wait().values().values())
     assert len(found) == 2
     assert set.intersection(*map(set, found)) == set()

@@ -84,9 +84,9 @@ def look():
 
 def test_a_slot_in_a_container_is_shut_in(gateway, start):
     start(GRIDFED_SECRET="")
-    guest = gateway.guest()
-    assert guest.hello.about["tags"]["environment:image:localhost/gridfed-test:*"] is True
-    work = gateway.work(guest, in_image(look), [()])
+    worker = gateway.worker()
+    assert worker.hello.about["tags"]["environment:image:localhost/gridfed-test:*"] is True
+    work = gateway.work(worker, in_image(look), [()])
     assert not work.failures()
     seen = work.values()[0]
     assert seen["uid"] == OURS
@@ -100,7 +100,7 @@ def test_a_slot_in_a_container_is_shut_in(gateway, start):
 
 def test_tasks_of_one_environment_share_a_process_and_others_run_bare(gateway, start):
     start()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def count(_):
         import gateway.worker.slot.slot as slot
@@ -108,17 +108,17 @@ def test_tasks_of_one_environment_share_a_process_and_others_run_bare(gateway, s
         slot.mark = getattr(slot, "mark", 0) + 1
         return os.getuid(), slot.mark
 
-    inside = gateway.work(guest, in_image(count), [(n,) for n in range(300)]).values()
+    inside = gateway.work(worker, in_image(count), [(n,) for n in range(300)]).values()
     assert {uid for uid, _ in inside.values()} == {OURS}
     assert max(mark for _, mark in inside.values()) > 100
-    again = gateway.work(guest, in_image(count), [(0,)]).values()
+    again = gateway.work(worker, in_image(count), [(0,)]).values()
     assert again[0][1] > 1
-    assert gateway.work(guest, count, [(0,)]).values()[0][0] == os.getuid()
+    assert gateway.work(worker, count, [(0,)]).values()[0][0] == os.getuid()
 
 
 def test_limits_are_told_apart(gateway, start):
     start()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hoard():
         kept = bytearray(400 << 20)
@@ -146,14 +146,14 @@ def test_limits_are_told_apart(gateway, start):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
-    failure = gateway.work(guest, in_image(hoard), [()]).failures()[0]
+    failure = gateway.work(worker, in_image(hoard), [()]).failures()[0]
     assert failure[0] == "memory"
-    failure = gateway.work(guest, in_image(hang), [()], timeout_s=0.3).failures()[0]
+    failure = gateway.work(worker, in_image(hang), [()], timeout_s=0.3).failures()[0]
     assert failure[0] == "timeout"
-    failure = gateway.work(guest, in_image(crash), [()]).failures()[0]
+    failure = gateway.work(worker, in_image(crash), [()]).failures()[0]
     assert failure[0] == "crash"
     assert "exit code 3" in failure[1]
-    made, error = gateway.work(guest, in_image(fork_on), [()]).values()[0]
+    made, error = gateway.work(worker, in_image(fork_on), [()]).values()[0]
     assert made < RULES.pids_max
     assert error == "BlockingIOError"
 
@@ -161,17 +161,17 @@ def test_limits_are_told_apart(gateway, start):
 @pytest.mark.thorough
 def test_a_recalled_task_is_killed_in_its_container(gateway, start):
     start()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hang():
         while True:
             pass
 
-    gateway.work(guest, in_image(os.getpid), [()])
-    work = gateway.assign(guest, in_image(hang), [()])
+    gateway.work(worker, in_image(os.getpid), [()])
+    work = gateway.assign(worker, in_image(hang), [()])
     pulses = lambda: [  # noqa: E731
         each
-        for each in guest.heard
+        for each in worker.heard
         if type(each).kind == "pulse" and each.slots[0]["state"] == "running"
     ]
     gateway.wait_for(pulses, 40)
@@ -181,7 +181,7 @@ def test_a_recalled_task_is_killed_in_its_container(gateway, start):
 
 def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
     agent = start(2)
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hang(_):
         import signal
@@ -191,12 +191,12 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
         while True:
             pass
 
-    gateway.work(guest, in_image(os.getpid), [()])
-    gateway.assign(guest, in_image(hang), [(0,), (1,)])
+    gateway.work(worker, in_image(os.getpid), [()])
+    gateway.assign(worker, in_image(hang), [(0,), (1,)])
     gateway.wait_for(
         lambda: any(
             sum(slot["state"] == "running" for slot in each.slots) == 2
-            for each in guest.heard
+            for each in worker.heard
             if type(each).kind == "pulse"
         ),
         40,
@@ -208,15 +208,15 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
     wait_until_gone(owner)
     [folder] = tmp_path.glob("gridfed-slots-*")
     start()
-    gateway.guest(1)
+    gateway.worker(1)
     assert not folder.exists()
 
 
 @pytest.mark.thorough
 def test_nothing_is_left_when_the_agent_stops(gateway, start):
     agent = start()
-    guest = gateway.guest()
-    gateway.work(guest, in_image(os.getpid), [()])
+    worker = gateway.worker()
+    gateway.work(worker, in_image(os.getpid), [()])
     owner = owner_of(agent.process.pid)
     assert len(left_behind(owner)) == 1
     psutil.Process(agent.process.pid).terminate()
@@ -229,7 +229,7 @@ def test_nothing_is_left_when_the_agent_stops(gateway, start):
 
 def test_an_agent_that_starts_removes_what_others_left(gateway, start, image):
     living = start()
-    gateway.work(gateway.guest(), in_image(os.getpid), [()])
+    gateway.work(gateway.worker(), in_image(os.getpid), [()])
     [name] = left_behind(owner_of(living.process.pid))
     subprocess.run(
         [
@@ -240,31 +240,31 @@ def test_an_agent_that_starts_removes_what_others_left(gateway, start, image):
         capture_output=True,
     )
     start()
-    gateway.guest(1)
+    gateway.worker(1)
     assert not left_behind("999999-1")
     assert left_behind(owner_of(living.process.pid)) == [name]
 
 
 def test_an_image_that_is_missing_or_not_allowed_is_named(gateway, start):
     start()
-    guest = gateway.guest()
+    worker = gateway.worker()
     missing = in_image(os.getpid, "localhost/gridfed-test:no-such")
-    failure = gateway.work(guest, missing, [(), ()]).failures()
+    failure = gateway.work(worker, missing, [(), ()]).failures()
     assert [each[0] for each in failure.values()] == ["environment"] * 2
     assert "is not on this host, and pull is 'never'" in failure[0][1]
     other = in_image(os.getpid, "localhost/other:1")
-    failure = gateway.work(guest, other, [()]).failures()[0]
+    failure = gateway.work(worker, other, [()]).failures()[0]
     assert failure[0] == "environment"
     assert "only localhost/gridfed-test:*" in failure[1]
     # The second time as well, and the worker is none the worse for it.
-    assert gateway.work(guest, missing, [()]).failures()[0][0] == "environment"
-    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
+    assert gateway.work(worker, missing, [()]).failures()[0][0] == "environment"
+    assert gateway.work(worker, lambda: 5, [()]).values() == {0: 5}
 
 
 def test_another_python_in_the_image_is_refused_before_anything_is_opened(gateway, start):
     start()
     wrong = in_image(os.getpid, python="3.99")
-    failure = gateway.work(gateway.guest(), wrong, [()]).failures()[0]
+    failure = gateway.work(gateway.worker(), wrong, [()]).failures()[0]
     assert failure[0] == "environment"
     assert f"the slot runs Python {PYTHON}, the job requires 3.99" in failure[1]
 
@@ -272,7 +272,7 @@ def test_another_python_in_the_image_is_refused_before_anything_is_opened(gatewa
 @pytest.mark.thorough
 def test_an_image_without_python_says_so(gateway, start):
     start(rules=EnvironmentRules(images=("localhost/*",), image_python="python9"))
-    failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
+    failure = gateway.work(gateway.worker(), in_image(os.getpid), [()]).failures()[0]
     assert failure[0] == "environment"
     assert "has no python9" in failure[1]
 
@@ -290,7 +290,7 @@ def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
     rules = EnvironmentRules(images=(name,), build={name: str(folder)})
     start(rules=rules, HTTPS_PROXY="http://me:secret@proxy.example:3128")
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def seen():
         found = {"mark": Path("/mark").read_text(), "mine": os.environ["MINE"], "uid": os.getuid()}
@@ -299,7 +299,7 @@ def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
         found["hosts"] = os.path.exists("/etc/hosts")
         return found
 
-    assert gateway.work(guest, in_image(seen, name), [()]).values()[0] == {
+    assert gateway.work(worker, in_image(seen, name), [()]).values()[0] == {
         "mark": "built",
         "mine": "1",
         "uid": OURS,
@@ -307,7 +307,7 @@ def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
         "proxies": [],
         "hosts": False,
     }
-    assert gateway.work(guest, abs, [(-1,)]).values() == {0: 1}  # so nothing has it open
+    assert gateway.work(worker, abs, [(-1,)]).values() == {0: 1}  # so nothing has it open
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
 
 
@@ -330,8 +330,8 @@ def docker(tmp_path, image):
 @pytest.mark.thorough
 def test_docker_runs_them_as_well(gateway, start, docker):
     agent = start(rules=replace(RULES, runtimes=("docker",)), DOCKER_HOST=docker)
-    guest = gateway.guest()
-    work = gateway.work(guest, in_image(look), [()])
+    worker = gateway.worker()
+    work = gateway.work(worker, in_image(look), [()])
     assert not work.failures()
     assert work.values()[0]["uid"] == OURS
     assert "runs images with docker" in agent.text()
@@ -340,7 +340,7 @@ def test_docker_runs_them_as_well(gateway, start, docker):
         while True:
             pass
 
-    failure = gateway.work(guest, in_image(hang), [()], timeout_s=0.3).failures()[0]
+    failure = gateway.work(worker, in_image(hang), [()], timeout_s=0.3).failures()[0]
     assert failure[0] == "timeout"
     owner = owner_of(agent.process.pid)
     agent.process.kill()
@@ -382,9 +382,9 @@ def test_docker_with_its_own_daemon_runs_them_as_well(gateway, start_agent, dock
     rules = replace(RULES, runtimes=("docker",))
     more = ("--environments", rules.to_json(), "--memory", str(MEMORY_BYTES))
     agent = start_agent(gateway, 1, *more, DOCKER_HOST=docker_daemon)
-    guest = gateway.guest()
+    worker = gateway.worker()
     inside = in_image(look, "localhost/gridfed-test:docker")
-    seen = gateway.work(guest, inside, [()]).values()[0]
+    seen = gateway.work(worker, inside, [()]).values()[0]
     assert (seen["uid"], seen["caps"], seen["privileges"]) == (OURS, 0, "1")
     assert seen["interfaces"] == ["lo"]
     assert "wrote" not in seen
@@ -434,26 +434,26 @@ def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, r
     name = f"{registry}/quant:1"
     never = replace(RULES, images=(f"{registry}/**",))
     agent = start(rules=never)
-    failure = gateway.work(gateway.guest(), in_image(os.getuid, name), [()]).failures()[0]
+    failure = gateway.work(gateway.worker(), in_image(os.getuid, name), [()]).failures()[0]
     assert (failure[0], "pull is 'never'" in failure[1]) == ("environment", True)
     agent.process.kill()
     agent.process.wait(200)
     start(rules=replace(never, pull="missing"))
-    guest = gateway.guest(1)
-    assert gateway.work(guest, in_image(os.getuid, name), [()]).values() == {0: OURS}
+    worker = gateway.worker(1)
+    assert gateway.work(worker, in_image(os.getuid, name), [()]).values() == {0: OURS}
     missing = in_image(os.getuid, f"{registry}/quant:2")
-    failure = gateway.work(guest, missing, [()]).failures()[0]
+    failure = gateway.work(worker, missing, [()]).failures()[0]
     assert (failure[0], "the pull failed" in failure[1]) == ("environment", True)
 
 
 @pytest.mark.thorough
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=EnvironmentRules(sandbox="image", sandbox_image=image))
-    guest = gateway.guest()
-    assert gateway.work(guest, os.getuid, [()], origin="paris").values() == {
+    worker = gateway.worker()
+    assert gateway.work(worker, os.getuid, [()], origin="paris").values() == {
         0: container_user("paris")
     }
-    assert gateway.work(guest, os.getuid, [()]).values() == {0: os.getuid()}
+    assert gateway.work(worker, os.getuid, [()]).values() == {0: os.getuid()}
 
 
 SLOW = """#!/bin/sh
@@ -524,26 +524,26 @@ def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path
     rules = EnvironmentRules(images=("localhost/slow:1",), pull="always", runtimes=("podman",))
     path = f"{tmp_path}:{os.environ['PATH']}"
     start_agent(gateway, 1, "--environments", rules.to_json(), PATH=path)
-    guest = gateway.guest()
+    worker = gateway.worker()
     slow = in_image(os.getpid, "localhost/slow:1")
-    waits = gateway.assign(guest, slow, [(), (), ()])
-    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
+    waits = gateway.assign(worker, slow, [(), (), ()])
+    assert gateway.work(worker, lambda: 5, [()]).values() == {0: 5}
     assert waits.wait().returned == [[0, 3]]
 
     def preparing():
-        return [each.functions for each in guest.heard if type(each).kind == "preparing"]
+        return [each.functions for each in worker.heard if type(each).kind == "preparing"]
 
     assert preparing() == [[gateway.put(slow)]]
     (tmp_path / "end").touch()
     gateway.wait_for(lambda: len(preparing()) == 2)
     assert preparing()[1] == []
-    failure = gateway.work(guest, slow, [()]).failures()[0]
+    failure = gateway.work(worker, slow, [()]).failures()[0]
     assert failure[0] == "environment"
     assert "the pull failed: no such registry" in failure[1]
 
 
 def test_a_worker_without_environments_refuses_them(gateway, start_agent):
     start_agent(gateway)
-    failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
+    failure = gateway.work(gateway.worker(), in_image(os.getpid), [()]).failures()[0]
     assert failure[0] == "environment"
     assert "offers no environments" in failure[1]

@@ -37,13 +37,13 @@ def good():
     return "good"
 
 
-def pulses(guest):
-    return [each for each in guest.heard if type(each).__name__ == "Pulse"]
+def pulses(worker):
+    return [each for each in worker.heard if type(each).__name__ == "Pulse"]
 
 
 def test_processes_below_each_other_without_end_are_looked_at(gateway, start_agent, tmp_path):
     agent = start_agent(gateway, 1, "--memory", str(8 << 30))
-    guest = gateway.guest()
+    worker = gateway.worker()
     there = str(tmp_path / "there")
 
     def nests():
@@ -54,10 +54,10 @@ def test_processes_below_each_other_without_end_are_looked_at(gateway, start_age
             process.stdin.close()
         return "good"
 
-    work = gateway.assign(guest, nests, [()])
+    work = gateway.assign(worker, nests, [()])
     gateway.wait_for(lambda: os.path.exists(there))
-    seen = len(pulses(guest))
-    gateway.wait_for(lambda: len(pulses(guest)) > seen + 1 or not agent.is_alive)
+    seen = len(pulses(worker))
+    gateway.wait_for(lambda: len(pulses(worker)) > seen + 1 or not agent.is_alive)
     (tmp_path / "there.seen").touch()
     assert work.wait().values() == {0: "good"}
     assert agent.is_alive
@@ -77,30 +77,30 @@ def test_processes_below_each_other_without_end_are_looked_at(gateway, start_age
 def test_what_is_said_in_a_slots_name_ends_that_slot(open_gateway, start_agent, message):
     gateway = open_gateway(message_bytes_max=2 << 20)
     agent = start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def forges():
         says_to_its_agent(message())
         time.sleep(600)
 
-    work = gateway.assign(guest, forges, [()])
+    work = gateway.assign(worker, forges, [()])
     assert {kind for kind, *_ in work.wait().failures().values()} == {"crash"}
-    assert gateway.assign(guest, good, [()]).wait().values() == {0: "good"}
+    assert gateway.assign(worker, good, [()]).wait().values() == {0: "good"}
     assert agent.is_alive
-    assert len(gateway.guests) == 1
+    assert len(gateway.workers) == 1
 
 
 def test_what_got_away_from_a_slot_and_writes_without_end_holds_up_nobody(gateway, start_agent):
     agent = start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def leaves_a_flood():
         subprocess.Popen(["sh", "-c", "exec yes >&2"], start_new_session=True)
         os._exit(3)
 
-    work = gateway.assign(guest, leaves_a_flood, [()])
+    work = gateway.assign(worker, leaves_a_flood, [()])
     assert work.wait().failures()[0][0] == "crash"
-    assert gateway.assign(guest, good, [()]).wait().values() == {0: "good"}
+    assert gateway.assign(worker, good, [()]).wait().values() == {0: "good"}
     assert agent.is_alive
 
 
@@ -226,10 +226,10 @@ def test_a_task_that_falsifies_what_its_slot_measures_is_charged_and_so_are_late
     gateway, start_agent
 ):
     start_agent(gateway)
-    guest = gateway.guest()
+    worker = gateway.worker()
     charged_ns = []
     for function in (says_that_nothing_takes_time, burns):
-        work = gateway.assign(guest, function, [(2.0,)]).wait()
+        work = gateway.assign(worker, function, [(2.0,)]).wait()
         assert work.values() == {0: "good"}
         charged_ns.append(sum(report.wall_ns for report in work.reports))
     assert min(charged_ns) > 1.5e9
@@ -237,7 +237,7 @@ def test_a_task_that_falsifies_what_its_slot_measures_is_charged_and_so_are_late
 
 def test_work_that_is_done_while_a_function_is_unpickled_is_charged(gateway, start_agent):
     start_agent(gateway)
-    work = gateway.assign(gateway.guest(), BurnsWhenOpened(2.0), [()]).wait()
+    work = gateway.assign(gateway.worker(), BurnsWhenOpened(2.0), [()]).wait()
     assert work.values() == {0: "good"}
     assert sum(report.wall_ns for report in work.reports) > 1.5e9
 
@@ -250,7 +250,7 @@ def test_a_slot_that_says_it_is_through_with_what_it_has_not_begun_is_ended(gate
         says_to_its_agent(["part", 0, [], [], [], 0, 0, 0, True])
         time.sleep(600)
 
-    work = gateway.assign(gateway.guest(), forges, [()]).wait()
+    work = gateway.assign(gateway.worker(), forges, [()]).wait()
     assert work.failures()[0][0] == "crash"
 
 
@@ -287,7 +287,7 @@ def test_a_task_that_says_it_is_idle_and_takes_its_slot_down_is_at_fault_and_cha
         writes_its_cells(started, since_ns)
         os._exit(0)
 
-    work = gateway.assign(gateway.guest(), works, [()]).wait(20.0)
+    work = gateway.assign(gateway.worker(), works, [()]).wait(20.0)
     assert [kind for kind, *_ in work.failures().values()] == ["crash"]
     assert runs.read_text() == "x"
     assert sum(report.wall_ns for report in work.reports) > 0.5e9
@@ -305,7 +305,7 @@ def test_a_task_that_says_it_has_yet_to_begin_is_not_given_to_another_slot(
     gateway, start_agent, tmp_path
 ):
     start_agent(gateway, 2)
-    guest = gateway.guest()
+    worker = gateway.worker()
     runs = tmp_path / "runs"
 
     def works():
@@ -315,7 +315,7 @@ def test_a_task_that_says_it_has_yet_to_begin_is_not_given_to_another_slot(
         time.sleep(2.0)
         return "good"
 
-    work = gateway.assign(guest, works, [()]).wait(20.0)
+    work = gateway.assign(worker, works, [()]).wait(20.0)
     assert work.values() == {0: "good"}
     assert runs.read_text() == "x"
 
@@ -325,8 +325,8 @@ def test_a_task_that_hides_from_a_recall_by_force_is_stopped(
     gateway, start_agent, started, since_ns
 ):
     start_agent(gateway)
-    guest = gateway.guest()
-    work = gateway.assign(guest, hides(started, since_ns), [()])
+    worker = gateway.worker()
+    work = gateway.assign(worker, hides(started, since_ns), [()])
     for _ in range(20):
         gateway.pump(0.1)
     work.recall(0, 1, kill=True)
@@ -336,6 +336,6 @@ def test_a_task_that_hides_from_a_recall_by_force_is_stopped(
 @pytest.mark.parametrize("since_ns", [0, 1 << 62])
 def test_a_task_that_hides_from_its_time_limit_is_stopped(gateway, start_agent, since_ns):
     start_agent(gateway)
-    work = gateway.assign(gateway.guest(), hides(None, since_ns), [()], timeout_s=1.0)
+    work = gateway.assign(gateway.worker(), hides(None, since_ns), [()], timeout_s=1.0)
     assert work.wait(60.0).failures()[0][0] in ("timeout", "crash")
     assert sum(report.wall_ns for report in work.reports) > 1e9

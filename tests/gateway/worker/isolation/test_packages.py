@@ -185,31 +185,31 @@ def is_zombie(pid):
 @pytest.mark.thorough
 def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, rules):
     start_agent(gateway, 1, "--environments", rules.to_json())
-    guest = gateway.guest()
-    assert guest.hello.about["tags"]["environment:packages:requirements"] is True
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
+    worker = gateway.worker()
+    assert worker.hello.about["tags"]["environment:packages:requirements"] is True
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==1.0"), [()])
     found, prefix = work.values()[0]
     assert found == "1.0"
     assert prefix.startswith(rules.cache)
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==2.0"), [()])
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==2.0"), [()])
     assert work.values()[0][0] == "2.0"
-    failure = gateway.work(guest, version, [()]).failures()[0]
+    failure = gateway.work(worker, version, [()]).failures()[0]
     assert "ModuleNotFoundError" in failure[1]
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==9"), [()])
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==9"), [()])
     assert work.failures()[0][0] == "environment"
 
 
 def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
     """By another agent of this host, say, as not used for long: nobody is the worse for it."""
     start_agent(gateway, 1, "--environments", rules.to_json())
-    guest = gateway.guest()
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
+    worker = gateway.worker()
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.values()[0][0] == "1.0"
     shutil.rmtree(rules.cache)
-    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
+    assert gateway.work(worker, lambda: 5, [()]).values() == {0: 5}
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.failures()[0][0] == "environment"
-    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
+    work = gateway.work(worker, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.values()[0][0] == "1.0"
 
 
@@ -225,7 +225,7 @@ def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
         return gridfed_probe.VERSION, os.getuid(), os.path.exists(sys.prefix + "/../../../wheels")
 
     work = gateway.work(
-        gateway.guest(), with_packages(look, "gridfed_probe==1.0"), [()], origin="paris"
+        gateway.worker(), with_packages(look, "gridfed_probe==1.0"), [()], origin="paris"
     )
     assert work.values() == {0: ("1.0", shut_uid("paris"), False)}
 

@@ -62,9 +62,9 @@ def test_others_work_sees_nothing_of_this_host(gateway, shut, tmp_path):
     secret = tmp_path / "secret"
     secret.touch()
     shut(GRIDFED_SECRET="")
-    guest = gateway.guest()
-    assert guest.hello.about["tags"]["sandbox:bubblewrap"] is True
-    seen = gateway.assign(guest, look, [(str(secret),)], origin="paris").wait().values()[0]
+    worker = gateway.worker()
+    assert worker.hello.about["tags"]["sandbox:bubblewrap"] is True
+    seen = gateway.assign(worker, look, [(str(secret),)], origin="paris").wait().values()[0]
     assert seen["uid"] == shut_uid("paris")
     assert not seen["file"]
     assert "home" not in seen["roots"]
@@ -108,14 +108,14 @@ def attack():
 
 def test_who_tries_gets_no_further(gateway, shut):
     shut()
-    guest = gateway.guest()
-    assert gateway.assign(guest, attack, [()], origin="paris").wait().values()[0] == ([], 1, True)
+    worker = gateway.worker()
+    assert gateway.assign(worker, attack, [()], origin="paris").wait().values()[0] == ([], 1, True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who is not root has one user for all of a sandbox")
 def test_nobody_in_it_is_nobody_to_the_kernel(gateway, shut):
     shut()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hijack():
         import ctypes
@@ -124,7 +124,7 @@ def test_nobody_in_it_is_nobody_to_the_kernel(gateway, shut):
         attached = libc.ptrace(16, 1, 0, 0) == 0  # PTRACE_ATTACH to the sandbox's first process
         return attached, Path("/proc/1/stat").stat().st_uid
 
-    found = gateway.assign(guest, hijack, [()], origin="paris").wait().values()[0]
+    found = gateway.assign(worker, hijack, [()], origin="paris").wait().values()[0]
     assert found == (False, 0)
 
 
@@ -160,8 +160,10 @@ def make_namespaces():
 
 def test_it_makes_no_user_namespaces(gateway, shut):
     shut()
-    guest = gateway.guest()
-    ends, of_child = gateway.assign(guest, make_namespaces, [()], origin="paris").wait().values()[0]
+    worker = gateway.worker()
+    ends, of_child = (
+        gateway.assign(worker, make_namespaces, [()], origin="paris").wait().values().get(0)
+    )
     assert ends == {
         "unshare": "EPERM",
         "unshare with others": "EPERM",
@@ -181,7 +183,7 @@ def test_a_filter_is_for_the_processors_that_are_known():
 
 def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
     shut()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def leave():
         if os.fork() == 0:
@@ -198,9 +200,9 @@ def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
         found = (Path(f"/proc/{each}/wchan") for each in os.listdir("/proc") if each.isdecimal())
         return sum(each.exists() for each in found)
 
-    before = gateway.assign(guest, left, [()], origin="paris").wait().values()[0]
-    assert gateway.assign(guest, leave, [()], origin="paris").wait().values()[0] == "done"
-    agent = psutil.Process(guest.hello.about["pid"])
+    before = gateway.assign(worker, left, [()], origin="paris").wait().values()[0]
+    assert gateway.assign(worker, leave, [()], origin="paris").wait().values()[0] == "done"
+    agent = psutil.Process(worker.hello.about["pid"])
 
     def is_clean():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -209,12 +211,12 @@ def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
         return False
 
     gateway.wait_for(is_clean)
-    assert gateway.assign(guest, left, [()], origin="paris").wait().values()[0] == before
+    assert gateway.assign(worker, left, [()], origin="paris").wait().values()[0] == before
 
 
 def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
     shut()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def whoami():
         import gateway.worker.slot.slot as slot
@@ -223,17 +225,17 @@ def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
         return os.getuid(), slot.mark
 
     paris, rome = shut_uid("paris"), shut_uid("rome")
-    assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
-    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (paris, 1)
-    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (paris, 2)
-    assert gateway.assign(guest, whoami, [()], origin="rome").wait().values()[0] == (rome, 1)
-    assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
+    assert gateway.assign(worker, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
+    assert gateway.assign(worker, whoami, [()], origin="paris").wait().values()[0] == (paris, 1)
+    assert gateway.assign(worker, whoami, [()], origin="paris").wait().values()[0] == (paris, 2)
+    assert gateway.assign(worker, whoami, [()], origin="rome").wait().values()[0] == (rome, 1)
+    assert gateway.assign(worker, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
 
 
 @pytest.mark.thorough
 def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
     shut(1, "--memory", str(300 << 20))
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def crash():
         os._exit(3)
@@ -249,11 +251,11 @@ def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
         kept[::4096] = b"x" * len(kept[::4096])
         time.sleep(30)
 
-    work = gateway.assign(guest, crash, [()], origin="paris").wait()
+    work = gateway.assign(worker, crash, [()], origin="paris").wait()
     assert work.failures()[0][0] == "crash"
-    work = gateway.assign(guest, hang, [()], origin="paris", timeout_s=0.3).wait()
+    work = gateway.assign(worker, hang, [()], origin="paris", timeout_s=0.3).wait()
     assert work.failures()[0][0] == "timeout"
-    work = gateway.assign(guest, hoard, [()], origin="paris").wait()
+    work = gateway.assign(worker, hoard, [()], origin="paris").wait()
     assert work.failures()[0][0] == "memory"
 
 
@@ -261,7 +263,7 @@ def test_it_may_start_so_many_processes_and_no_more(gateway, start_agent):
     need("bwrap")
     rules = EnvironmentRules(sandbox="bubblewrap", pids_max=24)
     agent = start_agent(gateway, 1, "--environments", rules.to_json())
-    guest = gateway.guest()
+    worker = gateway.worker()
     if "runs without control groups" in agent.text():
         pytest.skip("does not allow new groups")
 
@@ -281,19 +283,19 @@ def test_it_may_start_so_many_processes_and_no_more(gateway, start_agent):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
-    assert gateway.assign(guest, fork_on, [()], origin="paris").wait().values()[0] < 24
-    assert gateway.assign(guest, fork_on, [()]).wait().values()[0] is None  # ours are not held
+    assert gateway.assign(worker, fork_on, [()], origin="paris").wait().values()[0] < 24
+    assert gateway.assign(worker, fork_on, [()]).wait().values()[0] is None  # ours are not held
 
 
 def test_it_dies_with_its_agent(gateway, shut, ended):
     agent = shut()
-    guest = gateway.guest()
+    worker = gateway.worker()
 
     def hang():
         while True:
             pass
 
-    gateway.assign(guest, hang, [()], origin="paris")
+    gateway.assign(worker, hang, [()], origin="paris")
 
     def at_work():
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""A guest of a gateway over the real session and transport, in a process that simulates many."""
+"""A real session with a gateway, in a process that simulates many."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ class LoadSession:
     Args:
         address: the gateway's.
         role: "worker" or "client".
-        name: unique among guests of the role.
+        name: unique among sessions of the role.
         about: a worker's description of itself.
         hear: takes messages, Opened and Lapsed among them.
     """

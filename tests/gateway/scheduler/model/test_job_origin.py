@@ -1,4 +1,4 @@
-"""Whose code a job is: of a guest it is the site's that vouches for the guest."""
+"""Whose code a job is: that of a foreign user is its site's, which vouches for the user."""
 
 import pytest
 from support.pure.broker import spec
@@ -17,4 +17,4 @@ def test_a_job_is_the_code_of_the_site_that_it_came_from(user, path, origin):
     job = spec(user=user, path=path)
     assert job.origin == origin
     assert job.need.is_others is bool(origin)
-    assert job.whose.site == (origin if path else "")  # a guest's is ours to rules and books
+    assert job.whose.site == (origin if path else "")  # a foreign user's is ours to rules and books
