@@ -11,7 +11,7 @@ from simulations.bugs import may_show, planted
 from simulations.draw import draw_plan
 from simulations.world.world import World, WorldRun
 
-CHUNK = 8  # worlds that a process takes at a time
+BATCH = 8  # worlds that a process takes at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def swarm(
     left = iter(seeds)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         while until_s is None or time.monotonic() < until_s:
-            chunks = [list(islice(left, CHUNK)) for _ in range(processes * 2)]
-            if not chunks[0]:
+            batches = [list(islice(left, BATCH)) for _ in range(processes * 2)]
+            if not batches[0]:
                 return
-            for verdicts in pool.map(_judge_all, filter(None, chunks)):
+            for verdicts in pool.map(_judge_all, filter(None, batches)):
                 yield from verdicts
 
 

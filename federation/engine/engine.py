@@ -401,19 +401,19 @@ class ClientEngine:
             while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
                 if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
                     break
-                self._send_chunk(next(iter(self._sending.values())))
+                self._send_bundle(next(iter(self._sending.values())))
         if self._line.link is not None:
             self._dialogue.flush(self._line.link.send, MonoS(time.monotonic()))
 
-    def _send_chunk(self, stream: Stream) -> None:
+    def _send_bundle(self, stream: Stream) -> None:
         found = stream.next_to_send()
         if found is None:
             del self._sending[stream.id]
             self._maybe_close(stream)
             return
-        chunk, messages = found
-        self._calls_out += chunk.missing
-        self._bytes_out += chunk.size
+        bundle, messages = found
+        self._calls_out += bundle.missing
+        self._bytes_out += bundle.size
         for message in messages:
             self._dialogue.post(message)
 
@@ -724,10 +724,10 @@ class ClientEngine:
         self._check_process()
         with self._lock:
             self._check_usable(late=late)
-            chunk = stream.extend(arguments)
+            bundle = stream.extend(arguments)
             self._sending[stream.id] = stream
             self.transmit()
-        return chunk
+        return bundle
 
     def close_stream(self, stream: Stream) -> None:
         """Close a job to new calls. Does nothing in a forked child."""
@@ -766,8 +766,8 @@ class ClientEngine:
 
     def _cancel_unsent(self, stream: Stream, ranges: list[Range]) -> list[Range]:
         asked, taken = RangeSet(ranges), []
-        for chunk in list(stream.waiting):
-            for first, stop in chunk.unfinished():
+        for bundle in list(stream.waiting):
+            for first, stop in bundle.unfinished():
                 taken += asked.within(first, stop)
         self._take(stream, stream.end(taken, _CANCELLED))
         return taken

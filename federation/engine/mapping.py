@@ -19,8 +19,8 @@ from federation.engine.inquiries import why_waiting
 from federation.engine.outcomes import failure_of
 from federation.engine.progress import bar
 from federation.engine.streams import (
-    CHUNK_BYTES_MAX,
-    CHUNK_TASKS_MAX,
+    BUNDLE_BYTES_MAX,
+    BUNDLE_TASKS_MAX,
     PENDING,
     ClientBundle,
     Ended,
@@ -92,11 +92,11 @@ class MapResults(Generic[T]):
         self._stream = stream
         self._feeder = Feeder(engine, stream, inputs)
         self._until_s = None if timeout is None else time.monotonic() + timeout
-        self._chunks: deque[ClientBundle] = deque()
+        self._bundles: deque[ClientBundle] = deque()
         self._ahead = 0
         self._ahead_bytes = 0
         self._lead = 0  # the most calls that were ahead
-        self._given = 0  # the number after the last call of the chunks that were read
+        self._given = 0  # the number after the last call of the bundles that were read
         self._fed_s = time.monotonic()
         self._ready: list[T] = []  # unpickled results, the next one last
         self._bar = bar(inputs.total, stream.opening.name) if progress else None
@@ -126,7 +126,7 @@ class MapResults(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        # The common case first: a whole chunk was unpickled at once.
+        # The common case first: a whole bundle was unpickled at once.
         if self._ready:
             if self._bar is not None:
                 self._bar.update()
@@ -144,25 +144,25 @@ class MapResults(Generic[T]):
         self._is_read, self._is_interrupted = True, False
         while not self._over:
             self._feed()
-            if not self._chunks:
+            if not self._bundles:
                 self._check_closing()
-            if not self._chunks and not self._feed_more():
+            if not self._bundles and not self._feed_more():
                 self._finish()
                 break
-            chunk = self._chunks[0]
-            if not chunk.missing and not chunk.failures and not chunk.taken:
-                values = _open_all(chunk)
+            bundle = self._bundles[0]
+            if not bundle.missing and not bundle.failures and not bundle.taken:
+                values = _open_all(bundle)
                 if values is not None:
-                    self._chunks.popleft()
-                    self._forget(chunk)
+                    self._bundles.popleft()
+                    self._forget(bundle)
                     values.reverse()
                     self._ready = values
                     return self.__next__()
-            if chunk.taken == len(chunk.outcomes):
-                self._chunks.popleft()
-                self._forget(chunk)
+            if bundle.taken == len(bundle.outcomes):
+                self._bundles.popleft()
+                self._forget(bundle)
                 continue
-            return self._take_one(chunk)
+            return self._take_one(bundle)
         raise StopIteration
 
     def _check_closing(self) -> None:
@@ -174,27 +174,27 @@ class MapResults(Generic[T]):
                 "no more results after shutdown: the client was shut down before all were read"
             )
 
-    def _take_one(self, chunk: ClientBundle) -> T:
-        """Return one outcome of a chunk that is incomplete, or that has a failed call."""
-        at = chunk.taken
-        if chunk.outcomes[at] is PENDING:
-            self._wait(chunk, at)
-            if not chunk.missing and not chunk.failures and not at:
+    def _take_one(self, bundle: ClientBundle) -> T:
+        """Return one outcome of a bundle that is incomplete, or that has a failed call."""
+        at = bundle.taken
+        if bundle.outcomes[at] is PENDING:
+            self._wait(bundle, at)
+            if not bundle.missing and not bundle.failures and not at:
                 return self._next()
-        outcome = chunk.outcomes[at]
+        outcome = bundle.outcomes[at]
         error: BaseException | None = None
         value: Any = None
         if type(outcome) is Ended:
             if outcome.kind == "cancelled":
                 self._check_closing()
-            error = failure_of(outcome, chunk.first + at, self.job)
+            error = failure_of(outcome, bundle.first + at, self.job)
         else:
             try:
                 value = open_result(outcome)
             except SerializationError as unreadable:
                 error = unreadable
-        chunk.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
-        chunk.outcomes[at] = NONE  # given: the chunk stays for its other calls
+        bundle.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
+        bundle.outcomes[at] = NONE  # given: the bundle stays for its other calls
         if self._bar is not None:
             self._bar.update()
         if error is not None:
@@ -202,8 +202,8 @@ class MapResults(Generic[T]):
             raise error
         return cast("T", value)
 
-    def _wait(self, chunk: ClientBundle, at: int) -> None:
-        while chunk.outcomes[at] is PENDING:
+    def _wait(self, bundle: ClientBundle, at: int) -> None:
+        while bundle.outcomes[at] is PENDING:
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 self.close()
@@ -213,8 +213,8 @@ class MapResults(Generic[T]):
                 step_s = WHY_S if step_s is None else min(step_s, WHY_S)
             if left_s is not None and step_s is not None:
                 step_s = min(step_s, left_s)
-            self._engine.drive(lambda: chunk.outcomes[at] is not PENDING, step_s)
-            if chunk.outcomes[at] is PENDING:
+            self._engine.drive(lambda: bundle.outcomes[at] is not PENDING, step_s)
+            if bundle.outcomes[at] is PENDING:
                 if self._engine.closed or self._engine.error:
                     self._over = True
                     raise self._engine.error or GridError("the client was shut down during a map")
@@ -266,25 +266,25 @@ class MapResults(Generic[T]):
 
     def _has_result(self) -> bool:
         """Whether the next result is there."""
-        for chunk in self._chunks:
-            if chunk.taken < len(chunk.outcomes):
-                return chunk.outcomes[chunk.taken] is not PENDING
+        for bundle in self._bundles:
+            if bundle.taken < len(bundle.outcomes):
+                return bundle.outcomes[bundle.taken] is not PENDING
         return False
 
     def _feed_more(self) -> bool:
         """Take one batch of inputs; return whether there was one."""
-        chunk = self._feeder.next_chunk()
-        if chunk is None:
+        bundle = self._feeder.next_bundle()
+        if bundle is None:
             return False
-        self._chunks.append(chunk)
-        self._ahead += len(chunk.outcomes)
-        self._ahead_bytes += chunk.size
+        self._bundles.append(bundle)
+        self._ahead += len(bundle.outcomes)
+        self._ahead_bytes += bundle.size
         return True
 
-    def _forget(self, chunk: ClientBundle) -> None:
-        self._given = chunk.stop
-        self._ahead -= len(chunk.outcomes)
-        self._ahead_bytes -= chunk.size
+    def _forget(self, bundle: ClientBundle) -> None:
+        self._given = bundle.stop
+        self._ahead -= len(bundle.outcomes)
+        self._ahead_bytes -= bundle.size
 
     def _finish(self) -> None:
         self._over = True
@@ -324,7 +324,7 @@ def feed_all(engine: ClientEngine, stream: Stream, inputs: Inputs) -> None:
     The unacknowledged part is bounded in calls and in bytes of arguments.
     """
     feeder = Feeder(engine, stream, inputs)
-    while not stream.rejected and feeder.next_chunk() is not None:
+    while not stream.rejected and feeder.next_bundle() is not None:
         if not feeder.has_room():
             engine.drive(lambda: feeder.has_room() or stream.rejected)
         if engine.error is not None:
@@ -332,7 +332,7 @@ def feed_all(engine: ClientEngine, stream: Stream, inputs: Inputs) -> None:
 
 
 class Feeder:
-    """Turns the inputs of a map into chunks of sealed calls, as fast as they come.
+    """Turns the inputs of a map into bundles of sealed calls, as fast as they come.
 
     Attributes:
         stream: the job of the calls.
@@ -350,7 +350,7 @@ class Feeder:
         self._taken = 0
         self._seal = seal_singles if inputs.singles else _seal_tuples
         self._batch = 1
-        self._gathers = inputs.at_hand and (inputs.total or CHUNK_TASKS_MAX) < CHUNK_TASKS_MAX
+        self._gathers = inputs.at_hand and (inputs.total or BUNDLE_TASKS_MAX) < BUNDLE_TASKS_MAX
         self._sealed: deque[list[bytes]] = deque()  # sealed, but not sent: large arguments
         self._ended = False
         self._lock = threading.RLock()  # the thread that closes the client feeds as well
@@ -399,7 +399,7 @@ class Feeder:
                 break
 
     def feed_on(self) -> bool:
-        """Feed one chunk of an unattended map; return False when there is nothing to do for now.
+        """Feed one bundle of an unattended map; return False when there is nothing to do for now.
 
         Only for inputs that any thread may take; others wait until the client closes.
         """
@@ -413,9 +413,9 @@ class Feeder:
         return self._feed_late()
 
     def _feed_late(self) -> bool:
-        """Feed a chunk for an unread map; return False if there is none, or it can't be sent."""
+        """Feed a bundle for an unread map; return False if there is none, or it can't be sent."""
         try:
-            return self.next_chunk() is not None
+            return self.next_bundle() is not None
         except Exception as error:  # noqa: BLE001 - inputs raise what they like
             if self._engine.shut and not self.is_closing:
                 return False  # just now: the thread that closes the client continues
@@ -424,16 +424,16 @@ class Feeder:
             _log.warning("the rest of a map is dropped: its inputs raised %.300s", text)
             return False
 
-    def next_chunk(self) -> ClientBundle | None:
+    def next_bundle(self) -> ClientBundle | None:
         """Seal and send the next batch of inputs; return None when there are no more."""
         with self._lock:
             if not self._sealed and not self._ended:
                 self._gather()
             if not self._sealed:
                 return None
-            chunk = self._engine.extend(self.stream, self._sealed[0], late=self.is_closing)
+            bundle = self._engine.extend(self.stream, self._sealed[0], late=self.is_closing)
             self._sealed.popleft()
-            return chunk
+            return bundle
 
     def _gather(self) -> None:
         """Take and seal the next inputs: a batch, or several if there are few in total."""
@@ -449,15 +449,15 @@ class Feeder:
             sealed = self._seal(calls)
             size += sum(map(len, sealed))
             payloads += sealed
-            is_quick = time.perf_counter() - started_s < BATCH_S and size < CHUNK_BYTES_MAX // 2
+            is_quick = time.perf_counter() - started_s < BATCH_S and size < BUNDLE_BYTES_MAX // 2
             if is_quick:
-                self._batch = min(2 * self._batch, CHUNK_TASKS_MAX)
+                self._batch = min(2 * self._batch, BUNDLE_TASKS_MAX)
             else:
                 self._batch = max(1, self._batch // 2)
             if not (is_quick and self._gathers):
                 break
         self.waited_s += self.pull_s
-        if size > CHUNK_BYTES_MAX:
+        if size > BUNDLE_BYTES_MAX:
             for payload in payloads:
                 self._engine.check_size(payload)
         if payloads:
@@ -477,24 +477,24 @@ class Feeder:
         return calls
 
 
-def _open_all(chunk: ClientBundle) -> list[Any] | None:
-    """Return the results of a whole chunk; None if one can't be unpickled: take them singly."""
+def _open_all(bundle: ClientBundle) -> list[Any] | None:
+    """Return the results of a whole bundle; None if one can't be unpickled: take them singly."""
     try:
-        return list(map(open_result, chunk.outcomes))
+        return list(map(open_result, bundle.outcomes))
     except SerializationError:
         return None
 
 
 def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
     """Split payloads into lists that each fit into a message."""
-    if size <= CHUNK_BYTES_MAX:
+    if size <= BUNDLE_BYTES_MAX:
         return [payloads]
     lists: list[list[bytes]] = [[]]
-    room = CHUNK_BYTES_MAX
+    room = BUNDLE_BYTES_MAX
     for payload in payloads:
         if len(payload) > room and lists[-1]:
             lists.append([])
-            room = CHUNK_BYTES_MAX
+            room = BUNDLE_BYTES_MAX
         lists[-1].append(payload)
         room -= len(payload)
     return lists

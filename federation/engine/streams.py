@@ -1,6 +1,6 @@
 """The client's books: jobs as streams of calls, those sent, and those still unfinished. Pure.
 
-A `Stream` is one job. Its calls are kept in chunks of up to a thousand. Arguments stay until their
+A `Stream` is one job. Its calls are kept in bundles of up to a thousand. Arguments stay until their
 results are in, so that all unfinished calls can be sent again to a gateway that was restarted. A
 call ends once: later outcomes for it are ignored.
 """
@@ -16,8 +16,8 @@ from federation.messages.messages import OpenJob, Tasks
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
 
-CHUNK_TASKS_MAX: Final = 1000
-CHUNK_BYTES_MAX: Final = 1 << 20
+BUNDLE_TASKS_MAX: Final = 1000
+BUNDLE_BYTES_MAX: Final = 1 << 20
 ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
 
@@ -81,7 +81,7 @@ class ClientBundle:
         return self.first + len(self.outcomes)
 
     def append(self, payload: bytes, future: Any) -> None:
-        """Add a call to a chunk that has not been sent."""
+        """Add a call to a bundle that has not been sent."""
         assert self.futures is not None
         self.arguments.append(payload)
         self.futures.append(future)
@@ -120,19 +120,19 @@ class Stream:
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
-        self._chunks: list[ClientBundle] = []
+        self._bundles: list[ClientBundle] = []
 
     # --- calls ---------------------------------------------------------------------------------
 
     def submit(self, payload: bytes, future: Any) -> int:
         """Add one call; return its number."""
-        tail = self._chunks[-1] if self._chunks else None
+        tail = self._bundles[-1] if self._bundles else None
         if (
             tail is None
             or tail.sent
             or tail.futures is None
-            or len(tail.arguments) >= CHUNK_TASKS_MAX
-            or tail.size + len(payload) > CHUNK_BYTES_MAX
+            or len(tail.arguments) >= BUNDLE_TASKS_MAX
+            or tail.size + len(payload) > BUNDLE_BYTES_MAX
         ):
             self._add(ClientBundle(self.total, [payload], [future]))
         else:
@@ -141,16 +141,16 @@ class Stream:
         return self.total - 1
 
     def extend(self, arguments: list[bytes]) -> ClientBundle:
-        """Add a chunk of calls whose outcomes are read from the chunk itself."""
-        chunk = ClientBundle(self.total, arguments, None)
-        self._add(chunk)
-        self.total = chunk.stop
-        return chunk
+        """Add a bundle of calls whose outcomes are read from the bundle itself."""
+        bundle = ClientBundle(self.total, arguments, None)
+        self._add(bundle)
+        self.total = bundle.stop
+        return bundle
 
-    def _add(self, chunk: ClientBundle) -> None:
-        self._chunks.append(chunk)
-        self._firsts.append(chunk.first)
-        self.waiting.append(chunk)
+    def _add(self, bundle: ClientBundle) -> None:
+        self._bundles.append(bundle)
+        self._firsts.append(bundle.first)
+        self.waiting.append(bundle)
 
     @property
     def rejected(self) -> bool:
@@ -165,38 +165,38 @@ class Stream:
     @property
     def unfinished(self) -> int:
         """The number of unfinished calls."""
-        return sum(chunk.missing for chunk in self._chunks)
+        return sum(bundle.missing for bundle in self._bundles)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of arguments that are kept, because their chunk has unfinished calls."""
-        return sum(chunk.size for chunk in self._chunks)
+        """Bytes of arguments that are kept, because their bundle has unfinished calls."""
+        return sum(bundle.size for bundle in self._bundles)
 
     def next_to_send(self) -> tuple[ClientBundle, list[Tasks]] | None:
-        """Return the next chunk to send and its messages; it counts as sent from now on."""
+        """Return the next bundle to send and its messages; it counts as sent from now on."""
         while self.waiting:
-            chunk = self.waiting.popleft()
-            if chunk.missing:
-                chunk.sent = True
-                return chunk, self._messages(chunk)
+            bundle = self.waiting.popleft()
+            if bundle.missing:
+                bundle.sent = True
+                return bundle, self._messages(bundle)
         return None
 
-    def _messages(self, chunk: ClientBundle) -> list[Tasks]:
+    def _messages(self, bundle: ClientBundle) -> list[Tasks]:
         return [
-            Tasks(self.id, low, chunk.arguments[low - chunk.first : high - chunk.first])
-            for low, high in chunk.unfinished()
+            Tasks(self.id, low, bundle.arguments[low - bundle.first : high - bundle.first])
+            for low, high in bundle.unfinished()
         ]
 
     def send_again(self) -> None:
         """Queue all unfinished calls again: the gateway does not know this job."""
-        for chunk in self._chunks:
-            chunk.sent = False
-        self.waiting = deque(self._chunks)
+        for bundle in self._bundles:
+            bundle.sent = False
+        self.waiting = deque(self._bundles)
 
     def end_unsent(self, ended: Ended) -> "Placed":
         """End every call that has not been sent."""
         waiting, self.waiting = self.waiting, deque()
-        return self.end([span for chunk in waiting for span in chunk.unfinished()], ended)
+        return self.end([span for bundle in waiting for span in bundle.unfinished()], ended)
 
     def take_out(self, first: int, stop: int) -> tuple[list[tuple[bytes, Any]], "Placed"]:
         """Remove unfinished calls; return each with its future, which stays pending.
@@ -205,28 +205,31 @@ class Stream:
         """
         calls: list[tuple[bytes, Any]] = []
         placed = Placed()
-        for chunk in self._touching(first, stop):
-            if chunk.futures is None:
+        for bundle in self._touching(first, stop):
+            if bundle.futures is None:
                 continue
-            low, high = max(first, chunk.first) - chunk.first, min(stop, chunk.stop) - chunk.first
+            low, high = (
+                max(first, bundle.first) - bundle.first,
+                min(stop, bundle.stop) - bundle.first,
+            )
             for at in range(low, high):
-                if chunk.outcomes[at] is PENDING:
-                    calls.append((chunk.arguments[at], chunk.futures[at]))
-                    chunk.futures[at] = None
+                if bundle.outcomes[at] is PENDING:
+                    calls.append((bundle.arguments[at], bundle.futures[at]))
+                    bundle.futures[at] = None
             ended = [Ended("cancelled", "the task was moved to another job")] * (high - low)
-            placed.add(self.place(chunk.first + low, ended, failed=True))
+            placed.add(self.place(bundle.first + low, ended, failed=True))
         return calls, placed
 
     def loosen(self, number: int, to_weak: Callable[[Any], Any]) -> None:
         """Replace the future of an unfinished call by the result of `to_weak`."""
-        for chunk in self._touching(number, number + 1):
-            at = number - chunk.first
-            if chunk.futures is not None and chunk.outcomes[at] is PENDING:
-                chunk.futures[at] = to_weak(chunk.futures[at])
+        for bundle in self._touching(number, number + 1):
+            at = number - bundle.first
+            if bundle.futures is not None and bundle.outcomes[at] is PENDING:
+                bundle.futures[at] = to_weak(bundle.futures[at])
 
     def arguments_max(self) -> int:
         """Return the bytes of the largest call that may have to be sent again."""
-        return max((len(each) for chunk in self._chunks for each in chunk.arguments), default=0)
+        return max((len(each) for bundle in self._bundles for each in bundle.arguments), default=0)
 
     def elsewhere(self) -> list[list[int]]:
         """Return the ended calls, for a gateway where the job was opened again.
@@ -236,8 +239,8 @@ class Stream:
         if not self.opening.again or self.opening.detached:
             return []
         ended = RangeSet([(0, self.total)] if self.total else [])
-        for chunk in self._chunks:
-            for first, stop in chunk.unfinished():
+        for bundle in self._bundles:
+            for first, stop in bundle.unfinished():
                 ended.remove(first, stop)
         return [list(pair) for pair in ended][:ELSEWHERE_MAX]
 
@@ -250,24 +253,24 @@ class Stream:
         """
         placed = Placed()
         stop = first + len(outcomes)
-        for chunk in self._touching(first, stop):
-            low, high = max(first, chunk.first), min(stop, chunk.stop)
+        for bundle in self._touching(first, stop):
+            low, high = max(first, bundle.first), min(stop, bundle.stop)
             self._place_in(
-                chunk,
-                low - chunk.first,
+                bundle,
+                low - bundle.first,
                 outcomes[low - first : high - first],
                 placed,
                 failed=failed,
             )
             if failed:
-                chunk.failures = sum(type(outcome) is Ended for outcome in chunk.outcomes)
-            if not chunk.missing:
-                self._forget(chunk, placed)
+                bundle.failures = sum(type(outcome) is Ended for outcome in bundle.outcomes)
+            if not bundle.missing:
+                self._forget(bundle, placed)
         return placed
 
     def _place_in(
         self,
-        chunk: ClientBundle,
+        bundle: ClientBundle,
         start: int,
         part: list[Any],
         placed: "Placed",
@@ -276,26 +279,26 @@ class Stream:
     ) -> None:
         end = start + len(part)
         if failed:
-            calls = chunk.arguments[start:end]
+            calls = bundle.arguments[start:end]
             part = [_with_call(each, call) for each, call in zip(part, calls, strict=True)]
-        is_fresh = chunk.outcomes[start:end].count(PENDING) == len(part)
+        is_fresh = bundle.outcomes[start:end].count(PENDING) == len(part)
         fresh: Sequence[int] = range(len(part))
         if not is_fresh:
-            fresh = [at for at in fresh if chunk.outcomes[start + at] is PENDING]
-        if chunk.futures is not None:
+            fresh = [at for at in fresh if bundle.outcomes[start + at] is PENDING]
+        if bundle.futures is not None:
             # First of all: if a Ctrl-C comes in between, they are still resolved.
             self._resolved.extend(
-                (chunk.futures[start + at], part[at])
+                (bundle.futures[start + at], part[at])
                 for at in fresh
-                if chunk.futures[start + at] is not None
+                if bundle.futures[start + at] is not None
             )
         if is_fresh:
-            chunk.outcomes[start:end] = part
+            bundle.outcomes[start:end] = part
         else:
             for at in fresh:
-                chunk.outcomes[start + at] = part[at]
-        chunk.missing -= len(fresh)
-        if chunk.sent:
+                bundle.outcomes[start + at] = part[at]
+        bundle.missing -= len(fresh)
+        if bundle.sent:
             placed.calls += len(fresh)
 
     def end(self, ranges: Iterable[Range], ended: Ended) -> "Placed":
@@ -314,18 +317,18 @@ class Stream:
     def _touching(self, first: int, stop: int) -> list[ClientBundle]:
         at = max(0, bisect_right(self._firsts, first) - 1)
         found = []
-        while at < len(self._chunks) and self._firsts[at] < stop:
-            if self._chunks[at].stop > first:
-                found.append(self._chunks[at])
+        while at < len(self._bundles) and self._firsts[at] < stop:
+            if self._bundles[at].stop > first:
+                found.append(self._bundles[at])
             at += 1
         return found
 
-    def _forget(self, chunk: ClientBundle, placed: "Placed") -> None:
-        at = bisect_right(self._firsts, chunk.first) - 1
-        del self._firsts[at], self._chunks[at]
-        if chunk.sent:
-            placed.size += chunk.size
-        chunk.arguments = []
+    def _forget(self, bundle: ClientBundle, placed: "Placed") -> None:
+        at = bisect_right(self._firsts, bundle.first) - 1
+        del self._firsts[at], self._bundles[at]
+        if bundle.sent:
+            placed.size += bundle.size
+        bundle.arguments = []
 
 
 def _with_call(outcome: Any, call: bytes) -> Any:

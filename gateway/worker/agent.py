@@ -273,7 +273,7 @@ class Agent:
     ) -> bool:
         _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
-        if slot.chunks and slot.chunks[0].piece.terms.logs:
+        if slot.bundles and slot.bundles[0].piece.terms.logs:
             process.take_output()  # what its processes wrote until now is of these tasks
         found = self._roster.report(slot, number, len(values), wall_ns)
         if found is None:
@@ -296,7 +296,7 @@ class Agent:
         return True
 
     def _take_said(self, slot: SlotBook, rows: list[list[Any]]) -> None:
-        """Keep what tasks have printed until it is sent; a task may name any task of its chunk."""
+        """Keep what tasks have printed until it is sent; a task may name any task of its bundle."""
         for number, text, stream in rows:
             running = self._roster.running(slot, number)
             if running is not None and running[0].logs:
@@ -305,11 +305,11 @@ class Agent:
     def _take_raw(self, index: int, stream: int, data: bytes) -> None:
         """Keep what a slot's processes have written to a file descriptor while a task runs."""
         process, slot = self._processes[index], self._roster.slots[index]
-        chunk = slot.chunks[0] if slot.chunks else None
-        if chunk is None or not chunk.piece.terms.logs:
+        bundle = slot.bundles[0] if slot.bundles else None
+        if bundle is None or not bundle.piece.terms.logs:
             return
-        # The slot may be at its next chunk already: of this one the last task has written it.
-        number = min(max(chunk.reported, process.started), chunk.live - 1)
+        # The slot may be at its next bundle already: of this one the last task has written it.
+        number = min(max(bundle.reported, process.started), bundle.live - 1)
         running = self._roster.running(slot, number)
         if running is not None:
             text = data.decode(errors="replace")
@@ -337,10 +337,10 @@ class Agent:
     def _feed(self) -> None:
         """Feed slots that have room, level out what is left, and flush messages to the gateway."""
         if not self._is_stopping:
-            for slot, chunk in self._roster.feed():
-                if chunk.piece.terms.wary:
-                    self._tell_before(slot, chunk)
-                self._send_chunk(self._processes[slot.index], chunk)
+            for slot, bundle in self._roster.feed():
+                if bundle.piece.terms.wary:
+                    self._tell_before(slot, bundle)
+                self._send_bundle(self._processes[slot.index], bundle)
                 slot.meter.hand(self._attention.at(time.monotonic_ns()))
             self._environments.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
@@ -348,15 +348,15 @@ class Agent:
                 self._nursery.start_soon(self._level)
         self._gateway.flush()
 
-    def _tell_before(self, slot: SlotBook, chunk: SlotBundle) -> None:
+    def _tell_before(self, slot: SlotBook, bundle: SlotBundle) -> None:
         """Report a task as begun before it starts: it may have ended a worker, and may end this."""
-        slot.told = chunk.number
-        assignment = chunk.piece.terms.assignment
-        self._outbox.add(BegunTasks([[assignment, chunk.piece.first, 0]]))
+        slot.told = bundle.number
+        assignment = bundle.piece.terms.assignment
+        self._outbox.add(BegunTasks([[assignment, bundle.piece.first, 0]]))
         self._gateway.flush()
 
-    def _send_chunk(self, process: SlotProcess, chunk: SlotBundle) -> None:
-        terms = chunk.piece.terms
+    def _send_bundle(self, process: SlotProcess, bundle: SlotBundle) -> None:
+        terms = bundle.piece.terms
         process.bound(self._gateway.part_bytes_max)
         is_new, forgotten = process.functions.lend(terms.function)
         if forgotten is not None:
@@ -368,9 +368,9 @@ class Agent:
             process.send(["pass", terms.task_pass])
         process.send(
             [
-                *("chunk", chunk.number, terms.function, chunk.piece.arguments),
+                *("chunk", bundle.number, terms.function, bundle.piece.arguments),
                 *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
-                *(chunk.piece.first, self._settings.label(terms.job), terms.logs),
+                *(bundle.piece.first, self._settings.label(terms.job), terms.logs),
             ]
         )
 
@@ -613,7 +613,7 @@ class Agent:
     async def _wind_up(self, at_most_s: float = STOP_S) -> None:
         self._outbox.add(Drain(True))
         self._gateway.flush()
-        await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
+        await self._reclaim([slot for slot in self._roster.slots if slot.bundles])
         # Tasks that the gateway has assigned meanwhile return to it with the Bye.
         waiting = 0
         for number in list(self._roster.held):
@@ -622,9 +622,9 @@ class Agent:
             self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
         with trio.move_on_after(at_most_s):
-            while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
+            while any(slot.bundles for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        running = sum(bool(slot.chunks) for slot in self._roster.slots)
+        running = sum(bool(slot.bundles) for slot in self._roster.slots)
         await self._say_goodbye()
         self._end(stopped_text(self._why_stopped, waiting, running), 0)
 

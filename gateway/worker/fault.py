@@ -1,8 +1,8 @@
 """Names the task at fault when a slot ends. Pure.
 
 A task can write anything into its slot's cells, and then take the slot down. So the slot's word
-decides only between tasks of its current chunk. A slot that had work and claims that it was at none
-of it is believed once, if no time has passed that must be charged.
+decides only between tasks of its current bundle. A slot that had work and claims that it was at
+none of it is believed once, if no time has passed that must be charged.
 """
 
 from typing import Final, NamedTuple
@@ -34,17 +34,17 @@ def judge(slot: SlotBook, end: End) -> tuple[int, bool]:
     low = slot.unsettled
     if low is None:
         return end.started, False
-    chunk = slot.chunks[0]
-    is_its_own = low <= end.started < chunk.live
+    bundle = slot.bundles[0]
+    is_its_own = low <= end.started < bundle.live
     if end.doomed is not None:
         if end.doomed < low:  # it was reported after all: its successor is innocent
             return (end.started if is_its_own else low), False
-        return (end.doomed if end.doomed < chunk.live else low), True
+        return (end.doomed if end.doomed < bundle.live else low), True
     is_in_doubt = end.is_breached and end.started > low and end.silent_ns < DOUBT_NS
-    if is_in_doubt and not chunk.piece.alone:
+    if is_in_doubt and not bundle.piece.alone:
         return end.started + 1, False
     if is_its_own and (end.is_at_work or end.is_breached):
         return end.started, True
-    if end.charged_ns or chunk.piece.alone:
+    if end.charged_ns or bundle.piece.alone:
         return low, True
     return (end.started if is_its_own else low) + 1, False

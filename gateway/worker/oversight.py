@@ -25,10 +25,10 @@ def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
     """Return how long a slot has been at its task.
 
     A task can write that it has just begun, or that there is none. So it is at least the time since
-    the slot last reported a task, less the travel time, except while a chunk is being sent to it.
+    the slot last reported a task, less the travel time, except while a bundle is being sent to it.
     """
     said_s = process.busy_s(moment.now_ns)
-    if process.is_sending and len(slot.chunks) == 1:
+    if process.is_sending and len(slot.bundles) == 1:
         return said_s
     return max(said_s, (slot.meter.silent_ns(moment) - WAY_NS) / 1e9)
 
@@ -57,7 +57,7 @@ def _oversee_one(
         process.kill(KillReason(number, "timeout", text))
     if running:
         _heed_notice(roster, process, number, running, now_ns)
-    if not slot.chunks or process.is_sending or _is_at_its_work(slot, process):
+    if not slot.bundles or process.is_sending or _is_at_its_work(slot, process):
         process.quiet_since_ns = None
     elif process.quiet_since_ns is None:
         process.quiet_since_ns = moment.seen_ns
@@ -65,7 +65,7 @@ def _oversee_one(
         # It has work, is at none of it, and sends nothing: a report was garbled on its way, or a
         # task has written to its cells.
         process.distrust()
-    if slot.home.site and slot.is_ready and not slot.chunks and process.has_strays:
+    if slot.home.site and slot.is_ready and not slot.bundles and process.has_strays:
         slot.is_forsaken = True
         process.kill()  # another site's processes end with its tasks
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
@@ -80,7 +80,7 @@ def _oversee_one(
     if used_bytes > limit_bytes or process.lost_memory:
         # The memory of leftover processes is not the fault of the next task.
         blamed = number if running else NOBODY
-        slot.is_forsaken |= slot.is_ready and not slot.chunks
+        slot.is_forsaken |= slot.is_ready and not slot.bundles
         text = describe_memory(used_bytes, limit_bytes)
         if used_bytes <= limit_bytes:
             text = f"the task exceeded the memory limit of its slot, {size_text(limit_bytes)}"
@@ -88,9 +88,9 @@ def _oversee_one(
 
 
 def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
-    """Whether a slot claims to be at a task of its first chunk, as it must be."""
+    """Whether a slot claims to be at a task of its first bundle, as it must be."""
     low, started = slot.unsettled, process.started
-    is_its_own = low is not None and low <= started < slot.chunks[0].live
+    is_its_own = low is not None and low <= started < slot.bundles[0].live
     return is_its_own and process.since_ns > 0
 
 

@@ -1,4 +1,4 @@
-"""Tasks in an agent's books: assignments, pieces, and the chunks that slots hold. Pure."""
+"""Tasks in an agent's books: assignments, pieces, and the bundles that slots hold. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class AssignmentTerms:
 class AgentBundle:
     """Contiguous tasks of one assignment, with their arguments.
 
-    Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they are sent
+    Tasks under suspicion (`alone`) shared a bundle with one that took the slot down; they are sent
     one at a time, so that the one at fault is clear.
     """
 
@@ -82,7 +82,7 @@ class SlotBook:
     """The state of one slot process, from its start to its end."""
 
     index: int
-    chunks: deque[SlotBundle] = field(default_factory=deque)
+    bundles: deque[SlotBundle] = field(default_factory=deque)
     next_number: int = 0
     is_ready: bool = False
     freeze: Freeze | None = None
@@ -100,9 +100,9 @@ class SlotBook:
 
     @property
     def unsettled(self) -> int | None:
-        """The first unreported task of its current chunk; it may be running that one."""
-        chunk = self.chunks[0] if self.chunks else None
-        return chunk.reported if chunk is not None and chunk.reported < chunk.live else None
+        """The first unreported task of its current bundle; it may be running that one."""
+        bundle = self.bundles[0] if self.bundles else None
+        return bundle.reported if bundle is not None and bundle.reported < bundle.live else None
 
     def reached(self, started: int) -> int:
         """Return the last task that it may have started: a task can forge `started`."""
@@ -113,7 +113,8 @@ class SlotBook:
         """Return how many of its tasks it has certainly not started; `started` is its word."""
         after = self.reached(started) + 1
         return sum(
-            max(0, chunk.live - max(chunk.number, chunk.reported, after)) for chunk in self.chunks
+            max(0, bundle.live - max(bundle.number, bundle.reported, after))
+            for bundle in self.bundles
         )
 
 

@@ -1,14 +1,14 @@
 """An agent's books: the queue, the tasks of each slot, and how to take tasks back. Pure.
 
-Tasks come in assignments and go to slots in *chunks* worth up to fifty milliseconds. A slot has one
-chunk that it works on and one queued in its channel, so that it never idles. A task is in one
-place: the queue, a chunk, or settled (reported, or handed back).
+Tasks come in assignments and go to slots in *bundles* worth up to fifty milliseconds. A slot has
+one bundle that it works on and one queued in its channel, so that it never idles. A task is in one
+place: the queue, a bundle, or settled (reported, or handed back).
 
 Taking tasks back from a slot needs no answer from it. The agent writes a limit into the slot's
 cells (`freeze`), waits until the slot must have seen it, and reads the slot's position. The tasks
 past both belong to the agent again (`reclaim`), and the slot stops there by itself. It is fed again
 only after it reports that. Only the slot knows whether it has started the very task at that
-boundary; it reports that when its chunk is over.
+boundary; it reports that when its bundle is over.
 """
 
 from collections import deque
@@ -28,11 +28,11 @@ from gateway.worker.pieces import (
     cut_out,
 )
 
-CHUNK_S: Final = 0.05
-CHUNK_TASKS_MAX: Final = 1000
-# Queued tasks are spread over all slots, but not in chunks worth less than this.
+BUNDLE_S: Final = 0.05
+BUNDLE_TASKS_MAX: Final = 1000
+# Queued tasks are spread over all slots, but not in bundles worth less than this.
 SPREAD_S: Final = 0.001
-# A chunk is queued behind the running one only when tasks are shorter than this.
+# A bundle is queued behind the running one only when tasks are shorter than this.
 AHEAD_MAX_S: Final = 0.2
 # Tasks are moved from a slot to one that has run dry when that saves at least this time.
 LEVEL_S: Final = 0.005
@@ -80,18 +80,18 @@ class TaskBook:
     # --- feeding slots -------------------------------------------------------------------------
 
     def feed(self) -> Iterator[tuple[SlotBook, SlotBundle]]:
-        """Give chunks to slots that have room, one at a time; empty slots come first."""
+        """Give bundles to slots that have room, one at a time; empty slots come first."""
         waiting = sum(len(piece.arguments) for piece in self._runnable())
         for depth in (0, 1):
             for slot in self.slots:
-                if waiting and slot.has_room and len(slot.chunks) == depth:
+                if waiting and slot.has_room and len(slot.bundles) == depth:
                     piece = self._next_for(slot)
                     if piece is None:
                         continue
                     if depth == 0 or self._may_wait(slot, piece):
-                        chunk = self._give(slot, piece, waiting)
-                        waiting -= len(chunk.piece.arguments)
-                        yield slot, chunk
+                        bundle = self._give(slot, piece, waiting)
+                        waiting -= len(bundle.piece.arguments)
+                        yield slot, bundle
 
     def _runnable(self) -> Iterator[AgentBundle]:
         return (piece for piece in self._queue if piece.terms.function in self.known)
@@ -144,14 +144,14 @@ class TaskBook:
         held = (
             (slot.moves_to or slot.home).gpus
             for slot in self.slots
-            if slot is not mover and (slot.chunks or slot.moves_to is not None)
+            if slot is not mover and (slot.bundles or slot.moves_to is not None)
         )
         return self._gpus - sum(held)
 
     @property
     def may_move(self) -> bool:
         """Whether tasks are queued while a slot is idle."""
-        return bool(self._queue) and any(slot.has_room and not slot.chunks for slot in self.slots)
+        return bool(self._queue) and any(slot.has_room and not slot.bundles for slot in self.slots)
 
     def moves(self, busy_s: Sequence[float]) -> list[SlotBook]:
         """Return idle slots that are to restart where work is queued: see `moves_to`.
@@ -168,7 +168,7 @@ class TaskBook:
             waiting.setdefault(self.home_of(piece.terms), []).append(piece)
         for home, pieces in waiting.items():
             coming = sum(
-                (slot.moves_to or slot.home) == home and not slot.chunks for slot in self.slots
+                (slot.moves_to or slot.home) == home and not slot.bundles for slot in self.slots
             )
             for _ in range(self._slots_worth(home, pieces, busy_s) - coming):
                 slot = self._mover(home, waiting)
@@ -201,7 +201,7 @@ class TaskBook:
             slot
             for slot in self.slots
             if slot.has_room
-            and not slot.chunks
+            and not slot.bundles
             and (is_homeless or slot.home not in wanted)
             and self._gpus_to_have(slot) >= home.gpus
         ]
@@ -224,7 +224,7 @@ class TaskBook:
             held = sum((each.moves_to or each.home).gpus for each in self.slots)
             if held <= self._gpus:
                 break
-            if other.home.gpus and not other.chunks and other.moves_to is None:
+            if other.home.gpus and not other.bundles and other.moves_to is None:
                 other.moves_to, other.is_forsaken = BARE, True
                 moved.append(other)
         return moved
@@ -234,7 +234,7 @@ class TaskBook:
 
         Between slots of one home `donor` balances the work.
         """
-        if not any(slot.has_room and not slot.chunks for slot in self.slots):
+        if not any(slot.has_room and not slot.bundles for slot in self.slots):
             return []
         dry = self._dry()
         return [
@@ -260,17 +260,17 @@ class TaskBook:
         return pieces
 
     def _may_wait(self, slot: SlotBook, piece: AgentBundle) -> bool:
-        """Whether a slot that has a chunk may have this one as well: if both are short."""
-        if piece.alone or slot.chunks[0].piece.alone or slot.home.gpus:
+        """Whether a slot that has a bundle may have this one as well: if both are short."""
+        if piece.alone or slot.bundles[0].piece.alone or slot.home.gpus:
             return False  # only running tasks hold GPUs, never queued ones
-        for function in (slot.chunks[0].piece.terms.function, piece.terms.function):
+        for function in (slot.bundles[0].piece.terms.function, piece.terms.function):
             task_s = self._durations.of(function)
             if task_s is None or task_s > AHEAD_MAX_S:
                 return False
         return True
 
     def _give(self, slot: SlotBook, piece: AgentBundle, waiting: int) -> SlotBundle:
-        tasks = min(self._chunk_tasks(piece, waiting), len(piece.arguments))
+        tasks = min(self._bundle_tasks(piece, waiting), len(piece.arguments))
         taken = piece.cut(piece.first, piece.first + tasks)
         at = next(at for at, queued in enumerate(self._queue) if queued is piece)
         if tasks == len(piece.arguments):
@@ -279,16 +279,16 @@ class TaskBook:
             self._queue[at] = piece.cut(piece.first + tasks, piece.stop)
         number = slot.next_number
         slot.next_number += tasks
-        chunk = SlotBundle(number, taken, reported=number, live=slot.next_number)
-        slot.chunks.append(chunk)
-        return chunk
+        bundle = SlotBundle(number, taken, reported=number, live=slot.next_number)
+        slot.bundles.append(bundle)
+        return bundle
 
-    def _chunk_tasks(self, piece: AgentBundle, waiting: int) -> int:
+    def _bundle_tasks(self, piece: AgentBundle, waiting: int) -> int:
         task_s = self._durations.of(piece.terms.function)
         if task_s is None or piece.alone:
             return 1
-        worth_s = min(CHUNK_S, max(waiting * task_s / len(self.slots), SPREAD_S))
-        return max(1, min(int(worth_s / max(task_s, 1e-9)), CHUNK_TASKS_MAX))
+        worth_s = min(BUNDLE_S, max(waiting * task_s / len(self.slots), SPREAD_S))
+        return max(1, min(int(worth_s / max(task_s, 1e-9)), BUNDLE_TASKS_MAX))
 
     # --- preemption ----------------------------------------------------------------------------
 
@@ -319,39 +319,39 @@ class TaskBook:
 
         None when they are not the slot's to report.
         """
-        chunk = slot.chunks[0] if slot.chunks else None
-        if chunk is None or number != chunk.reported or number + tasks > chunk.live:
+        bundle = slot.bundles[0] if slot.bundles else None
+        if bundle is None or number != bundle.reported or number + tasks > bundle.live:
             return None
-        terms, first = chunk.piece.terms, chunk.task(number)
+        terms, first = bundle.piece.terms, bundle.task(number)
         if tasks:
-            chunk.reported += tasks
+            bundle.reported += tasks
             slot.worked_ns += wall_ns
             self._durations.learn(terms.function, tasks, wall_ns)
             self._settle(terms.assignment, first, first + tasks)
         return terms, first
 
     def may_finish(self, slot: SlotBook) -> bool:
-        """Whether a slot may end its chunk: it may leave tasks only where it must stop."""
-        chunk = slot.chunks[0]
-        stop = chunk.live if slot.freeze is None else min(slot.freeze.bound, chunk.live)
-        return chunk.reported >= stop
+        """Whether a slot may end its bundle: it may leave tasks only where it must stop."""
+        bundle = slot.bundles[0]
+        stop = bundle.live if slot.freeze is None else min(slot.freeze.bound, bundle.live)
+        return bundle.reported >= stop
 
     def finish(self, slot: SlotBook) -> list[AgentBundle]:
-        """End a slot's chunk, and queue its unstarted tasks again.
+        """End a slot's bundle, and queue its unstarted tasks again.
 
         Returns the tasks among them that must be reported as cancelled.
         """
-        chunk = slot.chunks.popleft()
-        if not slot.chunks:
+        bundle = slot.bundles.popleft()
+        if not slot.bundles:
             slot.freeze = None
             slot.meter.rest()
-        return self._take_back([chunk.part(chunk.reported, chunk.live)])
+        return self._take_back([bundle.part(bundle.reported, bundle.live)])
 
     def running(self, slot: SlotBook, started: int) -> tuple[AssignmentTerms, int] | None:
         """Return the task of the slot's number `started`, if it is an unreported one of its own."""
-        for chunk in slot.chunks:
-            if chunk.reported <= started < chunk.live:
-                return chunk.piece.terms, chunk.task(started)
+        for bundle in slot.bundles:
+            if bundle.reported <= started < bundle.live:
+                return bundle.piece.terms, bundle.task(started)
         return None
 
     def at(self, slot: SlotBook, started: int) -> int:
@@ -409,10 +409,10 @@ class TaskBook:
         found = []
         for slot, at in zip(self.slots, started, strict=True):
             after = slot.reached(at) + 1
-            for chunk in slot.chunks:
-                low = chunk.task(max(chunk.number, chunk.reported, after))
-                is_ours = chunk.piece.terms.assignment == assignment
-                if is_ours and max(low, first) < min(chunk.task(chunk.live), stop):
+            for bundle in slot.bundles:
+                low = bundle.task(max(bundle.number, bundle.reported, after))
+                is_ours = bundle.piece.terms.assignment == assignment
+                if is_ours and max(low, first) < min(bundle.task(bundle.live), stop):
                     found.append(slot)
                     break
         return found
@@ -422,7 +422,7 @@ class TaskBook:
 
         Only a slot at work can be frozen: the end of its work unfreezes it.
         """
-        assert slot.chunks, "an idle slot must be resumed before it gets a task"
+        assert slot.bundles, "an idle slot must be resumed before it gets a task"
         if slot.freeze is None:
             slot.freeze = Freeze(slot.reached(started) + 1)
         return slot.freeze
@@ -431,17 +431,17 @@ class TaskBook:
         """Queue the tasks again that a slot will never start, now that it must have seen its limit.
 
         `started` is its position now. Nothing happens if it has died meanwhile, or has ended its
-        chunks and been fed again. Returns the tasks that must be reported as cancelled.
+        bundles and been fed again. Returns the tasks that must be reported as cancelled.
         """
         if slot.freeze is not freeze or self.slots[slot.index] is not slot:
             return []
         pieces: list[AgentBundle] = []
         after = slot.reached(started) + 1
-        for chunk in slot.chunks:
-            low = max(freeze.bound, after, chunk.reported, chunk.number)
-            if low < chunk.live:
-                pieces.append(chunk.part(low, chunk.live))
-                chunk.live = low
+        for bundle in slot.bundles:
+            low = max(freeze.bound, after, bundle.reported, bundle.number)
+            if low < bundle.live:
+                pieces.append(bundle.part(low, bundle.live))
+                bundle.live = low
         return self._take_back(pieces)
 
     def is_uneven(self, started: Sequence[int]) -> bool:
@@ -456,7 +456,7 @@ class TaskBook:
 
     def _dry(self) -> set[SlotHome]:
         """Return the homes of idle slots: only tasks of these homes can go to them."""
-        return {slot.home for slot in self.slots if slot.has_room and not slot.chunks}
+        return {slot.home for slot in self.slots if slot.has_room and not slot.bundles}
 
     def donor(self, started: Sequence[int], busy_s: Sequence[float]) -> SlotBook | None:
         """Return the slot to take unstarted tasks from: the one that would need longest for them.
@@ -470,7 +470,7 @@ class TaskBook:
             count = slot.unstarted(at)
             if slot.freeze is not None or slot.is_forsaken or not count or slot.home not in dry:
                 continue
-            task_s = self._durations.of(slot.chunks[-1].piece.terms.function) or 0.0
+            task_s = self._durations.of(slot.bundles[-1].piece.terms.function) or 0.0
             ahead_s = max(at_s, count * task_s)
             if ahead_s >= best_s:
                 best, best_s = slot, ahead_s
@@ -486,16 +486,16 @@ class TaskBook:
         Returns the tasks that must be reported as cancelled.
         """
         pieces: list[AgentBundle] = []
-        for chunk in slot.chunks:
-            low, high = chunk.reported, chunk.live
+        for bundle in slot.bundles:
+            low, high = bundle.reported, bundle.live
             middle = min(max(low, started), high)
-            done = chunk.part(low, middle)
+            done = bundle.part(low, middle)
             done.alone = True
             if is_at_fault and low <= started < high:
-                task = chunk.task(started)
-                self._settle(chunk.piece.terms.assignment, task, task + 1)
+                task = bundle.task(started)
+                self._settle(bundle.piece.terms.assignment, task, task + 1)
                 middle += 1
-            pieces += [done, chunk.part(middle, high)]
+            pieces += [done, bundle.part(middle, high)]
         meter = slot.meter.heir()
         self.slots[slot.index] = SlotBook(slot.index, home=slot.moves_to or slot.home, meter=meter)
         return self._take_back(pieces)
@@ -504,9 +504,9 @@ class TaskBook:
         """Forget all work: it is the gateway's again. Return the slots that must be killed."""
         self.held.clear()
         self._queue.clear()
-        busy = [slot for slot in self.slots if slot.chunks]
+        busy = [slot for slot in self.slots if slot.bundles]
         for slot in busy:
             # Numbers of assignments may be reused: no old ones may stay.
-            slot.chunks.clear()
+            slot.bundles.clear()
             slot.is_forsaken = True
         return busy

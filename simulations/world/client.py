@@ -198,7 +198,7 @@ class SimClient(Caller):
         self._ask(Cancel(0, job.id, ranges, job.plan.kill), job.id)
 
     def _take_back(self, stream: Stream) -> None:
-        unsent = [pair for chunk in stream.waiting for pair in chunk.unfinished()]
+        unsent = [pair for bundle in stream.waiting for pair in bundle.unfinished()]
         self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
 
     def _fetch_all(self) -> None:
@@ -235,17 +235,17 @@ class SimClient(Caller):
         while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
             if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
                 break
-            self._send_chunk(next(iter(self._sending.values())))
+            self._send_bundle(next(iter(self._sending.values())))
 
-    def _send_chunk(self, stream: Stream) -> None:
+    def _send_bundle(self, stream: Stream) -> None:
         found = stream.next_to_send()
         if found is None:
             del self._sending[stream.id]
             self._maybe_close(stream)
             return
-        chunk, messages = found
-        self._calls_out += chunk.missing
-        self._bytes_out += chunk.size
+        bundle, messages = found
+        self._calls_out += bundle.missing
+        self._bytes_out += bundle.size
         for message in messages:
             self.dialogue.post(message)
 

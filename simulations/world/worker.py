@@ -1,7 +1,7 @@
 """A worker agent in virtual time: the real books, outbox and conversation, over simulated slots.
 
-Callbacks replace gateway.worker.agent around them, step for step. A slot runs its chunks' tasks one
-after the other, according to each task's plan.
+Callbacks replace gateway.worker.agent around them, step for step. A slot runs its bundles' tasks
+one after the other, according to each task's plan.
 """
 
 import math
@@ -51,10 +51,10 @@ SLOT_START_S: Final = 0.2
 class SimSlot:
     """A slot's process. `started` is the number of its latest task."""
 
-    chunks: deque[SlotBundle] = field(default_factory=deque)
+    bundles: deque[SlotBundle] = field(default_factory=deque)
     started: int = -1
     since_s: float | None = None  # when it began that task
-    next: int = 0  # the next task of its first chunk
+    next: int = 0  # the next task of its first bundle
     limit: int = NO_LIMIT
     values: list[bytes] = field(default_factory=list)
     failures: list[list[Any]] = field(default_factory=list)
@@ -213,15 +213,17 @@ class SimWorker(SimHost):
         self.after(SLOT_START_S, ready)
 
     def _feed(self) -> None:
-        for book, chunk in self.roster.feed():
+        for book, bundle in self.roster.feed():
             slot = self._slots[book.index]
-            if chunk.piece.terms.wary:
-                book.told = chunk.number
-                self._outbox.add(BegunTasks([[chunk.piece.terms.assignment, chunk.piece.first, 0]]))
+            if bundle.piece.terms.wary:
+                book.told = bundle.number
+                self._outbox.add(
+                    BegunTasks([[bundle.piece.terms.assignment, bundle.piece.first, 0]])
+                )
                 self.flush()
-            slot.chunks.append(chunk)
-            if len(slot.chunks) == 1:
-                slot.next = chunk.number
+            slot.bundles.append(bundle)
+            if len(slot.bundles) == 1:
+                slot.next = bundle.number
                 self._step(book.index, slot)
         if not self._is_levelling and self.roster.is_uneven(self._started()):
             self._is_levelling = True
@@ -232,20 +234,20 @@ class SimWorker(SimHost):
         return [slot.started for slot in self._slots]
 
     def _step(self, index: int, slot: SimSlot) -> None:
-        """Start a slot's next task, or end its chunk."""
-        chunk = slot.chunks[0]
+        """Start a slot's next task, or end its bundle."""
+        bundle = slot.bundles[0]
         number = slot.next
-        if number >= chunk.number + len(chunk.piece.arguments) or number >= slot.limit:
-            self._end_chunk(index, slot)
+        if number >= bundle.number + len(bundle.piece.arguments) or number >= slot.limit:
+            self._end_bundle(index, slot)
             return
-        task = read_task(chunk.piece.arguments[number - chunk.number])
+        task = read_task(bundle.piece.arguments[number - bundle.number])
         slot.started, slot.since_s, slot.task = number, self.clock.now_s, task
         span = (task.number, task.number + 1)
-        terms = chunk.piece.terms
+        terms = bundle.piece.terms
         self.trace.add(self.name, "starts", task.job, span, f"of {terms.assignment}", self)
         # Under a contract, tasks have numbers and a job of their own.
         is_ours = ":" not in terms.job
-        if is_ours and (task.number != chunk.task(number) or task.job != terms.job):
+        if is_ours and (task.number != bundle.task(number) or task.job != terms.job):
             self.trace.add(self.name, "got wrong arguments", task.job, span)
         seconds = math.inf if task.is_stuck else task.seconds * self.plan.slower
 
@@ -296,16 +298,16 @@ class SimWorker(SimHost):
             self.flush()
         return True
 
-    def _end_chunk(self, index: int, slot: SimSlot) -> None:
+    def _end_bundle(self, index: int, slot: SimSlot) -> None:
         if not self._send_part(index, slot):
             return
-        slot.chunks.popleft()
+        slot.bundles.popleft()
         book = self.roster.slots[index]
         self._report_cancelled(self.roster.finish(book))
         if book.freeze is None:
             slot.limit = NO_LIMIT
-        if slot.chunks:
-            slot.next = slot.chunks[0].number
+        if slot.bundles:
+            slot.next = slot.bundles[0].number
             self._step(index, slot)
         self._feed()
 

@@ -21,7 +21,7 @@ class Tally:
     """Counts of one role.
 
     Attributes:
-        sent: messages, chunks of bytes that are no messages among them.
+        sent: messages, pieces of bytes that are no messages among them.
         heard: those in frames that the gateway has acknowledged. Of a frame in which it found a
             breach it hears what stands before that, and acknowledges nothing.
         sessions: that were opened.

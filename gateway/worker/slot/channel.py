@@ -15,12 +15,12 @@ Slot to agent:
 
     ["ready"]
     ["said", [[number, text, stream], …]]
-                               what tasks of the current chunk have printed; before the part that
+                               what tasks of the current bundle have printed; before the part that
                                has their results
     ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
-                               results of tasks `number`, `number` + 1, … of the current chunk,
+                               results of tasks `number`, `number` + 1, … of the current bundle,
                                and what they printed: [offset, text, stream];
-                               with `is_over` the slot has finished the chunk, and has not started
+                               with `is_over` the slot has finished the bundle, and has not started
                                its remaining tasks
 
 A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, but a task can reach

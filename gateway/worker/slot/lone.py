@@ -1,8 +1,8 @@
 """One slot, kept by a dedicated process: for hosts of another grid, without trio.
 
-It does for one slot, chunk by chunk, the work of an agent (gateway.worker.agent): it enforces time
-and memory limits, names the task at fault when the slot dies, and starts another slot. It needs
-only the standard library, msgpack and cloudpickle.
+It does for one slot, bundle by bundle, the work of an agent (gateway.worker.agent): it enforces
+time and memory limits, names the task at fault when the slot dies, and starts another slot. It
+needs only the standard library, msgpack and cloudpickle.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ under-reports gains the budget once, and a twentieth of the time from then on.
 from typing import Final, NamedTuple
 
 SPARE_NS: Final = 250_000_000  # at most: a busy host, and the imports of a function
-CHUNK_NS: Final = 1_000_000  # for each chunk's way there and back
+BUNDLE_NS: Final = 1_000_000  # for each bundle's way there and back
 SHARE: Final = 20  # the budget grows by one part in this many of the time
 GAP_NS: Final = 200_000_000
 
@@ -50,13 +50,13 @@ class Meter:
         self._uncut_ns = 0  # the time that the agent has seen pass since the room was cut
 
     def hand(self, moment: Moment) -> None:
-        """Note that a chunk goes to the slot."""
+        """Note that a bundle goes to the slot."""
         if self._last is None:
             self._last = moment
-        self._earn(CHUNK_NS)
+        self._earn(BUNDLE_NS)
 
     def rest(self) -> None:
-        """Note that the slot has no chunk any more."""
+        """Note that the slot has no bundle any more."""
         self._last = None
         self._open_ns = 0
         self._cut()

@@ -65,7 +65,7 @@ class _BrokenError(Exception):
 
 
 class _Part:
-    """Results since the last report of a chunk. Task numbers are the slot's."""
+    """Results since the last report of a bundle. Task numbers are the slot's."""
 
     __slots__ = ("bytes", "cpu_ns", "failures", "first", "prints", "values", "wall_ns")
 
@@ -97,7 +97,7 @@ class _Part:
 
 
 class Slot:
-    """Runs chunks of tasks and reports on them."""
+    """Runs bundles of tasks and reports on them."""
 
     def __init__(self, channel: BlockingChannel, cells: Cells) -> None:
         self._channel = channel
@@ -107,7 +107,7 @@ class Slot:
         self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
         self._result_bytes_max = 0
         self._is_fork = False
-        self._timeout_s: float | None = None  # of the tasks of this chunk
+        self._timeout_s: float | None = None  # of the tasks of this bundle
         # From the slot's number of a task to its number in its job; None if that is not known.
         self._ahead: int | None = None
         self._worker = ""  # the worker, its host and its pool, for people
@@ -129,7 +129,7 @@ class Slot:
                     self._result_bytes_max, self._timeout_s, first, self._worker, *live = rest
                     self._prints.install(keep=prints, live=bool(live and live[0]))
                     self._ahead = None if first is None else first - number
-                    self._run_chunk(number, digest, arguments, job)
+                    self._run_bundle(number, digest, arguments, job)
 
     @staticmethod
     def _take_pass(text: str) -> None:
@@ -159,7 +159,7 @@ class Slot:
             return None
         return (_NOW_NS() + min(known_ns) - _CLOCKS[0]()) / 1e9
 
-    def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
+    def _run_bundle(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
         part = _Part(number)
         if self._come_to(number):
             function = self._functions.get(digest)
@@ -203,7 +203,7 @@ class Slot:
         return function
 
     def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
-        """Run a chunk's tasks in order; return the part that is not reported yet."""
+        """Run a bundle's tasks in order; return the part that is not reported yet."""
         # The innermost loop of the whole system: its variables are local names.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
         prints = self._prints

@@ -28,7 +28,7 @@ class Grid:
 
     def __init__(self, function):
         self.stream = Stream(OPENING, deque())
-        self.sent = []  # the size of every chunk
+        self.sent = []  # the size of every bundle
         self.abandoned = ""
         self._function = function
         self._waiting = deque()
@@ -44,11 +44,11 @@ class Grid:
         self.feeders = []
 
     def extend(self, stream, arguments, late=False):
-        chunk = stream.extend(arguments)
-        chunk.sent = True
+        bundle = stream.extend(arguments)
+        bundle.sent = True
         self.sent.append(len(arguments))
-        self._waiting.append((chunk.first, arguments))
-        return chunk
+        self._waiting.append((bundle.first, arguments))
+        return bundle
 
     def drive(self, done, timeout_s=None):
         while self._waiting:
@@ -190,7 +190,7 @@ def test_the_lead_over_a_slow_consumer_is_kept(clock):
         assert next(results) == at
         grid.drive(lambda: True)
         clock.now_s += 1.0
-    assert inputs.taken >= lead + 15  # those of every chunk that was used up
+    assert inputs.taken >= lead + 15  # those of every bundle that was used up
 
 
 def test_a_quick_input_is_taken_as_far_ahead_as_allowed_at_once(clock):
@@ -217,7 +217,7 @@ def test_a_short_job_of_several_iterables_goes_whole_too(clock):
     assert list(results) == list(range(1, 201))
 
 
-def test_a_long_job_begins_with_small_chunks(clock):
+def test_a_long_job_begins_with_small_bundles(clock):
     grid = Grid(abs)
     grid.map(range(5000))
     assert grid.sent[:3] == [1, 2, 4]
@@ -326,12 +326,12 @@ def test_what_is_known_of_inputs(sources, is_finite, total):
     assert (inputs.is_finite, inputs.total) == (is_finite, total)
 
 
-def test_results_that_were_given_are_let_go_while_others_of_their_chunk_are_awaited():
+def test_results_that_were_given_are_let_go_while_others_of_their_bundle_are_awaited():
     grid = Grid(lambda x: bytes(10_000))
     results = grid.map(range(3))
-    chunk = results._chunks[0]
+    bundle = results._bundles[0]
     answer = pickle.dumps(bytes(10_000), 5)
     grid.stream.place(0, [answer, answer], failed=False)
     next(results)
-    held = [outcome for outcome in chunk.outcomes if outcome is answer]
+    held = [outcome for outcome in bundle.outcomes if outcome is answer]
     assert len(held) == 1

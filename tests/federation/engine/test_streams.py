@@ -28,7 +28,7 @@ STEPS = st.lists(
 def test_every_call_ends_exactly_once(steps):  # noqa: C901 - one match
     sink = deque()
     stream = Stream(OPENING, sink)
-    futures, resolved, chunks, sent = [], Counter(), [], Counter()
+    futures, resolved, bundles, sent = [], Counter(), [], Counter()
     calls_out = 0
     for step, first, count in steps:
         placed = None
@@ -37,7 +37,7 @@ def test_every_call_ends_exactly_once(steps):  # noqa: C901 - one match
                 for _ in range(count):
                     futures.append(stream.submit(b"x", len(futures)))
             case "extend":
-                chunks.append(stream.extend([b"y"] * count))
+                bundles.append(stream.extend([b"y"] * count))
             case "send":
                 found = stream.next_to_send()
                 if found is not None:
@@ -62,7 +62,7 @@ def test_every_call_ends_exactly_once(steps):  # noqa: C901 - one match
         assert all(count == 1 for count in resolved.values())
     stream.end_all(Ended("lost", "the end"))
     assert stream.unfinished == 0
-    assert all(PENDING not in chunk.outcomes for chunk in chunks)
+    assert all(PENDING not in bundle.outcomes for bundle in bundles)
 
 
 def test_what_ended_elsewhere_is_named_in_a_job_that_was_opened_again_and_only_there():

@@ -18,7 +18,7 @@ GOOD = "good"
 
 
 def act(what, *args):
-    """One function for good and bad tasks, so that they share chunks."""
+    """One function for good and bad tasks, so that they share bundles."""
     return what(*args) if callable(what) else what
 
 
@@ -88,7 +88,7 @@ def outcomes(work):
 def test_the_task_at_fault_is_named_and_the_others_run(gateway, start_agent, bad, kind, words):
     agent = start_agent(gateway, 2)
     worker = gateway.worker()
-    gateway.assign(worker, act, [(GOOD,)] * 200).wait()  # so that chunks are large
+    gateway.assign(worker, act, [(GOOD,)] * 200).wait()  # so that bundles are large
     calls = [(GOOD,)] * 1000
     calls[300] = (bad,)
     work = gateway.assign(worker, act, calls, timeout_s=2.0).wait()

@@ -57,5 +57,5 @@ def test_what_a_slot_is_at_that_is_nobodys_any_more_is_not_told():
 
 def test_wary_tasks_go_to_slots_one_by_one():
     roster, given = roster_with(50, wary=True)
-    assert [len(chunk.piece.arguments) for _, chunk in given] == [1, 1]
+    assert [len(bundle.piece.arguments) for _, bundle in given] == [1, 1]
     assert list(roster.feed()) == [], "none waits behind another"

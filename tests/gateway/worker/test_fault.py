@@ -16,13 +16,13 @@ def slot_with(*, reported=10, alone=False):
     """Its tasks 10 to 19, of which those before `reported` are, and 20 to 29 wait."""
     slot = SlotBook(0, is_ready=True)
     for first in (10, 20):
-        slot.chunks.append(
+        slot.bundles.append(
             SlotBundle(first, AgentBundle(TERMS, first, [b""] * 10, alone), first, first + 10)
         )
-    slot.chunks[0].reported = reported
+    slot.bundles[0].reported = reported
     if alone:
-        slot.chunks[0].live = reported + 1
-        slot.chunks.pop()
+        slot.bundles[0].live = reported + 1
+        slot.bundles.pop()
     return slot
 
 
@@ -30,7 +30,7 @@ def end(started, *, at_work=True, doomed=None, breached=False, silent_ns=0, char
     return End(started, at_work, doomed, breached, silent_ns, charged_ns)
 
 
-def test_the_slots_word_decides_between_tasks_of_its_chunk():
+def test_the_slots_word_decides_between_tasks_of_its_bundle():
     assert judge(slot_with(reported=12), end(14)) == (14, True)
 
 
@@ -101,7 +101,7 @@ def test_a_slot_is_at_its_task_for_as_long_as_it_has_told_of_none():
     assert busy_s(slot, Process(0.0), later) <= 0.0
 
 
-def test_a_chunk_that_is_on_its_way_for_long_is_not_at_work():
+def test_a_bundle_that_is_on_its_way_for_long_is_not_at_work():
     slot = slot_with(alone=True)
     slot.meter.hand(Moment(0, 0))
     assert busy_s(slot, Process(is_sending=True), Moment(60 * S, 60 * S)) == 0.0
@@ -112,7 +112,7 @@ def roster_with(tasks):
     roster.known.add(b"f")
     for slot in roster.slots:
         slot.is_ready = True
-    for _ in range(20):  # so that a chunk has several tasks
+    for _ in range(20):  # so that a bundle has several tasks
         roster._durations.learn(b"f", 1, 1_000_000)
     roster.assign(TERMS, 0, [b""] * tasks)
     given = list(roster.feed())
@@ -121,26 +121,26 @@ def roster_with(tasks):
 
 @pytest.mark.parametrize("said", [-1, 1 << 61])
 def test_what_a_slot_is_at_is_not_taken_back_from_it(said):
-    roster, slot, chunk = roster_with(20)
+    roster, slot, bundle = roster_with(20)
     freeze = roster.freeze(slot, said)
     roster.reclaim(slot, freeze, said)
-    assert chunk.live > chunk.reported
-    assert roster.at(slot, said) == chunk.number
+    assert bundle.live > bundle.reported
+    assert roster.at(slot, said) == bundle.number
     assert all(low > 0 for low, _ in roster.withdraw(1, 0, 1))
 
 
 def test_a_task_that_waits_for_nothing_is_no_gift():
-    roster, slot, chunk = roster_with(2)
-    assert chunk.live - chunk.number == 1
+    roster, slot, bundle = roster_with(2)
+    assert bundle.live - bundle.number == 1
     assert slot.unstarted(-1) == 0
     assert roster.holders(1, 0, 1, [-1, -1]) == []
 
 
 def test_a_slot_that_must_stop_is_through_when_it_has_told_of_what_it_had_come_to():
-    roster, slot, chunk = roster_with(20)
-    roster.freeze(slot, chunk.number + 1)
+    roster, slot, bundle = roster_with(20)
+    roster.freeze(slot, bundle.number + 1)
     assert not roster.may_finish(slot)
-    roster.report(slot, chunk.number, 2, 1)
+    roster.report(slot, bundle.number, 2, 1)
     assert roster.may_finish(slot)
 
 

@@ -1,4 +1,4 @@
-"""The agent's books: chunk sizes, taking back, and no task lost or doubled, whatever happens."""
+"""The agent's books: bundle sizes, taking back, and no task lost or doubled, whatever happens."""
 
 from itertools import islice
 
@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from federation.ranges import RangeSet
 from gateway.worker.pieces import AssignmentTerms, Freeze
-from gateway.worker.task_book import CHUNK_S, CHUNK_TASKS_MAX, TaskBook
+from gateway.worker.task_book import BUNDLE_S, BUNDLE_TASKS_MAX, TaskBook
 
 F = b"f"
 
@@ -28,13 +28,13 @@ def assign(roster, number, tasks, *, function=F, first=0):
 def learn(roster, task_s, *, function=F):
     """Have a slot report so many tasks that the estimate is what we want."""
     assign(roster, 10_000, 1, function=function)
-    slot, chunk = next(roster.feed())
-    roster.report(slot, chunk.number, 1, round(task_s * 1e9))
+    slot, bundle = next(roster.feed())
+    roster.report(slot, bundle.number, 1, round(task_s * 1e9))
     roster.finish(slot)
 
 
 def sizes(roster):
-    return [(slot.index, len(chunk.piece.arguments)) for slot, chunk in roster.feed()]
+    return [(slot.index, len(bundle.piece.arguments)) for slot, bundle in roster.feed()]
 
 
 def test_an_unknown_function_goes_one_by_one():
@@ -43,18 +43,18 @@ def test_an_unknown_function_goes_one_by_one():
     assert sizes(roster) == [(0, 1), (1, 1)]
 
 
-def test_chunks_are_worth_a_certain_time_and_one_waits_behind():
+def test_bundles_are_worth_a_certain_time_and_one_waits_behind():
     roster = make()
-    learn(roster, CHUNK_S / 10)
+    learn(roster, BUNDLE_S / 10)
     assign(roster, 1, 100)
     assert sizes(roster) == [(0, 10), (0, 10)]
 
 
-def test_chunks_are_bounded():
+def test_bundles_are_bounded():
     roster = make()
     learn(roster, 1e-7)
     assign(roster, 1, 5000)
-    assert sizes(roster) == [(0, CHUNK_TASKS_MAX)] * 2
+    assert sizes(roster) == [(0, BUNDLE_TASKS_MAX)] * 2
 
 
 def test_the_last_tasks_are_spread_over_the_slots():
@@ -83,23 +83,23 @@ def test_a_function_that_is_not_here_holds_up_nobody():
     roster = make()
     assign(roster, 1, 10, function=b"unknown")
     assign(roster, 2, 10)
-    [(_, chunk)] = roster.feed()
-    assert chunk.piece.terms.assignment == 2
+    [(_, bundle)] = roster.feed()
+    assert bundle.piece.terms.assignment == 2
 
 
 def test_suspects_of_a_crash_go_out_one_by_one():
     roster = make()
     learn(roster, 1e-6)
     assign(roster, 1, 10)
-    slot, chunk = next(roster.feed())
-    roster.died(slot, chunk.number + 4, is_at_fault=True)
+    slot, bundle = next(roster.feed())
+    roster.died(slot, bundle.number + 4, is_at_fault=True)
     roster.slots[0].is_ready = True
     sent = []
     while not roster.is_idle:
-        slot, chunk = next(roster.feed())
-        sent.append((chunk.piece.first, len(chunk.piece.arguments)))
+        slot, bundle = next(roster.feed())
+        sent.append((bundle.piece.first, len(bundle.piece.arguments)))
         assert next(roster.feed(), None) is None or len(sent) > 4
-        roster.report(slot, chunk.number, len(chunk.piece.arguments), 1)
+        roster.report(slot, bundle.number, len(bundle.piece.arguments), 1)
         roster.finish(slot)
     assert sent[:5] == [(0, 1), (1, 1), (2, 1), (3, 1), (5, 5)]
 
@@ -109,10 +109,10 @@ def test_reports_of_what_a_slot_does_not_have_are_refused():
     slot = roster.slots[0]
     assert roster.report(slot, 0, 1, 1) is None
     assign(roster, 1, 1)
-    _, chunk = next(roster.feed())
-    assert roster.report(slot, chunk.number, 2, 1) is None
-    assert roster.report(slot, chunk.number + 1, 1, 1) is None
-    assert roster.report(slot, chunk.number, 1, 1) is not None
+    _, bundle = next(roster.feed())
+    assert roster.report(slot, bundle.number, 2, 1) is None
+    assert roster.report(slot, bundle.number + 1, 1, 1) is None
+    assert roster.report(slot, bundle.number, 1, 1) is not None
 
 
 def test_the_donor_is_who_would_need_longest():
@@ -122,9 +122,9 @@ def test_the_donor_is_who_would_need_longest():
     given = list(roster.feed())
     assert {slot.index for slot, _ in given} == {0, 1, 2}
     roster.withdraw(1, 0, 100)
-    for slot, chunk in given:
+    for slot, bundle in given:
         if slot.index == 2:
-            roster.report(slot, chunk.number, len(chunk.piece.arguments), 4_000_000)
+            roster.report(slot, bundle.number, len(bundle.piece.arguments), 4_000_000)
             roster.finish(slot)
     started = [0, 1, 99]
     assert roster.is_uneven(started)
@@ -137,7 +137,7 @@ class Slot:
     """A slot as it is, to be set against how the books have it."""
 
     def __init__(self):
-        self.chunks = []  # [next number, end, first task, assignment, session]
+        self.bundles = []  # [next number, end, first task, assignment, session]
         self.started = -1
         self.limit = self.old_limit = 1 << 62
         self.done = []  # started and ended, not reported
@@ -145,7 +145,7 @@ class Slot:
 
     @property
     def next(self):
-        return self.chunks[0][0]
+        return self.bundles[0][0]
 
 
 class Worker(RuleBasedStateMachine):
@@ -154,7 +154,7 @@ class Worker(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.roster = make(2)
-        learn(self.roster, 1e-6)  # so that chunks are as large as can be
+        learn(self.roster, 1e-6)  # so that bundles are as large as can be
         for book in self.roster.slots:
             book.next_number = 0
         self.slots = [Slot(), Slot()]
@@ -200,17 +200,17 @@ class Worker(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4))
     def feed(self, most):
-        for book, chunk in islice(self.roster.feed(), most):
+        for book, bundle in islice(self.roster.feed(), most):
             assert not book.is_forsaken
             slot = self.slots[book.index]
-            end = chunk.number + len(chunk.piece.arguments)
-            number = chunk.piece.terms.assignment
-            slot.chunks.append([chunk.number, end, chunk.piece.first, number, self.session])
+            end = bundle.number + len(bundle.piece.arguments)
+            number = bundle.piece.terms.assignment
+            slot.bundles.append([bundle.number, end, bundle.piece.first, number, self.session])
 
     @rule(index=st.integers(0, 1))
     def freeze(self, index):
         book, slot = self.roster.slots[index], self.slots[index]
-        if book.chunks:
+        if book.bundles:
             freeze = self.roster.freeze(book, slot.started)
             slot.limit = freeze.bound
             self.freezes.append((book, slot, freeze))
@@ -226,14 +226,14 @@ class Worker(RuleBasedStateMachine):
 
     # --- the slots ---
 
-    @precondition(lambda self: any(slot.chunks for slot in self.slots))
+    @precondition(lambda self: any(slot.bundles for slot in self.slots))
     @rule(data=st.data(), sees_limit=st.booleans())
     def start(self, data, sees_limit):
-        index = data.draw(st.sampled_from([i for i in (0, 1) if self.slots[i].chunks]))
+        index = data.draw(st.sampled_from([i for i in (0, 1) if self.slots[i].bundles]))
         slot = self.slots[index]
         if slot.is_running:
             return
-        number, end, *_ = slot.chunks[0]
+        number, end, *_ = slot.bundles[0]
         limit = slot.limit if sees_limit else slot.old_limit
         if number < end:
             slot.started = number
@@ -243,7 +243,7 @@ class Worker(RuleBasedStateMachine):
             assert self.outcome.get(task) is None, f"{task} runs although {self.outcome[task]}"
             return
         self.report(index)
-        slot.chunks.pop(0)
+        slot.bundles.pop(0)
         book = self.roster.slots[index]
         self.cancelled(self.roster.finish(book))
         if book.freeze is None:
@@ -255,8 +255,8 @@ class Worker(RuleBasedStateMachine):
         if slot.is_running:
             slot.is_running = False
             slot.done.append(slot.next)
-            slot.chunks[0][0] += 1
-            slot.chunks[0][2] += 1
+            slot.bundles[0][0] += 1
+            slot.bundles[0][2] += 1
             if tells:
                 self.report(index)
 
@@ -267,7 +267,7 @@ class Worker(RuleBasedStateMachine):
     # --- what it comes to ---
 
     def task(self, slot):
-        return slot.chunks[0][2]
+        return slot.bundles[0][2]
 
     def report(self, index):
         slot, book = self.slots[index], self.roster.slots[index]
@@ -321,13 +321,13 @@ class Worker(RuleBasedStateMachine):
             for index in (0, 1):
                 self.end_task(index, False)
                 slot = self.slots[index]
-                if slot.chunks and not slot.is_running:
+                if slot.bundles and not slot.is_running:
                     self.step(index)
         assert not self.waiting, "tasks that never came out"
         assert self.roster.is_idle
 
     def step(self, index):
-        others, self.slots[1 - index].chunks = self.slots[1 - index].chunks, []
+        others, self.slots[1 - index].bundles = self.slots[1 - index].bundles, []
 
         class Draw:
             def draw(self, _):
@@ -336,7 +336,7 @@ class Worker(RuleBasedStateMachine):
         try:
             self.start(Draw(), True)
         finally:
-            self.slots[1 - index].chunks = others
+            self.slots[1 - index].bundles = others
 
 
 Worker.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)

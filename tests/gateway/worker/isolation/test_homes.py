@@ -40,11 +40,11 @@ class House:
     def feed(self, busy_s=None):
         """Feed, and say who moves; they end and begin anew at once."""
         given = list(self.roster.feed())
-        for slot, chunk in given:
-            assert self.roster.home_of(chunk.piece.terms) == slot.home
+        for slot, bundle in given:
+            assert self.roster.home_of(bundle.piece.terms) == slot.home
         moved = self.roster.moves(busy_s or [0.0] * len(self.roster.slots))
         for slot in moved:
-            assert not slot.chunks
+            assert not slot.bundles
             self.roster.died(slot, -1, is_at_fault=False)
         for slot in self.roster.slots:
             slot.is_ready = True
@@ -56,8 +56,8 @@ class House:
 
     def end(self, index, wall_s=MOVE_S):
         slot = self.roster.slots[index]
-        chunk = slot.chunks[0]
-        self.roster.report(slot, chunk.number, chunk.live - chunk.number, round(wall_s * 1e9))
+        bundle = slot.bundles[0]
+        self.roster.report(slot, bundle.number, bundle.live - bundle.number, round(wall_s * 1e9))
         self.roster.finish(slot)
 
 
@@ -90,7 +90,7 @@ def test_homes_by_turns_do_not_keep_a_slot_moving(other):
     moves = 0
     while not house.roster.is_idle:
         moves += len(house.feed()[1])
-        if house.roster.slots[0].chunks:
+        if house.roster.slots[0].bundles:
             house.end(0, MOVE_S / 10)
     assert moves <= 2 + 200 // 10
 
@@ -202,7 +202,7 @@ def test_whatever_comes_all_of_it_is_run(data):
     for _ in range(3000):
         house.feed()
         assert sum(home.gpus for home in house.homes) <= gpus or not gpus
-        busy = [slot.index for slot in house.roster.slots if slot.chunks]
+        busy = [slot.index for slot in house.roster.slots if slot.bundles]
         if not busy and house.roster.is_idle:
             return
         if busy:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.worker.slot.meter import CHUNK_NS, GAP_NS, SHARE, SPARE_NS, Attention, Meter, Moment
+from gateway.worker.slot.meter import BUNDLE_NS, GAP_NS, SHARE, SPARE_NS, Attention, Meter, Moment
 
 MS = 10**6
 S = 10**9
@@ -31,8 +31,8 @@ class Clock:
     def hand(self):
         self.meter.hand(self.moment)
 
-    def chunk(self, took_ns, said_ns, tasks=1):
-        """A chunk goes to the idle slot, and its report comes back."""
+    def bundle(self, took_ns, said_ns, tasks=1):
+        """A bundle goes to the idle slot, and its report comes back."""
         self.hand()
         self.passes(took_ns)
         charged_ns = self.meter.charge(said_ns, tasks, self.moment)
@@ -43,18 +43,18 @@ class Clock:
 def test_a_slot_that_tells_the_time_is_charged_by_its_word():
     clock = Clock()
     for _ in range(1000):
-        assert clock.chunk(50 * MS + 800_000, 50 * MS) == 50 * MS
+        assert clock.bundle(50 * MS + 800_000, 50 * MS) == 50 * MS
 
 
 def test_short_tasks_one_by_one_are_not_charged_for_their_way():
     clock = Clock()
-    assert sum(clock.chunk(600_000, 20_000) for _ in range(10_000)) == 10_000 * 20_000
+    assert sum(clock.bundle(600_000, 20_000) for _ in range(10_000)) == 10_000 * 20_000
 
 
 def test_a_slot_that_tells_of_nothing_is_charged_all_the_same():
     clock = Clock()
-    assert clock.chunk(5 * S, 1) >= 5 * S - SPARE_NS - 5 * S // SHARE
-    assert clock.chunk(5 * S, 1) >= 5 * S - CHUNK_NS - 5 * S // SHARE
+    assert clock.bundle(5 * S, 1) >= 5 * S - SPARE_NS - 5 * S // SHARE
+    assert clock.bundle(5 * S, 1) >= 5 * S - BUNDLE_NS - 5 * S // SHARE
 
 
 def test_lies_about_short_tasks_add_up():
@@ -64,20 +64,20 @@ def test_lies_about_short_tasks_add_up():
     for _ in range(1000):
         clock.passes(5 * MS)
         charged_ns += clock.meter.charge(0, 1, clock.moment)
-    assert charged_ns >= 5 * S - SPARE_NS - CHUNK_NS - 5 * S // SHARE
+    assert charged_ns >= 5 * S - SPARE_NS - BUNDLE_NS - 5 * S // SHARE
 
 
 def test_nobody_is_charged_more_than_has_passed():
     clock = Clock()
-    assert clock.chunk(1 * S, 100 * S) <= 1 * S
-    assert clock.chunk(1 * S, 100 * S) <= 1 * S + SPARE_NS
+    assert clock.bundle(1 * S, 100 * S) <= 1 * S
+    assert clock.bundle(1 * S, 100 * S) <= 1 * S + SPARE_NS
 
 
 def test_the_time_in_which_a_slot_has_no_work_is_nobodys():
     clock = Clock()
-    clock.chunk(1 * S, 1 * S)
+    clock.bundle(1 * S, 1 * S)
     clock.passes(1000 * S)
-    assert clock.chunk(1 * S, 1 * S) == 1 * S
+    assert clock.bundle(1 * S, 1 * S) == 1 * S
 
 
 def test_an_agent_that_stood_still_charges_nobody_for_that():
@@ -126,7 +126,7 @@ def test_what_a_report_without_tasks_leaves_open_is_charged_with_the_next():
     clock.hand()
     clock.passes(5 * S)
     assert clock.meter.charge(0, 0, clock.moment) == 0
-    assert clock.meter.charge(0, 1, clock.moment) >= 5 * S - SPARE_NS - CHUNK_NS - 5 * S // SHARE
+    assert clock.meter.charge(0, 1, clock.moment) >= 5 * S - SPARE_NS - BUNDLE_NS - 5 * S // SHARE
 
 
 @pytest.mark.parametrize("late_ns", [1 * MS, 40 * MS, 150 * MS])
@@ -163,4 +163,4 @@ def test_the_sum_is_within_what_has_passed_and_what_was_seen(reports):
         assert tasks or not part_ns
         charged_ns += part_ns
     assert charged_ns <= now_ns
-    assert charged_ns >= seen_ns - open_ns - SPARE_NS - CHUNK_NS - seen_ns // SHARE - len(reports)
+    assert charged_ns >= seen_ns - open_ns - SPARE_NS - BUNDLE_NS - seen_ns // SHARE - len(reports)

@@ -16,7 +16,7 @@ LARGE = bytes(1 << 20)
 ROUNDS = 20
 
 
-def chunk(number, arguments):
+def bundle(number, arguments):
     return ["chunk", number, b"d", arguments, False, "job", 1 << 20, None, 0, "w"]
 
 
@@ -33,10 +33,10 @@ async def test_a_slot_is_served_while_another_is_slow_to_take_sixty_megabytes():
                 nursery.start_soon(quick.run, lambda found: [*map(said.send_nowait, found)])
                 assert await hears.receive() == ["ready"]
                 slow.send(["function", b"d", LARGE])
-                slow.send(chunk(0, [LARGE] * 60))
+                slow.send(bundle(0, [LARGE] * 60))
                 quick.send(["function", b"d", cloudpickle.dumps(abs)])
                 for number in range(ROUNDS):
-                    quick.send(chunk(number, [cloudpickle.dumps((-number,))]))
+                    quick.send(bundle(number, [cloudpickle.dumps((-number,))]))
                     kind, at, values, *_ = await hears.receive()
                     assert (kind, at, *map(cloudpickle.loads, values)) == ("part", number, number)
                 assert slow.is_sending
