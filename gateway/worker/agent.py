@@ -103,7 +103,7 @@ class Agent:
         self._cores: list[frozenset[int]] = []
         if settings.confines.pin:
             self._cores = share_cores(os.sched_getaffinity(0), settings.slots)
-        self._roster = TaskBook(
+        self._task_book = TaskBook(
             settings.slots,
             len(settings.gpus),
             keeps_apart=host.keeps_apart,
@@ -113,7 +113,7 @@ class Agent:
         self._output = [LiveOutput() for _ in range(settings.slots)]
         self._attention = Attention(time.monotonic_ns())
         self._environments = Environments(
-            self._roster,
+            self._task_book,
             host,
             self._processes,
             fail=self._report_failure,
@@ -201,12 +201,12 @@ class Agent:
             wary=message.wary,
             logs=message.logs,
         )
-        self._roster.assign(terms, first, message.arguments)
+        self._task_book.assign(terms, first, message.arguments)
         if function not in self._functions:
             if function not in self._asked:
                 self._asked.add(function)
                 self._outbox.add(NeedFunction(function))
-        elif function not in self._roster.known:
+        elif function not in self._task_book.known:
             self._environments.wanted(function, self._nursery)
 
     def _gpus_of(self, holds: str) -> int:
@@ -221,16 +221,16 @@ class Agent:
         except ProtocolError as error:
             self._environments.refuse(digest, str(error))
             return
-        for gone in self._functions.put(digest, function, self._roster.functions):
+        for gone in self._functions.put(digest, function, self._task_book.functions):
             self._environments.forget(gone)
         self._environments.arrived(digest, environment, self._nursery)
 
     def _give_back(self, functions: frozenset[bytes]) -> None:
         """Return tasks of these functions to the gateway while their environment is being made."""
         self._outbox.add(Preparing(sorted(functions)))
-        for number, held in list(self._roster.held.items()):
+        for number, held in list(self._task_book.held.items()):
             if held.terms.function in functions:
-                taken = self._roster.withdraw(number, 0, ALL_TASKS)
+                taken = self._task_book.withdraw(number, 0, ALL_TASKS)
                 if taken:
                     self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
@@ -240,15 +240,15 @@ class Agent:
         self._is_draining = False
         self._asked.clear()
         self._outbox.take()
-        if not self._roster.is_idle:
+        if not self._task_book.is_idle:
             self._say(f"dropped its tasks: {reason}")
-        for slot in self._roster.drop_all():
+        for slot in self._task_book.drop_all():
             self._processes[slot.index].kill()
 
     # --- messages of the slots -----------------------------------------------------------------
 
     def _slot_says(self, index: int, messages: list[list[Any]]) -> None:
-        slot, process = self._roster.slots[index], self._processes[index]
+        slot, process = self._task_book.slots[index], self._processes[index]
         moment = self._attention.at(time.monotonic_ns())
         for message in messages:
             if slot.is_forsaken:
@@ -275,7 +275,7 @@ class Agent:
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
         if slot.bundles and slot.bundles[0].piece.terms.logs:
             process.take_output()  # what its processes wrote until now is of these tasks
-        found = self._roster.report(slot, number, len(values), wall_ns)
+        found = self._task_book.report(slot, number, len(values), wall_ns)
         if found is None:
             process.distrust()
             return False
@@ -286,11 +286,11 @@ class Agent:
             self._outbox.add_report(
                 Report(terms.assignment, first, values, failures, prints, *used, streams)
             )
-        if is_over and not self._roster.may_finish(slot):
+        if is_over and not self._task_book.may_finish(slot):
             process.distrust()
             return False
         if is_over:
-            self._report_cancelled(self._roster.finish(slot))
+            self._report_cancelled(self._task_book.finish(slot))
             if slot.freeze is None:
                 process.limit()
         return True
@@ -298,19 +298,19 @@ class Agent:
     def _take_said(self, slot: SlotBook, rows: list[list[Any]]) -> None:
         """Keep what tasks have printed until it is sent; a task may name any task of its bundle."""
         for number, text, stream in rows:
-            running = self._roster.running(slot, number)
+            running = self._task_book.running(slot, number)
             if running is not None and running[0].logs:
                 self._output[slot.index].add(running[0].assignment, running[1], stream, text)
 
     def _take_raw(self, index: int, stream: int, data: bytes) -> None:
         """Keep what a slot's processes have written to a file descriptor while a task runs."""
-        process, slot = self._processes[index], self._roster.slots[index]
+        process, slot = self._processes[index], self._task_book.slots[index]
         bundle = slot.bundles[0] if slot.bundles else None
         if bundle is None or not bundle.piece.terms.logs:
             return
         # The slot may be at its next bundle already: of this one the last task has written it.
         number = min(max(bundle.reported, process.started), bundle.live - 1)
-        running = self._roster.running(slot, number)
+        running = self._task_book.running(slot, number)
         if running is not None:
             text = data.decode(errors="replace")
             self._output[index].add(running[0].assignment, running[1], stream, text)
@@ -337,13 +337,13 @@ class Agent:
     def _feed(self) -> None:
         """Feed slots that have room, level out what is left, and flush messages to the gateway."""
         if not self._is_stopping:
-            for slot, bundle in self._roster.feed():
+            for slot, bundle in self._task_book.feed():
                 if bundle.piece.terms.wary:
                     self._tell_before(slot, bundle)
                 self._send_bundle(self._processes[slot.index], bundle)
                 slot.meter.hand(self._attention.at(time.monotonic_ns()))
             self._environments.move()
-            if not self._is_levelling and self._roster.is_uneven(self._started()):
+            if not self._is_levelling and self._task_book.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
         self._gateway.flush()
@@ -379,13 +379,13 @@ class Agent:
 
     def _busy_s(self) -> list[float]:
         moment = self._attention.at(time.monotonic_ns())
-        pairs = zip(self._roster.slots, self._processes, strict=True)
+        pairs = zip(self._task_book.slots, self._processes, strict=True)
         return [busy_s(slot, process, moment) for slot, process in pairs]
 
     async def _level(self) -> None:
         """While a slot is dry, give it tasks that another slot would not reach soon."""
-        while self._roster.is_uneven(started := self._started()):
-            donor = self._roster.donor(started, self._busy_s())
+        while self._task_book.is_uneven(started := self._started()):
+            donor = self._task_book.donor(started, self._busy_s())
             if donor is None:
                 await trio.sleep(LEVEL_S)
             else:
@@ -394,20 +394,20 @@ class Agent:
         self._is_levelling = False
 
     async def _reclaim(self, slots: Iterable[SlotBook]) -> None:
-        """Take back unstarted tasks from slots; the module roster explains why this is safe."""
+        """Take back unstarted tasks from slots; the module task_book explains why this is safe."""
         frozen = []
         for slot in slots:
             process = self._processes[slot.index]
-            freeze = self._roster.freeze(slot, process.started)
+            freeze = self._task_book.freeze(slot, process.started)
             process.limit(freeze.bound)
             frozen.append((slot, process, freeze))
         await trio.sleep(SETTLE_S)
         for slot, process, freeze in frozen:
-            self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
+            self._report_cancelled(self._task_book.reclaim(slot, freeze, process.started))
 
     def _relieve(self) -> None:
         """Take back tasks queued behind longer ones than expected, and move slots to run them."""
-        stuck = self._roster.stuck(self._started(), self._busy_s())
+        stuck = self._task_book.stuck(self._started(), self._busy_s())
         if stuck and not self._is_levelling:
             self._is_levelling = True
             self._nursery.start_soon(self._take_back, stuck)
@@ -420,8 +420,8 @@ class Agent:
 
     def _recalled(self, message: Recall) -> None:
         span = (message.assignment, message.first, message.stop)
-        taken = self._roster.withdraw(*span)
-        if self._roster.holders(*span, self._started()):
+        taken = self._task_book.withdraw(*span)
+        if self._task_book.holders(*span, self._started()):
             self._nursery.start_soon(self._recall, message, taken)
         else:
             self._hand_back(message, taken)
@@ -429,20 +429,20 @@ class Agent:
     def _noticed(self, message: Notice) -> None:
         """Notify tasks of a coming stop at once: they may have little time left."""
         span, in_s = (message.assignment, message.first, message.stop), message.in_s
-        self._roster.note_stop(*span, None if in_s is None else _moment_ns(in_s))
+        self._task_book.note_stop(*span, None if in_s is None else _moment_ns(in_s))
         self._oversee()
 
     def _oversee(self) -> None:
         limit_bytes = self._settings.memory_bytes
         moment = self._attention.at(time.monotonic_ns())
-        oversee(self._roster, self._processes, limit_bytes, moment)
+        oversee(self._task_book, self._processes, limit_bytes, moment)
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
         # Compute the holders again: slots may have become idle or busy since this trio task was
         # started.
-        await self._reclaim(self._roster.holders(*span, self._started()))
-        taken += self._roster.withdraw(*span)
+        await self._reclaim(self._task_book.holders(*span, self._started()))
+        taken += self._task_book.withdraw(*span)
         self._hand_back(message, taken)
         self._feed()
 
@@ -451,10 +451,10 @@ class Agent:
         self._outbox.add(Returned(message.assignment, ranges))
         if not message.kill:
             return
-        self._roster.cancel(message.assignment, message.first, message.stop)
-        for slot, process in zip(self._roster.slots, self._processes, strict=True):
-            number = self._roster.at(slot, process.started)
-            running = self._roster.running(slot, number)
+        self._task_book.cancel(message.assignment, message.first, message.stop)
+        for slot, process in zip(self._task_book.slots, self._processes, strict=True):
+            number = self._task_book.at(slot, process.started)
+            running = self._task_book.running(slot, number)
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop:
@@ -487,11 +487,11 @@ class Agent:
                     lambda messages: self._slot_says(index, messages),
                     lambda stream, data: self._take_raw(index, stream, data),
                 )
-                self._bury(self._roster.slots[index], process)
+                self._bury(self._task_book.slots[index], process)
             finally:
                 await process.close()
             self._devices.release(index)
-            home = self._roster.slots[index].home
+            home = self._task_book.slots[index].home
             while self._devices.free < home.gpus:  # noqa: ASYNC110 - they are being released
                 await trio.sleep(WATCH_S)
             self._processes[index] = await self._start_again(index, home)
@@ -522,8 +522,8 @@ class Agent:
         doomed = None if kill_reason is None or kill_reason.number == NOBODY else kill_reason.number
         end = End(started, since_ns > 0, doomed, process.is_breached, silent_ns, wall_ns)
         number, is_at_fault = judge(slot, end)
-        running = self._roster.running(slot, number)
-        cancelled = self._roster.died(slot, number, is_at_fault=is_at_fault)
+        running = self._task_book.running(slot, number)
+        cancelled = self._task_book.died(slot, number, is_at_fault=is_at_fault)
         self._flush_output(slot.index)
         if running is not None and is_at_fault:
             self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
@@ -547,13 +547,13 @@ class Agent:
                 output_s = mono_s
                 for index in range(len(self._processes)):
                     self._flush_output(index)
-            begun = newly_begun(self._roster, self._processes, moment)
+            begun = newly_begun(self._task_book, self._processes, moment)
             if begun:
                 self._outbox.add(BegunTasks(begun))
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and mono_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = mono_s
-                self._outbox.add(Pulse(pulse_of(self._roster, self._processes, moment)))
+                self._outbox.add(Pulse(pulse_of(self._task_book, self._processes, moment)))
             self._gateway.tick()
 
     # --- the end -------------------------------------------------------------------------------
@@ -573,7 +573,7 @@ class Agent:
                 else:
                     self._is_stopping = True
                     self._why_stopped = f"after {name}"
-                    if not self._roster.is_idle:
+                    if not self._task_book.is_idle:
                         self._say(
                             f"was told to stop by {name}: it gives waiting tasks back to the "
                             f"gateway now, and running ones if they do not end within {STOP_S:g} "
@@ -602,8 +602,8 @@ class Agent:
         )
         if in_s is not None:
             at_ns = _moment_ns(in_s)
-            for number in self._roster.held:
-                self._roster.note_stop(number, 0, ALL_TASKS, at_ns)
+            for number in self._task_book.held:
+                self._task_book.note_stop(number, 0, ALL_TASKS, at_ns)
             self._oversee()
         if not self._is_stopping:
             self._is_stopping = True
@@ -613,18 +613,18 @@ class Agent:
     async def _wind_up(self, at_most_s: float = STOP_S) -> None:
         self._outbox.add(Drain(True))
         self._gateway.flush()
-        await self._reclaim([slot for slot in self._roster.slots if slot.bundles])
+        await self._reclaim([slot for slot in self._task_book.slots if slot.bundles])
         # Tasks that the gateway has assigned meanwhile return to it with the Bye.
         waiting = 0
-        for number in list(self._roster.held):
-            taken = self._roster.withdraw(number, 0, ALL_TASKS)
+        for number in list(self._task_book.held):
+            taken = self._task_book.withdraw(number, 0, ALL_TASKS)
             waiting += sum(stop - first for first, stop in taken)
             self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
         with trio.move_on_after(at_most_s):
-            while any(slot.bundles for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
+            while any(slot.bundles for slot in self._task_book.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        running = sum(bool(slot.bundles) for slot in self._roster.slots)
+        running = sum(bool(slot.bundles) for slot in self._task_book.slots)
         await self._say_goodbye()
         self._end(stopped_text(self._why_stopped, waiting, running), 0)
 

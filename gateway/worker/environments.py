@@ -1,7 +1,7 @@
 """The environments of a worker's slots: makes them as jobs need them, and moves slots there.
 
-It stands between the roster, which decides, and the host, which makes environments: it starts slow
-work in a helper thread, ends slots that are to move, and fails tasks whose environment is
+It stands between the task book, which decides, and the host, which makes environments: it starts
+slow work in a helper thread, ends slots that are to move, and fails tasks whose environment is
 unavailable.
 """
 
@@ -29,7 +29,7 @@ class Environments:
     """The homes of one agent's slots.
 
     Args:
-        roster: its books.
+        task_book: its books.
         host: makes environments on this host.
         processes: its slots' processes, by number; read when needed.
         fail: reports a task as failed: terms, task, kind, text.
@@ -41,7 +41,7 @@ class Environments:
 
     def __init__(
         self,
-        roster: TaskBook,
+        task_book: TaskBook,
         host: HostEnvironments,
         processes: Sequence[SlotProcess],
         *,
@@ -51,7 +51,7 @@ class Environments:
         busy_s: Callable[[], list[float]],
         say: Callable[[str], None],
     ) -> None:
-        self._roster = roster
+        self._task_book = task_book
         self._host = host
         self._processes = processes
         self._fail = fail
@@ -73,7 +73,7 @@ class Environments:
     ) -> None:
         """Take note of a new function and its environment."""
         if environment is None:
-            self._roster.known.add(function)
+            self._task_book.known.add(function)
         else:
             self._environments[function] = environment
             self.wanted(function, nursery)
@@ -83,9 +83,9 @@ class Environments:
         environment = self._environments[function]
         key = key_of(environment)
         at_s, text = self._refused.get(key, (-math.inf, ""))
-        self._roster.settle_in(function, key)
+        self._task_book.settle_in(function, key)
         if self._host.is_ready(key):
-            self._roster.known.add(function)
+            self._task_book.known.add(function)
         elif time.monotonic() - at_s < REFUSED_S:
             self.refuse(function, text)
         elif key in self._unhoused:
@@ -99,7 +99,7 @@ class Environments:
 
     def forget(self, function: bytes) -> None:
         """Forget a function that is not here any more."""
-        self._roster.forget_function(function)
+        self._task_book.forget_function(function)
         environment = self._environments.pop(function, None)
         self._unhoused.get(key_of(environment), set()).discard(function)
 
@@ -145,11 +145,11 @@ class Environments:
         else:
             self._say(f"built {environment}")
             self._refused.pop(key, None)
-            self._roster.known |= self._unhoused.pop(key)
+            self._task_book.known |= self._unhoused.pop(key)
 
     def refuse(self, function: bytes, text: str) -> None:
         """Report all queued tasks of a function as impossible here."""
-        self._report(self._roster.evict(function), text)
+        self._report(self._task_book.evict(function), text)
 
     def _report(self, pieces: Iterable[AgentBundle], text: str) -> None:
         for piece in pieces:
@@ -160,15 +160,15 @@ class Environments:
 
     def move(self) -> None:
         """Restart idle slots in homes that have queued work."""
-        if not self._roster.may_move:
+        if not self._task_book.may_move:
             return
-        for slot in self._roster.moves(self._busy_s()):
+        for slot in self._task_book.moves(self._busy_s()):
             home = slot.moves_to
             assert home is not None, "the task book must ask for an environment"
             objection = self._host.objection(home)
             if objection:
                 slot.moves_to, slot.is_forsaken = None, False
-                self._report(self._roster.evict_home(home), objection)
+                self._report(self._task_book.evict_home(home), objection)
             else:
                 self._processes[slot.index].kill()
 
@@ -203,6 +203,6 @@ class Environments:
             self._refused[home.environment] = time.monotonic(), text
         for function, environment in self._environments.items():
             if key_of(environment) == home.environment:
-                self._roster.known.discard(function)
+                self._task_book.known.discard(function)
                 self.refuse(function, text)
-        self._report(self._roster.evict_home(home), text)
+        self._report(self._task_book.evict_home(home), text)

@@ -34,29 +34,29 @@ def busy_s(slot: SlotBook, process: SlotProcess, moment: Moment) -> float:
 
 
 def oversee(
-    roster: TaskBook, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
+    task_book: TaskBook, processes: Sequence[SlotProcess], limit_bytes: int, moment: Moment
 ) -> None:
     """Check all slots: kill the process of one that is over a limit, or whose task is.
 
     `limit_bytes` is each slot's memory, 0 for no limit.
     """
-    for slot, process in zip(roster.slots, processes, strict=True):
-        _oversee_one(roster, slot, process, limit_bytes, moment)
+    for slot, process in zip(task_book.slots, processes, strict=True):
+        _oversee_one(task_book, slot, process, limit_bytes, moment)
 
 
 def _oversee_one(
-    roster: TaskBook, slot: SlotBook, process: SlotProcess, limit_bytes: int, moment: Moment
+    task_book: TaskBook, slot: SlotBook, process: SlotProcess, limit_bytes: int, moment: Moment
 ) -> None:
     now_ns = moment.now_ns
     at_s = busy_s(slot, process, moment)
-    number = roster.at(slot, process.started)
-    running = roster.running(slot, number) if at_s > 0 else None
+    number = task_book.at(slot, process.started)
+    running = task_book.running(slot, number) if at_s > 0 else None
     limit_s = running[0].timeout_s if running else None
     if limit_s is not None and at_s > limit_s:
         text = f"the task exceeded its time limit of {duration_text(limit_s)} and was stopped"
         process.kill(KillReason(number, "timeout", text))
     if running:
-        _heed_notice(roster, process, number, running, now_ns)
+        _heed_notice(task_book, process, number, running, now_ns)
     if not slot.bundles or process.is_sending or _is_at_its_work(slot, process):
         process.quiet_since_ns = None
     elif process.quiet_since_ns is None:
@@ -95,14 +95,14 @@ def _is_at_its_work(slot: SlotBook, process: SlotProcess) -> bool:
 
 
 def _heed_notice(
-    roster: TaskBook,
+    task_book: TaskBook,
     process: SlotProcess,
     number: int,
     running: tuple[AssignmentTerms, int],
     now_ns: int,
 ) -> None:
     """Stop a task whose slot is needed, when its grace period is over."""
-    stops_ns = roster.stops_ns(running[0].assignment, running[1])
+    stops_ns = task_book.stops_ns(running[0].assignment, running[1])
     if stops_ns is None:
         process.tell_stop(NOBODY, 0)
         return
@@ -114,16 +114,16 @@ def _heed_notice(
 
 
 def newly_begun(
-    roster: TaskBook, processes: Sequence[SlotProcess], moment: Moment
+    task_book: TaskBook, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[list[int]]:
     """Return tasks that have run for a while and are not reported yet, in the format of Begun."""
     found = []
-    for slot, process in zip(roster.slots, processes, strict=True):
+    for slot, process in zip(task_book.slots, processes, strict=True):
         at_s = busy_s(slot, process, moment)
-        number = roster.at(slot, process.started)
+        number = task_book.at(slot, process.started)
         if at_s < BEGUN_S or number == slot.told:
             continue
-        running = roster.running(slot, number)
+        running = task_book.running(slot, number)
         if running is not None:
             slot.told = number
             found.append([running[0].assignment, running[1], round(at_s * 1000)])
@@ -131,14 +131,14 @@ def newly_begun(
 
 
 def pulse_of(
-    roster: TaskBook, processes: Sequence[SlotProcess], moment: Moment
+    task_book: TaskBook, processes: Sequence[SlotProcess], moment: Moment
 ) -> list[dict[str, Any]]:
     """Return the state of each slot, in the format of a Pulse."""
     slots = []
-    for slot, process in zip(roster.slots, processes, strict=True):
+    for slot, process in zip(task_book.slots, processes, strict=True):
         at_s = busy_s(slot, process, moment)
-        number = roster.at(slot, process.started)
-        running = roster.running(slot, number) if at_s > 0 else None
+        number = task_book.at(slot, process.started)
+        running = task_book.running(slot, number) if at_s > 0 else None
         state = "running" if running else "idle" if slot.is_ready else "starting"
         slots.append(
             {

@@ -74,14 +74,14 @@ class SimWorker(SimHost):
 
     def boot(self) -> None:
         """Start the slots, and dial."""
-        self.roster = TaskBook(self.plan.slots)
+        self.task_book = TaskBook(self.plan.slots)
         self._functions = FunctionCache()
         self._asked: set[bytes] = set()
         self._outbox = WorkerOutbox()
         self._is_draining = self._is_levelling = False
         self._pulse_s = MonoS(0.0)
         self._slots = [SimSlot() for _ in range(self.plan.slots)]
-        for book in self.roster.slots:
+        for book in self.task_book.slots:
             self._ready_soon(book.index)
         self._driver = HostDriver(self)
         self._conversation = Conversation(
@@ -116,13 +116,13 @@ class SimWorker(SimHost):
     @property
     def is_idle(self) -> bool:
         """Whether it has no tasks and no messages left."""
-        return self.roster.is_idle and not self._outbox
+        return self.task_book.is_idle and not self._outbox
 
     def running(self) -> list[str]:
         """Return the jobs of the tasks that its slots run."""
         found = []
-        for book, slot in zip(self.roster.slots, self._slots, strict=True):
-            running = self.roster.running(book, slot.started)
+        for book, slot in zip(self.task_book.slots, self._slots, strict=True):
+            running = self.task_book.running(book, slot.started)
             if running is not None and slot.since_s is not None:
                 found.append(running[0].job)
         return found
@@ -161,9 +161,9 @@ class SimWorker(SimHost):
                     self._assigned(message)
                 case PutFunction(digest, body):
                     self._asked.discard(digest)
-                    gone = self._functions.put(digest, body, self.roster.functions)
-                    self.roster.known.difference_update(gone)
-                    self.roster.known.add(digest)
+                    gone = self._functions.put(digest, body, self.task_book.functions)
+                    self.task_book.known.difference_update(gone)
+                    self.task_book.known.add(digest)
                 case Recall():
                     self._recalled(message)
                 case Notice():
@@ -187,7 +187,7 @@ class SimWorker(SimHost):
             *(number, message.job, message.function, message.timeout_s, message.prints),
             wary=message.wary,
         )
-        self.roster.assign(terms, first, message.arguments)
+        self.task_book.assign(terms, first, message.arguments)
         if message.function not in self._functions and message.function not in self._asked:
             self._asked.add(message.function)
             self._outbox.add(NeedFunction(message.function))
@@ -196,15 +196,15 @@ class SimWorker(SimHost):
         self._is_draining = False
         self._asked.clear()
         self._outbox.take()
-        if not self.roster.is_idle:
+        if not self.task_book.is_idle:
             self.note("drops its tasks", reason)
-        for book in self.roster.drop_all():
+        for book in self.task_book.drop_all():
             self._kill(book.index, reason)
 
     # --- slots ---------------------------------------------------------------------------------
 
     def _ready_soon(self, index: int) -> None:
-        book = self.roster.slots[index]
+        book = self.task_book.slots[index]
 
         def ready() -> None:
             book.is_ready = True
@@ -213,7 +213,7 @@ class SimWorker(SimHost):
         self.after(SLOT_START_S, ready)
 
     def _feed(self) -> None:
-        for book, bundle in self.roster.feed():
+        for book, bundle in self.task_book.feed():
             slot = self._slots[book.index]
             if bundle.piece.terms.wary:
                 book.told = bundle.number
@@ -225,7 +225,7 @@ class SimWorker(SimHost):
             if len(slot.bundles) == 1:
                 slot.next = bundle.number
                 self._step(book.index, slot)
-        if not self._is_levelling and self.roster.is_uneven(self._started()):
+        if not self._is_levelling and self.task_book.is_uneven(self._started()):
             self._is_levelling = True
             self.after(0.0, self._level)
         self.flush()
@@ -285,9 +285,9 @@ class SimWorker(SimHost):
     def _send_part(self, index: int, slot: SimSlot) -> bool:
         values, failures, wall_ns = slot.values, slot.failures, round(slot.part_s * 1e9)
         slot.values, slot.failures, slot.part_s = [], [], 0.0
-        book = self.roster.slots[index]
+        book = self.task_book.slots[index]
         number = slot.next - len(values)
-        found = self.roster.report(book, number, len(values), wall_ns)
+        found = self.task_book.report(book, number, len(values), wall_ns)
         if found is None:
             self.trace.add(self.name, "distrusts a slot", note=str(number))
             return False
@@ -302,8 +302,8 @@ class SimWorker(SimHost):
         if not self._send_part(index, slot):
             return
         slot.bundles.popleft()
-        book = self.roster.slots[index]
-        self._report_cancelled(self.roster.finish(book))
+        book = self.task_book.slots[index]
+        self._report_cancelled(self.task_book.finish(book))
         if book.freeze is None:
             slot.limit = NO_LIMIT
         if slot.bundles:
@@ -316,7 +316,7 @@ class SimWorker(SimHost):
         slot = self._slots[index]
         self._stop(slot, f"is killed ({reason})")
         slot.is_dead = True
-        self.roster.died(self.roster.slots[index], slot.started, is_at_fault=False)
+        self.task_book.died(self.task_book.slots[index], slot.started, is_at_fault=False)
         self._slots[index] = SimSlot()
         self._ready_soon(index)
 
@@ -324,9 +324,9 @@ class SimWorker(SimHost):
         """Replace a slot after its task killed the process."""
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
-        book = self.roster.slots[index]
-        running = self.roster.running(book, slot.started)
-        cancelled = self.roster.died(book, slot.started, is_at_fault=running is not None)
+        book = self.task_book.slots[index]
+        running = self.task_book.running(book, slot.started)
+        cancelled = self.task_book.died(book, slot.started, is_at_fault=running is not None)
         self._slots[index] = SimSlot()
         self._ready_soon(index)
         if running is not None:
@@ -350,14 +350,14 @@ class SimWorker(SimHost):
 
     def _level(self) -> None:
         started = self._started()
-        if not self.roster.is_uneven(started):
+        if not self.task_book.is_uneven(started):
             self._is_levelling = False
             return
         busy_s = [
             self.clock.now_s - slot.since_s if slot.since_s is not None else 0.0
             for slot in self._slots
         ]
-        donor = self.roster.donor(started, busy_s)
+        donor = self.task_book.donor(started, busy_s)
         if donor is None:
             self.after(LEVEL_S, self._level)
         else:
@@ -371,28 +371,28 @@ class SimWorker(SimHost):
         frozen: list[tuple[SlotBook, Freeze]] = []
         for book in books:
             slot = self._slots[book.index]
-            freeze = self.roster.freeze(book, slot.started)
+            freeze = self.task_book.freeze(book, slot.started)
             slot.limit = freeze.bound
             frozen.append((book, freeze))
 
         def settled() -> None:
             for book, freeze in frozen:
                 started = self._slots[book.index].started
-                self._report_cancelled(self.roster.reclaim(book, freeze, started))
+                self._report_cancelled(self.task_book.reclaim(book, freeze, started))
             then()
 
         self.after(SETTLE_S, settled)
 
     def _recalled(self, message: Recall) -> None:
         span = (message.assignment, message.first, message.stop)
-        taken = self.roster.withdraw(*span)
-        holders = self.roster.holders(*span, self._started())
+        taken = self.task_book.withdraw(*span)
+        holders = self.task_book.holders(*span, self._started())
         if not holders:
             self._hand_back(message, taken)
             return
 
         def settled() -> None:
-            more = self.roster.withdraw(*span)
+            more = self.task_book.withdraw(*span)
             self._hand_back(message, taken + more)
             self._feed()
 
@@ -400,17 +400,17 @@ class SimWorker(SimHost):
 
     def _noticed(self, message: Notice) -> None:
         at_ns = None if message.in_s is None else round((self.mono_s() + message.in_s) * 1e9)
-        self.roster.note_stop(message.assignment, message.first, message.stop, at_ns)
+        self.task_book.note_stop(message.assignment, message.first, message.stop, at_ns)
         self._watch_notices()
 
     def _tell_begun(self) -> None:
         """Report tasks that have run for a while, as gateway.worker.oversight.newly_begun does."""
         begun = []
-        for book, slot in zip(self.roster.slots, self._slots, strict=True):
+        for book, slot in zip(self.task_book.slots, self._slots, strict=True):
             if slot.since_s is None or slot.started == book.told:
                 continue
             ran_s = self.clock.now_s - slot.since_s
-            running = self.roster.running(book, slot.started)
+            running = self.task_book.running(book, slot.started)
             if running is not None and ran_s >= BEGUN_S:
                 book.told = slot.started
                 begun.append([running[0].assignment, running[1], round(ran_s * 1000)])
@@ -419,11 +419,11 @@ class SimWorker(SimHost):
 
     def _watch_notices(self) -> None:
         """Stop tasks that are out of time."""
-        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
-            running = self.roster.running(book, slot.started)
+        for book, slot in zip(list(self.task_book.slots), list(self._slots), strict=True):
+            running = self.task_book.running(book, slot.started)
             if running is None or slot.since_s is None:
                 continue
-            stops_ns = self.roster.stops_ns(running[0].assignment, running[1])
+            stops_ns = self.task_book.stops_ns(running[0].assignment, running[1])
             if stops_ns is not None and self.mono_s() * 1e9 >= stops_ns:
                 ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
                 self._bury(book.index, slot, "preempted", "to make room", ran_ns)
@@ -433,9 +433,9 @@ class SimWorker(SimHost):
         self._outbox.add(Returned(message.assignment, ranges))
         if not message.kill:
             return
-        self.roster.cancel(message.assignment, message.first, message.stop)
-        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
-            running = self.roster.running(book, slot.started)
+        self.task_book.cancel(message.assignment, message.first, message.stop)
+        for book, slot in zip(list(self.task_book.slots), list(self._slots), strict=True):
+            running = self.task_book.running(book, slot.started)
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop and slot.since_s is not None:
@@ -447,8 +447,8 @@ class SimWorker(SimHost):
     def _watch(self) -> None:
         self.after(WATCH_S, self._watch)
         mono_s = self.mono_s()
-        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
-            running = self.roster.running(book, slot.started)
+        for book, slot in zip(list(self.task_book.slots), list(self._slots), strict=True):
+            running = self.task_book.running(book, slot.started)
             limit_s = running[0].timeout_s if running else None
             if limit_s is None or slot.since_s is None:
                 continue

@@ -4,7 +4,7 @@
     HostEnvironments.provide    makes an environment: pulls, builds, installs; in a helper thread
     HostEnvironments.launch     describes how a slot of some home is started
 
-The roster decides which slot moves to which home.
+The task book decides which slot moves to which home.
 """
 
 import contextlib

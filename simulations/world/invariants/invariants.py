@@ -483,7 +483,7 @@ class Finishes(Invariant):
         """Look for leftovers."""
         for worker in self.world.workers.values():
             if not worker.is_idle:
-                held = next(iter(worker.roster.held.values()), None)
+                held = next(iter(worker.task_book.held.values()), None)
                 self.fail(f"{worker.name} is still at work", held.terms.job if held else "")
         for site in self.world.sites.values():
             server = site.server

@@ -195,17 +195,17 @@ async def test_a_recall_that_finds_a_slot_through_with_its_work_leaves_it_free()
     )
     agent._nursery, process = Later(), SlotOnPaper()
     agent._processes.append(process)
-    roster = agent._roster
-    (slot,) = roster.slots
+    task_book = agent._task_book
+    (slot,) = task_book.slots
     slot.is_ready = True
-    roster.known.add(b"f")
-    roster._durations.learn(b"f", 1, 1000)
-    roster.assign(AssignmentTerms(1, "job", b"f", None, False), 0, [b"x"] * 3)
-    list(roster.feed())  # all three are at the slot, which is at the first of them
+    task_book.known.add(b"f")
+    task_book._durations.learn(b"f", 1, 1000)
+    task_book.assign(AssignmentTerms(1, "job", b"f", None, False), 0, [b"x"] * 3)
+    list(task_book.feed())  # all three are at the slot, which is at the first of them
     agent._recalled(Recall(1, 0, 3, False))
     ((recall, args),) = agent._nursery.tasks
-    roster.report(slot, 0, 3, 3000)
-    roster.finish(slot)
+    task_book.report(slot, 0, 3, 3000)
+    task_book.finish(slot)
     await recall(*args)
     assert slot.has_room
     assert not process.limited

@@ -22,40 +22,40 @@ class Process:
         return self.at_work_s
 
 
-def roster_with(tasks, *, slots=2, wary=False):
-    roster = TaskBook(slots)
-    for slot in roster.slots:
+def book_with(tasks, *, slots=2, wary=False):
+    task_book = TaskBook(slots)
+    for slot in task_book.slots:
         slot.is_ready = True
     terms = AssignmentTerms(7, "j", b"f", None, False, wary=wary)
-    roster.known.add(b"f")
-    roster.assign(terms, 10, [b""] * tasks)
-    given = list(roster.feed())
-    return roster, given
+    task_book.known.add(b"f")
+    task_book.assign(terms, 10, [b""] * tasks)
+    given = list(task_book.feed())
+    return task_book, given
 
 
 def test_a_task_that_runs_for_a_while_is_told_once():
-    roster, _ = roster_with(2)
+    task_book, _ = book_with(2)
     processes = [Process(0, BEGUN_S / 2), Process()]
-    assert newly_begun(roster, processes, NOW) == []
+    assert newly_begun(task_book, processes, NOW) == []
     processes[0].at_work_s = 1.5
-    assert newly_begun(roster, processes, NOW) == [[7, 10, 1500]]
-    assert newly_begun(roster, processes, NOW) == []
+    assert newly_begun(task_book, processes, NOW) == [[7, 10, 1500]]
+    assert newly_begun(task_book, processes, NOW) == []
     processes[1].started, processes[1].at_work_s = 0, BEGUN_S
-    assert newly_begun(roster, processes, NOW) == [[7, 11, 250]]
+    assert newly_begun(task_book, processes, NOW) == [[7, 11, 250]]
 
 
 def test_short_tasks_cost_no_word():
-    roster, _ = roster_with(2)
-    assert newly_begun(roster, [Process(0, 0.01), Process(0, 0.0)], NOW) == []
+    task_book, _ = book_with(2)
+    assert newly_begun(task_book, [Process(0, 0.01), Process(0, 0.0)], NOW) == []
 
 
 def test_what_a_slot_is_at_that_is_nobodys_any_more_is_not_told():
-    roster, _ = roster_with(2)
-    roster.drop_all()
-    assert newly_begun(roster, [Process(0, 9.0), Process(0, 9.0)], NOW) == []
+    task_book, _ = book_with(2)
+    task_book.drop_all()
+    assert newly_begun(task_book, [Process(0, 9.0), Process(0, 9.0)], NOW) == []
 
 
 def test_wary_tasks_go_to_slots_one_by_one():
-    roster, given = roster_with(50, wary=True)
+    task_book, given = book_with(50, wary=True)
     assert [len(bundle.piece.arguments) for _, bundle in given] == [1, 1]
-    assert list(roster.feed()) == [], "none waits behind another"
+    assert list(task_book.feed()) == [], "none waits behind another"

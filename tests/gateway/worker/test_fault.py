@@ -107,49 +107,49 @@ def test_a_bundle_that_is_on_its_way_for_long_is_not_at_work():
     assert busy_s(slot, Process(is_sending=True), Moment(60 * S, 60 * S)) == 0.0
 
 
-def roster_with(tasks):
-    roster = TaskBook(2)
-    roster.known.add(b"f")
-    for slot in roster.slots:
+def book_with(tasks):
+    task_book = TaskBook(2)
+    task_book.known.add(b"f")
+    for slot in task_book.slots:
         slot.is_ready = True
     for _ in range(20):  # so that a bundle has several tasks
-        roster._durations.learn(b"f", 1, 1_000_000)
-    roster.assign(TERMS, 0, [b""] * tasks)
-    given = list(roster.feed())
-    return roster, *given[0]
+        task_book._durations.learn(b"f", 1, 1_000_000)
+    task_book.assign(TERMS, 0, [b""] * tasks)
+    given = list(task_book.feed())
+    return task_book, *given[0]
 
 
 @pytest.mark.parametrize("said", [-1, 1 << 61])
 def test_what_a_slot_is_at_is_not_taken_back_from_it(said):
-    roster, slot, bundle = roster_with(20)
-    freeze = roster.freeze(slot, said)
-    roster.reclaim(slot, freeze, said)
+    task_book, slot, bundle = book_with(20)
+    freeze = task_book.freeze(slot, said)
+    task_book.reclaim(slot, freeze, said)
     assert bundle.live > bundle.reported
-    assert roster.at(slot, said) == bundle.number
-    assert all(low > 0 for low, _ in roster.withdraw(1, 0, 1))
+    assert task_book.at(slot, said) == bundle.number
+    assert all(low > 0 for low, _ in task_book.withdraw(1, 0, 1))
 
 
 def test_a_task_that_waits_for_nothing_is_no_gift():
-    roster, slot, bundle = roster_with(2)
+    task_book, slot, bundle = book_with(2)
     assert bundle.live - bundle.number == 1
     assert slot.unstarted(-1) == 0
-    assert roster.holders(1, 0, 1, [-1, -1]) == []
+    assert task_book.holders(1, 0, 1, [-1, -1]) == []
 
 
 def test_a_slot_that_must_stop_is_through_when_it_has_told_of_what_it_had_come_to():
-    roster, slot, bundle = roster_with(20)
-    roster.freeze(slot, bundle.number + 1)
-    assert not roster.may_finish(slot)
-    roster.report(slot, bundle.number, 2, 1)
-    assert roster.may_finish(slot)
+    task_book, slot, bundle = book_with(20)
+    task_book.freeze(slot, bundle.number + 1)
+    assert not task_book.may_finish(slot)
+    task_book.report(slot, bundle.number, 2, 1)
+    assert task_book.may_finish(slot)
 
 
 def test_what_a_slots_process_left_unexplained_its_next_one_may_not():
-    roster, slot, _ = roster_with(2)
+    task_book, slot, _ = book_with(2)
     slot.meter.hand(Moment(0, 0))
     assert slot.meter.charge(0, 1, Moment(S // 5, S // 5)) == 0
-    roster.died(slot, 0, is_at_fault=True)
+    task_book.died(slot, 0, is_at_fault=True)
     slot.meter.rest()
-    heir = roster.slots[slot.index].meter
+    heir = task_book.slots[slot.index].meter
     heir.hand(Moment(S, S))
     assert heir.charge(0, 1, Moment(S + S // 5, S + S // 5)) > 0

@@ -14,123 +14,123 @@ F = b"f"
 
 
 def make(slots=1, *, function=F):
-    roster = TaskBook(slots)
-    roster.known.add(function)
-    for slot in roster.slots:
+    task_book = TaskBook(slots)
+    task_book.known.add(function)
+    for slot in task_book.slots:
         slot.is_ready = True
-    return roster
+    return task_book
 
 
-def assign(roster, number, tasks, *, function=F, first=0):
-    roster.assign(AssignmentTerms(number, "job", function, None, False), first, [b"x"] * tasks)
+def assign(task_book, number, tasks, *, function=F, first=0):
+    task_book.assign(AssignmentTerms(number, "job", function, None, False), first, [b"x"] * tasks)
 
 
-def learn(roster, task_s, *, function=F):
+def learn(task_book, task_s, *, function=F):
     """Have a slot report so many tasks that the estimate is what we want."""
-    assign(roster, 10_000, 1, function=function)
-    slot, bundle = next(roster.feed())
-    roster.report(slot, bundle.number, 1, round(task_s * 1e9))
-    roster.finish(slot)
+    assign(task_book, 10_000, 1, function=function)
+    slot, bundle = next(task_book.feed())
+    task_book.report(slot, bundle.number, 1, round(task_s * 1e9))
+    task_book.finish(slot)
 
 
-def sizes(roster):
-    return [(slot.index, len(bundle.piece.arguments)) for slot, bundle in roster.feed()]
+def sizes(task_book):
+    return [(slot.index, len(bundle.piece.arguments)) for slot, bundle in task_book.feed()]
 
 
 def test_an_unknown_function_goes_one_by_one():
-    roster = make(2)
-    assign(roster, 1, 10)
-    assert sizes(roster) == [(0, 1), (1, 1)]
+    task_book = make(2)
+    assign(task_book, 1, 10)
+    assert sizes(task_book) == [(0, 1), (1, 1)]
 
 
 def test_bundles_are_worth_a_certain_time_and_one_waits_behind():
-    roster = make()
-    learn(roster, BUNDLE_S / 10)
-    assign(roster, 1, 100)
-    assert sizes(roster) == [(0, 10), (0, 10)]
+    task_book = make()
+    learn(task_book, BUNDLE_S / 10)
+    assign(task_book, 1, 100)
+    assert sizes(task_book) == [(0, 10), (0, 10)]
 
 
 def test_bundles_are_bounded():
-    roster = make()
-    learn(roster, 1e-7)
-    assign(roster, 1, 5000)
-    assert sizes(roster) == [(0, BUNDLE_TASKS_MAX)] * 2
+    task_book = make()
+    learn(task_book, 1e-7)
+    assign(task_book, 1, 5000)
+    assert sizes(task_book) == [(0, BUNDLE_TASKS_MAX)] * 2
 
 
 def test_the_last_tasks_are_spread_over_the_slots():
-    roster = make(4)
-    learn(roster, 0.001)
-    assign(roster, 1, 12)
-    assert [size for _, size in sizes(roster)] == [3, 2, 1, 1, 1, 1, 1, 1]
+    task_book = make(4)
+    learn(task_book, 0.001)
+    assign(task_book, 1, 12)
+    assert [size for _, size in sizes(task_book)] == [3, 2, 1, 1, 1, 1, 1, 1]
 
 
 def test_nothing_waits_behind_a_long_task():
-    roster = make(2)
-    learn(roster, 0.5)
-    assign(roster, 1, 10)
-    assert sizes(roster) == [(0, 1), (1, 1)]
+    task_book = make(2)
+    learn(task_book, 0.5)
+    assign(task_book, 1, 10)
+    assert sizes(task_book) == [(0, 1), (1, 1)]
 
 
 def test_slots_that_are_not_ready_or_being_stopped_get_nothing():
-    roster = make(3)
-    roster.slots[0].is_ready = False
-    roster.slots[1].freeze = Freeze(0)
-    assign(roster, 1, 10)
-    assert sizes(roster) == [(2, 1)]
+    task_book = make(3)
+    task_book.slots[0].is_ready = False
+    task_book.slots[1].freeze = Freeze(0)
+    assign(task_book, 1, 10)
+    assert sizes(task_book) == [(2, 1)]
 
 
 def test_a_function_that_is_not_here_holds_up_nobody():
-    roster = make()
-    assign(roster, 1, 10, function=b"unknown")
-    assign(roster, 2, 10)
-    [(_, bundle)] = roster.feed()
+    task_book = make()
+    assign(task_book, 1, 10, function=b"unknown")
+    assign(task_book, 2, 10)
+    [(_, bundle)] = task_book.feed()
     assert bundle.piece.terms.assignment == 2
 
 
 def test_suspects_of_a_crash_go_out_one_by_one():
-    roster = make()
-    learn(roster, 1e-6)
-    assign(roster, 1, 10)
-    slot, bundle = next(roster.feed())
-    roster.died(slot, bundle.number + 4, is_at_fault=True)
-    roster.slots[0].is_ready = True
+    task_book = make()
+    learn(task_book, 1e-6)
+    assign(task_book, 1, 10)
+    slot, bundle = next(task_book.feed())
+    task_book.died(slot, bundle.number + 4, is_at_fault=True)
+    task_book.slots[0].is_ready = True
     sent = []
-    while not roster.is_idle:
-        slot, bundle = next(roster.feed())
+    while not task_book.is_idle:
+        slot, bundle = next(task_book.feed())
         sent.append((bundle.piece.first, len(bundle.piece.arguments)))
-        assert next(roster.feed(), None) is None or len(sent) > 4
-        roster.report(slot, bundle.number, len(bundle.piece.arguments), 1)
-        roster.finish(slot)
+        assert next(task_book.feed(), None) is None or len(sent) > 4
+        task_book.report(slot, bundle.number, len(bundle.piece.arguments), 1)
+        task_book.finish(slot)
     assert sent[:5] == [(0, 1), (1, 1), (2, 1), (3, 1), (5, 5)]
 
 
 def test_reports_of_what_a_slot_does_not_have_are_refused():
-    roster = make()
-    slot = roster.slots[0]
-    assert roster.report(slot, 0, 1, 1) is None
-    assign(roster, 1, 1)
-    _, bundle = next(roster.feed())
-    assert roster.report(slot, bundle.number, 2, 1) is None
-    assert roster.report(slot, bundle.number + 1, 1, 1) is None
-    assert roster.report(slot, bundle.number, 1, 1) is not None
+    task_book = make()
+    slot = task_book.slots[0]
+    assert task_book.report(slot, 0, 1, 1) is None
+    assign(task_book, 1, 1)
+    _, bundle = next(task_book.feed())
+    assert task_book.report(slot, bundle.number, 2, 1) is None
+    assert task_book.report(slot, bundle.number + 1, 1, 1) is None
+    assert task_book.report(slot, bundle.number, 1, 1) is not None
 
 
 def test_the_donor_is_who_would_need_longest():
-    roster = make(3)
-    learn(roster, 0.004)
-    assign(roster, 1, 12)
-    given = list(roster.feed())
+    task_book = make(3)
+    learn(task_book, 0.004)
+    assign(task_book, 1, 12)
+    given = list(task_book.feed())
     assert {slot.index for slot, _ in given} == {0, 1, 2}
-    roster.withdraw(1, 0, 100)
+    task_book.withdraw(1, 0, 100)
     for slot, bundle in given:
         if slot.index == 2:
-            roster.report(slot, bundle.number, len(bundle.piece.arguments), 4_000_000)
-            roster.finish(slot)
+            task_book.report(slot, bundle.number, len(bundle.piece.arguments), 4_000_000)
+            task_book.finish(slot)
     started = [0, 1, 99]
-    assert roster.is_uneven(started)
-    assert roster.donor(started, [0.0, 0.0, 0.0]) is not None
-    assert roster.donor(started, [0.0, 0.3, 0.0]) is roster.slots[1]
-    assert roster.donor([99, 99, 99], [9.0, 9.0, 0.0]) is None
+    assert task_book.is_uneven(started)
+    assert task_book.donor(started, [0.0, 0.0, 0.0]) is not None
+    assert task_book.donor(started, [0.0, 0.3, 0.0]) is task_book.slots[1]
+    assert task_book.donor([99, 99, 99], [9.0, 9.0, 0.0]) is None
 
 
 class Slot:
@@ -153,9 +153,9 @@ class Worker(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.roster = make(2)
-        learn(self.roster, 1e-6)  # so that bundles are as large as can be
-        for book in self.roster.slots:
+        self.task_book = make(2)
+        learn(self.task_book, 1e-6)  # so that bundles are as large as can be
+        for book in self.task_book.slots:
             book.next_number = 0
         self.slots = [Slot(), Slot()]
         self.assigned = 0
@@ -170,12 +170,12 @@ class Worker(RuleBasedStateMachine):
     def assign(self, tasks, is_known):
         self.assigned += 1
         function = F if is_known else b"later"
-        assign(self.roster, self.assigned, tasks, function=function, first=self.assigned * 100)
+        assign(self.task_book, self.assigned, tasks, function=function, first=self.assigned * 100)
         self.waiting.update(range(self.assigned * 100, self.assigned * 100 + tasks))
 
     @rule()
     def learn_function(self):
-        self.roster.known.add(b"later")
+        self.task_book.known.add(b"later")
 
     @precondition(lambda self: self.assigned)
     @rule(data=st.data(), cancel=st.booleans())
@@ -183,16 +183,16 @@ class Worker(RuleBasedStateMachine):
         number = data.draw(st.integers(1, self.assigned))
         low = number * 100 + data.draw(st.integers(0, 10))
         high = low + data.draw(st.integers(1, 10))
-        for first, stop in self.roster.withdraw(number, low, high):
+        for first, stop in self.task_book.withdraw(number, low, high):
             self.settle(range(first, stop), "returned")
         if cancel:
-            self.roster.cancel(number, low, high)
+            self.task_book.cancel(number, low, high)
 
     @rule()
     def drop(self):
         """The session is over; the next one uses the same numbers again."""
         self.session += 1
-        for slot in self.roster.drop_all():
+        for slot in self.task_book.drop_all():
             self.slots[slot.index] = Slot()  # it is being killed, and tells nobody anything
         self.outcome, self.waiting, self.assigned = {}, set(), 0
 
@@ -200,7 +200,7 @@ class Worker(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4))
     def feed(self, most):
-        for book, bundle in islice(self.roster.feed(), most):
+        for book, bundle in islice(self.task_book.feed(), most):
             assert not book.is_forsaken
             slot = self.slots[book.index]
             end = bundle.number + len(bundle.piece.arguments)
@@ -209,9 +209,9 @@ class Worker(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 1))
     def freeze(self, index):
-        book, slot = self.roster.slots[index], self.slots[index]
+        book, slot = self.task_book.slots[index], self.slots[index]
         if book.bundles:
-            freeze = self.roster.freeze(book, slot.started)
+            freeze = self.task_book.freeze(book, slot.started)
             slot.limit = freeze.bound
             self.freezes.append((book, slot, freeze))
 
@@ -222,7 +222,7 @@ class Worker(RuleBasedStateMachine):
         book, slot, freeze = self.freezes.pop(at)
         if slot.limit == freeze.bound:
             slot.old_limit = slot.limit  # by now it is sure to be seen
-        self.cancelled(self.roster.reclaim(book, freeze, slot.started))
+        self.cancelled(self.task_book.reclaim(book, freeze, slot.started))
 
     # --- the slots ---
 
@@ -244,8 +244,8 @@ class Worker(RuleBasedStateMachine):
             return
         self.report(index)
         slot.bundles.pop(0)
-        book = self.roster.slots[index]
-        self.cancelled(self.roster.finish(book))
+        book = self.task_book.slots[index]
+        self.cancelled(self.task_book.finish(book))
         if book.freeze is None:
             slot.limit = slot.old_limit = 1 << 62
 
@@ -270,25 +270,25 @@ class Worker(RuleBasedStateMachine):
         return slot.bundles[0][2]
 
     def report(self, index):
-        slot, book = self.slots[index], self.roster.slots[index]
+        slot, book = self.slots[index], self.task_book.slots[index]
         if not slot.done:
             return
-        found = self.roster.report(book, slot.done[0], len(slot.done), 1000 * len(slot.done))
+        found = self.task_book.report(book, slot.done[0], len(slot.done), 1000 * len(slot.done))
         assert found is not None, "the books do not know what the slot did"
         first = found[1]
         self.settle(range(first, first + len(slot.done)), "reported")
         slot.done = []
 
     def bury(self, index, *, fault=False):
-        slot, book = self.slots[index], self.roster.slots[index]
-        running = self.roster.running(book, slot.started)
+        slot, book = self.slots[index], self.task_book.slots[index]
+        running = self.task_book.running(book, slot.started)
         is_at_fault = fault and running is not None
-        cancelled = self.roster.died(book, slot.started, is_at_fault=is_at_fault)
+        cancelled = self.task_book.died(book, slot.started, is_at_fault=is_at_fault)
         if is_at_fault:
             self.settle([running[1]], "failed")
         self.cancelled(cancelled)
         self.slots[index] = Slot()
-        self.roster.slots[index].is_ready = True
+        self.task_book.slots[index].is_ready = True
 
     def cancelled(self, pieces):
         for piece in pieces:
@@ -302,13 +302,13 @@ class Worker(RuleBasedStateMachine):
 
     @invariant()
     def the_books_hold_what_is_waited_for(self):
-        left = RangeSet(pair for held in self.roster.held.values() for pair in held.left)
+        left = RangeSet(pair for held in self.task_book.held.values() for pair in held.left)
         assert {n for first, stop in left for n in range(first, stop)} == self.waiting
 
     def teardown(self):
         """Let it run to the end: everything must come out."""
-        self.roster.known.add(b"later")
-        for book in list(self.roster.slots):
+        self.task_book.known.add(b"later")
+        for book in list(self.task_book.slots):
             if book.is_forsaken:
                 self.bury(book.index)
         for _ in range(5000):
@@ -316,7 +316,7 @@ class Worker(RuleBasedStateMachine):
                 break
             while self.freezes:
                 book, slot, freeze = self.freezes.pop()
-                self.cancelled(self.roster.reclaim(book, freeze, slot.started))
+                self.cancelled(self.task_book.reclaim(book, freeze, slot.started))
             self.feed(9)
             for index in (0, 1):
                 self.end_task(index, False)
@@ -324,7 +324,7 @@ class Worker(RuleBasedStateMachine):
                 if slot.bundles and not slot.is_running:
                     self.step(index)
         assert not self.waiting, "tasks that never came out"
-        assert self.roster.is_idle
+        assert self.task_book.is_idle
 
     def step(self, index):
         others, self.slots[1 - index].bundles = self.slots[1 - index].bundles, []
@@ -344,12 +344,12 @@ test_whatever_happens_no_task_is_lost_or_doubled = Worker.TestCase
 
 
 def test_tasks_are_stopped_by_the_last_notice_of_them():
-    roster = make()
-    assign(roster, 1, 10)
-    roster.note_stop(1, 0, 8, 100)
-    roster.note_stop(1, 4, 10, 50)
-    roster.note_stop(1, 6, 7, None)
-    roster.note_stop(2, 0, 10, 7)  # of another life
-    stops = [roster.stops_ns(1, task) for task in range(10)]
+    task_book = make()
+    assign(task_book, 1, 10)
+    task_book.note_stop(1, 0, 8, 100)
+    task_book.note_stop(1, 4, 10, 50)
+    task_book.note_stop(1, 6, 7, None)
+    task_book.note_stop(2, 0, 10, 7)  # of another life
+    stops = [task_book.stops_ns(1, task) for task in range(10)]
     assert stops == [100] * 4 + [50, 50, None, 50, 50, 50]
-    assert roster.stops_ns(2, 0) is None
+    assert task_book.stops_ns(2, 0) is None

@@ -1,4 +1,4 @@
-"""Which slots run in what, and who moves: the roster's decisions, by tables and at random."""
+"""Which slots run in what, and who moves: the task book's decisions, by tables and at random."""
 
 import pytest
 from hypothesis import given
@@ -13,17 +13,17 @@ OTHER = "image:b|3.11"
 
 
 class House:
-    """A roster whose slots are ready, with functions for environments."""
+    """A task book whose slots are ready, with functions for environments."""
 
     def __init__(self, slots, gpus=0, **more):
-        self.roster = TaskBook(slots, gpus, **more)
+        self.task_book = TaskBook(slots, gpus, **more)
         self.functions = {"": b"bare", IMAGE: b"in a", OTHER: b"in b"}
         for environment, function in self.functions.items():
-            self.roster.known.add(function)
+            self.task_book.known.add(function)
             if environment:
-                self.roster.settle_in(function, environment)
+                self.task_book.settle_in(function, environment)
         self.numbers = 0
-        for slot in self.roster.slots:
+        for slot in self.task_book.slots:
             slot.is_ready = True
 
     def assign(self, environment, tasks, origin="", gpus=0):
@@ -31,34 +31,34 @@ class House:
         terms = AssignmentTerms(
             self.numbers, "job", self.functions[environment], None, False, origin, gpus
         )
-        self.roster.assign(terms, 0, [b""] * tasks)
+        self.task_book.assign(terms, 0, [b""] * tasks)
 
     def learn(self, environment, task_s):
         function = self.functions[environment]
-        self.roster._durations.learn(function, 1000, round(task_s * 1000 * 1e9))
+        self.task_book._durations.learn(function, 1000, round(task_s * 1000 * 1e9))
 
     def feed(self, busy_s=None):
         """Feed, and say who moves; they end and begin anew at once."""
-        given = list(self.roster.feed())
+        given = list(self.task_book.feed())
         for slot, bundle in given:
-            assert self.roster.home_of(bundle.piece.terms) == slot.home
-        moved = self.roster.moves(busy_s or [0.0] * len(self.roster.slots))
+            assert self.task_book.home_of(bundle.piece.terms) == slot.home
+        moved = self.task_book.moves(busy_s or [0.0] * len(self.task_book.slots))
         for slot in moved:
             assert not slot.bundles
-            self.roster.died(slot, -1, is_at_fault=False)
-        for slot in self.roster.slots:
+            self.task_book.died(slot, -1, is_at_fault=False)
+        for slot in self.task_book.slots:
             slot.is_ready = True
         return len(given), [slot.index for slot in moved]
 
     @property
     def homes(self):
-        return [slot.home for slot in self.roster.slots]
+        return [slot.home for slot in self.task_book.slots]
 
     def end(self, index, wall_s=MOVE_S):
-        slot = self.roster.slots[index]
+        slot = self.task_book.slots[index]
         bundle = slot.bundles[0]
-        self.roster.report(slot, bundle.number, bundle.live - bundle.number, round(wall_s * 1e9))
-        self.roster.finish(slot)
+        self.task_book.report(slot, bundle.number, bundle.live - bundle.number, round(wall_s * 1e9))
+        self.task_book.finish(slot)
 
 
 def test_without_environments_nobody_ever_moves():
@@ -88,9 +88,9 @@ def test_homes_by_turns_do_not_keep_a_slot_moving(other):
         house.assign(IMAGE, 1)
         house.assign(other, 1)
     moves = 0
-    while not house.roster.is_idle:
+    while not house.task_book.is_idle:
         moves += len(house.feed()[1])
-        if house.roster.slots[0].bundles:
+        if house.task_book.slots[0].bundles:
             house.end(0, MOVE_S / 10)
     assert moves <= 2 + 200 // 10
 
@@ -130,14 +130,14 @@ def test_what_waits_behind_a_long_task_gets_a_slot_of_its_own():
     house.feed()
     house.assign(IMAGE, 1)
     assert house.feed()[1] == []  # it is short, as it seems
-    at = [house.roster.slots[0].next_number - 2, -1]
+    at = [house.task_book.slots[0].next_number - 2, -1]
     busy_s = [2 * MOVE_S, 0.0]
-    stuck = house.roster.stuck(at, busy_s)
+    stuck = house.task_book.stuck(at, busy_s)
     assert [slot.index for slot in stuck] == [0]
-    freeze = house.roster.freeze(stuck[0], at[0])
-    house.roster.reclaim(stuck[0], freeze, at[0])
+    freeze = house.task_book.freeze(stuck[0], at[0])
+    house.task_book.reclaim(stuck[0], freeze, at[0])
     assert house.feed(busy_s)[1] == [1]
-    assert house.roster.stuck(at, busy_s) == []
+    assert house.task_book.stuck(at, busy_s) == []
 
 
 def test_other_sites_are_kept_apart_if_their_work_is_shut_in():
@@ -173,11 +173,11 @@ def test_tasks_of_what_can_t_be_made_are_given_up_and_others_stay():
     house = House(1)
     house.assign(IMAGE, 3)
     house.assign("", 2)
-    gone = house.roster.evict(house.functions[IMAGE])
+    gone = house.task_book.evict(house.functions[IMAGE])
     assert sum(len(piece.arguments) for piece in gone) == 3
-    assert list(house.roster.held) == [2]
+    assert list(house.task_book.held) == [2]
     house.assign(OTHER, 2)
-    gone = house.roster.evict_home(SlotHome(OTHER))
+    gone = house.task_book.evict_home(SlotHome(OTHER))
     assert sum(len(piece.arguments) for piece in gone) == 2
     assert house.feed() == (1, [])
 
@@ -202,8 +202,8 @@ def test_whatever_comes_all_of_it_is_run(data):
     for _ in range(3000):
         house.feed()
         assert sum(home.gpus for home in house.homes) <= gpus or not gpus
-        busy = [slot.index for slot in house.roster.slots if slot.bundles]
-        if not busy and house.roster.is_idle:
+        busy = [slot.index for slot in house.task_book.slots if slot.bundles]
+        if not busy and house.task_book.is_idle:
             return
         if busy:
             house.end(chance.choice(busy))
