@@ -102,7 +102,7 @@ def timed(call: Callable[[int], object]) -> float:
 
 def placing(sites: int) -> list[Row]:
     """Time the floor and placements among so many sites."""
-    market, house = Market("site0"), Preferences()
+    market, preferences = Market("site0"), Preferences()
     for advert in make_adverts(sites):
         market.learn(advert, NOW_S)
     priced = [PricedCandidate(each.advert.price_nanos, 0.1) for each in market.candidates]
@@ -118,12 +118,12 @@ def placing(sites: int) -> list[Row]:
 
         def call(n: int) -> object:
             ask = Demand(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
-            return place(ask, market, house, NOW_S + 3, lots(str(n)))
+            return place(ask, market, preferences, NOW_S + 3, lots(str(n)))
 
         return call
 
     measure = f"{sites:,} sites x {POOLS} pools"
-    decision = place(Demand(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, lots("1"))
+    decision = place(Demand(new[0], FASTEST, TASKS, 0.1), market, preferences, NOW_S, lots("1"))
     calls = {
         "floor": lambda n: sum(each.price_nanos * each.task_s for each in priced),
         "kept": decide(kept, free),

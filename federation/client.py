@@ -169,9 +169,9 @@ class Options:
 
     def seal(self, function: Callable[..., Any]) -> SealedFunction:
         """Seal a function under these terms, with its environment."""
-        return self.house(seal_function(function))
+        return self.with_environment(seal_function(function))
 
-    def house(self, sealed: SealedFunction) -> SealedFunction:
+    def with_environment(self, sealed: SealedFunction) -> SealedFunction:
         """Add the environment to a sealed function, under a digest of both."""
         if not isinstance(self.environment, Environment):
             return sealed
@@ -739,9 +739,9 @@ class Client(concurrent.futures.Executor):
 
     def _stream(self, engine: ClientEngine, function: SealedFunction) -> Stream:
         """Return the job for calls of this function under these options."""
-        housed = self._options.house(function)
-        key = (housed.digest, self._options.key())
-        stream = engine.filling(key, housed, lambda: self._opening(housed, detached=False))
+        sealed = self._options.with_environment(function)
+        key = (sealed.digest, self._options.key())
+        stream = engine.filling(key, sealed, lambda: self._opening(sealed, detached=False))
         self._recent = function, stream
         return stream
 

@@ -404,7 +404,7 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
         runs_not=tuple(other for other in others if dice.random() < 0.1),
         takes_not=tuple(other for other in others if dice.random() < 0.1),
         deals=DealRules(lease_s=lease_s, grace_s=grace_s),
-        house=Preferences(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
+        preferences=Preferences(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
     )
 
 

@@ -133,7 +133,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known = known - {"log"} | {field.name for field in dataclasses.fields(LogConfig)}
-    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
+    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "preferences", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"entitlements", "reservations", "residency"}
     known -= {"source", "places", "given", "rules_version"}  # of the command line

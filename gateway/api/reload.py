@@ -49,7 +49,7 @@ TABLES: Final = {
     "log": "[log]",
     "rules": "[limits]",
     "deals": "[contracts]",
-    "house": "[placement]",
+    "preferences": "[placement]",
     "shows": "[[show]]",
     "alerts": "[alerts]",
     "federation": "[federation]",

@@ -87,11 +87,11 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
 def read_placement(table: dict[str, Any]) -> Preferences:
     """Read [placement]."""
     known = {field.name for field in fields(Preferences)}
-    house = Preferences()
+    preferences = Preferences()
     check_known(table, known)
     for key, value in table.items():
-        house = replace(house, **{key: _read(key, value)})
-    return house
+        preferences = replace(preferences, **{key: _read(key, value)})
+    return preferences
 
 
 def read_shows(tables: Sequence[Passage]) -> tuple[Disclosure, ...]:

@@ -199,7 +199,7 @@ class SiteConfig:
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
     deals: DealRules = field(default_factory=DealRules)
-    house: Preferences = field(default_factory=Preferences)
+    preferences: Preferences = field(default_factory=Preferences)
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
@@ -250,7 +250,18 @@ class SiteConfig:
 
 # Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
-    {"log", "rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
+    {
+        "log",
+        "rules",
+        "pools",
+        "federation",
+        "deals",
+        "preferences",
+        "shows",
+        "books",
+        "groups",
+        "alerts",
+    }
     | {
         "rules_version",
         "source",
@@ -463,7 +474,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     if "federation" in document:
         values["federation"] = _part(whole, "federation", read_federation)
     values["deals"] = _part(whole, "contracts", partial(read_contracts, grace_s=rules.grace_s))
-    values["house"] = _part(whole, "placement", read_placement)
+    values["preferences"] = _part(whole, "placement", read_placement)
     values["books"] = _part(whole, "books", read_books)
     values["groups"] = _part(whole, "groups", read_groups)
     if "fair_share" in document:

@@ -87,7 +87,7 @@ class Exchange:
         site: our name.
         boot: the number of this run of the site.
         broker: ours.
-        rules, house: the knobs of contracts, and the preferences in placing work.
+        rules, preferences: the settings of contracts, and of placing work.
         permits: the sites that we deal with.
         facts: our pools.
         signer: gives and reads grants.
@@ -100,7 +100,7 @@ class Exchange:
         boot: int,
         broker: Broker,
         rules: DealRules,
-        house: Preferences,
+        preferences: Preferences,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
         signer: GrantSigner,
@@ -109,7 +109,7 @@ class Exchange:
     ) -> None:
         self.site = site
         self.rules = rules
-        self.house = house
+        self.preferences = preferences
         self._broker = broker
         self._facts = facts
         self._outcome = Consequences()
@@ -118,7 +118,7 @@ class Exchange:
             site, boot, broker, rules, permits, signer, self._outcome, handles
         )
         self.reach = SiteEligibility(
-            *(site, broker, house, permits, facts, self.market),
+            *(site, broker, preferences, permits, facts, self.market),
             self.purchases.site_backoff.was_refused,
         )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
@@ -128,7 +128,9 @@ class Exchange:
         self.sales = Sales(
             *(site, broker, rules, self.offering, sales, self._outcome, handles), has_function
         )
-        self._places = PlacementPlan(site, broker, house, self.market, self.purchases, self.reach)
+        self._places = PlacementPlan(
+            site, broker, preferences, self.market, self.purchases, self.reach
+        )
         self.lending = Lending(broker.budget_accounts, self._outcome)
         self.borrowing = Borrowing(broker.budget_accounts, boot, self._outcome)
         self._parts: dict[Receiver, MessageHandler[[MonoS, UtcS], None]] = {
@@ -485,7 +487,7 @@ class Exchange:
         spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
         market = self.market.without(job.id, self._places.idle(job))
         # With its own lots: among near-equals the job stays with its choice.
-        decision = place(ask, market, self.house, utc_s, lots(job.id), spared)
+        decision = place(ask, market, self.preferences, utc_s, lots(job.id), spared)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -502,7 +504,7 @@ class Exchange:
             task_s: a stated duration, which overrides the measured one.
         """
         ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
-        return place(ask, self.market, self.house, utc_s, lots(""), spared)
+        return place(ask, self.market, self.preferences, utc_s, lots(""), spared)
 
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
@@ -514,7 +516,7 @@ class Exchange:
             at = durations.by_site(spec.function)
         return Demand(
             terms=self.reach.terms(spec),
-            objective=spec.wishes.objective or self.house.objective,
+            objective=spec.wishes.objective or self.preferences.objective,
             tasks=max(1, tasks),
             task_s=task_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
@@ -548,7 +550,7 @@ class Exchange:
 
     def _judge(self, spec: JobSpec, ask: Demand, utc_s: UtcS, chance: str) -> Unmet | None:
         spared = self._spared(spec, utc_s)
-        return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
+        return judge(ask, self.market, self.preferences, utc_s, lots(chance), spared)
 
     def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
         self._looks.plans -= JUDGED_PLANS
@@ -581,7 +583,7 @@ class Exchange:
         if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
             return None
         one = replace(ask, tasks=1, deferrable=False)
-        why = why_hopeless(place(one, self.market, self.house, utc_s, lots(""), {}))
+        why = why_hopeless(place(one, self.market, self.preferences, utc_s, lots(""), {}))
         return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
 
     def explain_unmet(

@@ -897,7 +897,7 @@ def _exchange(
         seat.boot,
         broker,
         config.deals,
-        config.house,
+        config.preferences,
         seat.permits,
         {pool.name: pool.facts for pool in config.pools},
         seat.signer,

@@ -60,7 +60,7 @@ class Environments:
         self._busy_s = busy_s
         self._say = say
         self._environments: dict[bytes, Environment] = {}  # of functions that have one
-        self._unhoused: dict[str, set[bytes]] = {}  # functions whose environment is being made
+        self._awaiting: dict[str, set[bytes]] = {}  # functions whose environment is being made
         self._refused: dict[str, tuple[float, str]] = {}  # failed environments: when and why
         self._slow: set[str] = set()  # environments being made that take long
         self._bad_starts: Counter[SlotHome] = Counter()
@@ -88,20 +88,20 @@ class Environments:
             self._task_book.known.add(function)
         elif time.monotonic() - at_s < REFUSED_S:
             self.refuse(function, text)
-        elif key in self._unhoused:
-            is_news = function not in self._unhoused[key]
-            self._unhoused[key].add(function)
+        elif key in self._awaiting:
+            is_news = function not in self._awaiting[key]
+            self._awaiting[key].add(function)
             if is_news and key in self._slow:
                 self._tell()
         else:
-            self._unhoused[key] = {function}
+            self._awaiting[key] = {function}
             nursery.start_soon(self._provide, key, environment)
 
     def forget(self, function: bytes) -> None:
         """Forget a function that is not here any more."""
         self._task_book.forget_function(function)
         environment = self._environments.pop(function, None)
-        self._unhoused.get(key_of(environment), set()).discard(function)
+        self._awaiting.get(key_of(environment), set()).discard(function)
 
     async def _provide(self, key: str, environment: Environment) -> None:
         async with trio.open_nursery() as nursery:
@@ -125,7 +125,7 @@ class Environments:
             self._tell()
 
     def _tell(self) -> None:
-        waiting = (self._unhoused.get(key, set()) for key in self._slow)
+        waiting = (self._awaiting.get(key, set()) for key in self._slow)
         self._hand_back(frozenset().union(*waiting))
 
     async def _make(self, key: str, environment: Environment) -> None:
@@ -140,12 +140,12 @@ class Environments:
         except EnvironmentUnavailable as error:
             self._say(f"environment build failed: {error}")
             self._refused[key] = time.monotonic(), str(error)
-            for function in self._unhoused.pop(key):
+            for function in self._awaiting.pop(key):
                 self.refuse(function, str(error))
         else:
             self._say(f"built {environment}")
             self._refused.pop(key, None)
-            self._task_book.known |= self._unhoused.pop(key)
+            self._task_book.known |= self._awaiting.pop(key)
 
     def refuse(self, function: bytes, text: str) -> None:
         """Report all queued tasks of a function as impossible here."""

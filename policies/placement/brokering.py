@@ -52,7 +52,7 @@ class BackoffEnd:
 def place(
     ask: Demand,
     market: Market,
-    house: Preferences,
+    preferences: Preferences,
     utc_s: UtcS,
     chance: Chance,
     site_backoff: Mapping[str, BackoffEnd] | None = None,
@@ -62,37 +62,37 @@ def place(
     Args:
         ask: the tasks and their limits.
         market: the knowledge of all pools.
-        house: this site's preferences.
+        preferences: this site's preferences.
         utc_s: now.
         chance: for the draw among near-equals; see ranking.lots.
         site_backoff: sites, and single pools as "site/pool", that are in back-off after a
             refusal or a timeout.
     """
-    candidates, estimates, refused = consider(ask, market, house, utc_s, site_backoff or {})
+    candidates, estimates, refused = consider(ask, market, preferences, utc_s, site_backoff or {})
     if not candidates:
-        return Decision(ask, house, utc_s, DecisionReason.NOBODY, None, refused, 0, (), None)
-    ranking = Ranking(candidates, estimates, ask.objective, house, utc_s)
-    near = _near_equals(ask, ranking, house)
-    own = ranking.own() if house.prefer_own_s else []
-    home = [one for one in own if _starts_at_home(one, house, utc_s)]
+        return Decision(ask, preferences, utc_s, DecisionReason.NOBODY, None, refused, 0, (), None)
+    ranking = Ranking(candidates, estimates, ask.objective, preferences, utc_s)
+    near = _near_equals(ask, ranking, preferences)
+    own = ranking.own() if preferences.prefer_own_s else []
+    home = [one for one in own if _starts_at_home(one, preferences, utc_s)]
     if ask.when_closed is WhenClosed.WAIT and not home:
-        ranking, given_up = _worth_the_wait(ask, ranking, house, utc_s)
+        ranking, given_up = _worth_the_wait(ask, ranking, preferences, utc_s)
         refused += given_up
-        near = _near_equals(ask, ranking, house)
-    drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
+        near = _near_equals(ask, ranking, preferences)
+    drawn = draw(near, ask.objective, preferences.band, max(1, preferences.sites_max - 1), chance)
     # With the best candidate among them, no plan is worse than the best possible by more than the
     # band.
-    liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
-    preferred, plan = _plan(ask, liked, ranking, house, utc_s)
+    liked = _distinct(home, drawn, ranking[: preferences.sites_max + len(home)])
+    preferred, plan = _plan(ask, liked, ranking, preferences, utc_s)
     deferral = None
     if ask.deferrable:
         shares = {lane.key for lane, _ in plan.shares}
         used = [one for one in preferred if one.key in shares]
-        over_time = _distinct(used, ranking.promising(house.sites_max))
-        over_time = over_time[: max(len(used), house.sites_max)]
-        deferral = defer(ask, over_time, plan, ranking.scale, house, utc_s)
+        over_time = _distinct(used, ranking.promising(preferences.sites_max))
+        over_time = over_time[: max(len(used), preferences.sites_max)]
+        deferral = defer(ask, over_time, plan, ranking.scale, preferences, utc_s)
         if deferral.runs:
-            preferred, plan = over_time, _begun(ask, over_time, deferral, house, utc_s)
+            preferred, plan = over_time, _begun(ask, over_time, deferral, preferences, utc_s)
     why = (
         DecisionReason.HOME_FIRST
         if home
@@ -100,19 +100,21 @@ def place(
         if len(near) > 1
         else DecisionReason.BEST
     )
-    return Decision(ask, house, utc_s, why, ranking, refused, len(near), preferred, plan, deferral)
+    return Decision(
+        ask, preferences, utc_s, why, ranking, refused, len(near), preferred, plan, deferral
+    )
 
 
-def _near_equals(ask: Demand, ranking: Ranking, house: Preferences) -> list[Ranked]:
+def _near_equals(ask: Demand, ranking: Ranking, preferences: Preferences) -> list[Ranked]:
     """Return the near-equals of the best; those that need new slots only if there are no others."""
-    near = ranking.near_equals(house.band)
+    near = ranking.near_equals(preferences.band)
     return [one for one in near if not one.candidate.must_start(ask.tasks)] or near
 
 
 def consider(
     ask: Demand,
     market: Market,
-    house: Preferences,
+    preferences: Preferences,
     utc_s: UtcS,
     site_backoff: Mapping[str, BackoffEnd],
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
@@ -133,7 +135,7 @@ def consider(
                 Reason.SITE_RESTING, words, (rest.why, ShownDuration(rest.until_s - utc_s))
             )
         if verdict is None:
-            verdict = estimate(ask, candidate, utc_s, house)
+            verdict = estimate(ask, candidate, utc_s, preferences)
         if isinstance(verdict, Refusal):
             refused.append((candidate, verdict))
         else:
@@ -148,7 +150,7 @@ def _rest_of(key: Key, site_backoff: Mapping[str, BackoffEnd]) -> BackoffEnd | N
 
 
 def _worth_the_wait(
-    ask: Demand, ranking: Ranking, house: Preferences, utc_s: UtcS
+    ask: Demand, ranking: Ranking, preferences: Preferences, utc_s: UtcS
 ) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
     """Rank, for a job that waits for windows, the near-equals of the best as if all were open.
 
@@ -163,7 +165,9 @@ def _worth_the_wait(
         one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
         for one, wait_s in zip(rows, closed_s, strict=True)
     ]
-    near = Ranking(candidates, as_open, ask.objective, house, utc_s).near_equals(house.band)
+    near = Ranking(candidates, as_open, ask.objective, preferences, utc_s).near_equals(
+        preferences.band
+    )
     if near[0].candidate.opens_at_s(utc_s) <= utc_s:
         return ranking, []
     liked = {one.key for one in near}
@@ -176,7 +180,7 @@ def _worth_the_wait(
         if one.key not in liked
     ]
     candidates, estimates = [one.candidate for one in kept], [one.estimate for one in kept]
-    return Ranking(candidates, estimates, ask.objective, house, utc_s), given_up
+    return Ranking(candidates, estimates, ask.objective, preferences, utc_s), given_up
 
 
 def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -> PoolQuote | None:
@@ -188,12 +192,12 @@ def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -
     """
     if decision.plan is None or decision.ranking is None:
         return None
-    ask, house, scale = decision.ask, decision.house, decision.ranking.scale
+    ask, preferences, scale = decision.ask, decision.preferences, decision.ranking.scale
     wanted = ask.tasks - decision.plan.short
     limit = inf
     if ask.task_s is not None:  # else the finish of this site's own pools is a guess
         own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
-        limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
+        limit = min((one.utility for one in own), default=inf) * (1 + preferences.band) + SAME
     known = {one.key: one for one in decision.preferred}
     best: tuple[tuple[bool, float, Key], PoolQuote] | None = None
     for quote in quotes:
@@ -203,7 +207,7 @@ def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -
             continue
         if _breaks_limits(ask, one, quote, takes):
             continue
-        rate = house.rate(one.candidate.advert.currency) or 0.0
+        rate = preferences.rate(one.candidate.advert.currency) or 0.0
         money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
         utility = scale.utility(money, quote.finish_s - utc_s, one.carbon)
         if utility > limit:
@@ -223,7 +227,7 @@ def _breaks_limits(ask: Demand, one: Ranked, quote: PoolQuote, tasks: int) -> bo
     return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
 
 
-def lane_of(one: Ranked, ask: Demand, house: Preferences, utc_s: UtcS) -> Lane:
+def lane_of(one: Ranked, ask: Demand, preferences: Preferences, utc_s: UtcS) -> Lane:
     """Convert a candidate to a lane for the splitter.
 
     Its rate is that of its slots, or that of its link when that is lower. While the duration of a
@@ -243,24 +247,24 @@ def lane_of(one: Ranked, ask: Demand, house: Preferences, utc_s: UtcS) -> Lane:
         tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
         price_nanos=found.price_nanos,
         currency=candidate.advert.currency,
-        currency_rate=house.rate(candidate.advert.currency) or 0.0,
+        currency_rate=preferences.rate(candidate.advert.currency) or 0.0,
         task_g=one.carbon / ask.tasks,
     )
 
 
 def _plan(
-    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, house: Preferences, utc_s: UtcS
+    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, preferences: Preferences, utc_s: UtcS
 ) -> tuple[list[Ranked], Split]:
     """Split over the preferred places; if they are too few, over others as well."""
-    most = house.sites_max
+    most = preferences.sites_max
     if ask.task_s is None and ask.budget_nanos is not None:
         # The cost of a task is unknown: measure it at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
-    plan = _split(ask, preferred, house, utc_s)
+    plan = _split(ask, preferred, preferences, utc_s)
     if ask.task_s is None:
         return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
-    for others, taste in _others(ask, liked, ranking, house):
+    for others, taste in _others(ask, liked, ranking, preferences):
         if not plan.short:
             break
         other = _split(ask, others, taste, utc_s)
@@ -270,34 +274,40 @@ def _plan(
 
 
 def _others(
-    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, house: Preferences
+    ask: Demand, liked: Sequence[Ranked], ranking: Ranking, preferences: Preferences
 ) -> Iterator[tuple[list[Ranked], Preferences]]:
     """Yield alternative places for an ask, each with the preferences to use there.
 
     First the roomiest. For an ask with both a deadline and a budget also the cheapest, anywhere:
     limits take precedence over preferences.
     """
-    most = house.sites_max
+    most = preferences.sites_max
     if len(ranking) > most:
-        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], house
+        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], preferences
     if ask.deadline_s is not None and ask.budget_nanos is not None:
-        anywhere = replace(house, prefer_own_s=0.0)
+        anywhere = replace(preferences, prefer_own_s=0.0)
         cheapest = ranking.cheapest(most)
         yield cheapest, anywhere
         yield _distinct(cheapest[: most // 2], ranking.roomiest(most, ask))[:most], anywhere
 
 
 def _begun(
-    ask: Demand, preferred: Sequence[Ranked], deferral: Deferral, house: Preferences, utc_s: UtcS
+    ask: Demand,
+    preferred: Sequence[Ranked],
+    deferral: Deferral,
+    preferences: Preferences,
+    utc_s: UtcS,
 ) -> Split:
     """Return the part of a plan over time that begins at once; the rest waits."""
-    lanes = tuple(lane_of(one, ask, house, utc_s) for one in preferred)
+    lanes = tuple(lane_of(one, ask, preferences, utc_s) for one in preferred)
     tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
     reason = Reason.BETTER_LATER if deferral.waits else None
     return Split(lanes, tasks, deferral.waits, reason)
 
 
-def _split(ask: Demand, preferred: Sequence[Ranked], house: Preferences, utc_s: UtcS) -> Split:
+def _split(
+    ask: Demand, preferred: Sequence[Ranked], preferences: Preferences, utc_s: UtcS
+) -> Split:
     limits = SplitLimits()
     if ask.task_s is not None:
         deadline_s = inf if ask.deadline_s is None else ask.deadline_s - utc_s
@@ -305,9 +315,9 @@ def _split(ask: Demand, preferred: Sequence[Ranked], house: Preferences, utc_s: 
     lanes = []
     tasks, left_nanos = ask.tasks, limits.budget_nanos
     for one in preferred:
-        lane = lane_of(one, ask, house, utc_s)
-        if _starts_at_home(one, house, utc_s):
-            at_home = _home_tasks(_as_is(one, lane), house.prefer_own_s)
+        lane = lane_of(one, ask, preferences, utc_s)
+        if _starts_at_home(one, preferences, utc_s):
+            at_home = _home_tasks(_as_is(one, lane), preferences.prefer_own_s)
             home = min(tasks, at_home, lane.tasks_by(limits.deadline_s))
             if left_nanos is not None:
                 home = min(home, lane.affords(left_nanos))
@@ -315,7 +325,7 @@ def _split(ask: Demand, preferred: Sequence[Ranked], house: Preferences, utc_s: 
             lane = replace(lane, tasks_min=home)
             tasks -= home
         lanes.append(lane)
-    return split(lanes, ask.tasks, ask.objective, limits, house.band)
+    return split(lanes, ask.tasks, ask.objective, limits, preferences.band)
 
 
 def _as_is(one: Ranked, lane: Lane) -> Lane:
@@ -339,9 +349,9 @@ def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
     return list({one.key: one for group in groups for one in group}.values())
 
 
-def _starts_at_home(one: Ranked, house: Preferences, utc_s: UtcS) -> bool:
-    if not house.prefer_own_s or not one.candidate.is_own:
+def _starts_at_home(one: Ranked, preferences: Preferences, utc_s: UtcS) -> bool:
+    if not preferences.prefer_own_s or not one.candidate.is_own:
         return False
-    if one.candidate.is_cold and house.prefer_own_s < inf:
+    if one.candidate.is_cold and preferences.prefer_own_s < inf:
         return False  # idle owned slots come before peers, and peers before rented slots
-    return one.estimate.begin_s - utc_s <= house.prefer_own_s
+    return one.estimate.begin_s - utc_s <= preferences.prefer_own_s

@@ -39,7 +39,7 @@ class Decision:
     """The destination of an ask, according to adverts: ask for quotes before work is sent."""
 
     ask: Demand
-    house: Preferences
+    preferences: Preferences
     made_at_s: UtcS
     why: DecisionReason
     ranking: Ranking | None  # of the accepted; None when all were refused
@@ -76,7 +76,9 @@ class Decision:
         if shares[0] in left_out:
             return []
         rivals = [one.key for one in self.preferred if one.key not in left_out]
-        return [*shares, *(key for key in rivals if key != shares[0])][: self.house.quotes_max]
+        return [*shares, *(key for key in rivals if key != shares[0])][
+            : self.preferences.quotes_max
+        ]
 
     def _awaits(self, candidate: Candidate) -> bool:
         """Whether the job waits for this pool's window."""
@@ -104,7 +106,7 @@ class Decision:
             "short": plan.short if plan else 0,
             "short_reason": plan.reason.value if plan and plan.reason else "",
             "short_text": reason_text(plan.reason) if plan and plan.reason else "",
-            "assumed_task_s": self.house.task_s_unknown if self.ask.task_s is None else None,
+            "assumed_task_s": self.preferences.task_s_unknown if self.ask.task_s is None else None,
             "shares": [self._share(lane, n) for lane, n in plan.shares] if plan else [],
             "quotes_from": [list(key) for key in self.quotes_from],
             "candidates": _rows(self, shown),
@@ -114,18 +116,17 @@ class Decision:
         }
 
     def _deferral(self, shown: int) -> dict[str, Any] | None:
-        deferral, currency = self.deferral, self.house.currency
+        deferral, currency = self.deferral, self.preferences.currency
         return deferral.to_plain(currency, shown) if deferral is not None else None
 
     def _text(self) -> str:
-        band = f"{self.house.band:.0%}"
+        band = f"{self.preferences.band:.0%}"
         match self.why:
             case DecisionReason.NOBODY:
                 return self._nowhere() + self._unpayable()
             case DecisionReason.HOME_FIRST:
-                return (
-                    f"at home, as it starts there within {duration_text(self.house.prefer_own_s)}"
-                )
+                soon = duration_text(self.preferences.prefer_own_s)
+                return f"at home, as it starts there within {soon}"
             case DecisionReason.DRAWN:
                 return f"drawn at random from {self.near} pools within {band} of the best"
             case DecisionReason.BEST:

@@ -46,7 +46,7 @@ class Berth:
         lead_s: the transfer time of tasks sent there.
         is_open: whether tasks that begin at `from_s` are to be sent there now.
         worth, grams, money: of a slot-second: the objective's value, of which less is better; CO2e;
-            nano-units of the house's currency.
+            nano-units of this site's currency.
         starts: times between which w(t) is linear, each with w(t); empty when nothing fits.
     """
 
@@ -128,7 +128,7 @@ class Deferral:
         until_s: UTC, when the first of them begin; `look_at_s`: when these are to be sent.
         finish_s: UTC, when all is done, by the planned duration of a task.
         carbon_g, money: the emissions and cost of all of it; `at_once_g`, `at_once_money`: the same
-            if it began now. Money is in nano-units of the house's currency.
+            if it began now. Money is in nano-units of this site's currency.
     """
 
     why: str = ""
@@ -178,7 +178,7 @@ def defer(
     places: Sequence[Ranked],
     plan: Split,
     scale: UtilityScale,
-    house: Preferences,
+    preferences: Preferences,
     utc_s: UtcS,
 ) -> Deferral:
     """Decide which part of an ask waits.
@@ -188,7 +188,7 @@ def defer(
         places: where it may run: the places of the plan, and the most promising others.
         plan: where it would go at once.
         scale: the objective's weights of grams and money.
-        house: the minimum gain, and the margins.
+        preferences: the minimum gain, and the margins.
         utc_s: now.
     """
     assert ask.deadline_s is not None, "a deferrable ask needs a deadline"
@@ -201,16 +201,16 @@ def defer(
     berths: list[Berth] = []
     runs: list[SlotRun] | None = None
     # A plan that is carried out slightly late at the last moment is still within the margin.
-    for late_s in (0.0, min(LATE_S, house.defer_margin_s / 2)):
-        until_s = ask.deadline_s - house.defer_margin_s + late_s
+    for late_s in (0.0, min(LATE_S, preferences.defer_margin_s / 2)):
+        until_s = ask.deadline_s - preferences.defer_margin_s + late_s
         berths = [
-            each for one in places for each in _berths(ask, one, scale, house, utc_s, until_s)
+            each for one in places for each in _berths(ask, one, scale, preferences, utc_s, until_s)
         ]
         if not late_s and not any(map(_changes, berths)):
             return Deferral(
                 "no pool that may run it has a forecast of other hours before the deadline"
             )
-        runs = _least_own(berths, ask.tasks, house) or _least(berths, ask.tasks)
+        runs = _least_own(berths, ask.tasks, preferences) or _least(berths, ask.tasks)
         if runs:
             break
     if not runs:
@@ -219,11 +219,11 @@ def defer(
     before, after = _total(at_once, "worth"), _total(runs, "worth")
     now, later = _parts(runs)
     gain = 1 - after / before if before else 0.0
-    if gain < house.defer_gain and (later or gain <= 0):
-        words = f"{max(0.0, gain):.0%}, less than the minimum of {house.defer_gain:.0%}"
+    if gain < preferences.defer_gain and (later or gain <= 0):
+        words = f"{max(0.0, gain):.0%}, less than the minimum of {preferences.defer_gain:.0%}"
         return Deferral(f"waiting would gain {words}")
     money = _total(runs, "money")
-    rate = house.rate(ask.terms.need.currency or house.currency) or 0.0
+    rate = preferences.rate(ask.terms.need.currency or preferences.currency) or 0.0
     if ask.budget_nanos is not None and money > ask.budget_nanos * rate:
         return Deferral("waiting would exceed its cost limit")
     return Deferral(
@@ -245,18 +245,23 @@ def defer(
 
 
 def _berths(
-    ask: Demand, one: Ranked, scale: UtilityScale, house: Preferences, utc_s: UtcS, until_s: UtcS
+    ask: Demand,
+    one: Ranked,
+    scale: UtilityScale,
+    preferences: Preferences,
+    utc_s: UtcS,
+    until_s: UtcS,
 ) -> Iterator[Berth]:
     """Yield a pool's slots over time for an ask: berths for each of its windows."""
     candidate, task_s = one.candidate, one.estimate.task_s
-    counted_s = task_s * (1 + house.defer_margin)
+    counted_s = task_s * (1 + preferences.defer_margin)
     grams = candidate.carbon_ahead or flat(one.carbon / one.estimate.slot_s)
     for span in candidate.spans:
         end_s, is_open = min(until_s, span.until_s), span.from_s <= utc_s
         is_spurned = ask.when_closed is WhenClosed.ELSEWHERE and not is_open
         if span.until_s <= utc_s or not span.slots or is_spurned:
             continue
-        money = _money_over(ask, one, span, house)
+        money = _money_over(ask, one, span, preferences)
         parts = [money.times(scale.money)] if scale.money else []
         parts += [grams.times(scale.carbon)] if scale.carbon else []
         worth = added(parts)
@@ -287,9 +292,9 @@ def _free_from(
         yield slots - free, begin_s + candidate.backlog_slot_s(utc_s) / serving
 
 
-def _money_over(ask: Demand, one: Ranked, span: PricedSpan, house: Preferences) -> Curve:
-    """Return the cost of a slot-second there, in the house's currency."""
-    rate = house.rate(one.candidate.advert.currency) or 0.0
+def _money_over(ask: Demand, one: Ranked, span: PricedSpan, preferences: Preferences) -> Curve:
+    """Return the cost of a slot-second there, in this site's currency."""
+    rate = preferences.rate(one.candidate.advert.currency) or 0.0
     return price_over(ask, one.candidate, span, one.estimate.task_s).times(rate / 3600)
 
 
@@ -329,9 +334,15 @@ def _changes(berth: Berth) -> bool:
 # --- plans ---------------------------------------------------------------------------------------
 
 
-def _least_own(berths: Sequence[Berth], tasks: int, house: Preferences) -> list[SlotRun] | None:
-    """Apply `_least` to this site's own pools alone, if the house prefers work to stay there."""
-    return _least([each for each in berths if each.is_own], tasks) if house.prefer_own_s else None
+def _least_own(
+    berths: Sequence[Berth], tasks: int, preferences: Preferences
+) -> list[SlotRun] | None:
+    """Apply `_least` to this site's own pools alone, if the site prefers work to stay there."""
+    return (
+        _least([each for each in berths if each.is_own], tasks)
+        if preferences.prefer_own_s
+        else None
+    )
 
 
 def _least(berths: Sequence[Berth], tasks: int) -> list[SlotRun] | None:

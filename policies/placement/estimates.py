@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    ask: Demand, candidate: Candidate, utc_s: UtcS, house: Preferences
+    ask: Demand, candidate: Candidate, utc_s: UtcS, preferences: Preferences
 ) -> Estimate | Refusal:
     """Estimate an ask at a candidate; a refusal names the limit that not even one task can keep.
 
@@ -58,22 +58,22 @@ def estimate(
         ages = (utc_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
         return Refusal(Reason.ADVERT_STALE, words, tuple(map(ShownDuration, ages)))
     advert = candidate.advert
-    if advert.currency != house.currency and house.rate(advert.currency) is None:
+    if advert.currency != preferences.currency and preferences.rate(advert.currency) is None:
         words = "charges in {}, and no exchange rate to {} is configured here"
-        return Refusal(Reason.CURRENCY_DIFFERS, words, (advert.currency, house.currency))
+        return Refusal(Reason.CURRENCY_DIFFERS, words, (advert.currency, preferences.currency))
     if advert.free_tags:
         refusal = _check_free_tags(ask, candidate)
         if refusal is not None:
             return refusal
     if not advert.windows:
-        return _in_span(ask, candidate, candidate.spans[0], utc_s, house)
+        return _in_span(ask, candidate, candidate.spans[0], utc_s, preferences)
     spans = [span for span in candidate.spans if span.until_s > utc_s]
     if ask.when_closed is WhenClosed.ELSEWHERE:
         spans = [span for span in spans if span.from_s <= utc_s]
         if not spans and (opens_s := candidate.opens_at_s(utc_s)) < NEVER_S:
             words = 'opens in {}, and the job does not wait (when_closed = "elsewhere")'
             return Refusal(Reason.WINDOW_CLOSED, words, (ShownDuration(opens_s - utc_s),))
-    found = [_in_span(ask, candidate, span, utc_s, house) for span in spans]
+    found = [_in_span(ask, candidate, span, utc_s, preferences) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
         return _best(fitting, ask, utc_s)
@@ -119,7 +119,7 @@ def fits(ask: Demand, found: Estimate) -> int:
 
 
 def _in_span(
-    ask: Demand, candidate: Candidate, span: PricedSpan, utc_s: UtcS, house: Preferences
+    ask: Demand, candidate: Candidate, span: PricedSpan, utc_s: UtcS, preferences: Preferences
 ) -> Estimate | Refusal:
     advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
     if not candidate.profile.pythons:
@@ -128,7 +128,7 @@ def _in_span(
         return Refusal(Reason.NO_SLOTS, "has no free slot now")
     task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
     if task_s is None:
-        task_s = house.task_s_unknown
+        task_s = preferences.task_s_unknown
     elif task_s < TASK_MIN_S:
         task_s = TASK_MIN_S
     wait_s = late_s = 0.0

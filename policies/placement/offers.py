@@ -87,7 +87,7 @@ class Unmet:
 def judge(
     ask: Demand,
     market: Market,
-    house: Preferences,
+    preferences: Preferences,
     utc_s: UtcS,
     chance: Chance,
     site_backoff: Mapping[str, BackoffEnd] | None = None,
@@ -100,7 +100,7 @@ def judge(
         return None
     # Deferral is an option within the time that it has, and no limit.
     question = _Question(
-        replace(ask, deferrable=False), market, house, utc_s, chance, site_backoff or {}
+        replace(ask, deferrable=False), market, preferences, utc_s, chance, site_backoff or {}
     )
     found = question.plan()
     if _is_whole(found):
@@ -146,22 +146,22 @@ class _Question:
 
     ask: Demand
     market: Market
-    house: Preferences
+    preferences: Preferences
     utc_s: UtcS
     chance: Chance
     site_backoff: Mapping[str, BackoffEnd]
 
     def plan(self, **changes: Any) -> Decision:
         """Plan the ask with these changes."""
-        return self._place(self.house, changes)
+        return self._place(self.preferences, changes)
 
     def plan_freely(self, **changes: Any) -> Decision:
         """Plan the ask with these changes, without the site's price band and its own preference."""
-        return self._place(replace(self.house, band=0.0, prefer_own_s=0.0), changes)
+        return self._place(replace(self.preferences, band=0.0, prefer_own_s=0.0), changes)
 
-    def _place(self, house: Preferences, changes: dict[str, Any]) -> Decision:
+    def _place(self, preferences: Preferences, changes: dict[str, Any]) -> Decision:
         ask = replace(self.ask, **changes)
-        return place(ask, self.market, house, self.utc_s, self.chance, self.site_backoff)
+        return place(ask, self.market, preferences, self.utc_s, self.chance, self.site_backoff)
 
 
 def _later(question: _Question) -> Offer | None:

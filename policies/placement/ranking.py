@@ -57,7 +57,7 @@ class Ranked(NamedTuple):
     """A candidate with its utility, and the measures behind it."""
 
     utility: float
-    money: float  # nano-units of the house's currency
+    money: float  # nano-units of this site's currency
     time: float  # seconds
     carbon: float  # grams
     candidate: Candidate
@@ -104,14 +104,17 @@ class Ranking(Sequence[Ranked]):
         candidates: Sequence[Candidate],
         estimates: Sequence[Estimate],
         objective: Objective,
-        house: Preferences,
+        preferences: Preferences,
         utc_s: UtcS,
     ) -> None:
         self._candidates = candidates
         self._estimates = estimates
         worst_g = max((each.carbon_g for each in estimates if each.carbon_g is not None), default=0)
         self._money = [
-            each.price_nanos * each.slot_s / 3600 * (house.rate(candidate.advert.currency) or 0.0)
+            each.price_nanos
+            * each.slot_s
+            / 3600
+            * (preferences.rate(candidate.advert.currency) or 0.0)
             for candidate, each in zip(candidates, estimates, strict=True)
         ]
         self._time = [each.finish_s - utc_s for each in estimates]

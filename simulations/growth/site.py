@@ -133,7 +133,7 @@ class GrowthSite(InstanceObserver):
         self.kernel = Kernel(
             lambda peers: Broker(tariffs, {offer.name: offer}, boot=boot, peers=peers),
             lambda broker: Exchange(
-                *("site", boot, broker, self.config.deals, self.config.house),
+                *("site", boot, broker, self.config.deals, self.config.preferences),
                 *(roll, facts, KeyGrantSigner(roll), self._handles),
             ),
         )
@@ -145,7 +145,7 @@ class GrowthSite(InstanceObserver):
             expect=self.expect,
             utc_s=self.utc_s,
             say=seen.said.append,
-            house=self.config.house,
+            preferences=self.config.preferences,
         )
         self.controller.round_s = life.round_s
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]

@@ -90,7 +90,7 @@ class SimMember(SimHost):
                                    plan=each.windows)
                         for each in plan.pools),
             deals=plan.deals,
-            house=plan.house,
+            preferences=plan.preferences,
             books=plan.books,
             fair_share=plan.fair_share,
             reservations=plan.reservations,

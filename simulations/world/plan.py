@@ -82,7 +82,7 @@ class SitePlan:
     takes_not: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     deals: DealRules = field(default_factory=DealRules)
-    house: Preferences = field(default_factory=Preferences)
+    preferences: Preferences = field(default_factory=Preferences)
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None

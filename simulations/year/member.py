@@ -104,7 +104,7 @@ class YearMember:
                 int(utc_s),
                 broker,
                 self.config.deals,
-                self.config.house,
+                self.config.preferences,
                 roll,
                 {pool.name: pool.facts for pool in self.config.pools},
                 KeyGrantSigner(roll),

@@ -375,7 +375,7 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
 
     In slots that we have reserved it must match the `booked` price, for any class of work.
     """
-    house, ask = decision.house, decision.ask
+    preferences, ask = decision.preferences, decision.ask
     if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
         return False  # it may not run there at any price
     if f"{site}/{quote.pool}" in ask.terms.barred:
@@ -390,12 +390,14 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
         # The quoted price is that of now, even where the run will see it fall.
         task_s = known.estimate.task_s
         shown_nanos = price_shown(ask, known.candidate, task_s)
-        most = max(known.estimate.price_nanos, shown_nanos) * (1 + house.band)
+        most = max(known.estimate.price_nanos, shown_nanos) * (1 + preferences.band)
         price_nanos = tariff_of(quote).for_tasks_of(round(task_s * 1e9))
         return quote.currency == known.candidate.advert.currency and price_nanos <= most
     wanted = ask.terms.need.currency
     is_late = ask.deadline_s is not None and decision.made_at_s + quote.begin_in_s > ask.deadline_s
-    return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
+    return (
+        wanted in (None, quote.currency) and bool(preferences.rate(quote.currency)) and not is_late
+    )
 
 
 def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
@@ -438,7 +440,7 @@ def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
     quote = purchase.quote
     assert quote is not None
     price_nanos = _price_nanos(quote, decision)
-    money = price_nanos * (decision.house.rate(quote.currency) or 0.0)
+    money = price_nanos * (decision.preferences.rate(quote.currency) or 0.0)
     objective = decision.ask.objective
     is_for_money = objective.money >= objective.time
     return (money, quote.finish_in_s) if is_for_money else (quote.finish_in_s, money)
@@ -447,7 +449,7 @@ def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
 def _price_nanos(quote: deals.Quote, decision: Decision) -> int:
     """The price of a slot-hour of the tasks in question, minimum and steps included."""
     task_s = decision.ask.task_s
-    task_s = decision.house.task_s_unknown if task_s is None else task_s
+    task_s = decision.preferences.task_s_unknown if task_s is None else task_s
     return tariff_of(quote).for_tasks_of(round(task_s * 1e9))
 
 

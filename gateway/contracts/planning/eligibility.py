@@ -28,7 +28,7 @@ class SiteEligibility:
     Args:
         site: the name of this site.
         broker: has the entitlements and pools that count.
-        house: the site's preferences in placing work.
+        preferences: the site's preferences in placing work.
         permits: the sites that this site deals with.
         facts: this site's pools.
         market: the adverts of other sites.
@@ -40,7 +40,7 @@ class SiteEligibility:
         self,
         site: str,
         broker: Broker,
-        house: Preferences,
+        preferences: Preferences,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
         market: Market,
@@ -48,7 +48,7 @@ class SiteEligibility:
     ) -> None:
         self._site = site
         self._broker = broker
-        self._house = house
+        self._preferences = preferences
         self._permits = permits
         self._facts = facts
         self._market = market
@@ -112,7 +112,7 @@ class SiteEligibility:
 
     def may_be_made(self, job: Job) -> bool:
         """Whether another site's known pool offers the environment that workers could not make."""
-        if isinf(self._house.prefer_own_s):
+        if isinf(self._preferences.prefer_own_s):
             return False
         terms = self.terms(job.spec)
         return any(self._able(replace(terms, barred=terms.barred | job.unfit)))
@@ -165,7 +165,7 @@ class SiteEligibility:
 
         Exclude pools that have had no slot for long, and pools whose rules forbid the job.
         """
-        if isinf(self._house.prefer_own_s):
+        if isinf(self._preferences.prefer_own_s):
             return []
         return [
             Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])

@@ -31,7 +31,7 @@ class PlacementPlan:
     Args:
         site: our site.
         broker: holds the tasks in flight under contracts.
-        house: limits how many quotes are requested at a time.
+        preferences: limits how many quotes are requested at a time.
         market: is notified of tasks sent.
         purchases: our contracts, and the sites in back-off.
         reach: finds sites that may know others that we don't.
@@ -41,14 +41,14 @@ class PlacementPlan:
         self,
         site: str,
         broker: Broker,
-        house: Preferences,
+        preferences: Preferences,
         market: Market,
         purchases: Purchases,
         reach: SiteEligibility,
     ) -> None:
         self._site = site
         self._broker = broker
-        self._house = house
+        self._preferences = preferences
         self._market = market
         self._purchases = purchases
         self._reach = reach
@@ -100,7 +100,7 @@ class PlacementPlan:
             ]
             # Jobs start with different sites; useless ones make way for the next.
             near.sort(key=lambda site: chance((site, "")))
-            return [(site, "") for site in near[: self._house.quotes_max]]
+            return [(site, "") for site in near[: self._preferences.quotes_max]]
         enough = self._enough(job, decision)
         shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
         if len(shares) == 1 and shares[0] in enough:

@@ -71,7 +71,7 @@ def open_controllers(
                 expect=expect,
                 utc_s=utc_s,
                 say=say,
-                house=config.house,
+                preferences=config.preferences,
                 reprice=reprice,
             )
         )

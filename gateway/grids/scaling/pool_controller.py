@@ -75,7 +75,7 @@ class PoolController:
         expect: takes events for the broker.
         utc_s: the time of day.
         say: takes lines for the operator.
-        house: the defaults of task durations and of jobs' objective.
+        preferences: the defaults of task durations and of jobs' objective.
         reprice: has the pool charge by another price list from now on.
 
     Attributes:
@@ -91,7 +91,7 @@ class PoolController:
         expect: Expect,
         utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
-        house: Preferences,
+        preferences: Preferences,
         reprice: Callable[[PoolConfig], None] = lambda _: None,
     ) -> None:
         assert pool.scale is not None
@@ -108,7 +108,7 @@ class PoolController:
         self._say_it = say
         self._ordering = Ordering(pool, grid, self.fleet, self._now, self._say)
         self._tidings = Tidings(self._say)
-        self._house = house
+        self._preferences = preferences
         self.round_s = ROUND_S
         self._reprice = reprice
         self._followed_nanos = 0  # the grid's charge when our own price was set
@@ -211,7 +211,7 @@ class PoolController:
         at_work = self._at_work(workers, utc_s)
         self.work = demand(
             *(self._broker, self.pool.name, utc_s),
-            *(self._house.task_s_unknown, self._house.objective),
+            *(self._preferences.task_s_unknown, self._preferences.objective),
             shape=self._shape(workers),
             slots_max=self.rules.slots_max,
             is_dry=self.scale.dry_run,

@@ -118,5 +118,5 @@ def test_every_setting_of_an_older_version_is_read_and_means_the_same(old, tmp_p
     run("init", "--site", "london", "--config-dir", str(tmp_path / "new"))
     written = tmp_path / "new" / "gateway.toml"
     before, now = load(str(old / "whole.toml"), Installed()), load(str(written), Installed())
-    for name in ("rules", "deals", "house", "books", "alerts", "database_wait_s", "others"):
+    for name in ("rules", "deals", "preferences", "books", "alerts", "database_wait_s", "others"):
         assert getattr(before, name) == getattr(now, name), name

@@ -169,7 +169,7 @@ def start(tmp_path, series):
             tmp_path,
             RuntimeEnvironment(utc_s=clock),
             pools=(PoolConfig("local", "local", 1, carbon=carbon),),
-            house=Preferences(defer_margin_s=1.0),
+            preferences=Preferences(defer_margin_s=1.0),
         )
         sites.append(made)
         return made

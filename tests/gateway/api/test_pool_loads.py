@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec
-from support.pure.market import NOW_S, make_ask, make_house, make_market, make_pool, seeded
+from support.pure.market import NOW_S, make_ask, make_market, make_pool, make_preferences, seeded
 
 from federation.reasons import Reason
 from gateway.api.views.pool_loads import note_waits, with_drains
@@ -16,7 +16,7 @@ from policies.placement.brokering import place
 def decided(pool: str = "local") -> Any:
     """A decision about a pool of site "a" whose advert shows no worker."""
     shown = make_pool(pool, pythons=(), slots_total=0, slots_free=0)
-    return place(make_ask(), make_market(a=shown), make_house(), NOW_S, seeded())
+    return place(make_ask(), make_market(a=shown), make_preferences(), NOW_S, seeded())
 
 
 def test_a_pool_whose_workers_all_drain_says_so() -> None:

@@ -17,7 +17,7 @@ from policies.placement.asks import CHEAPEST, GREENEST, Preferences, Wishes
 
 FUNCTION = b"f" * 32
 STEP_S = 5.0
-HOUSE = Preferences(defer_margin_s=2.0)
+PREFERENCES = Preferences(defer_margin_s=2.0)
 
 
 def may_wait(for_s=60.0, objective=GREENEST, **changes):
@@ -27,7 +27,7 @@ def may_wait(for_s=60.0, objective=GREENEST, **changes):
 def town_of(*sites):
     """Sites of four slots at their prices."""
     town = Town()
-    town.house = HOUSE
+    town.preferences = PREFERENCES
     for name, price in sites:
         town.build(name, price, 4)
     return town
@@ -77,7 +77,7 @@ def test_a_job_waits_for_the_greenest_hour_and_then_runs(town):
         {"wishes": replace(may_wait(), deferrable=False)},
         {"wishes": may_wait(objective=CHEAPEST)},
         {"wishes": may_wait(for_s=8.0)},
-        {"wishes": may_wait(objective=None)},  # the house likes it cheap
+        {"wishes": may_wait(objective=None)},  # this site prefers it cheap
     ],
 )
 def test_a_job_that_gains_nothing_by_it_does_not_wait(town, changes):

@@ -315,7 +315,7 @@ def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_
     workers, currency
 ):
     town = Town()
-    town.house = Preferences(rates={"EUR": 1.1, "GBP": 1.3})
+    town.preferences = Preferences(rates={"EUR": 1.1, "GBP": 1.3})
     london, paris = town.build("london", DEAR, workers), town.build("paris", CHEAP, 0)
     paris.broker.tariffs["local"] = Tariff(CHEAP, "EUR", "test")
     paris.join(4)

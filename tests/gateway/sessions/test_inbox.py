@@ -31,7 +31,7 @@ def port():
     made.close()
 
 
-class House:
+class Harness:
     """A listener and its inbox."""
 
     def __init__(self, port):
@@ -54,14 +54,14 @@ class House:
 
 
 @pytest.fixture
-def house(port):
-    return House(port)
+def harness(port):
+    return Harness(port)
 
 
 @pytest.fixture
-def link(house):
+def link(harness):
     """A client that has come in."""
-    link = house.port.dial()
+    link = harness.port.dial()
     dialogue = Dialogue(
         hello=Hello([], "client", "c", "ada", b"", "", 0, {}),
         credentials=SharedSecret(""),
@@ -70,54 +70,54 @@ def link(house):
     dialogue.connected(0.0)
     while not dialogue.is_open:
         dialogue.flush(link.send, 0.0)
-        house.take_in()
-        house.turn()
+        harness.take_in()
+        harness.turn()
         for frame in link.receive():
             dialogue.receive(frame, 0.0)
     return link
 
 
-def test_what_is_under_way_is_heard_turn_by_turn(house, link):
+def test_what_is_under_way_is_heard_turn_by_turn(harness, link):
     for number in range(1, DIALLER_WINDOW + 1):
         link.send(pack([number, 0, FULL[: 5 * TURN_MAX]]))
         for _ in range(50):  # a dialler that only listens keeps up its heartbeats
             link.send(pack([0, 0, []]))
-    house.take_in()
-    while house.inbox:
-        assert house.turn() <= TURN_MAX
-    assert len(house.of(PeerSaid)) == DIALLER_WINDOW * 5 * TURN_MAX
-    assert not house.of(PeerLeft)
+    harness.take_in()
+    while harness.inbox:
+        assert harness.turn() <= TURN_MAX
+    assert len(harness.of(PeerSaid)) == DIALLER_WINDOW * 5 * TURN_MAX
+    assert not harness.of(PeerLeft)
 
 
-def test_who_sends_on_and_on_is_sent_away_before_its_turn(house, link):
+def test_who_sends_on_and_on_is_sent_away_before_its_turn(harness, link):
     sent_bytes = 0
     for number in itertools.count(1):
         frame = pack([number, 0, FULL])
         link.send(frame)
-        house.take_in()
-        if house.of(PeerLeft) or not house.listener.peers:
+        harness.take_in()
+        if harness.of(PeerLeft) or not harness.listener.peers:
             break
         sent_bytes += len(frame)
         assert sent_bytes <= WAITING_BYTES_MAX
     assert sent_bytes > DIALLER_WINDOW * FRAME_BYTES_MAX
-    while house.inbox:
-        house.turn()
-    (left,) = house.of(PeerLeft)
+    while harness.inbox:
+        harness.turn()
+    (left,) = harness.of(PeerLeft)
     assert "more unacknowledged frames than the window allows" in left.reason
-    assert not house.of(PeerSaid)
+    assert not harness.of(PeerSaid)
     told = HANDSHAKE.decode(link.receive()[-1], 1 << 16)
     assert isinstance(told, Refused)
     link.send(pack([1, 0, FULL]))
-    house.take_in()
-    assert not house.inbox  # what comes now is not so much as kept
+    harness.take_in()
+    assert not harness.inbox  # what comes now is not so much as kept
 
 
-def test_the_same_of_who_has_not_come_in(house):
-    link = house.port.dial()
+def test_the_same_of_who_has_not_come_in(harness):
+    link = harness.port.dial()
     for _ in range(WAITING_BYTES_MAX // FRAME_BYTES_MAX + 1):
         link.send(b"x" * FRAME_BYTES_MAX)
-        house.take_in()
-    assert not house.of(PeerCameIn)
-    while house.inbox:
-        house.turn()
-    assert len(house.of(PeerTurnedAway)) == 1
+        harness.take_in()
+    assert not harness.of(PeerCameIn)
+    while harness.inbox:
+        harness.turn()
+    assert len(harness.of(PeerTurnedAway)) == 1

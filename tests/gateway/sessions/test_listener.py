@@ -45,7 +45,7 @@ class Caller:
         self.dialogue.flush(self.link.send, now_s)
 
 
-class House:
+class Harness:
     """A listener over a port in memory."""
 
     def __init__(self, handles=None, **rules):
@@ -69,11 +69,11 @@ class House:
 
 
 @pytest.fixture
-def make_house():
+def make_harness():
     made = []
 
     def make(**rules):
-        made.append(House(**rules))
+        made.append(Harness(**rules))
         return made[-1]
 
     yield make
@@ -81,256 +81,258 @@ def make_house():
         each.port.close()
 
 
-def meet(house, *callers, now_s=0.0):
+def meet(harness, *callers, now_s=0.0):
     for _ in range(4):
         for caller in callers:
             caller.step(now_s)
-        house.step(now_s)
+        harness.step(now_s)
 
 
-def test_a_pipe_that_never_greets_is_dropped_in_time(make_house):
-    house = make_house()
-    link = house.port.dial()
-    house.step(0.0)
-    house.tick(GREETING_MAX_S)
+def test_a_pipe_that_never_greets_is_dropped_in_time(make_harness):
+    harness = make_harness()
+    link = harness.port.dial()
+    harness.step(0.0)
+    harness.tick(GREETING_MAX_S)
     assert link.is_up
-    house.tick(GREETING_MAX_S + 0.1)
-    house.tick(GREETING_MAX_S + 0.2 + LAST_WORD_S)
+    harness.tick(GREETING_MAX_S + 0.1)
+    harness.tick(GREETING_MAX_S + 0.2 + LAST_WORD_S)
     assert not link.is_up
-    assert [each.code for each in house.of(PeerTurnedAway)] == ["late"]
+    assert [each.code for each in harness.of(PeerTurnedAway)] == ["late"]
 
 
 EVIL, HONEST = Origin("203.0.113.9", 1), Origin("198.51.100.7", 1)
 
 
-def test_pipes_that_never_greet_keep_no_newcomer_out(make_house):
-    house = make_house(strangers_max=4, host_strangers_max=4)
-    silent = [house.port.dial(EVIL) for _ in range(4)]
-    house.step()
+def test_pipes_that_never_greet_keep_no_newcomer_out(make_harness):
+    harness = make_harness(strangers_max=4, host_strangers_max=4)
+    silent = [harness.port.dial(EVIL) for _ in range(4)]
+    harness.step()
     for origin in (HONEST, EVIL):
-        meet(house, Caller(house.port, origin=origin))
-    assert len(house.of(PeerCameIn)) == 2
-    assert [each.code for each in house.of(PeerTurnedAway)] == ["busy"]
-    house.tick(LAST_WORD_S + 0.1)
+        meet(harness, Caller(harness.port, origin=origin))
+    assert len(harness.of(PeerCameIn)) == 2
+    assert [each.code for each in harness.of(PeerTurnedAway)] == ["busy"]
+    harness.tick(LAST_WORD_S + 0.1)
     assert [link.is_up for link in silent] == [False, True, True, True]
 
 
-def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_house):
-    house = make_house(strangers_max=4, host_strangers_max=2)
+def test_who_is_in_is_not_counted_so_that_many_come_from_one_address(make_harness):
+    harness = make_harness(strangers_max=4, host_strangers_max=2)
     for _ in range(10):
-        meet(house, Caller(house.port, origin=HONEST))
-    assert len(house.of(PeerCameIn)) == 10
-    assert not house.of(PeerTurnedAway)
+        meet(harness, Caller(harness.port, origin=HONEST))
+    assert len(harness.of(PeerCameIn)) == 10
+    assert not harness.of(PeerTurnedAway)
 
 
-def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_house):
-    house = make_house(strangers_max=1)
-    house.port.dial(EVIL)
-    house.step()
-    caller = Caller(house.port, origin=HONEST)
+def test_a_pipe_that_closes_while_another_gives_way_to_it_is_forgotten(make_harness):
+    harness = make_harness(strangers_max=1)
+    harness.port.dial(EVIL)
+    harness.step()
+    caller = Caller(harness.port, origin=HONEST)
     caller.step()
-    ((pipe, frame),) = house.port.receive()
-    news = house.listener.receive(pipe, frame, 0.0)
+    ((pipe, frame),) = harness.port.receive()
+    news = harness.listener.receive(pipe, frame, 0.0)
     assert next(news).code == "busy"  # the other; the rest waits for its turn
-    house.listener.pipes_gone([pipe], 0.0)
+    harness.listener.pipes_gone([pipe], 0.0)
     assert not list(news)
-    meet(house, Caller(house.port, origin=HONEST))
-    assert len(house.of(PeerCameIn)) == 1
+    meet(harness, Caller(harness.port, origin=HONEST))
+    assert len(harness.of(PeerCameIn)) == 1
 
 
-def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_house):
-    house = make_house(strangers_max=2)
-    links = [house.port.dial(EVIL) for _ in range(50)]
-    house.step()
+def test_strangers_that_come_too_fast_to_be_told_are_dropped_at_once(make_harness):
+    harness = make_harness(strangers_max=2)
+    links = [harness.port.dial(EVIL) for _ in range(50)]
+    harness.step()
     assert sum(link.is_up for link in links) == 2 + 2  # half-open, and being told
 
 
-def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_it_does(make_house):
-    house = make_house(handshakes_per_s=1.0)
+def test_more_connections_of_a_host_than_the_rate_allows_are_turned_away_until_it_does(
+    make_harness,
+):
+    harness = make_harness(handshakes_per_s=1.0)
     for _ in range(4):
-        house.port.dial(EVIL)
-    house.step(0.0)
-    assert [each.code for each in house.of(PeerTurnedAway)] == ["busy", "busy"]
-    other = Caller(house.port, origin=HONEST)
-    meet(house, other, now_s=0.0)
-    late = Caller(house.port, origin=EVIL)
-    meet(house, late, now_s=2.0)
-    assert len(house.of(PeerCameIn)) == 2
+        harness.port.dial(EVIL)
+    harness.step(0.0)
+    assert [each.code for each in harness.of(PeerTurnedAway)] == ["busy", "busy"]
+    other = Caller(harness.port, origin=HONEST)
+    meet(harness, other, now_s=0.0)
+    late = Caller(harness.port, origin=EVIL)
+    meet(harness, late, now_s=2.0)
+    assert len(harness.of(PeerCameIn)) == 2
 
 
-def test_who_is_turned_away_is_named_by_what_it_said(make_house):
-    house = make_house()
-    caller = Caller(house.port, name="essex", role="gateway")
+def test_who_is_turned_away_is_named_by_what_it_said(make_harness):
+    harness = make_harness()
+    caller = Caller(harness.port, name="essex", role="gateway")
     with pytest.raises(Exception, match="is not accepted here"):
-        meet(house, caller)
-    (away,) = house.of(PeerTurnedAway)
+        meet(harness, caller)
+    (away,) = harness.of(PeerTurnedAway)
     assert (away.role, away.name, away.code) == ("gateway", "essex", "role")
 
 
-def test_who_sends_too_fast_is_answered_slowly_and_loses_nothing(make_house):
-    house = make_house(frames_per_s=10.0, heartbeat_s=1000.0)
-    caller = Caller(house.port)
-    meet(house, caller)
+def test_who_sends_too_fast_is_answered_slowly_and_loses_nothing(make_harness):
+    harness = make_harness(frames_per_s=10.0, heartbeat_s=1000.0)
+    caller = Caller(harness.port)
+    meet(harness, caller)
     now_s, sent = 0.0, 60
     for number in range(1, sent + 1):
         caller.dialogue.post(Ask(number, "status", {}))
-        meet(house, caller, now_s=now_s)
-    at_once = len(house.of(PeerSaid))
+        meet(harness, caller, now_s=now_s)
+    at_once = len(harness.of(PeerSaid))
     assert at_once < sent
-    while len(house.of(PeerSaid)) < sent:
+    while len(harness.of(PeerSaid)) < sent:
         now_s += 0.1
         assert now_s < 60
-        house.tick(now_s)
-        meet(house, caller, now_s=now_s)
-    assert [each.message.request for each in house.of(PeerSaid)] == list(range(1, sent + 1))
+        harness.tick(now_s)
+        meet(harness, caller, now_s=now_s)
+    assert [each.message.request for each in harness.of(PeerSaid)] == list(range(1, sent + 1))
     assert now_s > 0.3
 
 
-def test_an_urgent_message_overtakes_what_waits(make_house):
-    house = make_house()
-    caller = Caller(house.port)
-    meet(house, caller)
-    (peer,) = [each.peer for each in house.of(PeerCameIn)]
+def test_an_urgent_message_overtakes_what_waits(make_harness):
+    harness = make_harness()
+    caller = Caller(harness.port)
+    meet(harness, caller)
+    (peer,) = [each.peer for each in harness.of(PeerCameIn)]
     for number in range(3):
-        house.listener.post(peer, Answer(number, "", "", None))
-    house.listener.post(peer, Answer(99, "", "", None), urgent=True)
-    meet(house, caller)
+        harness.listener.post(peer, Answer(number, "", "", None))
+    harness.listener.post(peer, Answer(99, "", "", None), urgent=True)
+    meet(harness, caller)
     said = [each.request for each in caller.heard if not isinstance(each, Opened)]
     assert said == [99, 0, 1, 2]
 
 
-def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
-    house = make_house()
-    caller = Caller(house.port)
-    meet(house, caller)
-    thief = Caller(house.port, name="thief")
+def test_a_session_is_resumed_only_by_who_has_the_same_name(make_harness):
+    harness = make_harness()
+    caller = Caller(harness.port)
+    meet(harness, caller)
+    thief = Caller(harness.port, name="thief")
     thief.dialogue._session_id = caller.dialogue._session_id
     thief.dialogue.connected(0.0)
-    meet(house, thief)
-    assert len(house.of(PeerCameIn)) == 2
-    assert house.of(PeerLeft) == []
+    meet(harness, thief)
+    assert len(harness.of(PeerCameIn)) == 2
+    assert harness.of(PeerLeft) == []
 
 
-def test_peers_of_two_listeners_that_share_numbers_have_different_ones(make_house):
+def test_peers_of_two_listeners_that_share_numbers_have_different_ones(make_harness):
     numbers = itertools.count(1)
-    one, other = make_house(handles=numbers), make_house(handles=numbers)
+    one, other = make_harness(handles=numbers), make_harness(handles=numbers)
     callers = Caller(one.port), Caller(other.port)
     meet(one, callers[0])
     meet(other, callers[1])
     assert [each.peer.handle for each in one.of(PeerCameIn) + other.of(PeerCameIn)] == [1, 2]
 
 
-def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
-    house = make_house()
+def test_a_hello_that_is_nested_too_deep_is_turned_away(make_harness):
+    harness = make_harness()
     hello = Hello([], "client", "caller", "ada", b"", "", 0, {"a": "in here"})
     deep = HANDSHAKE.encode(hello).replace(pack("in here"), b"\x91" * 1_000 + b"\x90")
-    stranger = house.port.dial()
+    stranger = harness.port.dial()
     stranger.send(deep)
-    house.step()
-    assert [each.code for each in house.of(PeerTurnedAway)] == ["protocol"]
-    caller = Caller(house.port)
-    meet(house, caller)
-    assert len(house.of(PeerCameIn)) == 1
+    harness.step()
+    assert [each.code for each in harness.of(PeerTurnedAway)] == ["protocol"]
+    caller = Caller(harness.port)
+    meet(harness, caller)
+    assert len(harness.of(PeerCameIn)) == 1
 
 
-def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_peer(make_house):
+def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_peer(make_harness):
     """As under SIGSTOP, or on a host that is short of CPU: their frames still wait to be read."""
-    house = make_house(heartbeat_s=0.3, grace_s=2.0)
-    caller = Caller(house.port)
+    harness = make_harness(heartbeat_s=0.3, grace_s=2.0)
+    caller = Caller(harness.port)
     for _ in range(3):
-        house.step()
+        harness.step()
         caller.step()
-    (peer,) = house.listener.peers.values()
-    house.tick(0.0)
-    house.tick(60.0)
+    (peer,) = harness.listener.peers.values()
+    harness.tick(0.0)
+    harness.tick(60.0)
     assert peer.pipe is not None
     for at in range(1, 40):
-        house.tick(60.0 + at * 0.05)
+        harness.tick(60.0 + at * 0.05)
     assert peer.pipe is None, "silence since then counts"
 
 
 TICK_S = 0.05
 
 
-def come_in(house):
-    caller = Caller(house.port)
-    meet(house, caller)
-    (peer,) = house.listener.peers.values()
+def come_in(harness):
+    caller = Caller(harness.port)
+    meet(harness, caller)
+    (peer,) = harness.listener.peers.values()
     for at in range(1, 101):
-        house.tick(at * TICK_S)
+        harness.tick(at * TICK_S)
     caller.dialogue.post(Ask(1, "jobs", {}))
     caller.step(5.0)
-    house.step(5.0)
+    harness.step(5.0)
     assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
     return caller, peer
 
 
 @pytest.mark.parametrize("is_ticked_first", [False, True])
 def test_a_frame_that_is_read_after_a_stop_of_the_gateway_may_be_as_old_as_the_stop(
-    make_house, is_ticked_first
+    make_harness, is_ticked_first
 ):
-    house = make_house()
-    caller, peer = come_in(house)
+    harness = make_harness()
+    caller, peer = come_in(harness)
     caller.dialogue.post(Ask(2, "jobs", {}))
     caller.step(5.1)
     if is_ticked_first:
-        house.tick(14.0)
-    house.step(14.0)
+        harness.tick(14.0)
+    harness.step(14.0)
     assert peer.hearing.heard_at_s == 14.0
     assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
-def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_peer(make_house):
-    house = make_house()
-    caller, peer = come_in(house)
+def test_neither_a_lost_pipe_nor_its_return_after_a_stop_is_a_word_of_its_peer(make_harness):
+    harness = make_harness()
+    caller, peer = come_in(harness)
     caller.link.close()
-    house.step(14.0)
+    harness.step(14.0)
     assert peer.pipe is None
     assert peer.hearing.heard_at_s == 14.0
     assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
-def test_a_resumed_session_is_no_word_before_its_first_frame(make_house):
-    house = make_house()
-    caller, peer = come_in(house)
+def test_a_resumed_session_is_no_word_before_its_first_frame(make_harness):
+    harness = make_harness()
+    caller, peer = come_in(harness)
     caller.link.close()
     caller.dialogue.lost()
-    house.step(6.0)
+    harness.step(6.0)
     for at_s in (6.8, 6.9, 7.0):
-        house.tick(at_s)
-    caller.link = house.port.dial(Origin())
+        harness.tick(at_s)
+    caller.link = harness.port.dial(Origin())
     caller.dialogue.connected(7.0)
     while peer.pipe is None:
         caller.step(7.0)
-        house.step(7.0)
+        harness.step(7.0)
     assert peer.hearing.heard_at_s == 7.0
     assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
-def test_the_heartbeats_of_many_peers_are_spread_over_ticks_and_none_is_late(make_house):
-    house = make_house(heartbeat_s=2.0)
-    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
-    meet(house, *callers)
+def test_the_heartbeats_of_many_peers_are_spread_over_ticks_and_none_is_late(make_harness):
+    harness = make_harness(heartbeat_s=2.0)
+    callers = [Caller(harness.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(harness, *callers)
     now_s, beats, most = 0.0, 0, 0
     while now_s < 2.0 + ROUND_S:
         now_s += TICK_S
-        house.tick(now_s)
+        harness.tick(now_s)
         came = sum(len(caller.link.receive()) for caller in callers)
         beats, most = beats + came, max(most, came)
     assert beats == len(callers)
     assert most <= LOOKED_AT_MIN
 
 
-def test_who_falls_quiet_among_many_peers_is_acknowledged_with_the_next_tick(make_house):
-    house = make_house()
-    callers = [Caller(house.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
-    meet(house, *callers)
-    house.tick(1.0)
+def test_who_falls_quiet_among_many_peers_is_acknowledged_with_the_next_tick(make_harness):
+    harness = make_harness()
+    callers = [Caller(harness.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
+    meet(harness, *callers)
+    harness.tick(1.0)
     for caller in (callers[0], callers[-1]):
         caller.dialogue.post(Ask(1, "status", {}))
         caller.step(1.0)
-    house.step(1.0)
-    house.tick(1.0 + QUIET_S)
+    harness.step(1.0)
+    harness.tick(1.0 + QUIET_S)
     for caller in (callers[0], callers[-1]):
         caller.step(1.0 + QUIET_S)
         assert caller.dialogue.session.is_idle

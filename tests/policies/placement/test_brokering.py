@@ -12,9 +12,9 @@ from support.pure.market import (
     NOW_S,
     make_advert,
     make_ask,
-    make_house,
     make_market,
     make_pool,
+    make_preferences,
     make_terms,
     seeded,
 )
@@ -28,8 +28,8 @@ from policies.placement.market import Market
 from policies.placement.placement import Refusal
 
 
-def decide(ask, market, house=None, seed=1, now_s=NOW_S, site_backoff=None):
-    return place(ask, market, house or make_house(), now_s, seeded(seed), site_backoff)
+def decide(ask, market, preferences=None, seed=1, now_s=NOW_S, site_backoff=None):
+    return place(ask, market, preferences or make_preferences(), now_s, seeded(seed), site_backoff)
 
 
 def shares(decision):
@@ -81,11 +81,11 @@ def test_a_site_that_refused_lately_is_spared_for_a_while() -> None:
         (float("inf"), 100, DecisionReason.HOME_FIRST),
     ],
 )
-def test_work_stays_at_home_as_long_as_the_house_likes(prefer_own_s, at_home, why) -> None:
+def test_work_stays_at_home_as_long_as_the_site_prefers(prefer_own_s, at_home, why) -> None:
     market = make_market(
         home=make_pool(slots_total=10, price_nanos=9 * CENT), a=make_pool(price_nanos=CENT)
     )
-    decision = decide(make_ask(), market, make_house(prefer_own_s=prefer_own_s))
+    decision = decide(make_ask(), market, make_preferences(prefer_own_s=prefer_own_s))
     assert shares(decision).get("home", 0) == at_home
     assert sum(shares(decision).values()) == 100
     assert decision.why == why
@@ -95,7 +95,7 @@ def test_work_stays_at_home_as_long_as_the_house_likes(prefer_own_s, at_home, wh
 def test_a_busy_home_is_not_preferred() -> None:
     busy = make_pool(slots_total=10, slots_free=0, load_slot_s=1000.0)
     decision = decide(
-        make_ask(), make_market(home=busy, a=make_pool()), make_house(prefer_own_s=99)
+        make_ask(), make_market(home=busy, a=make_pool()), make_preferences(prefer_own_s=99)
     )
     assert shares(decision) == {"a": 100}
 
@@ -116,7 +116,7 @@ def test_several_pools_at_home_share_what_there_is() -> None:
     assert sum(decision.plan.tasks) == 50
 
 
-HOMELY = make_house(prefer_own_s=60.0)
+HOMELY = make_preferences(prefer_own_s=60.0)
 
 
 def make_cost(tasks, price_nanos, task_s=10):
@@ -133,7 +133,9 @@ def test_a_large_job_is_split_and_a_deadline_brings_in_the_dear() -> None:
         c=make_pool(slots_total=1000, price_nanos=9 * CENT),
     )
     relaxed = decide(make_ask(tasks=1000), market)
-    pressed = decide(make_ask(tasks=1000, deadline_s=NOW_S + 100), market, make_house(band=0.0))
+    pressed = decide(
+        make_ask(tasks=1000, deadline_s=NOW_S + 100), market, make_preferences(band=0.0)
+    )
     assert shares(relaxed) == {"a": 1000}
     assert shares(pressed) == {"a": 100, "b": 200, "c": 700}
     assert pressed.quotes_from == [("a", "main"), ("b", "main"), ("c", "main")]
@@ -142,10 +144,12 @@ def test_a_large_job_is_split_and_a_deadline_brings_in_the_dear() -> None:
 def test_when_the_liked_are_too_small_the_roomiest_are_asked() -> None:
     small = {f"s{n}": make_pool(slots_total=1, price_nanos=CENT + n) for n in range(20)}
     market = make_market(**small, c=make_pool(slots_total=1000, price_nanos=9 * CENT))
-    decision = decide(make_ask(tasks=500, deadline_s=NOW_S + 20), market, make_house(band=0.0))
+    decision = decide(
+        make_ask(tasks=500, deadline_s=NOW_S + 20), market, make_preferences(band=0.0)
+    )
     assert decision.plan.short == 0
     assert shares(decision)["c"] >= 480
-    assert len(decision.preferred) <= make_house().sites_max
+    assert len(decision.preferred) <= make_preferences().sites_max
 
 
 def test_what_nobody_can_do_in_time_is_named() -> None:
@@ -179,7 +183,7 @@ def test_no_limit_keeps_a_task_of_unknown_length_from_being_tried() -> None:
 def test_a_slow_link_gets_less() -> None:
     market = make_market(a=make_pool(), b=make_pool(link_bytes_s=1000.0))
     ask = make_ask(FASTEST, tasks=2000, task_s=1.0, task_bytes=100)
-    decision = decide(ask, market, make_house(band=0.0))
+    decision = decide(ask, market, make_preferences(band=0.0))
     # 100 a second there, 10 a second through the link
     assert shares(decision)["a"] > 8 * shares(decision).get("b", 1)
 
@@ -221,7 +225,7 @@ def test_what_we_sent_keeps_us_from_piling_up_on_an_old_advert() -> None:
         market = make_market(**{f"s{n}": make_pool(slots_free=0) for n in range(4)})
         for job in range(10):
             chance = seeded(f"{broker}-{job}")
-            decision = place(make_ask(FASTEST), market, make_house(), NOW_S, chance)
+            decision = place(make_ask(FASTEST), market, make_preferences(), NOW_S, chance)
             for lane, n in decision.plan.shares:
                 market.sent(lane.key, n, n * lane.task_s, NOW_S)
                 loads[lane.key[0]] += n
@@ -330,8 +334,8 @@ asks = st.builds(
     ),
     budget_nanos=st.none() | st.integers(0, 10**10),
 )
-houses = st.builds(
-    make_house,
+some_preferences = st.builds(
+    make_preferences,
     prefer_own_s=st.sampled_from([0.0, 10.0, float("inf")]),
     band=st.sampled_from([0.0, 0.1]),
     sites_max=st.integers(1, 4),
@@ -339,9 +343,9 @@ houses = st.builds(
 )
 
 
-@given(asks, sites, houses, st.integers(0, 99))
-def test_no_rule_is_ever_broken(ask: Demand, offered, house, seed) -> None:
-    decision = decide(ask, make_market(offered), house, seed)
+@given(asks, sites, some_preferences, st.integers(0, 99))
+def test_no_rule_is_ever_broken(ask: Demand, offered, preferences, seed) -> None:
+    decision = decide(ask, make_market(offered), preferences, seed)
     refused = {candidate.key for candidate, _ in decision.refused}
     accepted = {one.key for one in decision.ranking or ()}
     assert not refused & accepted
@@ -350,7 +354,7 @@ def test_no_rule_is_ever_broken(ask: Demand, offered, house, seed) -> None:
     if decision.plan is None:
         return
     assert sum(decision.plan.tasks) + decision.plan.short == ask.tasks
-    assert len(decision.quotes_from) <= max(house.quotes_max, house.sites_max)
+    assert len(decision.quotes_from) <= max(preferences.quotes_max, preferences.sites_max)
     chosen = {lane.key for lane, _ in decision.plan.shares} | set(decision.quotes_from)
     assert chosen <= accepted
     terms = ask.terms
@@ -372,15 +376,15 @@ def test_no_rule_is_ever_broken(ask: Demand, offered, house, seed) -> None:
             assert decision.plan.finish_s <= ask.deadline_s - NOW_S + 1e-3
 
 
-@given(asks, sites, houses, st.integers(0, 99), st.randoms())
+@given(asks, sites, some_preferences, st.integers(0, 99), st.randoms())
 def test_equal_seeds_decide_alike_in_whatever_order_adverts_come(
-    ask, offered, house, seed, shuffler
+    ask, offered, preferences, seed, shuffler
 ) -> None:
     names = list(offered)
     shuffler.shuffle(names)
     shuffled = {name: shuffler.sample(offered[name], len(offered[name])) for name in names}
-    one = decide(ask, make_market(offered), house, seed)
-    other = decide(ask, make_market(shuffled), house, seed)
+    one = decide(ask, make_market(offered), preferences, seed)
+    other = decide(ask, make_market(shuffled), preferences, seed)
     assert one.to_plain() == other.to_plain()
 
 
@@ -435,9 +439,9 @@ def test_whatever_is_advertised_is_judged(
         assert sum(decision.plan.tasks) + decision.plan.short == tasks
 
 
-@given(asks, sites, houses, st.integers(0, 99))
-def test_every_refusal_can_be_read(ask, offered, house, seed) -> None:
-    for _, refusal in decide(ask, make_market(offered), house, seed).refused:
+@given(asks, sites, some_preferences, st.integers(0, 99))
+def test_every_refusal_can_be_read(ask, offered, preferences, seed) -> None:
+    for _, refusal in decide(ask, make_market(offered), preferences, seed).refused:
         assert isinstance(refusal, Refusal)
         assert "{" not in refusal.text
 
@@ -549,8 +553,8 @@ def test_a_pool_is_asked_when_it_has_opened_by_its_own_clock_as_well() -> None:
 
 def test_what_may_begin_at_home_does_not_wait_for_others() -> None:
     market = make_market(home=make_pool(), a=opening(1000.0))
-    house = make_house(prefer_own_s=60.0)
-    decision = decide(make_ask(when_closed=WhenClosed.WAIT), market, house)
+    preferences = make_preferences(prefer_own_s=60.0)
+    decision = decide(make_ask(when_closed=WhenClosed.WAIT), market, preferences)
     assert shares(decision) == {"home": 100}
 
 

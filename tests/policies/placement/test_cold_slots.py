@@ -18,7 +18,7 @@ from policies.placement.brokering import place
 from policies.placement.estimates import estimate
 from policies.placement.ranking import lots
 
-HOUSE = Preferences()
+PREFERENCES = Preferences()
 START_S = 60.0
 WORK_S = 1_200.0  # of work, for each slot that is started: twice 60 s, at a tenth of waste
 
@@ -36,7 +36,7 @@ def cold(name="rented", warm=0, slots_cold=100, **changes):
 
 def estimated(pool, ask):
     [candidate] = make_market({"home": [pool]}).candidates
-    return estimate(ask, candidate, NOW_S, HOUSE)
+    return estimate(ask, candidate, NOW_S, PREFERENCES)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_what_a_pool_with_cold_slots_would_do(pool, ask, begins_s, slots, ends_s
     assert found.finish_s - NOW_S == pytest.approx(ends_s)
 
 
-def chosen(ask, house=HOUSE, **pools):
+def chosen(ask, preferences=PREFERENCES, **pools):
     """The pools that a plan of a site `home` gives something, with how much."""
-    decision = place(ask, make_market(pools), house, NOW_S, lots("seed"))
+    decision = place(ask, make_market(pools), preferences, NOW_S, lots("seed"))
     return {lane.key: tasks for lane, tasks in decision.plan.shares}
 
 
@@ -100,54 +100,54 @@ DEAR = {"price_nanos": 40 * CENT}
 
 
 @pytest.mark.parametrize(
-    ("ask", "house", "pools", "expected"),
+    ("ask", "preferences", "pools", "expected"),
     [
         pytest.param(
             make_ask(FASTEST),
-            HOUSE,
+            PREFERENCES,
             {"home": [make_pool("owned"), cold(**CHEAP)]},
             ("home", "owned"),
             id="what is owned and idle goes first",
         ),
         pytest.param(
             make_ask(FASTEST),
-            HOUSE,
+            PREFERENCES,
             {"home": [cold()], "a": [make_pool()]},
             ("a", "main"),
             id="a peer that is sooner",
         ),
         pytest.param(
             make_ask(CHEAPEST),
-            HOUSE,
+            PREFERENCES,
             {"home": [cold(**DEAR)], "a": [make_pool()]},
             ("a", "main"),
             id="a peer that is cheaper",
         ),
         pytest.param(
             make_ask(CHEAPEST),
-            HOUSE,
+            PREFERENCES,
             {"home": [cold(**CHEAP)], "a": [make_pool(**DEAR)]},
             ("home", "rented"),
             id="rented, as no peer is as cheap",
         ),
         pytest.param(
             make_ask(Objective(money=1.0)),
-            replace(HOUSE, prefer_own_s=300.0),
+            replace(PREFERENCES, prefer_own_s=300.0),
             {"home": [cold()], "a": [make_pool(**CHEAP)]},
             ("a", "main"),
             id="who prefers his own does not mean what he would have to rent",
         ),
         pytest.param(
             make_ask(FASTEST, tasks=1),
-            HOUSE,
+            PREFERENCES,
             {"home": [make_pool("owned", slots_free=0, load_slot_s=1e6), cold()]},
             ("home", "rented"),
             id="rented, as what is owned is busy for hours",
         ),
     ],
 )
-def test_nothing_is_rented_for_what_others_do_sooner_or_cheaper(ask, house, pools, expected):
-    assert set(chosen(ask, house, **pools)) == {expected}
+def test_nothing_is_rented_for_what_others_do_sooner_or_cheaper(ask, preferences, pools, expected):
+    assert set(chosen(ask, preferences, **pools)) == {expected}
 
 
 LONG = {"task_s": 3_600.0}  # so that a start of a minute is as good as none
@@ -161,16 +161,20 @@ def test_of_what_is_as_good_nothing_is_rented(objective, where):
     pools.setdefault(where, []).append(make_pool("idle"))
     for seed in range(20):
         decision = place(
-            make_ask(objective, tasks=10, **LONG), make_market(pools), HOUSE, NOW_S, lots(str(seed))
+            make_ask(objective, tasks=10, **LONG),
+            make_market(pools),
+            PREFERENCES,
+            NOW_S,
+            lots(str(seed)),
         )
         assert [lane.key for lane, _ in decision.plan.shares] == [(where, "idle")], seed
 
 
 def test_who_prefers_his_own_has_what_is_there_and_rents_nothing_for_it():
     """One slot is idle at home; the rest would be rented, and a peer has a hundred that idle."""
-    house = replace(HOUSE, prefer_own_s=300.0)
+    preferences = replace(PREFERENCES, prefer_own_s=300.0)
     pools = {"home": [cold(warm=1)], "a": [make_pool(**CHEAP)]}
-    found = chosen(make_ask(tasks=100, task_s=1_000.0), house, **pools)
+    found = chosen(make_ask(tasks=100, task_s=1_000.0), preferences, **pools)
     assert found == {("home", "rented"): 1, ("a", "main"): 99}
 
 

@@ -7,9 +7,9 @@ from support.pure.market import (
     CENT,
     NOW_S,
     make_ask,
-    make_house,
     make_market,
     make_pool,
+    make_preferences,
     make_terms,
     seeded,
 )
@@ -19,8 +19,8 @@ from policies.placement.brokering import place
 from policies.placement.decisions import EXAMPLES, SHOWN
 
 
-def plain(ask, house=None, **pools):
-    decision = place(ask, make_market(**pools), house or make_house(), NOW_S, seeded())
+def plain(ask, preferences=None, **pools):
+    decision = place(ask, make_market(**pools), preferences or make_preferences(), NOW_S, seeded())
     return decision.to_plain()
 
 
@@ -67,14 +67,14 @@ def test_it_is_bounded_however_many_candidates_there_are() -> None:
 
 
 def test_costs_in_two_currencies_are_not_added() -> None:
-    house = make_house(rates={"EUR": 1.0})
+    preferences = make_preferences(rates={"EUR": 1.0})
     ask = make_ask(FASTEST, tasks=1000)
-    shown = plain(ask, house, a=make_pool(), b=make_pool(currency="EUR"))
+    shown = plain(ask, preferences, a=make_pool(), b=make_pool(currency="EUR"))
     assert set(shown["cost"]) == {"USD", "EUR"}
 
 
 @pytest.mark.parametrize(
-    ("pools", "changes", "house", "why", "text"),
+    ("pools", "changes", "preferences", "why", "text"),
     [
         ({}, {}, {}, "nobody", "no pool is known"),
         ({"a": make_pool(slots_total=0)}, {}, {}, "nobody", "the only known pool can't run it now"),
@@ -102,8 +102,8 @@ def test_costs_in_two_currencies_are_not_added() -> None:
         ),
     ],
 )
-def test_what_settled_it_is_said_in_words(pools, changes, house, why, text) -> None:
-    shown = plain(make_ask(**changes), make_house(**house), **pools)
+def test_what_settled_it_is_said_in_words(pools, changes, preferences, why, text) -> None:
+    shown = plain(make_ask(**changes), make_preferences(**preferences), **pools)
     assert shown["why"] == why
     assert text in shown["text"]
 

@@ -11,9 +11,9 @@ from support.pure.market import (
     INSTANT,
     NOW_S,
     make_ask,
-    make_house,
     make_market,
     make_pool,
+    make_preferences,
     seeded,
 )
 
@@ -34,7 +34,7 @@ from policies.placement.market import Market
 from policies.placement.outlook import Curve, flat
 
 HOUR = 3600.0
-EXACT = make_house(band=0.0, defer_gain=0.1, defer_margin=0.0, defer_margin_s=0.0)
+EXACT = make_preferences(band=0.0, defer_gain=0.1, defer_margin=0.0, defer_margin_s=0.0)
 
 
 def electric(now, *ahead, step_s=HOUR, **changes):
@@ -50,8 +50,8 @@ def waiting(tasks=10, task_s=HOUR, hours=12, objective=GREENEST, **changes):
     )
 
 
-def decide(ask, house=EXACT, **pools):
-    return place(ask, make_market(**pools), house, NOW_S, seeded())
+def decide(ask, preferences=EXACT, **pools):
+    return place(ask, make_market(**pools), preferences, NOW_S, seeded())
 
 
 def begun(decision):
@@ -130,7 +130,7 @@ def test_what_it_saves_is_said_in_grams_and_money():
 
 
 @pytest.mark.parametrize(
-    ("ask", "pool", "house", "why"),
+    ("ask", "pool", "preferences", "why"),
     [
         ({}, electric(400), {}, "has a forecast of other hours"),
         ({}, electric(100, 200, 300), {}, "would gain 0%"),
@@ -170,8 +170,8 @@ def test_what_it_saves_is_said_in_grams_and_money():
         ({}, electric(0, 0), {}, "would gain 0%"),
     ],
 )
-def test_what_does_not_wait_is_told_why(ask, pool, house, why):
-    found = decide(waiting(**ask), replace(EXACT, **house), a=pool)
+def test_what_does_not_wait_is_told_why(ask, pool, preferences, why):
+    found = decide(waiting(**ask), replace(EXACT, **preferences), a=pool)
     assert why in found.deferral.why
     assert bool(found.deferral.waits) == (not why)
     assert bool(found.deferral.why) == bool(why)
@@ -218,8 +218,8 @@ def test_of_equally_green_starts_the_cheaper_counts_then_the_sooner():
 def test_a_pool_that_is_dirty_now_counts_when_it_promises_most():
     """It is not among those that are liked most now."""
     many = {f"s{n}": electric(300) for n in range(12)}
-    house = replace(EXACT, sites_max=4)
-    found = decide(waiting(), house, **many, z=electric(900, 50))
+    preferences = replace(EXACT, sites_max=4)
+    found = decide(waiting(), preferences, **many, z=electric(900, 50))
     assert schedule(found) == {"z": [(1, 10)]}
     assert begun(found) == {}
     assert found.quotes_from == []
@@ -305,7 +305,7 @@ class Outcome:
     waited: bool = False
 
 
-def live(places: dict[str, Place], ask: Demand, house: Preferences) -> Outcome:
+def live(places: dict[str, Place], ask: Demand, preferences: Preferences) -> Outcome:
     """Run an ask's tasks in these places, and plan again whenever something happens."""
     outcome, now_s, left = Outcome(), NOW_S, ask.tasks
     running: dict[str, list[float]] = {name: [] for name in places}
@@ -317,9 +317,11 @@ def live(places: dict[str, Place], ask: Demand, house: Preferences) -> Outcome:
             market = Market("home")
             for name, each in places.items():
                 market.learn(each.advert(name, now_s, running[name]), now_s)
-            decision = place(replace(ask, tasks=left), market, house, now_s, seeded())
+            decision = place(replace(ask, tasks=left), market, preferences, now_s, seeded())
             if now_s == NOW_S:
-                at_once = place(replace(ask, deferrable=False), market, house, now_s, seeded())
+                at_once = place(
+                    replace(ask, deferrable=False), market, preferences, now_s, seeded()
+                )
                 outcome.short = at_once.plan is None or at_once.plan.short > 0
                 outcome.promised_g = sum(
                     places[lane.key[0]].grams(n, ask.task_s)
@@ -357,8 +359,8 @@ worlds = st.dictionaries(
 tasks_of = st.integers(1, 40)
 lengths = st.sampled_from([300.0, 1_000.0, 2_000.0, HOUR, 5_000.0, 9_000.0])
 deadlines = st.floats(0.5, 16).map(lambda hours: round(hours, 2))
-houses = st.builds(
-    make_house,
+some_preferences = st.builds(
+    make_preferences,
     band=st.sampled_from([0.0, 0.1]),
     defer_gain=st.sampled_from([0.02, 0.1, 0.3]),
     defer_margin=st.sampled_from([0.0, 0.5]),
@@ -366,21 +368,21 @@ houses = st.builds(
 )
 
 
-@given(worlds, tasks_of, lengths, deadlines, houses)
-def test_a_plan_is_in_time_and_emits_what_it_says(places, tasks, task_s, hours, house):
+@given(worlds, tasks_of, lengths, deadlines, some_preferences)
+def test_a_plan_is_in_time_and_emits_what_it_says(places, tasks, task_s, hours, preferences):
     market = Market("home", INSTANT)
     for name, each in places.items():
         market.learn(each.advert(name, NOW_S, []), NOW_S)
     ask = waiting(tasks, task_s, hours)
-    at_once = place(replace(ask, deferrable=False), market, house, NOW_S, seeded())
-    found = place(ask, market, house, NOW_S, seeded())
+    at_once = place(replace(ask, deferrable=False), market, preferences, NOW_S, seeded())
+    found = place(ask, market, preferences, NOW_S, seeded())
     runs = found.deferral.runs if found.deferral else ()
     if not runs:
         assert found.plan == at_once.plan
         return
     assert sum(run.tasks for run in runs) == tasks
     assert sum(n for _, n in found.plan.shares) + found.plan.short == tasks
-    counted_s = task_s * (1 + house.defer_margin)
+    counted_s = task_s * (1 + preferences.defer_margin)
     free_s = dict.fromkeys(places, NOW_S)
     grams = 0.0
     for run in runs:  # by when they begin
@@ -388,34 +390,36 @@ def test_a_plan_is_in_time_and_emits_what_it_says(places, tasks, task_s, hours, 
         assert run.begin_s >= free_s[name] - 1e-3
         free_s[name] = run.begin_s + -(-run.tasks // places[name].slots) * counted_s
         grams += places[name].grams(run.tasks, task_s, run.begin_s)
-    assert max(free_s.values()) <= ask.deadline_s - house.defer_margin_s / 2 + 1e-3
+    assert max(free_s.values()) <= ask.deadline_s - preferences.defer_margin_s / 2 + 1e-3
     assert found.deferral.carbon_g == pytest.approx(grams)
     before = sum(places[lane.key[0]].grams(n, task_s) for lane, n in at_once.plan.shares)
     assert found.deferral.at_once_g == pytest.approx(before)
-    assert grams <= before * ((1 - house.defer_gain) if found.deferral.waits else 1) * (1 + 1e-6)
+    assert grams <= before * ((1 - preferences.defer_gain) if found.deferral.waits else 1) * (
+        1 + 1e-6
+    )
 
 
 @settings(max_examples=150)
-@given(worlds, tasks_of, lengths, deadlines, houses)
-def test_no_deadline_is_missed_by_waiting(places, tasks, task_s, hours, house):
+@given(worlds, tasks_of, lengths, deadlines, some_preferences)
+def test_no_deadline_is_missed_by_waiting(places, tasks, task_s, hours, preferences):
     ask = waiting(tasks, task_s, hours)
-    at_once = live(places, replace(ask, deferrable=False), house)
-    later = live(places, ask, house)
+    at_once = live(places, replace(ask, deferrable=False), preferences)
+    later = live(places, ask, preferences)
     if not at_once.short and at_once.ended_s <= ask.deadline_s:
         assert not later.short
         assert later.ended_s <= ask.deadline_s + 1e-3
 
 
 @settings(max_examples=150)
-@given(worlds, tasks_of, lengths, deadlines, houses)
-def test_waiting_is_never_dirtier_than_beginning_at_once(places, tasks, task_s, hours, house):
+@given(worlds, tasks_of, lengths, deadlines, some_preferences)
+def test_waiting_is_never_dirtier_than_beginning_at_once(places, tasks, task_s, hours, preferences):
     """Than that promised, or came to: its plans change, too, and not for the better always.
 
     But for what a plan may lose that is made anew with long tasks under way: in one of some ten
     thousand worlds a few per cent.
     """
-    ask, house = waiting(tasks, task_s, hours), replace(house, band=0.0)
-    found = live(places, ask, house)
+    ask, preferences = waiting(tasks, task_s, hours), replace(preferences, band=0.0)
+    found = live(places, ask, preferences)
     if not found.short and found.waited:
-        at_once = live(places, replace(ask, deferrable=False), house)
+        at_once = live(places, replace(ask, deferrable=False), preferences)
         assert found.grams <= max(at_once.promised_g, at_once.grams) * 1.1

@@ -8,9 +8,9 @@ from support.pure.market import (
     NOW_S,
     make_advert,
     make_ask,
-    make_house,
     make_market,
     make_pool,
+    make_preferences,
     make_terms,
 )
 
@@ -24,10 +24,10 @@ from policies.placement.placement import Refusal
 HOUR = 3600.0
 
 
-def found(ask, *, link=None, now_s=NOW_S, house=None, **pool):
+def found(ask, *, link=None, now_s=NOW_S, preferences=None, **pool):
     market = make_market(a=make_pool(**pool), **({"link": link} if link else {}))
     (candidate,) = market.candidates
-    return estimate(ask, candidate, now_s, house or make_house())
+    return estimate(ask, candidate, now_s, preferences or make_preferences())
 
 
 def test_an_idle_pool_does_it_in_whole_rounds() -> None:
@@ -209,15 +209,15 @@ def test_an_advert_is_believed_as_long_as_it_says() -> None:
     market = make_market()
     market.learn(make_advert("a", valid_s=60.0), NOW_S)
     (candidate,) = market.candidates
-    ask, house = make_ask(), make_house()
-    assert isinstance(estimate(ask, candidate, NOW_S + 60, house), Estimate)
-    refusal = estimate(ask, candidate, NOW_S + 61, house)
+    ask, preferences = make_ask(), make_preferences()
+    assert isinstance(estimate(ask, candidate, NOW_S + 60, preferences), Estimate)
+    refusal = estimate(ask, candidate, NOW_S + 61, preferences)
     assert refusal.reason == Reason.ADVERT_STALE
     assert "1 min 1 s ago, and its advert was valid for 1 min" in refusal.text
 
 
 def test_another_currency_is_compared_by_our_rate_and_charged_as_it_is() -> None:
-    one = found(make_ask(), currency="EUR", house=make_house(rates={"EUR": 1.1}))
+    one = found(make_ask(), currency="EUR", preferences=make_preferences(rates={"EUR": 1.1}))
     assert one.cost_nanos == found(make_ask()).cost_nanos
 
 

@@ -10,9 +10,9 @@ from support.pure.market import (
     CENT,
     NOW_S,
     make_ask,
-    make_house,
     make_market,
     make_pool,
+    make_preferences,
     make_terms,
     seeded,
 )
@@ -25,7 +25,7 @@ from policies.placement.brokering import BackoffEnd, place
 from policies.placement.offers import KEEP_S, SPARE, falls_short, judge
 
 HOUR = 3600.0
-EXACT = make_house(band=0.0)
+EXACT = make_preferences(band=0.0)
 # Ten slots at a cent an hour, and a hundred at ten cents.
 SLOW = make_pool(slots_total=10, price_nanos=CENT)
 QUICK = make_pool(slots_total=100, price_nanos=10 * CENT)
@@ -43,9 +43,9 @@ def both(hours, cents, tasks=100, task_s=HOUR, **changes):
     )
 
 
-def judged(ask, house=EXACT, now_s=NOW_S, site_backoff=None, **pools):
+def judged(ask, preferences=EXACT, now_s=NOW_S, site_backoff=None, **pools):
     pools = pools or {"slow": SLOW, "quick": QUICK}
-    return judge(ask, market_of(pools), house, now_s, seeded(), site_backoff)
+    return judge(ask, market_of(pools), preferences, now_s, seeded(), site_backoff)
 
 
 def market_of(pools):
@@ -137,10 +137,10 @@ def test_one_limit_and_one_task_in_words(ask, text):
 
 
 def test_what_is_charged_in_several_currencies_has_no_sum():
-    house = make_house(band=0.0, rates={"EUR": 1.0})
+    preferences = make_preferences(band=0.0, rates={"EUR": 1.0})
     pools = {"usd": SLOW, "eur": replace(SLOW, currency="EUR")}
     ask = make_ask(CHEAPEST, 20, HOUR, deadline_s=NOW_S + HOUR / 2)
-    (offer,) = judge(ask, market_of(pools), house, NOW_S, seeded()).offers
+    (offer,) = judge(ask, market_of(pools), preferences, NOW_S, seeded()).offers
     assert (offer.currency, offer.cost_nanos, offer.max_cost_nanos) == ("", None, None)
     assert offer.options == {"deadline_s": offer.deadline_s}
     assert read_offers({"offers": [offer.to_plain()]}) == (offer,)
@@ -193,8 +193,8 @@ def test_who_was_not_heard_of_lately_or_is_spared_is_no_place():
 
 
 def test_limits_go_before_the_liking_for_home():
-    """What the house would rather keep is dear: all of it at home is over the budget."""
-    homely = make_house(band=0.0, prefer_own_s=inf)
+    """What the site would rather keep is dear: all of it at home is over the budget."""
+    homely = make_preferences(band=0.0, prefer_own_s=inf)
     market = make_market(home=QUICK, a=SLOW)
     ask = both(10, 100)
     assert judge(ask, market, homely, NOW_S, seeded()) is None
@@ -251,8 +251,8 @@ asks = st.builds(
     objective=st.sampled_from([CHEAPEST, FASTEST, GREENEST, Objective(1, 2, 3)]),
     terms=st.just(make_terms(currency="USD")),
 )
-houses = st.builds(
-    make_house,
+some_preferences = st.builds(
+    make_preferences,
     band=st.sampled_from([0.0, 0.1]),
     sites_max=st.sampled_from([2, 8]),
     prefer_own_s=st.sampled_from([0.0, inf]),
@@ -263,26 +263,26 @@ def town_of(some):
     return make_market(dict(zip(["home", *"abcdefghijk"], ([each] for each in some), strict=False)))
 
 
-@given(markets, asks, houses, st.integers(0, 9))
-def test_what_is_taken_is_planned_whole_within_its_limits(some, ask, house, seed):
+@given(markets, asks, some_preferences, st.integers(0, 9))
+def test_what_is_taken_is_planned_whole_within_its_limits(some, ask, preferences, seed):
     market = town_of(some)
-    if judge(ask, market, house, NOW_S, seeded(seed)) is not None:
+    if judge(ask, market, preferences, NOW_S, seeded(seed)) is not None:
         return
-    plan = place(ask, market, house, NOW_S, seeded(seed)).plan
+    plan = place(ask, market, preferences, NOW_S, seeded(seed)).plan
     assert plan.short == 0
     assert sum(plan.tasks) == ask.tasks
     assert NOW_S + plan.finish_s <= ask.deadline_s + 1e-3
     assert plan.cost_nanos <= ask.budget_nanos
 
 
-@given(markets, asks, houses, st.integers(0, 9))
-def test_an_offer_is_taken_when_it_is_asked_for(some, ask, house, seed):
+@given(markets, asks, some_preferences, st.integers(0, 9))
+def test_an_offer_is_taken_when_it_is_asked_for(some, ask, preferences, seed):
     market = town_of(some)
-    unmet = judge(ask, market, house, NOW_S, seeded(seed))
+    unmet = judge(ask, market, preferences, NOW_S, seeded(seed))
     assume(unmet is not None)
     for offer in unmet.offers:
         wanted = replace(ask, deadline_s=offer.deadline_s, budget_nanos=offer.max_cost_nanos)
-        assert judge(wanted, market, house, NOW_S, seeded(seed)) is None
+        assert judge(wanted, market, preferences, NOW_S, seeded(seed)) is None
         is_later = offer.kind == "later"
         assert (offer.max_cost_nanos == ask.budget_nanos) is is_later
         assert (offer.deadline_s == ask.deadline_s) is not is_later
@@ -295,29 +295,29 @@ def test_an_offer_is_taken_when_it_is_asked_for(some, ask, house, seed):
 @given(st.lists(pools, min_size=1, max_size=8), asks, st.integers(0, 9))
 def test_what_would_be_taken_with_more_time_or_money_is_offered_it(some, ask, seed):
     """As far as nobody closes, and no more pools are known than may share a job."""
-    market, house = town_of([replace(each, windows=()) for each in some]), EXACT
-    unmet = judge(ask, market, house, NOW_S, seeded(seed))
+    market, preferences = town_of([replace(each, windows=()) for each in some]), EXACT
+    unmet = judge(ask, market, preferences, NOW_S, seeded(seed))
     assume(unmet is not None)
     kinds = set(offered(unmet))
     in_a_week = replace(ask, deadline_s=NOW_S + 168 * HOUR)
-    if judge(in_a_week, market, house, NOW_S, seeded(seed)) is None:
+    if judge(in_a_week, market, preferences, NOW_S, seeded(seed)) is None:
         assert "later" in kinds
     for_a_fortune = replace(ask, budget_nanos=10**7 * CENT)
-    if judge(for_a_fortune, market, house, NOW_S, seeded(seed)) is None:
+    if judge(for_a_fortune, market, preferences, NOW_S, seeded(seed)) is None:
         assert "dearer" in kinds
 
 
-@given(markets, asks, houses, st.integers(0, 9))
-def test_more_time_and_money_are_never_a_reason_to_refuse(some, ask, house, seed):
+@given(markets, asks, some_preferences, st.integers(0, 9))
+def test_more_time_and_money_are_never_a_reason_to_refuse(some, ask, preferences, seed):
     market = town_of(some)
-    assume(judge(ask, market, house, NOW_S, seeded(seed)) is None)
+    assume(judge(ask, market, preferences, NOW_S, seeded(seed)) is None)
     more = replace(
         ask,
         deadline_s=ask.deadline_s + HOUR,
         budget_nanos=ask.budget_nanos * 2,
         objective=CHEAPEST,
     )
-    assert judge(more, market, make_house(band=0.0), NOW_S, seeded(seed)) is None
+    assert judge(more, market, make_preferences(band=0.0), NOW_S, seeded(seed)) is None
 
 
 def test_the_reason_is_named():

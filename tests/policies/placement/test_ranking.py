@@ -6,19 +6,27 @@ from math import exp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pure.market import CENT, NOW_S, make_ask, make_house, make_market, make_pool, seeded
+from support.pure.market import (
+    CENT,
+    NOW_S,
+    make_ask,
+    make_market,
+    make_pool,
+    make_preferences,
+    seeded,
+)
 
 from policies.placement.asks import CHEAPEST, FASTEST, GREENEST, Objective
 from policies.placement.estimates import estimate
 from policies.placement.ranking import Ranking, draw
 
 
-def ranked(objective, house=None, tasks=100, **pools):
-    house = house or make_house()
+def ranked(objective, preferences=None, tasks=100, **pools):
+    preferences = preferences or make_preferences()
     ask = make_ask(objective, tasks)
     candidates = make_market(**pools).candidates
-    estimates = [estimate(ask, each, NOW_S, house) for each in candidates]
-    return Ranking(candidates, estimates, objective, house, NOW_S)
+    estimates = [estimate(ask, each, NOW_S, preferences) for each in candidates]
+    return Ranking(candidates, estimates, objective, preferences, NOW_S)
 
 
 def order(objective, **pools):
@@ -66,9 +74,9 @@ def test_who_does_not_tell_his_carbon_counts_as_the_worst() -> None:
 
 
 def test_currencies_are_compared_by_our_rates() -> None:
-    house = make_house(rates={"EUR": 1.5})
+    preferences = make_preferences(rates={"EUR": 1.5})
     euro = make_pool(currency="EUR", price_nanos=3 * CENT)
-    found = ranked(CHEAPEST, house, a=make_pool(price_nanos=4 * CENT), b=euro)
+    found = ranked(CHEAPEST, preferences, a=make_pool(price_nanos=4 * CENT), b=euro)
     assert [one.key[0] for one in found] == ["a", "b"]
 
 

@@ -58,7 +58,7 @@ def make_ask(objective=None, tasks=100, task_s=10.0, **changes: Any) -> Demand:
     return Demand(terms, objective or Objective(money=1.0), tasks, task_s, **changes)
 
 
-def make_house(**changes: Any) -> Preferences:
+def make_preferences(**changes: Any) -> Preferences:
     return Preferences(**changes)
 
 

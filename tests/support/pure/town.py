@@ -218,7 +218,7 @@ class TownSite:
                 boot,
                 broker,
                 self.town.rules,
-                self.town.house,
+                self.town.preferences,
                 self.permits,
                 {"local": PoolFacts()},
                 self.signer,
@@ -473,7 +473,7 @@ class Town:
     ) -> None:
         self.now_s = 0.0
         self.rules = rules
-        self.house = Preferences(prefer_own_s=prefer_own_s)
+        self.preferences = Preferences(prefer_own_s=prefer_own_s)
         self.sites: dict[str, TownSite] = {}
         self.mail: deque[tuple[str, str, PeerSide, bytes, Any]] = deque()
         self.functions: list[tuple[str, str, bytes]] = []

@@ -78,7 +78,7 @@ class Scene:
             expect=self.expected.append,
             utc_s=self.utc_s,
             say=self.said.append,
-            house=Preferences(),
+            preferences=Preferences(),
         )
 
 

@@ -46,7 +46,7 @@ class Kept:
             expect=lambda _: None,
             utc_s=lambda: self.now_s,
             say=self.said.append,
-            house=Preferences(),
+            preferences=Preferences(),
             reprice=self.prices.append,
         )
 

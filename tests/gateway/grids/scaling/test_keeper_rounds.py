@@ -94,7 +94,7 @@ class World:
             expect=self.inbox.append,
             utc_s=lambda: UTC_S + self.town.now_s,
             say=self.said.append,
-            house=Preferences(),
+            preferences=Preferences(),
         )
         controller._nursery = self.nursery
         return controller

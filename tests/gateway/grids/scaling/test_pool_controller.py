@@ -86,7 +86,7 @@ class Scene:
             expect=lambda event: self.broker.handle(event, trio.current_time()),
             utc_s=lambda: UTC_S + trio.current_time(),
             say=self.said.append,
-            house=Preferences(),
+            preferences=Preferences(),
         )
         self.nursery.start_soon(self._run)
 

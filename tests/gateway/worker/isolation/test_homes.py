@@ -12,7 +12,7 @@ IMAGE = "image:a|3.11"
 OTHER = "image:b|3.11"
 
 
-class House:
+class Harness:
     """A task book whose slots are ready, with functions for environments."""
 
     def __init__(self, slots, gpus=0, **more):
@@ -62,124 +62,124 @@ class House:
 
 
 def test_without_environments_nobody_ever_moves():
-    house = House(2)
-    house.assign("", 10)
-    assert house.feed() == (2, [])
-    assert house.homes == [BARE, BARE]
+    harness = Harness(2)
+    harness.assign("", 10)
+    assert harness.feed() == (2, [])
+    assert harness.homes == [BARE, BARE]
 
 
 def test_a_home_without_a_slot_gets_one_though_others_have_work():
-    house = House(1)
-    house.assign("", 1)
-    house.feed()
-    house.assign(IMAGE, 1)
-    house.assign("", 5)
-    assert house.feed() == (0, [])  # its slot is at work
-    house.end(0)
-    assert house.feed() == (0, [0])  # and goes first to who came first
-    assert house.homes == [SlotHome(IMAGE)]
-    assert house.feed()[0] == 1
+    harness = Harness(1)
+    harness.assign("", 1)
+    harness.feed()
+    harness.assign(IMAGE, 1)
+    harness.assign("", 5)
+    assert harness.feed() == (0, [])  # its slot is at work
+    harness.end(0)
+    assert harness.feed() == (0, [0])  # and goes first to who came first
+    assert harness.homes == [SlotHome(IMAGE)]
+    assert harness.feed()[0] == 1
 
 
 @pytest.mark.parametrize("other", [OTHER, ""])
 def test_homes_by_turns_do_not_keep_a_slot_moving(other):
-    house = House(1)
+    harness = Harness(1)
     for _ in range(100):
-        house.assign(IMAGE, 1)
-        house.assign(other, 1)
+        harness.assign(IMAGE, 1)
+        harness.assign(other, 1)
     moves = 0
-    while not house.task_book.is_idle:
-        moves += len(house.feed()[1])
-        if house.task_book.slots[0].bundles:
-            house.end(0, MOVE_S / 10)
+    while not harness.task_book.is_idle:
+        moves += len(harness.feed()[1])
+        if harness.task_book.slots[0].bundles:
+            harness.end(0, MOVE_S / 10)
     assert moves <= 2 + 200 // 10
 
 
 def test_slots_with_nothing_to_do_move_for_work_that_is_worth_it():
-    house = House(4)
-    house.learn(IMAGE, 0.001)
-    house.assign(IMAGE, 100)  # a tenth of a second: for one slot
-    assert house.feed()[1] == [0]
-    house = House(4)
-    house.learn(IMAGE, 1.0)
-    house.assign(IMAGE, 3)
-    assert house.feed()[1] == [0, 1, 2]
-    house = House(4)
-    house.assign(IMAGE, 100)  # nobody knows: as many as there are
-    assert house.feed()[1] == [0, 1, 2, 3]
+    harness = Harness(4)
+    harness.learn(IMAGE, 0.001)
+    harness.assign(IMAGE, 100)  # a tenth of a second: for one slot
+    assert harness.feed()[1] == [0]
+    harness = Harness(4)
+    harness.learn(IMAGE, 1.0)
+    harness.assign(IMAGE, 3)
+    assert harness.feed()[1] == [0, 1, 2]
+    harness = Harness(4)
+    harness.assign(IMAGE, 100)  # nobody knows: as many as there are
+    assert harness.feed()[1] == [0, 1, 2, 3]
 
 
 def test_a_warm_slot_is_left_where_its_own_work_waits_and_bare_ones_go_first():
-    house = House(2)
-    house.learn(IMAGE, 0.001)
-    house.assign(IMAGE, 1)
-    house.feed()
-    assert house.homes == [SlotHome(IMAGE), BARE]
-    house.feed()
-    house.end(0)
-    house.learn(OTHER, 0.001)
-    house.assign(OTHER, 1)
-    assert house.feed()[1] == [1]
+    harness = Harness(2)
+    harness.learn(IMAGE, 0.001)
+    harness.assign(IMAGE, 1)
+    harness.feed()
+    assert harness.homes == [SlotHome(IMAGE), BARE]
+    harness.feed()
+    harness.end(0)
+    harness.learn(OTHER, 0.001)
+    harness.assign(OTHER, 1)
+    assert harness.feed()[1] == [1]
 
 
 def test_what_waits_behind_a_long_task_gets_a_slot_of_its_own():
-    house = House(2)
-    house.learn(IMAGE, 0.001)
-    house.assign(IMAGE, 1)
-    house.feed()
-    house.feed()
-    house.assign(IMAGE, 1)
-    assert house.feed()[1] == []  # it is short, as it seems
-    at = [house.task_book.slots[0].next_number - 2, -1]
+    harness = Harness(2)
+    harness.learn(IMAGE, 0.001)
+    harness.assign(IMAGE, 1)
+    harness.feed()
+    harness.feed()
+    harness.assign(IMAGE, 1)
+    assert harness.feed()[1] == []  # it is short, as it seems
+    at = [harness.task_book.slots[0].next_number - 2, -1]
     busy_s = [2 * MOVE_S, 0.0]
-    stuck = house.task_book.stuck(at, busy_s)
+    stuck = harness.task_book.stuck(at, busy_s)
     assert [slot.index for slot in stuck] == [0]
-    freeze = house.task_book.freeze(stuck[0], at[0])
-    house.task_book.reclaim(stuck[0], freeze, at[0])
-    assert house.feed(busy_s)[1] == [1]
-    assert house.task_book.stuck(at, busy_s) == []
+    freeze = harness.task_book.freeze(stuck[0], at[0])
+    harness.task_book.reclaim(stuck[0], freeze, at[0])
+    assert harness.feed(busy_s)[1] == [1]
+    assert harness.task_book.stuck(at, busy_s) == []
 
 
 def test_other_sites_are_kept_apart_if_their_work_is_shut_in():
-    house = House(2, keeps_apart=True, usual=OTHER)
-    house.assign("", 1, origin="paris")
-    house.assign(IMAGE, 1, origin="rome")
-    house.feed()
-    assert set(house.homes) == {SlotHome(OTHER, "paris"), SlotHome(IMAGE, "rome")}
-    house = House(1)
-    house.assign("", 1, origin="paris")
-    assert house.feed() == (1, [])
+    harness = Harness(2, keeps_apart=True, usual=OTHER)
+    harness.assign("", 1, origin="paris")
+    harness.assign(IMAGE, 1, origin="rome")
+    harness.feed()
+    assert set(harness.homes) == {SlotHome(OTHER, "paris"), SlotHome(IMAGE, "rome")}
+    harness = Harness(1)
+    harness.assign("", 1, origin="paris")
+    assert harness.feed() == (1, [])
 
 
 def test_gpus_are_taken_from_those_that_wait_and_never_from_those_that_work():
-    house = House(3, gpus=2)
-    house.assign("", 1, gpus=1)
-    house.assign("", 1, gpus=1)
-    house.feed()
-    assert sorted(home.gpus for home in house.homes) == [0, 1, 1]
-    house.feed()
-    house.assign("", 1, gpus=2)
-    assert house.feed() == (0, [])
-    house.end(0)
-    assert house.feed() == (0, [])
-    house.end(1)
-    moved = house.feed()[1]
+    harness = Harness(3, gpus=2)
+    harness.assign("", 1, gpus=1)
+    harness.assign("", 1, gpus=1)
+    harness.feed()
+    assert sorted(home.gpus for home in harness.homes) == [0, 1, 1]
+    harness.feed()
+    harness.assign("", 1, gpus=2)
+    assert harness.feed() == (0, [])
+    harness.end(0)
+    assert harness.feed() == (0, [])
+    harness.end(1)
+    moved = harness.feed()[1]
     assert len(moved) == 2
-    assert sorted(home.gpus for home in house.homes) == [0, 0, 2]
-    assert house.feed()[0] == 1
+    assert sorted(home.gpus for home in harness.homes) == [0, 0, 2]
+    assert harness.feed()[0] == 1
 
 
 def test_tasks_of_what_can_t_be_made_are_given_up_and_others_stay():
-    house = House(1)
-    house.assign(IMAGE, 3)
-    house.assign("", 2)
-    gone = house.task_book.evict(house.functions[IMAGE])
+    harness = Harness(1)
+    harness.assign(IMAGE, 3)
+    harness.assign("", 2)
+    gone = harness.task_book.evict(harness.functions[IMAGE])
     assert sum(len(piece.arguments) for piece in gone) == 3
-    assert list(house.task_book.held) == [2]
-    house.assign(OTHER, 2)
-    gone = house.task_book.evict_home(SlotHome(OTHER))
+    assert list(harness.task_book.held) == [2]
+    harness.assign(OTHER, 2)
+    gone = harness.task_book.evict_home(SlotHome(OTHER))
     assert sum(len(piece.arguments) for piece in gone) == 2
-    assert house.feed() == (1, [])
+    assert harness.feed() == (1, [])
 
 
 PIECES = st.tuples(
@@ -191,20 +191,20 @@ PIECES = st.tuples(
 def test_whatever_comes_all_of_it_is_run(data):
     """Any work in any homes on few slots: nothing is stuck, and no GPU is held twice."""
     gpus = data.draw(st.sampled_from([0, 2]))
-    house = House(data.draw(st.integers(1, 4)), gpus, keeps_apart=data.draw(st.booleans()))
+    harness = Harness(data.draw(st.integers(1, 4)), gpus, keeps_apart=data.draw(st.booleans()))
     took_s = st.none() | st.sampled_from([1e-4, 0.01, 1.0])
     for environment in (IMAGE, OTHER, ""):
         if (known_s := data.draw(took_s)) is not None:
-            house.learn(environment, known_s)
+            harness.learn(environment, known_s)
     for piece in data.draw(st.lists(PIECES, min_size=1, max_size=12)):
-        house.assign(*piece, data.draw(st.integers(0, gpus)))
+        harness.assign(*piece, data.draw(st.integers(0, gpus)))
     chance = data.draw(st.randoms(use_true_random=False))
     for _ in range(3000):
-        house.feed()
-        assert sum(home.gpus for home in house.homes) <= gpus or not gpus
-        busy = [slot.index for slot in house.task_book.slots if slot.bundles]
-        if not busy and house.task_book.is_idle:
+        harness.feed()
+        assert sum(home.gpus for home in harness.homes) <= gpus or not gpus
+        busy = [slot.index for slot in harness.task_book.slots if slot.bundles]
+        if not busy and harness.task_book.is_idle:
             return
         if busy:
-            house.end(chance.choice(busy))
-    pytest.fail(f"work was left: {house.homes}")
+            harness.end(chance.choice(busy))
+    pytest.fail(f"work was left: {harness.homes}")
