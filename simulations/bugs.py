@@ -337,14 +337,14 @@ def hasty_agreement() -> Iterator[None]:
 
     async def hasty(self: Reconciler, side: ContractSide, *rest: Any) -> None:
         async def write(*records: Record) -> None:
-            office.store.write(records, False, lambda: None)
+            context.store.write(records, False, lambda: None)
 
-        office = self._office
-        self._office = replace(office, write=write) if side == "sell" else office
+        context = self._context
+        self._context = replace(context, write=write) if side == "sell" else context
         try:
             await keep(self, side, *rest)
         finally:
-            self._office = office
+            self._context = context
 
     with patch.object(Reconciler, "_keep", hasty):
         yield

@@ -121,8 +121,8 @@ def _check_currencies(config: SiteConfig, findings: FindingList) -> None:
         if config.preferences.rate(pool.prices.currency) is None:
             text = (
                 f"it charges in {pool.prices.currency}, of which [placement] has no exchange rate "
-                f"to {config.preferences.currency}, so none of our own work runs here: set currency "
-                "or rates there"
+                f"to {config.preferences.currency}, so none of our own work runs here: "
+                "set currency or rates there"
             )
             findings.warn("no-rate", f"[[pool]] {pool.name}", text, ("pool", at, "price"))
     said = f"no pool here charges in it: they charge {', '.join(sorted(charged))}"

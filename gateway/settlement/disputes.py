@@ -21,15 +21,15 @@ from gateway.settlement.context import AHEAD_MAX_MS, NoSuchEntry, SettlementCont
 class Disputes:
     """One site's disputes, as buyer and as seller."""
 
-    def __init__(self, office: SettlementContext) -> None:
-        self._office = office
+    def __init__(self, context: SettlementContext) -> None:
+        self._context = context
         self._mistimed: set[str] = set()  # sellers reported since the last look
 
     async def rows(self, side: str, contract: str, site: str = "") -> list[DisputeRow]:
         """The disputes of one side about a contract with a site; empty: any site."""
         return [
             each
-            for each in await self._office.read(self._office.store.settlement.disputes, contract)
+            for each in await self._context.read(self._context.store.settlement.disputes, contract)
             if each.side == side and site in ("", each.site)
         ]
 
@@ -42,18 +42,18 @@ class Disputes:
             NoSuchEntry: there is no such contract, nothing of it was paid in time, or all chosen
                 deliveries are disputed already.
         """
-        row = await self._office.contract("buy", contract)
+        row = await self._context.contract("buy", contract)
         if row is None:
             raise NoSuchEntry(
                 f"contract {contract!r} not found among our purchases: see "
                 "`gridfed deliveries SITE`"
             )
-        since_s = self._office.utc_s() - self._office.rules.dispute_days * 86_400
+        since_s = self._context.utc_s() - self._context.rules.dispute_days * 86_400
         wanted = None if deliveries is None else set(deliveries)
         found = [
             each
-            for each in await self._office.read(
-                self._office.store.contracts.postings, "buy", contract
+            for each in await self._context.read(
+                self._context.store.contracts.postings, "buy", contract
             )
             if each.state == "post"
             and each.records == 1
@@ -64,7 +64,7 @@ class Disputes:
             which = "no delivery" if wanted is None else "none of these deliveries"
             raise NoSuchEntry(
                 f"{which} of contract {contract} was paid for in the last "
-                f"{self._office.rules.dispute_days:g} days: see "
+                f"{self._context.rules.dispute_days:g} days: see "
                 f"`gridfed deliveries {row.site} --contract {contract}`"
             )
         before = {(each.epoch, each.first) for each in await self.rows("buy", contract, row.site)}
@@ -74,8 +74,8 @@ class Disputes:
                 f"these deliveries of contract {contract} are disputed already, and their "
                 "reason stays: see `gridfed disputes`"
             )
-        utc_s = self._office.utc_s()
-        await self._office.write(
+        utc_s = self._context.utc_s()
+        await self._context.write(
             *(
                 Disputed("buy", contract, each.epoch, each.first, row.site, reason, utc_s)
                 for each in new
@@ -88,26 +88,28 @@ class Disputes:
         """Repeat unanswered disputes to sellers, in case a message was lost."""
         self._mistimed.clear()
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
-        for each in await self._office.read(self._office.store.settlement.disputes, "", True):
-            if each.side == "buy" and self._office.is_partner(each.site):
+        for each in await self._context.read(self._context.store.settlement.disputes, "", True):
+            if each.side == "buy" and self._context.is_partner(each.site):
                 told[each.site, each.contract, each.reason].append([each.epoch, each.first])
         for (site, contract, reason), rows in told.items():
             for at in range(0, len(rows), ENTRIES_MAX):
                 message = Dispute(contract, rows[at : at + ENTRIES_MAX], reason)
-                self._office.tell(site, PeerSide.SELLER, message)
+                self._context.tell(site, PeerSide.SELLER, message)
 
     async def disputed(self, buyer: str, message: Dispute) -> None:
         """Note a buyer's disputes; answer those that were answered before, or can't be disputed."""
         contract, reason = message.contract, shown(message.reason)
-        row = await self._office.contract("sell", contract, buyer)
-        postings = await self._office.read(self._office.store.contracts.postings, "sell", contract)
+        row = await self._context.contract("sell", contract, buyer)
+        postings = await self._context.read(
+            self._context.store.contracts.postings, "sell", contract
+        )
         delivered = {
             (each.epoch, each.first): each for each in (postings if row is not None else ())
         }
         known = {
             (each.epoch, each.first): each for each in await self.rows("sell", contract, buyer)
         }
-        utc_s, days = self._office.utc_s(), self._office.rules.dispute_days
+        utc_s, days = self._context.utc_s(), self._context.rules.dispute_days
         new: list[Record] = []
         answers: dict[str, list[list[int]]] = defaultdict(list)
         for epoch, first in message.deliveries:
@@ -121,15 +123,15 @@ class Disputes:
             elif posting is not None and posting.state == "pending":
                 continue  # the verdict is in flight, and the dispute is repeated
             elif (why := _why_not(posting, utc_s, days)) is not None:
-                answers[why].append([epoch, first, self._office.now_ms, 0])
+                answers[why].append([epoch, first, self._context.now_ms, 0])
             else:
                 new.append(Disputed("sell", contract, epoch, first, buyer, reason, utc_s))
-        await self._office.write(*new)
+        await self._context.write(*new)
         if new:
             what = f"{len(new)} deliveries of contract {contract}"
-            self._office.say(f"books: {buyer} disputes {what}: {reason}")
+            self._context.say(f"books: {buyer} disputes {what}: {reason}")
         for text, rows in answers.items():
-            self._office.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, text))
+            self._context.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, text))
 
     async def answer(
         self, contract: str, deliveries: Iterable[tuple[int, int]] | None, *, accept: bool,
@@ -151,15 +153,15 @@ class Disputes:
                 "`gridfed disputes`"
             )
         # Not within the agreed time, even if our clock has been set back.
-        at_ms = max(self._office.now_ms, self._office.settled_ms("sell", found[0].site))
-        await self._office.write(*(_settlement(each, accept, reason, at_ms) for each in found))
+        at_ms = max(self._context.now_ms, self._context.settled_ms("sell", found[0].site))
+        await self._context.write(*(_settlement(each, accept, reason, at_ms) for each in found))
         buyer = found[0].site
         for at in range(0, len(found), ENTRIES_MAX):
             rows = [
                 [each.epoch, each.first, at_ms, int(accept)]
                 for each in found[at : at + ENTRIES_MAX]
             ]
-            self._office.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, reason))
+            self._context.tell(buyer, PeerSide.BUYER, DisputeAnswer(contract, rows, reason))
         return await self.rows("sell", contract, buyer)
 
     async def answered(self, seller: str, message: DisputeAnswer) -> None:
@@ -177,19 +179,21 @@ class Disputes:
                 continue
             since_ms = each.disputed_at_s * 1000 - AHEAD_MAX_MS
             if is_accepted:  # a reversal is not booked into a time that both have agreed on
-                since_ms = max(since_ms, self._office.settled_ms("buy", seller))
-            if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
+                since_ms = max(since_ms, self._context.settled_ms("buy", seller))
+            if not since_ms <= at_ms <= self._context.now_ms + AHEAD_MAX_MS:
                 mistimed += 1
                 continue
             new.append(_settlement(each, bool(is_accepted), reason, at_ms))
-        await self._office.write(*new)
+        await self._context.write(*new)
         if mistimed and seller not in self._mistimed:
             self._mistimed.add(seller)
             what = f"{mistimed:,} disputed deliveries of contract {contract}"
-            self._office.say(f"books: {seller} answers {what} with an invalid time: they stay open")
+            self._context.say(
+                f"books: {seller} answers {what} with an invalid time: they stay open"
+            )
         for word in sorted({each.state for each in new}):
             count = sum(each.state == word for each in new)
-            self._office.say(
+            self._context.say(
                 f"books: {seller} has {word} {count} disputed deliveries of contract "
                 f"{contract}: {reason}"
             )

@@ -34,8 +34,8 @@ def check(message: Payments, envelope: bytes) -> None:
 class PaymentsDesk:
     """One site's side of the exchange."""
 
-    def __init__(self, office: SettlementContext) -> None:
-        self._office = office
+    def __init__(self, context: SettlementContext) -> None:
+        self._context = context
         self._answered: Counter[str] = Counter()  # by site, since the last check
         self._asked: dict[str, trio.Event] = {}  # set when a site has answered
         # Sites that people were told of since the last check, with the lists already reported.
@@ -43,8 +43,8 @@ class PaymentsDesk:
 
     async def matches(self, site: str) -> list[Match]:
         """Return the payments that a site and we have booked, side by side."""
-        store = self._office.store
-        found: list[Match] = await self._office.read(
+        store = self._context.store
+        found: list[Match] = await self._context.read(
             lambda: owed.paid_with(store.settlement, site, store.settlement.payments(site))
         )
         return found
@@ -56,60 +56,60 @@ class PaymentsDesk:
 
     async def tell(self, site: str, *, is_asking: bool = False) -> None:
         """Send a site the payments that we have booked with it."""
-        if not self._office.is_partner(site):
+        if not self._context.is_partner(site):
             return
         heard = None if is_asking else await self._told_by(site)
-        self._office.reach(site, await self._ours(site, heard))
+        self._context.reach(site, await self._ours(site, heard))
 
     async def say_again(self) -> None:
         """Resend our list to sites that have not acknowledged it, and report missed news."""
-        office = self._office
+        context = self._context
         answered, self._answered = self._answered, Counter()
         known = {
-            each.site: each for each in await office.read(office.store.settlement.payments_told)
+            each.site: each for each in await context.read(context.store.settlement.payments_told)
         }
         said, self._said = self._said, {}
         for site, before in said.items():
             await self._say(site, before, known[site])
-        paid = {each.site for each in await office.read(office.store.settlement.payments)}
+        paid = {each.site for each in await context.read(context.store.settlement.payments)}
         for site in sorted(paid | known.keys()):
-            if not office.is_partner(site):
+            if not context.is_partner(site):
                 continue
             theirs = known.get(site)
             ours = await self._ours(site, theirs)
             if theirs is None or theirs.heard != ours.digest:
                 # The site's acknowledgement may have been lost, so ask for its list as well.
-                office.reach(site, replace(ours, heard=b""))
+                context.reach(site, replace(ours, heard=b""))
             elif answered[site] > ANSWERS_MAX:
-                office.reach(site, ours)
+                context.reach(site, ours)
 
     async def heard(self, site: str, message: Payments, envelope: bytes) -> None:
         """Store a site's list, and send it ours if that is news to it.
 
         A site that asks too often is answered at the next check.
         """
-        office = self._office
-        if not office.is_partner(site) or site not in await office.read(
-            office.store.contracts.partners
+        context = self._context
+        if not context.is_partner(site) or site not in await context.read(
+            context.store.contracts.partners
         ):
             return  # we never dealt with it
         before, packed = await self._told_by(site), pack(message.lines)
         now = PaymentsTold(
-            *(site, packed, message.since_ms, message.heard, envelope, office.utc_s())
+            *(site, packed, message.since_ms, message.heard, envelope, context.utc_s())
         )
         is_news = before is None or (before.lines, before.since_ms) != (packed, message.since_ms)
         # An empty `heard` asks, and acknowledges nothing.
         if before is None or is_news or (message.heard and before.heard != message.heard):
-            await office.write(now)
+            await context.write(now)
         if is_news:
             if packed != (pack([]) if before is None else before.lines):
-                office.note_paid(site)
+                context.note_paid(site)
             await self._say(site, before, now)
         ours = await self._ours(site, now)
         if is_news or message.heard != ours.digest:
             self._answered[site] += 1
             if self._answered[site] <= ANSWERS_MAX:
-                office.reach(site, ours)
+                context.reach(site, ours)
         if (asked := self._asked.pop(site, None)) is not None:
             asked.set()
 
@@ -121,7 +121,7 @@ class PaymentsDesk:
         """
         if site in self._said:
             return
-        ours = await self._office.read(self._office.store.settlement.payments, site)
+        ours = await self._context.read(self._context.store.settlement.payments, site)
         known = {_what(each.theirs) for each in matches(ours, before)}
         new = [
             each
@@ -133,19 +133,19 @@ class PaymentsDesk:
             self._said[site] = now
         for each in new[:TOLD_MAX]:
             here = "not booked here" if each.ours is None else f"{each.ours} here"
-            self._office.say(
+            self._context.say(
                 f"books: {site} reports that it {each.theirs} under {each.line.reference!r}, "
                 f"which is {here}: see `gridfed payments`"
             )
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
         """Return the message with all payments that we have booked with a site."""
-        paid = await self._office.read(self._office.store.settlement.payments, site)
+        paid = await self._context.read(self._context.store.settlement.payments, site)
         return told(lines(paid), heard.digest if heard is not None else b"")
 
     async def _told_by(self, site: str) -> PaymentsTold | None:
-        found: PaymentsTold | None = await self._office.read(
-            owed.told_by, self._office.store.settlement, site
+        found: PaymentsTold | None = await self._context.read(
+            owed.told_by, self._context.store.settlement, site
         )
         return found
 

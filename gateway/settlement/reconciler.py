@@ -143,18 +143,18 @@ class Comparison:
 class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     """One site's side of the books; `disputes` has the disputes, `payments` the payments."""
 
-    def __init__(self, office: SettlementContext) -> None:
-        self._office = office
-        self.disputes = Disputes(office)
-        self.payments = PaymentsDesk(office)
+    def __init__(self, context: SettlementContext) -> None:
+        self._context = context
+        self.disputes = Disputes(context)
+        self.payments = PaymentsDesk(context)
         self._asked: dict[tuple[str, ComparisonSpan], _Asked] = {}
         self._tries: Counter[tuple[str, ComparisonSpan]] = Counter()
-        self._tries_since_s = office.utc_s()
+        self._tries_since_s = context.utc_s()
         self._shunning: set[str] = set()  # buyers that have been reported
         self._early: set[str] = set()  # buyers whose clock is ahead, reported since the last look
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._questions: Counter[str] = Counter()  # for entries, by seller, since the last look
-        self._day_ms = office.rules.day_ms
+        self._day_ms = context.rules.day_ms
         self._wanted: dict[tuple[str, ComparisonSpan], _Wanted] = {}  # comparisons wanted of buyers
         self._suspected: set[tuple[str, str, ComparisonSpan]] = set()  # where ours lack entries
         self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this run of the gateway
@@ -173,9 +173,9 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                 try:
                     await self.in_turn(job)
                 except (StoreError, SQLAlchemyError) as error:  # it may work another time
-                    self._office.say(f"books: the database can't be used: {error}"[:300])
+                    self._context.say(f"books: the database can't be used: {error}"[:300])
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
-                    self._office.say(
+                    self._context.say(
                         describe_fault(f"the books with {site or 'other sites'}", error)
                     )
 
@@ -185,13 +185,13 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             try:
                 return await job()
             finally:
-                self._office.post.flush()
+                self._context.post.flush()
 
     async def _look(self) -> None:
         self._later(OURS, self._recall)
         while True:
             self._later(OURS, self.look, "look")
-            await trio.sleep(self._office.rules.reconcile_s)
+            await trio.sleep(self._context.rules.reconcile_s)
 
     def _later(self, site: str, job: Job, about: Hashable = None) -> None:
         """Queue a job for a site, replacing a queued job about the same subject.
@@ -205,7 +205,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         Answers to no question of ours are ignored. Each handler runs when its site has its turn.
         """
-        check(message, envelope, self._office.now_ms, self._day_ms)
+        check(message, envelope, self._context.now_ms, self._day_ms)
         if self._is_awaited(site, message):
             job = partial(self.handler(message), site, message, envelope)
             self._later(site, job, subject_of(message))
@@ -241,12 +241,12 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self._questions.clear()
         self._wants.clear()
         self._early.clear()
-        again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
-        if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
+        again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._context.rules.reconcile_s)
+        if not 0 <= self._context.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
-            self._tries_since_s = self._office.utc_s()
-        for seller in await self._office.read(self._office.store.contracts.partners, "buy"):
-            if self._office.is_partner(seller):
+            self._tries_since_s = self._context.utc_s()
+        for seller in await self._context.read(self._context.store.contracts.partners, "buy"):
+            if self._context.is_partner(seller):
                 await self._look_at(seller)
         await self.disputes.say_again()
         await self.payments.say_again()
@@ -254,20 +254,20 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def _watch_verdicts(self) -> None:
         """Report, once each, the buyers that pay for less of the deliveries than they should."""
-        store, limit = self._office.store, self._office.rules.void_share_max
-        stop_ms = self._office.now_ms
+        store, limit = self._context.store, self._context.rules.void_share_max
+        stop_ms = self._context.now_ms
         first_ms = stop_ms - WATCHED_DAYS * self._day_ms
         since = datetime.fromtimestamp(first_ms / 1000, UTC).strftime("%Y-%m-%d")
-        for buyer in await self._office.read(store.contracts.partners, "sell"):
+        for buyer in await self._context.read(store.contracts.partners, "sell"):
             asked = "sell", buyer, first_ms, stop_ms
-            delivered, void = await self._office.read(store.settlement.verdict_sums, *asked)
+            delivered, void = await self._context.read(store.settlement.verdict_sums, *asked)
             share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
             if share <= limit or count < VOID_MIN:
                 self._shunning.discard(buyer)
             elif buyer not in self._shunning:
                 self._shunning.add(buyer)
-                self._office.say(
+                self._context.say(
                     f"books: {buyer} has voided {share:.0%} of its slot time in a week, "
                     f"{count:,} deliveries: see "
                     f"`gridfed deliveries {buyer} --state void --from {since}`"
@@ -276,10 +276,10 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     async def _recall(self) -> None:
         """Note, by side and site, the moment before which nothing may be booked."""
         found: dict[tuple[str, str], list[StatementKept]] = {}
-        for each in await self._office.read(self._office.store.settlement.statements):
+        for each in await self._context.read(self._context.store.settlement.statements):
             found.setdefault((each.side, each.site), []).append(each)
         for (side, site), kept in found.items():
-            self._office.note_settled(side, site, settled_until(kept))
+            self._context.note_settled(side, site, settled_until(kept))
 
     async def _look_at(self, seller: str) -> None:
         window = await self._due(seller)
@@ -292,8 +292,8 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         When all days of a period agree, the period. A day that keeps differing holds up no other:
         it is tried a few times, and again some hours later.
         """
-        store, day_ms = self._office.store.settlement, self._day_ms
-        over_ms = self._office.now_ms - int(self._office.rules.settle_s * 1000)
+        store, day_ms = self._context.store.settlement, self._day_ms
+        over_ms = self._context.now_ms - int(self._context.rules.settle_s * 1000)
 
         def find() -> ComparisonSpan | None:
             kept = store.statements("buy", seller)
@@ -301,7 +301,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
             open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
             if open_ms is not None:
-                first_ms, stop_ms = period_of(open_ms, self._office.rules.period, day_ms)
+                first_ms, stop_ms = period_of(open_ms, self._context.rules.period, day_ms)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
                     return ComparisonSpan(first_ms, stop_ms, is_final=True)
             agreed = {each.first_ms for each in kept if each.state == "agreed"}
@@ -315,24 +315,24 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                 agreed_ms = next_ms(window.stop_ms)
             return None
 
-        due: ComparisonSpan | None = await self._office.read(find)
+        due: ComparisonSpan | None = await self._context.read(find)
         return due
 
     async def closed_until_ms(self, side: str, site: str, *, is_final: bool = True) -> int:
         """The moment up to which one side's deliveries are closed, or else agreed."""
-        store = self._office.store.settlement
+        store = self._context.store.settlement
 
         def find() -> int:
             kept = store.statements(side, site)
             return owed.agreed_until_ms(store, kept, side, site, is_final=is_final)
 
-        until_ms: int = await self._office.read(find)
+        until_ms: int = await self._context.read(find)
         return until_ms
 
     @property
     def older_books(self) -> list[str]:
         """The entries that our books lack and other sites' have, by site."""
-        return list(self._office.older.behind.values())
+        return list(self._context.older.behind.values())
 
     # --- after a start: are our books older than others'? --------------------------------------
 
@@ -343,7 +343,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     async def _catch_up(self, site: str) -> None:
         """Compare all that is not agreed yet with a site, once in this run of the gateway."""
         for side in ("buy", "sell"):
-            partners = await self._office.read(self._office.store.contracts.partners, side)
+            partners = await self._context.read(self._context.store.contracts.partners, side)
             if (side, site) in self._caught_up or site not in partners:
                 continue
             window = await self._open_window(side, site)
@@ -356,9 +356,9 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def _open_window(self, side: str, site: str) -> ComparisonSpan | None:
         """The part of the last days that is neither agreed nor accepted; None if there is none."""
-        kept = await self._office.read(self._office.store.settlement.statements, side, site)
+        kept = await self._context.read(self._context.store.settlement.statements, side, site)
         accepted_ms = max((each.stop_ms for each in kept if each.state == "accepted"), default=0)
-        stop_ms = self._office.now_ms
+        stop_ms = self._context.now_ms
         agreed_ms = await self.closed_until_ms(side, site, is_final=False)
         first_ms = max(accepted_ms, agreed_ms, stop_ms - WATCHED_DAYS * self._day_ms)
         return ComparisonSpan(first_ms, stop_ms) if first_ms < stop_ms else None
@@ -367,7 +367,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         """Ask a buyer to compare a window with us."""
         wanted = self._wanted.setdefault((buyer, window), _Wanted())
         ask = AskReconcile(window.first_ms, window.stop_ms)
-        self._office.post.carry(buyer, PeerSide.BUYER, ask)
+        self._context.post.carry(buyer, PeerSide.BUYER, ask)
         return wanted
 
     @handles(AskReconcile)
@@ -386,13 +386,15 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         is compared twice.
         """
         self._caught_up.add((side, site))
-        older, sums = self._office.older, sums_of(theirs)
+        older, sums = self._context.older, sums_of(theirs)
         if not older.lacks(ours.sums, sums):
             self._suspected.discard((side, site, window))
         elif (side, site, window) in self._suspected:
             self._suspected.remove((side, site, window))
             if older.judge(side, site, ours.sums, sums):
-                self._office.say(f"books: {older.why_not(site)}. No new contracts are made with it")
+                self._context.say(
+                    f"books: {older.why_not(site)}. No new contracts are made with it"
+                )
         elif site not in older.behind:
             self._suspected.add((side, site, window))
             if side == "buy":
@@ -403,19 +405,19 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def accept(self, site: str) -> None:
         """Record that an operator goes on although our books lack entries that a site has."""
-        now_ms = self._office.now_ms
+        now_ms = self._context.now_ms
         sides: tuple[ContractSide, ...] = ("buy", "sell")
-        details = self._office.older.behind.get(site, "")
+        details = self._context.older.behind.get(site, "")
         for side in sides:
             first_ms = await self.closed_until_ms(side, site, is_final=False)
-            await self._office.write(
+            await self._context.write(
                 StatementKept(
                     *(side, site, first_ms, max(now_ms, first_ms + 1), False, "accepted"),
-                    *(pack({}), b"", details[:DETAILS_CHARS_MAX], b"", b"", self._office.utc_s()),
+                    *(pack({}), b"", details[:DETAILS_CHARS_MAX], b"", b"", self._context.utc_s()),
                 )
             )
-        self._office.older.forget(site)
-        self._office.say(f"books: an operator accepts our books although {details or site}")
+        self._context.older.forget(site)
+        self._context.say(f"books: an operator accepts our books although {details or site}")
 
     # --- as a buyer ----------------------------------------------------------------------------
 
@@ -424,7 +426,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         The window is cut at the present.
         """
-        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
+        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._context.now_ms)))
         asked = await self.in_turn(lambda: self._ask(seller, window, waiting=1))
         try:
             told = await self.in_turn(lambda: self.payments.ask(seller))
@@ -440,7 +442,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         The state is empty without an answer. The window is cut at the present.
         """
-        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
+        window = ComparisonSpan(first_ms, max(first_ms + 1, min(stop_ms, self._context.now_ms)))
 
         async def want() -> _Wanted:
             return self._want(buyer, window)
@@ -471,7 +473,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
-        return self._office.tell(seller, PeerSide.SELLER, message)
+        return self._context.tell(seller, PeerSide.SELLER, message)
 
     @handles(Reconciled)
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
@@ -484,7 +486,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         is_agreed = states == {"agreed"}
         if is_agreed and window.is_kept(self._day_ms):
             # From here on nothing is booked into it, but something may have been since we asked.
-            self._office.note_settled("buy", seller, window.stop_ms)
+            self._context.note_settled("buy", seller, window.stop_ms)
             tally = await self._tally("buy", seller, window)
             if tally.digest != asked.tally.digest:
                 asked.tally, asked.envelope = tally, self._tell_ours(seller, window, tally)
@@ -501,11 +503,11 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             if asked.is_catch_up:
                 return
             told = told_sums(asked.tally)
-            self._office.say(f"books: {named(window)} agrees with {seller}: {told}")
+            self._context.say(f"books: {named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
         if not asked.is_catch_up:  # after a start, pending is no news
-            self._office.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
+            self._context.say(f"books: {named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
         for name in [
@@ -516,11 +518,11 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             self._ask_entries(seller, name, window.first_ms, window.stop_ms)
 
     def _ask_entries(self, seller: str, contract: str, first_ms: int, stop_ms: int) -> None:
-        if not self._office.is_live(contract) and self._questions[seller] < QUESTIONS_MAX:
+        if not self._context.is_live(contract) and self._questions[seller] < QUESTIONS_MAX:
             self._questions[seller] += 1
             self._entries_asked.add((seller, contract, first_ms, stop_ms))
             ask = AskEntries(contract, first_ms, stop_ms)
-            self._office.post.carry(seller, PeerSide.SELLER, ask)
+            self._context.post.carry(seller, PeerSide.SELLER, ask)
 
     @handles(Entries)
     async def _mend(self, seller: str, message: Entries, _: bytes) -> None:
@@ -529,8 +531,8 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         if question_of(seller, message) not in self._entries_asked:
             return  # a second answer
         self._entries_asked.remove(question_of(seller, message))
-        row = await self._office.contract("buy", contract, seller)
-        if row is None or self._office.is_live(contract):
+        row = await self._context.contract("buy", contract, seller)
+        if row is None or self._context.is_live(contract):
             return
         if not message.is_all:
             middle_ms = (first_ms + stop_ms) // 2
@@ -542,22 +544,22 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         try:
             found = compare(ours, message.rows)
         except ProtocolError as error:
-            self._office.say(f"books: contract {contract} with {seller}: {error}")
+            self._context.say(f"books: contract {contract} with {seller}: {error}")
             return
         verdicts = [(each, Verdict.POST) for each in found.post]
         verdicts += [(each, Verdict.VOID) for each in found.void]
-        await self._office.write(
+        await self._context.write(
             *(
-                settled(contract, "buy", seller, each, verdict, row.currency, self._office.utc_s())
+                settled(contract, "buy", seller, each, verdict, row.currency, self._context.utc_s())
                 for each, verdict in verdicts
             )
         )
         if found.say:
-            self._office.tell(seller, PeerSide.SELLER, Settle(contract, found.say))
+            self._context.tell(seller, PeerSide.SELLER, Settle(contract, found.say))
         for each in found.unclear[:TOLD_MAX]:
-            self._office.say(f"books: contract {contract} with {seller}: {each}")
+            self._context.say(f"books: contract {contract} with {seller}: {each}")
         if found.unclear:
-            self._office.say(
+            self._context.say(
                 f"books: {len(found.unclear):,} entries of contract {contract} differ from "
                 f"those of {seller}"
             )
@@ -579,17 +581,17 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     @handles(Reconcile)
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
         window = window_of(message)
-        if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
+        if window.is_kept(self._day_ms) and window.stop_ms > self._context.now_ms:
             # More may still be booked into it, so any answer could be wrong. The buyer asks again.
             if buyer not in self._early:
                 self._early.add(buyer)
-                self._office.say(
+                self._context.say(
                     f"books: {buyer} asks for {named(window)}, which has not ended here"
                 )
             return
         if window.is_kept(self._day_ms):
             # Note it first, so that it holds even if our clock is set back while we read.
-            self._office.note_settled("sell", buyer, window.stop_ms)
+            self._context.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
         await self._judge_age("sell", buyer, window, tally, message.sums)
         contracts: dict[str, bytes] = {}
@@ -601,7 +603,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             *(tally.plain, tally.digest),
             dict(list(contracts.items())[:CONTRACTS_MAX]),
         )
-        ours = self._office.post.seal(buyer, answer)
+        ours = self._context.post.seal(buyer, answer)
         details = "" if state == "agreed" else difference(tally, message)
         # Keep only periods with deliveries: else a buyer could fill our disk with empty
         # comparisons.
@@ -609,7 +611,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             # Before the answer is sent: else a power cut could lose part of what we agreed to.
             found = _Found(tally, state, details, ours.envelope, envelope)
             await self._keep("sell", buyer, window, found)
-        self._office.post.carry(buyer, PeerSide.BUYER, ours)
+        self._context.post.carry(buyer, PeerSide.BUYER, ours)
         wanted = self._wanted.pop((buyer, window), None)
         if wanted is not None:
             wanted.state, wanted.details = state, details
@@ -624,12 +626,12 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         is_all = len(found) <= ENTRIES_MAX
         rows = [each.row for each in found] if is_all else []
         answer = Entries(message.contract, first_ms, stop_ms, rows, is_all)
-        self._office.post.carry(buyer, PeerSide.BUYER, answer)
+        self._context.post.carry(buyer, PeerSide.BUYER, answer)
 
     # --- the books -----------------------------------------------------------------------------
 
     async def _tally(self, side: str, site: str, window: ComparisonSpan) -> Tally:
-        entries = self._office.store.settlement.entries
+        entries = self._context.store.settlement.entries
         return await self._read(
             lambda: tally_of(entries(side, site, window.first_ms, window.stop_ms))
         )
@@ -639,20 +641,20 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
         Other sites are told the result and book by it, so a power cut must not lose any of it.
         """
-        await self._office.write()
-        found: T = await self._office.read(query, *arguments)
+        await self._context.write()
+        found: T = await self._context.read(query, *arguments)
         return found
 
     def _digests(self, site: str, window: ComparisonSpan, side: str = "buy") -> dict[str, bytes]:
         return by_contract(
-            self._office.store.settlement.entries(side, site, window.first_ms, window.stop_ms)
+            self._context.store.settlement.entries(side, site, window.first_ms, window.stop_ms)
         )
 
     def _entries(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str, limit: int = 0
     ) -> list[BookEntry]:
         found: list[BookEntry] = []
-        for each in self._office.store.settlement.entries(side, site, first_ms, stop_ms, contract):
+        for each in self._context.store.settlement.entries(side, site, first_ms, stop_ms, contract):
             found.append(each)
             if len(found) == limit:
                 break
@@ -662,7 +664,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self, side: ContractSide, site: str, window: ComparisonSpan, found: _Found
     ) -> None:
         if window.is_kept(self._day_ms):
-            await self._office.write(
+            await self._context.write(
                 StatementKept(
                     side,
                     site,
@@ -675,8 +677,8 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
                     found.details[:DETAILS_CHARS_MAX],
                     found.ours,
                     found.theirs,
-                    self._office.utc_s(),
+                    self._context.utc_s(),
                 )
             )
             if found.state == "agreed":
-                self._office.note_settled(side, site, window.stop_ms)
+                self._context.note_settled(side, site, window.stop_ms)

@@ -330,7 +330,7 @@ class Gateway(SimMember):
         """Open the books as gateway.site does."""
         assert self._server is not None
         exchange = self._server.exchange
-        office = SettlementContext(
+        context = SettlementContext(
             self.config.books,
             self.store,
             self.read,
@@ -344,7 +344,7 @@ class Gateway(SimMember):
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),
         )
-        self.reconciler = router.books = SimBookkeeper(office, self)
+        self.reconciler = router.books = SimBookkeeper(context, self)
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
         """See SimMember."""

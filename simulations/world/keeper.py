@@ -18,8 +18,8 @@ T = TypeVar("T")
 class SimBookkeeper(Reconciler):
     """The reconciler of one run of a site: call `go_on` after each commit."""
 
-    def __init__(self, office: SettlementContext, host: SimHost) -> None:
-        super().__init__(office)
+    def __init__(self, context: SettlementContext, host: SimHost) -> None:
+        super().__init__(context)
         self._host = host
         self._is_dead = False
         self._doing: Coroutine[None, None, None] | None = None
@@ -36,7 +36,7 @@ class SimBookkeeper(Reconciler):
             return await job()
         finally:
             if not self._is_dead:
-                self._office.post.flush()
+                self._context.post.flush()
 
     def go_on(self) -> None:
         """Resume the current job after a commit."""
@@ -56,7 +56,7 @@ class SimBookkeeper(Reconciler):
 
     def _look_again(self) -> None:
         self._later(OURS, self.look, "look")
-        self._host.after(self._office.rules.reconcile_s, self._look_again)
+        self._host.after(self._context.rules.reconcile_s, self._look_again)
 
     def _later(self, site: str, job: Job, about: Hashable = None) -> None:
         super()._later(site, job, about)

@@ -1,7 +1,7 @@
 """What a site does about its links to others: whom it keeps, and what a closed one means."""
 
 import pytest
-from support.pure.office import Office
+from support.pure.lone_router import LoneRouter
 
 from federation.membership.events import Connected, Disconnected, Unreachable
 from federation.messages import deals
@@ -18,106 +18,106 @@ ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
 
 
 @pytest.fixture
-def office():
-    return Office()
+def alone():
+    return LoneRouter()
 
 
-def test_what_was_heard_together_is_acted_on_once(office):
+def test_what_was_heard_together_is_acted_on_once(alone):
     """To act is to plan: a site may send one function after the other."""
-    peer = office.meet("paris")
-    office.acted.clear()
+    peer = alone.meet("paris")
+    alone.acted.clear()
     digests = [bytes([number]) * 32 for number in range(9)]
-    office.router.hear_peers([PeerSaid(peer, PutFunction(each, b"")) for each in digests])
-    assert office.acted == [[FunctionArrived(each) for each in digests]]
+    alone.router.hear_peers([PeerSaid(peer, PutFunction(each, b"")) for each in digests])
+    assert alone.acted == [[FunctionArrived(each) for each in digests]]
 
 
-def test_the_links_to_sellers_are_kept_as_long_as_there_is_a_contract(office):
-    office.router.tick()
-    assert "paris" not in office.kept
-    office.london.submit(8, wishes=ABROAD)
-    office.town.deliver()
-    office.router.tick()
-    assert "paris" in office.kept
-    office.town.run(lambda: len(office.london.answers()) == 8)
-    office.town.pass_time(30.0)
-    assert office.london.exchange.purchases.sellers == set()
-    office.router.tick()
-    assert "paris" not in office.kept
+def test_the_links_to_sellers_are_kept_as_long_as_there_is_a_contract(alone):
+    alone.router.tick()
+    assert "paris" not in alone.kept
+    alone.london.submit(8, wishes=ABROAD)
+    alone.town.deliver()
+    alone.router.tick()
+    assert "paris" in alone.kept
+    alone.town.run(lambda: len(alone.london.answers()) == 8)
+    alone.town.pass_time(30.0)
+    assert alone.london.exchange.purchases.sellers == set()
+    alone.router.tick()
+    assert "paris" not in alone.kept
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
-def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(office, is_idle):
-    office.router.hear_link(LinkDown("paris", "it is over", is_idle))
-    office.london.submit(8, wishes=ABROAD)
-    office.town.deliver()
-    asked = [m for *_, m in office.town.said if isinstance(m, deals.AskQuote)]
+def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(alone, is_idle):
+    alone.router.hear_link(LinkDown("paris", "it is over", is_idle))
+    alone.london.submit(8, wishes=ABROAD)
+    alone.town.deliver()
+    asked = [m for *_, m in alone.town.said if isinstance(m, deals.AskQuote)]
     assert bool(asked) == is_idle
 
 
-def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
-    rome, oslo = office.meet("rome"), office.meet("oslo")
+def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(alone):
+    rome, oslo = alone.meet("rome"), alone.meet("oslo")
     for peer in (rome, oslo):
         peer.session.post(bytes(10_000))
-    office.router.tick()
-    assert office.expelled == []
+    alone.router.tick()
+    assert alone.expelled == []
     rome.session.post(b"x")
     for _ in range(2):
-        office.router.tick()
-    assert office.expelled == [
+        alone.router.tick()
+    assert alone.expelled == [
         "rome: 10,001 unread bytes are queued for it, over the limit of 10,000"
     ]
 
 
-def test_results_that_are_not_settled_may_wait_besides(office):
-    rome = office.meet("rome")
+def test_results_that_are_not_settled_may_wait_besides(alone):
+    rome = alone.meet("rome")
     for _ in range(100):
-        office.london.exchange.sales._unsettled.owe("rome")
+        alone.london.exchange.sales._unsettled.owe("rome")
     rome.session.post(bytes(40_000))
-    office.router.tick()
-    assert office.expelled == []
+    alone.router.tick()
+    assert alone.expelled == []
     rome.session.post(b"x")
-    office.router.tick()
-    [line] = office.expelled
+    alone.router.tick()
+    [line] = alone.expelled
     assert line.endswith("over the limit of 10,000 and 30,000 of results")
 
 
-def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monkeypatch):
+def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(alone, monkeypatch):
     monkeypatch.setattr(Borrowing, "owners", {"rome"})
-    office.router.tick()
-    assert "rome" in office.kept
+    alone.router.tick()
+    assert "rome" in alone.kept
 
 
-def test_a_slice_goes_signed_by_whatever_session_there_is(office):
+def test_a_slice_goes_signed_by_whatever_session_there_is(alone):
     asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
-    office.router.carry("paris", PeerSide.SELLER, asked)
-    office.meet("rome")
-    office.router.carry("rome", PeerSide.SELLER, asked)
-    sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
+    alone.router.carry("paris", PeerSide.SELLER, asked)
+    alone.meet("rome")
+    alone.router.carry("rome", PeerSide.SELLER, asked)
+    sealed = [to for to, each in alone.said if isinstance(each, deals.Sealed)]
     assert sealed == ["paris", "rome"]
-    peer = office.meet("paris")
-    office.router.hear_peers([PeerSaid(peer, asked)])
-    assert office.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
+    peer = alone.meet("paris")
+    alone.router.hear_peers([PeerSaid(peer, asked)])
+    assert alone.expelled == ["paris: protocol error: 'ask-slice' must be signed"]
 
 
-def test_gossip_is_told_with_whom_a_session_is_open(office):
-    membership, told = office.router.circle.membership, []
+def test_gossip_is_told_with_whom_a_session_is_open(alone):
+    membership, told = alone.router.circle.membership, []
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
-    peer = office.meet("paris")
+    peer = alone.meet("paris")
     assert told.pop() == Connected("paris")
-    office._expel(peer, "enough")
+    alone._expel(peer, "enough")
     assert told.pop() == Unreachable("paris")
-    office.router.hear_link(LinkUp("paris", resumed=False))
+    alone.router.hear_link(LinkUp("paris", resumed=False))
     assert told.pop() == Connected("paris")
-    office.router.hear_link(LinkDown("paris", "it is over", is_idle=True))
+    alone.router.hear_link(LinkDown("paris", "it is over", is_idle=True))
     assert told.pop() == Disconnected("paris")
 
 
-def test_gossip_is_told_of_no_end_while_the_other_session_is_open(office):
-    membership, told = office.router.circle.membership, []
-    office.meet("paris")
+def test_gossip_is_told_of_no_end_while_the_other_session_is_open(alone):
+    membership, told = alone.router.circle.membership, []
+    alone.meet("paris")
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
     for is_idle in (True, False):
-        office.router.hear_link(LinkDown("paris", "it is over", is_idle))
+        alone.router.hear_link(LinkDown("paris", "it is over", is_idle))
     assert told == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.pure.examples import example
-from support.pure.office import Office
+from support.pure.lone_router import LoneRouter
 from support.pure.town import UTC_S
 
 import gateway.site  # noqa: F401 - imports every part
@@ -36,51 +36,51 @@ class Taken(Exception):
 
 
 @pytest.fixture(scope="module")
-def office():
-    office = Office()
+def alone():
+    alone = LoneRouter()
 
     def take(*_):
         raise Taken
 
-    office.punished, office.sealer = [], SimRoll("paris", ["london"], 1).sealer
-    office.router._peers.links.punish = lambda site, reason: office.punished.append(reason)
-    office.router._say = lambda line: None
+    alone.punished, alone.sealer = [], SimRoll("paris", ["london"], 1).sealer
+    alone.router._peers.links.punish = lambda site, reason: alone.punished.append(reason)
+    alone.router._say = lambda line: None
     books = type("Books", (), {"hear": take, "met": lambda *_: None})
-    office.router.books = books
-    office.router.hear = office.router.circle.hear = take
-    server = office.router._server
+    alone.router.books = books
+    alone.router.hear = alone.router.circle.hear = take
+    server = alone.router._server
     server.hear_reserve = server.hear_reserved = take
-    for part in office.london.exchange._parts.values():
+    for part in alone.london.exchange._parts.values():
         part.hear = take
-    return office
+    return alone
 
 
-def answer(office, side, message):
+def answer(alone, side, message):
     """Why a session ends when another site says this."""
     if side is PeerSide.SELLER:
-        office.router.hear_link(LinkSaid("paris", message))
-        return office.punished.pop()
-    office.router.hear_peers([PeerSaid(office.meet("paris"), message)])
-    return office.expelled.pop()
+        alone.router.hear_link(LinkSaid("paris", message))
+        return alone.punished.pop()
+    alone.router.hear_peers([PeerSaid(alone.meet("paris"), message)])
+    return alone.expelled.pop()
 
 
 @pytest.mark.parametrize("side", PeerSide)
 @pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
-def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(office, cls, side):
+def test_a_message_is_taken_from_its_sender_and_under_its_seal_alone(alone, cls, side):
     message = example(cls)
-    sealed = Sealed(office.sealer.seal(KIND, "london", MESSAGES.encode(message), UTC_S))
+    sealed = Sealed(alone.sealer.seal(KIND, "london", MESSAGES.encode(message), UTC_S))
     right, wrong = (sealed, message) if cls.row.sealed else (message, sealed)
     refusal = "must be signed" if cls.row.sealed else "must not be sealed"
-    assert answer(office, side, wrong).endswith(f"protocol error: {cls.kind!r} {refusal}")
+    assert answer(alone, side, wrong).endswith(f"protocol error: {cls.kind!r} {refusal}")
     is_taken = issubclass(cls, SENT_BY[side]) and cls.row.to is not Receiver.TRUST
-    assert ("Taken" in answer(office, side, right)) == is_taken
+    assert ("Taken" in answer(alone, side, right)) == is_taken
 
 
 @pytest.mark.parametrize("cls", BETWEEN_GATEWAYS, ids=lambda cls: cls.kind)
-def test_a_message_is_sent_as_its_row_says(office, cls):
+def test_a_message_is_sent_as_its_row_says(alone, cls):
     posted = []
-    office.router._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
-    office.router.carry("rome", PeerSide.SELLER, example(cls))
+    alone.router._peers.links.post = lambda *each, urgent=False: posted.append((*each, urgent))
+    alone.router.carry("rome", PeerSide.SELLER, example(cls))
     [(site, message, urgent)] = posted
     assert site == "rome"
     assert isinstance(message, Sealed) == cls.row.sealed

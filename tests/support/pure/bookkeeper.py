@@ -37,7 +37,7 @@ class SiteBooks:
         self.told, self.waiting = [], []  # `waiting`: for the disk
         self.live, self.strangers, self.settled = set(), set(), {}
         self.noted = []  # sites that told other payments than before
-        office = SettlementContext(
+        context = SettlementContext(
             BookRules(reconcile_s=1e6),
             self.store,
             self._read,
@@ -51,7 +51,7 @@ class SiteBooks:
             say=self.told.append,
             note_paid=self.noted.append,
         )
-        self.reconciler = Reconciler(office)
+        self.reconciler = Reconciler(context)
 
     async def _read(self, query, *arguments):
         await trio.lowlevel.checkpoint()

@@ -38,7 +38,7 @@ async def meet(world, *sites):
 
 
 def older(books):
-    return books.reconciler._office.older
+    return books.reconciler._context.older
 
 
 @pytest.mark.parametrize("side", ["buyer", "seller"])

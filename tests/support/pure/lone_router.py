@@ -14,7 +14,7 @@ from gateway.sessions.token_bucket import TokenBucket
 from simulations.world.peers import SimRoll
 
 
-class Office:
+class LoneRouter:
     """London's dealings; whom it keeps a link to is in `kept`."""
 
     def __init__(self) -> None:
