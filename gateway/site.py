@@ -67,8 +67,8 @@ from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
-from gateway.peering.neighbours import Society
-from gateway.peering.peers import open_society
+from gateway.peering.neighbours import FederationSide
+from gateway.peering.peers import open_federation
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.outbox import Pieces
@@ -95,13 +95,13 @@ DOOR_LOOK_S: Final = 1.0
 DOOR_LINE_S: Final = 60.0  # strangers can lengthen the log by one line in this time
 
 
-OpenSociety = Callable[..., Society | None]
+OpenFederation = Callable[..., FederationSide | None]
 
 
 class Site:
     """One gateway. `run` serves until cancelled; `say` takes lines for the operator.
 
-    `open_society` returns its side in a federation, or None for a single site.
+    `open_federation` returns its side in a federation, or None for a single site.
     """
 
     server: GatewayServer  # from `_open` on
@@ -112,7 +112,7 @@ class Site:
         config: SiteConfig,
         say: Callable[[str], None],
         surroundings: RuntimeEnvironment | None = None,
-        open_society: OpenSociety = open_society,
+        open_federation: OpenFederation = open_federation,
     ) -> None:
         self.config = config
         self._say = say
@@ -128,7 +128,7 @@ class Site:
         self._handles = itertools.count(1)
         self._router: MessageRouter | None = None
         self.reconciler: Reconciler | None = None
-        self.peers: Society | None = open_society(
+        self.peers: FederationSide | None = open_federation(
             config, self._handles, self._hear_peers, self._hear_link, self._heard_all, say
         )
 
@@ -143,9 +143,9 @@ class Site:
         return self.server.exchange
 
     @property
-    def circle(self) -> GossipLoop | None:
+    def gossip(self) -> GossipLoop | None:
         """The federation as this site sees it; None for a single site."""
-        return self._router.circle if self._router is not None else None
+        return self._router.gossip if self._router is not None else None
 
     @property
     def listener(self) -> SessionListener:
@@ -652,7 +652,7 @@ class Site:
             if self._router is not None:
                 self._router.tick()
                 if ticks % SLOW_TICKS == 0:
-                    self._set_others(self._router.circle.doors)
+                    self._set_others(self._router.gossip.doors)
 
     async def _forget_old(self) -> None:
         looked_s = UtcS(0.0)  # jobs that ended before this have been forgotten

@@ -15,7 +15,7 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.logs.task_logs import TaskLogs
 from gateway.peering.gossip_loop import GossipLoop
-from gateway.peering.neighbours import Society
+from gateway.peering.neighbours import FederationSide
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.server import GatewayServer
@@ -72,11 +72,11 @@ class SiteContext(Protocol):
         """What workers last said of their slots, by handle."""
 
     @property
-    def circle(self) -> GossipLoop | None:
+    def gossip(self) -> GossipLoop | None:
         """The federation as this site sees it; None for a single site."""
 
     @property
-    def peers(self) -> Society | None:
+    def peers(self) -> FederationSide | None:
         """The sessions with other gateways; None for a single site."""
 
     @property

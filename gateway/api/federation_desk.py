@@ -170,10 +170,10 @@ def _read(opening: OpenJob) -> OpenJob:
 
 def states_of(site: SiteContext) -> dict[str, str]:
     """What gossip says of each site, as a word; empty for a single site."""
-    circle = site.circle
-    if circle is None:
+    gossip = site.gossip
+    if gossip is None:
         return {}
-    return {each: circle.word(each) for each in circle.known}
+    return {each: gossip.word(each) for each in gossip.known}
 
 
 def _utc_s(site: SiteContext) -> UtcS:

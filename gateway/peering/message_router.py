@@ -1,4 +1,4 @@
-"""Carries messages of the exchange and the circle to other gateways, and their messages back.
+"""Carries messages of the exchange and of gossip to other gateways, and their messages back.
 
 The buyer dials: messages to our sellers use our links, messages to our buyers the sessions that
 they dialled, and gossip uses either. Messages about money are sealed.
@@ -64,7 +64,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         server.outbox.carry_by(self)
         federation = server.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
-        self.circle = GossipLoop(
+        self.gossip = GossipLoop(
             peers,
             server.exchange,
             surroundings,
@@ -99,7 +99,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     def tick(self) -> None:
         """Act on the passing of time."""
         self._watch_readers()
-        self.circle.tick()
+        self.gossip.tick()
         self._keep()
         self.flush()
 
@@ -125,7 +125,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """
         exchange = self._server.exchange
         partners = {*exchange.purchases.sellers, *exchange.borrowing.owners}
-        wanted = tuple(sorted({*self.circle.neighbours, *partners}))
+        wanted = tuple(sorted({*self.gossip.neighbours, *partners}))
         if wanted != self._kept:
             self._kept = wanted
             self._peers.keep(wanted)
@@ -150,13 +150,13 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     self._buyers[buyer.name] = buyer
                     self._server.exchange.buyer_came(buyer.name)
                     self._met(buyer.name)
-                    self.circle.met(buyer.name)
+                    self.gossip.met(buyer.name)
                 case PeerSaid(buyer, message) if buyer.name in self._buyers:
                     self._hear_buyer(buyer, message)
                 case PeerLeft(buyer, _) if self._buyers.get(buyer.name) is buyer:
                     del self._buyers[buyer.name]
                     if buyer.name not in self._peers.links.up:
-                        self.circle.unreachable(buyer.name)
+                        self.gossip.unreachable(buyer.name)
         arrived, self._arrived = self._arrived, []
         self._server.act(arrived)  # once for all of them, as acting means planning
 
@@ -176,7 +176,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     self._server.outbox.forget_site(site)
                     self._server.exchange.reached(site)
                     self._met(site)
-                    self.circle.met(site)
+                    self.gossip.met(site)
             case LinkSaid(site, message):
                 try:
                     self._hear(site, PeerSide.SELLER, message, 0)
@@ -186,11 +186,11 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     self._peers.links.punish(site, self._fault(message, error))
             case LinkDown(site, is_idle=True):
                 if site not in self._buyers:
-                    self.circle.parted(site)
+                    self.gossip.parted(site)
             case LinkDown(site, reason):
                 self._server.exchange.unreachable(site, self._clock.utc_s(), reason)
                 if site not in self._buyers:
-                    self.circle.unreachable(site)
+                    self.gossip.unreachable(site)
 
     def _met(self, site: str) -> None:
         if self.books is not None:
@@ -221,7 +221,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         to: Receiver = message.row.to
         match to:
             case Receiver.GOSSIP:
-                self.circle.hear(site, message)
+                self.gossip.hear(site, message)
             case Receiver.FUNCTIONS:
                 self.hear(site, message, sender)
             case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:

@@ -88,7 +88,7 @@ class Neighbours(Protocol):
         """Send as much as possible, in both directions."""
 
 
-class Society(Neighbours, Protocol):
+class FederationSide(Neighbours, Protocol):
     """The full interface of a running site to its federation."""
 
     @property

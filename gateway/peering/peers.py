@@ -476,7 +476,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._reopening.opened(mono_now())
 
 
-def open_society(
+def open_federation(
     config: SiteConfig,
     handles: Iterator[int],
     heard: Callable[[list[News]], None],

@@ -130,8 +130,8 @@ def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
         if parent not in by_name:
             raise BadShares("parent", f"is {parent[:60]!r}: no such share is defined", below)
         if parent in names:
-            circle = ", ".join(map(repr, (*names[names.index(parent) :], parent)))
-            raise BadShares("parent", f"forms a cycle: {circle}", below)
+            cycle = ", ".join(map(repr, (*names[names.index(parent) :], parent)))
+            raise BadShares("parent", f"forms a cycle: {cycle}", below)
         names.append(parent)
     if len(names) > LEVELS_MAX:
         text = f"is {len(names) - 1} levels deep: the limit is {LEVELS_MAX} levels"

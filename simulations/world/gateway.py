@@ -109,7 +109,7 @@ class SimMember(SimHost):
         raise NotImplementedError
 
     @property
-    def circle(self) -> GossipLoop | None:
+    def gossip(self) -> GossipLoop | None:
         """The federation as this gateway sees it; None for a single site, or a dead one."""
         return None
 
@@ -286,9 +286,9 @@ class Gateway(SimMember):
         return self.reconciler.older_books if self.reconciler is not None else []
 
     @property
-    def circle(self) -> GossipLoop | None:
+    def gossip(self) -> GossipLoop | None:
         """The federation as it is seen here."""
-        return self._router.circle if self._router is not None else None
+        return self._router.gossip if self._router is not None else None
 
     def boot(self) -> None:
         """Open port and store, recover, and tick."""

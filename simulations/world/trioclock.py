@@ -107,9 +107,9 @@ class TrioGateway(SimMember):
         return reconciler.older_books if reconciler is not None else []
 
     @property
-    def circle(self) -> GossipLoop | None:
+    def gossip(self) -> GossipLoop | None:
         """The federation as it is seen here."""
-        return self._site.circle if self._site is not None else None
+        return self._site.gossip if self._site is not None else None
 
     def boot(self) -> None:
         """Start the site."""
@@ -122,7 +122,7 @@ class TrioGateway(SimMember):
             open_logs=lambda _config, _say: None,
             read=read_now,
         )
-        self._site = Site(self.config, self.note, surroundings, self._open_society)
+        self._site = Site(self.config, self.note, surroundings, self._open_federation)
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._serve, self._site, self._scope, self.life)
 
@@ -135,7 +135,7 @@ class TrioGateway(SimMember):
                     raise
                 # It died in the middle of an operation, and its disk with it.
 
-    def _open_society(
+    def _open_federation(
         self,
         _config: SiteConfig,
         handles: Iterator[int],

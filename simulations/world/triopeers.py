@@ -25,7 +25,7 @@ from simulations.world.peers import LIMITS, SERVICE, PlannedDirectory, SimRoll
 
 
 class TrioPeers:
-    """See gateway.peering.neighbours.Society.
+    """See gateway.peering.neighbours.FederationSide.
 
     Args:
         host: its host.

@@ -216,7 +216,7 @@ class World:
     def is_agreed(self) -> bool:
         """Whether all sites that know each other believe the others to be alive."""
         return all(
-            site.circle is not None and site.circle.state(other) is MemberState.ALIVE
+            site.gossip is not None and site.gossip.state(other) is MemberState.ALIVE
             for site in self.sites.values()
             for other in site.plan.others
         )

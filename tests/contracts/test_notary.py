@@ -5,7 +5,7 @@ once.
 from dataclasses import replace
 
 import pytest
-from support.pure.site_keys import NOW_S, Circle, key
+from support.pure.site_keys import NOW_S, KnownSites, key
 from support.pure.town import PlainNotary
 
 from federation.messages.deals import AskQuote
@@ -33,7 +33,7 @@ class Keeper:
     """What a registry is to a grant signer."""
 
     def __init__(self, site):
-        self.book = Circle(site, *SITES)
+        self.book = KnownSites(site, *SITES)
         self.signing_key = key(site)
 
 

@@ -267,11 +267,11 @@ class AllAgree(Invariant):
 
     def _ask(self) -> None:
         for site in self.world.sites.values():
-            circle = site.circle
-            for other in site.plan.others if circle is not None else ():
-                state = circle.state(other) if circle is not None else None
+            gossip = site.gossip
+            for other in site.plan.others if gossip is not None else ():
+                state = gossip.state(other) if gossip is not None else None
                 if state is not MemberState.ALIVE:
-                    self.fail(f"{site.name} thinks that {other} is {circle and circle.word(other)}")
+                    self.fail(f"{site.name} thinks that {other} is {gossip and gossip.word(other)}")
 
 
 between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
+from support.pure.site_keys import FEDERATION, NOW_S, KnownSites, key
 
 from federation.errors import ProtocolError
 from federation.signed.envelopes import (
@@ -26,7 +26,7 @@ def sealer(site="london", boot=1, signer=None, federation=FEDERATION):
 
 
 def verifier(**limits):
-    return Verifier(Circle("paris", "london"), EnvelopeLimits(**limits))
+    return Verifier(KnownSites("paris", "london"), EnvelopeLimits(**limits))
 
 
 def refusal(opener, raw, now_s=NOW_S):
@@ -111,7 +111,7 @@ def test_nothing_in_the_header_can_be_relabelled(field):
     header, body, signature = msgpack.unpackb(sealer().seal("quote", "paris", b"body", NOW_S))
     changed = {**msgpack.unpackb(header), field: CHANGES[field]}
     raw = msgpack.packb([msgpack.packb(changed), body, signature])
-    opener = Verifier(Circle("paris", "london", "lyon", federation=changed["federation"]))
+    opener = Verifier(KnownSites("paris", "london", "lyon", federation=changed["federation"]))
     assert refusal(opener, raw) is TrustRefusal.BAD_SIGNATURE
 
 
@@ -231,15 +231,15 @@ def test_a_hello_of_the_same_boot_forgets_nothing():
 
 
 def test_keys_rotate_under_way():
-    circle, made = Circle("paris", "london"), sealer()
-    opener = Verifier(circle)
-    circle.keys["london"] = (key("london").public, key("london-2").public)
+    known, made = KnownSites("paris", "london"), sealer()
+    opener = Verifier(known)
+    known.keys["london"] = (key("london").public, key("london-2").public)
     before = made.seal("quote", "paris", b"before", NOW_S)
     made.key = key("london-2")
     after = made.seal("quote", "paris", b"after", NOW_S)
     assert opener.open(after, NOW_S).body == b"after"
     assert opener.open(before, NOW_S).body == b"before"
-    circle.keys["london"] = (key("london-2").public,)
+    known.keys["london"] = (key("london-2").public,)
     made.key = key("london")
     assert refusal(opener, made.seal("quote", "paris", b"", NOW_S)) is TrustRefusal.BAD_SIGNATURE
 

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
+from support.pure.site_keys import FEDERATION, NOW_S, KnownSites, key
 
 from federation.errors import ProtocolError
 from federation.signed.grants import HOPS_MAX, GrantBounds, Purpose, check, issue, pass_on
@@ -19,8 +19,8 @@ BOUNDS = GrantBounds(
 )
 
 
-def circle(site):
-    return Circle(site, *SITES)
+def known(site):
+    return KnownSites(site, *SITES)
 
 
 def to(target, **changes):
@@ -30,7 +30,7 @@ def to(target, **changes):
 def show(raw, site, now_s=NOW_S, trust=None):
     """Check it at a site, shown by the one before it."""
     sender = SITES[SITES.index(site) - 1]
-    return check(raw, sender, trust or circle(site), now_s)
+    return check(raw, sender, trust or known(site), now_s)
 
 
 def walk(*steps, first=BOUNDS):
@@ -220,17 +220,17 @@ def test_it_must_be_for_us_in_time_and_of_our_federation():
 def test_nobody_shows_the_grant_of_another():
     raw = issue(PURPOSE, BOUNDS, key("a-site"))
     with pytest.raises(Untrusted, match="'c-site' presents a grant of site 'a-site'"):
-        check(raw, "c-site", circle("b-site"), NOW_S)
+        check(raw, "c-site", known("b-site"), NOW_S)
 
 
 def test_every_signer_must_be_known():
     raw = walk(to("c-site", hops_left=1))
-    assert refusal(raw, "c-site", trust=Circle("c-site", "b-site")) is TrustRefusal.UNKNOWN_SITE
-    assert refusal(raw, "c-site", trust=Circle("c-site", "a-site")) is TrustRefusal.UNKNOWN_SITE
+    assert refusal(raw, "c-site", trust=KnownSites("c-site", "b-site")) is TrustRefusal.UNKNOWN_SITE
+    assert refusal(raw, "c-site", trust=KnownSites("c-site", "a-site")) is TrustRefusal.UNKNOWN_SITE
 
 
 def test_it_survives_the_rotation_of_its_signers_keys():
-    raw, trust = issue(PURPOSE, BOUNDS, key("a-site")), circle("b-site")
+    raw, trust = issue(PURPOSE, BOUNDS, key("a-site")), known("b-site")
     trust.keys["a-site"], trust.past["a-site"] = (key("new").public,), (key("a-site").public,)
     assert show(raw, "b-site", trust=trust).purpose == PURPOSE
 

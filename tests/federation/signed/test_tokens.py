@@ -6,7 +6,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
+from support.pure.site_keys import FEDERATION, NOW_S, KnownSites, key
 
 from federation.errors import ProtocolError
 from federation.signed.identity import TrustRefusal, Untrusted, from_text, to_text
@@ -23,7 +23,7 @@ TOKEN = UserToken(
     issued_s=NOW_S,
     expires_s=NOW_S + 3600,
 )
-LONDON = Circle("london", "paris")
+LONDON = KnownSites("london", "paris")
 LONDON.welcome.add("paris")
 
 
@@ -43,7 +43,7 @@ def test_a_token_is_believed_where_it_was_issued():
 
 
 def test_a_token_is_good_elsewhere_only_when_it_says_so():
-    paris, both = Circle("paris", "london"), frozenset({"london", "paris"})
+    paris, both = KnownSites("paris", "london"), frozenset({"london", "paris"})
     assert refusal(text(), paris) is TrustRefusal.WRONG_SITE
     assert refusal(text(sites=both), paris) is TrustRefusal.UNKNOWN_SITE
     paris.welcome.add("london")
@@ -51,7 +51,7 @@ def test_a_token_is_good_elsewhere_only_when_it_says_so():
 
 
 def test_another_sites_token_makes_nobody_an_administrator_or_a_worker():
-    paris = Circle("paris", "london")
+    paris = KnownSites("paris", "london")
     paris.welcome.add("london")
     shown = text(sites=frozenset({"paris"}), scopes=frozenset(each.value for each in Scope))
     assert check_token(shown, paris, NOW_S).scopes == {"submit", "cancel", "report"}
@@ -64,7 +64,7 @@ def test_a_token_has_its_time():
 
 
 def test_a_revoked_token_is_refused():
-    trust = Circle("london")
+    trust = KnownSites("london")
     trust.revoked["london"] = {TOKEN.id}
     assert refusal(text(), trust) is TrustRefusal.REVOKED
 
@@ -77,7 +77,7 @@ def test_strangers_forgers_and_foreigners_are_refused():
 
 
 def test_a_token_outlives_the_rotation_of_keys_but_not_their_theft():
-    trust = Circle("london")
+    trust = KnownSites("london")
     trust.keys["london"], trust.past["london"] = (key("new").public,), (key("london").public,)
     assert check_token(text(), trust, NOW_S) == TOKEN
     trust.past["london"] = ()

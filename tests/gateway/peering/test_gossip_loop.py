@@ -32,7 +32,7 @@ SITES = ("london", "paris", "tokyo")
 
 
 class Member:
-    """London's circle; what it says to people is in `said`, and to sites in `carried`."""
+    """London's gossip loop; what it says to people is in `said`, and to sites in `carried`."""
 
     def __init__(self, *shows: Disclosure) -> None:
         self.roll = SimRoll("london", SITES[1:], 5)
@@ -41,7 +41,7 @@ class Member:
         self.carried: list[tuple[str, GossipMessage | Advert]] = []
         exchange = Town().build("london", 1, 1).exchange
         self.market = exchange.market
-        self.circle = GossipLoop(
+        self.gossip = GossipLoop(
             SimpleNamespace(registry=self.roll),  # type: ignore[arg-type]
             exchange,
             RuntimeEnvironment(lambda: 0.0, lambda: UTC_S, bytes),
@@ -50,7 +50,7 @@ class Member:
             shows=shows or SHOW_ALL,
         )
         lives = MemberClaim("tokyo", MemberState.ALIVE, 1)
-        self.circle.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
+        self.gossip.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
 
     def adverts(self, reader: str) -> list[SiteAdvert]:
         """What was shown to a site alone."""
@@ -69,7 +69,7 @@ class Member:
         shown = tuple(PoolAdvert(f"p{at}", 4, 10**9, "USD") for at in range(pools))
         advert = SiteAdvert("tokyo", version, UTC_S, 60.0, shown, to)
         body = tokyo.sealer.seal(ADVERT, to, pack(advert.to_plain()), UTC_S)
-        self.circle.hear(by, Advert(body))
+        self.gossip.hear(by, Advert(body))
 
     def pass_on(self, version: int, *, boot: int = 7, issued_s: float = UTC_S) -> None:
         """Paris passes on an advert of tokyo."""
@@ -77,7 +77,7 @@ class Member:
         advert = SiteAdvert("tokyo", version, issued_s, 60.0, ())
         body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
         bulletin = Bulletin(BulletinNotice(Topic("tokyo", ADVERT), boot, version), body)
-        self.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
+        self.gossip.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 
 
 def test_an_advert_of_a_former_life_is_left_out_and_who_passed_it_on_is_not_to_blame() -> None:
@@ -106,11 +106,11 @@ def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_car
         to_plain(Bulletins((Bulletin(BulletinNotice(Topic("tokyo", ADVERT), 7, 1), body),)))
     )
     for _ in range(3):
-        member.circle.hear("paris", GossipMessage(gossip))
+        member.gossip.hear("paris", GossipMessage(gossip))
     assert all(each.is_own for each in member.market.candidates)
     assert sum("paris passed on an invalid bulletin" in line for line in member.said) == 1
     with pytest.raises(Untrusted):
-        member.circle.hear("tokyo", GossipMessage(gossip))
+        member.gossip.hear("tokyo", GossipMessage(gossip))
 
 
 def test_what_a_site_shows_to_us_alone_stands_above_what_it_tells_all() -> None:
@@ -141,17 +141,17 @@ def test_an_advert_for_one_site_alone_is_not_passed_on_as_gossip() -> None:
     body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
     bulletin = Bulletin(BulletinNotice(Topic("tokyo", ADVERT), 7, 1), body)
     with pytest.raises(ProtocolError):
-        member.circle.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
+        member.gossip.hear("paris", GossipMessage(pack(to_plain(Bulletins((bulletin,))))))
 
 
 def test_a_site_shows_a_friend_what_it_hides_from_all() -> None:
     member = Member(Disclosure(readers=frozenset({"paris"})), Disclosure(hidden=True))
-    member.circle.tick()
+    member.gossip.tick()
     (shown,) = member.adverts("paris")
     assert len(shown.pools) == 1
     assert shown.audience == "paris"
     assert member.adverts("tokyo") == []
-    held = member.circle.membership.bulletin(Topic("london", ADVERT))
+    held = member.gossip.membership.bulletin(Topic("london", ADVERT))
     assert held is not None
     _, body, _ = unpack(held.body, 1 << 16)
     assert unpack(body, 1 << 16)["pools"] == []

@@ -100,7 +100,7 @@ def test_a_slice_goes_signed_by_whatever_session_there_is(alone):
 
 
 def test_gossip_is_told_with_whom_a_session_is_open(alone):
-    membership, told = alone.router.circle.membership, []
+    membership, told = alone.router.gossip.membership, []
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)
     peer = alone.meet("paris")
@@ -114,7 +114,7 @@ def test_gossip_is_told_with_whom_a_session_is_open(alone):
 
 
 def test_gossip_is_told_of_no_end_while_the_other_session_is_open(alone):
-    membership, told = alone.router.circle.membership, []
+    membership, told = alone.router.gossip.membership, []
     alone.meet("paris")
     handle = membership.handle
     membership.handle = lambda event, now: told.append(event) or handle(event, now)

@@ -47,7 +47,7 @@ def alone():
     alone.router._say = lambda line: None
     books = type("Books", (), {"hear": take, "met": lambda *_: None})
     alone.router.books = books
-    alone.router.hear = alone.router.circle.hear = take
+    alone.router.hear = alone.router.gossip.hear = take
     server = alone.router._server
     server.hear_reserve = server.hear_reserved = take
     for part in alone.london.exchange._parts.values():

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from support.pure.site_keys import FEDERATION, Circle, key
+from support.pure.site_keys import FEDERATION, KnownSites, key
 
 from federation.errors import SessionRefused
 from federation.messages.messages import HANDSHAKE, Proof, Welcome
@@ -21,14 +21,14 @@ class Own:
         self.site, self.boot, self.federation = site, boot, federation
         self.signing_key = key(signs_as or site)
         self.levels = dict.fromkeys(others, TrustLevel.APPROVED)
-        self._circle = Circle(site, *others)
-        self.verifier = Verifier(self._circle)
+        self._known = KnownSites(site, *others)
+        self.verifier = Verifier(self._known)
 
     def level(self, site):
         return self.levels.get(site)
 
     def keys_of(self, site):
-        return self._circle.keys_of(site)
+        return self._known.keys_of(site)
 
     def meet(self, site, boot):
         self.verifier.meet(site, boot)

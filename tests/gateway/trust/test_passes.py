@@ -4,7 +4,7 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from support.pure.site_keys import FEDERATION, NOW_S, Circle, key
+from support.pure.site_keys import FEDERATION, NOW_S, KnownSites, key
 
 from federation.errors import SessionRefused
 from federation.messages.messages import Ask, Cancel, CloseJob, Hello, OpenJob, PutFunction, Tasks
@@ -45,7 +45,7 @@ class Door:
 
     def __init__(self, secret="", *, required=False, at_home=None):
         self.now_s = NOW_S
-        self.trust = Circle("london", "paris")
+        self.trust = KnownSites("london", "paris")
         self.cut_off, self.uses = set(), []
         self.passes = Passes(
             lambda: self.trust,

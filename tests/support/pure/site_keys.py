@@ -59,7 +59,7 @@ def folder_of_london(folder):
     return folder
 
 
-class Circle:
+class KnownSites:
     """A Trust: sites that are believed, by the keys of their names."""
 
     def __init__(self, site, *others, federation=FEDERATION):
