@@ -111,12 +111,12 @@ class Site:
         self,
         config: SiteConfig,
         say: Callable[[str], None],
-        surroundings: RuntimeEnvironment | None = None,
+        runtime: RuntimeEnvironment | None = None,
         open_federation: OpenFederation = open_federation,
     ) -> None:
         self.config = config
         self._say = say
-        self.surroundings = surroundings or RuntimeEnvironment()
+        self.runtime = runtime or RuntimeEnvironment()
         self.keeper = RuleKeeper(self, Installed(), say)
         self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
@@ -171,7 +171,7 @@ class Site:
         # Returning peers must not wait for reports: one reader is kept for look-ups.
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
-        under = self.surroundings
+        under = self.runtime
         # Before anything is opened: a series may be broken.
         folder_of_carbon = self.config.state_path / "carbon"
         meters = Meters(self.config.pools, folder_of_carbon, under.utc_s, self._say)
@@ -230,14 +230,14 @@ class Site:
         self.store.close()
 
     def _open_store(self) -> Store:
-        return self.surroundings.open_store(
+        return self.runtime.open_store(
             self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
 
     async def _take_up_rules(self) -> None:
         """Go on by the rules in the database, with what has changed in the file. GridError."""
         try:
-            found = await self.surroundings.read(self.keeper.open, self.store.rules)
+            found = await self.runtime.read(self.keeper.open, self.store.rules)
         except ConfigError as error:
             raise GridError(str(error)) from None
         self.config, records = found
@@ -277,7 +277,7 @@ class Site:
         self.controllers = open_controllers(
             *(self.config, self.addresses, self.broker),
             expect=self.expect,
-            utc_s=self.surroundings.utc_s,
+            utc_s=self.runtime.utc_s,
             say=self._say,
             reprice=self.server.reprice,
         )
@@ -311,13 +311,13 @@ class Site:
 
     def _open(self, port: Port) -> None:
         """Put the deciding parts together, and take up the state of the last run."""
-        under, peers = self.surroundings, self.peers
+        under, peers = self.runtime, self.peers
         seat = peers.seat if peers is not None else Seat(handles=self._handles)
         self.server = GatewayServer(
             self.config,
             port,
             self.store,
-            surroundings=under,
+            runtime=under,
             seat=seat,
             on_stored=self._from_thread,
             ask=self._ask,
@@ -419,7 +419,7 @@ class Site:
 
     def _on_trouble(self, reason: str | None) -> None:
         def note() -> None:
-            self.broker.note_trouble(reason or "", self.surroundings.mono_s())
+            self.broker.note_trouble(reason or "", self.runtime.mono_s())
             self._say(f"store: {reason}" if reason else "store: works again")
 
         self._from_thread(note)
@@ -484,15 +484,15 @@ class Site:
 
         Raises StoreError or SQLAlchemyError after that.
         """
-        until_s = self.surroundings.mono_s() + self.broker.limits.store_wait_s
+        until_s = self.runtime.mono_s() + self.broker.limits.store_wait_s
         while True:
             await self._catch_up_store()  # queued writes count too
             try:
                 async with self._looking_up:
-                    found: T = await self.surroundings.read(find)
+                    found: T = await self.runtime.read(find)
                     return found
             except (StoreError, SQLAlchemyError):
-                if self.surroundings.mono_s() >= until_s:
+                if self.runtime.mono_s() >= until_s:
                     raise
             await trio.sleep(STORE_AGAIN_S)
 
@@ -501,7 +501,7 @@ class Site:
         done = trio.Event()
         self.store.write((), False, lambda: self._from_thread(done.set))
         while not done.is_set():
-            if self.broker.is_stuck(self.surroundings.mono_s()):
+            if self.broker.is_stuck(self.runtime.mono_s()):
                 raise StoreError(self.broker.trouble)
             with trio.move_on_after(STORE_AGAIN_S):
                 await done.wait()
@@ -524,7 +524,7 @@ class Site:
     def _keep_output(self, job: str, pieces: Pieces) -> None:
         """Keep output of a job's tasks, and wake all tasks that wait for it."""
         assert self.logs is not None
-        self.logs.add(job, self.surroundings.utc_s(), pieces)
+        self.logs.add(job, self.runtime.utc_s(), pieces)
         more = self._more_output.pop(job, None)
         if more is not None:
             more.set()
@@ -541,7 +541,7 @@ class Site:
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
         """Read from the store, in turn: a read may take as long as it likes."""
         async with self._readers:
-            return await self.surroundings.read(query, *arguments)
+            return await self.runtime.read(query, *arguments)
 
     async def record(self, *records: Record, durable: bool = False) -> None:
         """Write records to the store; return when they, and all earlier writes, are committed."""
@@ -658,7 +658,7 @@ class Site:
         looked_s = UtcS(0.0)  # jobs that ended before this have been forgotten
         keep_s = self.config.results_s
         while True:
-            old_s = self.surroundings.utc_s() - keep_s
+            old_s = self.runtime.utc_s() - keep_s
             try:
                 while jobs := await self.read(
                     self.store.jobs.forgettable, looked_s, old_s, FORGET_JOBS
@@ -678,7 +678,7 @@ class Site:
             await trio.sleep(wait_s)
             wait_s = ROLL_UP_S
             try:
-                if await self.read(self.store.roll_up, self.surroundings.utc_s(), keep_s):
+                if await self.read(self.store.roll_up, self.runtime.utc_s(), keep_s):
                     wait_s = ROLL_UP_PAUSE_S  # there is more, and other tasks want to write, too
             except (StoreError, SQLAlchemyError) as error:
                 self.tell_store_trouble(error)

@@ -74,7 +74,7 @@ class BadBooksQuestion(GridError):
 
 async def statement(site: SiteContext, details: Details) -> Any:
     """The debts between us and other sites in [start_s, end_s): columns, rows, as-of time."""
-    start_s, end_s = _span(details, site.surroundings.utc_s())
+    start_s, end_s = _span(details, site.runtime.utc_s())
     wanted = details.get("sites", [])
     if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
         raise BadBooksQuestion("`sites` must be a list of names")
@@ -83,7 +83,7 @@ async def statement(site: SiteContext, details: Details) -> Any:
         "columns": list(STATEMENT_COLUMNS),
         "rows": rows,
         "totals": [],
-        "as_of_s": site.surroundings.utc_s(),
+        "as_of_s": site.runtime.utc_s(),
     }
 
 
@@ -133,7 +133,7 @@ async def margin(site: SiteContext, details: Details) -> Any:
 
     A row for each pair of a buyer and the sellers of a job, or with `by_job` for each job.
     """
-    start_s, end_s = _span(details, site.surroundings.utc_s())
+    start_s, end_s = _span(details, site.runtime.utc_s())
     by_job = details.get("by_job", False)
     if not isinstance(by_job, bool):
         raise BadBooksQuestion("`by_job` must be true or false")
@@ -147,7 +147,7 @@ async def margin(site: SiteContext, details: Details) -> Any:
         "columns": list(MARGIN_COLUMNS),
         "rows": [_margin_row(each) for each in found],
         "totals": [],
-        "as_of_s": site.surroundings.utc_s(),
+        "as_of_s": site.runtime.utc_s(),
     }
 
 
@@ -200,7 +200,7 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     equal the statement of that time.
     """
     name = _text(details, "site")
-    start_s, end_s = _span(details, site.surroundings.utc_s())
+    start_s, end_s = _span(details, site.runtime.utc_s())
     contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
@@ -373,7 +373,7 @@ async def _compared_span(
     if "start_s" not in details:
         closed_ms = await _reconciler(site).closed_until_ms(side, name)
         details = {**details, "start_s": closed_ms / 1000}
-    utc_s = site.surroundings.utc_s()
+    utc_s = site.runtime.utc_s()
     start_s, end_s = _span(details, utc_s)
     if start_s >= utc_s:
         raise BadBooksQuestion("the period is in the future: there is nothing to compare")
@@ -422,7 +422,7 @@ async def changes_of(site: SiteContext, verb: str, details: Details) -> list[tup
     paid = await site.read(site.store.settlement.payments, name)
     make, sign = (_settle, 1) if verb == "settle" else (_undo, -1)
     changes = []
-    for each in make(paid, details, site.surroundings.utc_s()):
+    for each in make(paid, details, site.runtime.utc_s()):
         if isinstance(each, Payment | PaymentUndone):
             more = sign if each.direction == "paid" else -sign
             changes.append((each.currency, more * each.amount_nanos))
@@ -445,7 +445,7 @@ async def _book(
 
     async def book() -> None:
         paid = await site.read(site.store.settlement.payments, name)
-        await site.harden(*make(paid, details, site.surroundings.utc_s()))
+        await site.harden(*make(paid, details, site.runtime.utc_s()))
         await reconciler.payments.tell(name)
 
     # One at a time, so that no reference counts twice.

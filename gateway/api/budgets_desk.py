@@ -21,11 +21,11 @@ class BadBudgetQuestion(GridError):
 
 def budgets(site: SiteContext, is_shown: Callable[[Party], bool]) -> list[Any]:
     """Return the standing of every budget, quota and credit of a party that `is_shown`."""
-    exchange, mono_s = site.exchange, site.surroundings.mono_s()
+    exchange, mono_s = site.exchange, site.runtime.mono_s()
     budget_accounts = site.broker.budget_accounts
     for budget_account in budget_accounts:
-        budget_account.turn(site.surroundings.utc_s())
-    exchange.lending.tick(site.surroundings.utc_s())
+        budget_account.turn(site.runtime.utc_s())
+    exchange.lending.tick(site.runtime.utc_s())
     rows = [
         budget_views.standing(
             budget_account,
@@ -52,7 +52,7 @@ async def write_off(site: SiteContext, details: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or not isinstance(other, str):
         raise BadBudgetQuestion("`name` must be the name of a budget, and `site` that of a site")
     budget_account = site.broker.budget_accounts.own.get(name)
-    freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
+    freed = site.exchange.lending.write_off(name, other, site.runtime.utc_s())
     site.server.act([])
     await site.harden()
     assert budget_account is not None

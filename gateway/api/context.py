@@ -48,7 +48,7 @@ class SiteContext(Protocol):
         """The configuration as it is now."""
 
     @property
-    def surroundings(self) -> RuntimeEnvironment:
+    def runtime(self) -> RuntimeEnvironment:
         """Clock, chance and disk."""
 
     @property

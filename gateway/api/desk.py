@@ -199,7 +199,7 @@ class Desk:
                 self._site.listener.post(peer, reply)
             except Exception as error:  # noqa: BLE001 - see _answer
                 self._site.listener.post(peer, self._fault(ask, error))
-            self._site.listener.flush(self._site.surroundings.mono_s())
+            self._site.listener.flush(self._site.runtime.mono_s())
 
     async def _answer(self, peer: PeerSession, ask: Ask) -> Answer:
         server = self._site.server
@@ -296,7 +296,7 @@ class Desk:
         if name not in self._site.broker.jobs:
             row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
             if row is not None and asker.may_see(row.user, row.project):
-                utc_s = self._site.surroundings.utc_s()
+                utc_s = self._site.runtime.utc_s()
                 reason = job_choices.ended(work_views.stored_job(row), utc_s)
                 raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
         return name
@@ -310,7 +310,7 @@ class Desk:
         name = await find(asker, details)
         job = self._site.broker.jobs.get(name)
         if job is not None and _may_see(asker, job):
-            utc_s = self._site.surroundings.utc_s()
+            utc_s = self._site.runtime.utc_s()
             view = work_views.live_job(job, utc_s) | {"notes": work_views.notes(job)}
             return view | self._waits(job, utc_s) | await self._rules_of(name)
         row = await self._ended_job(asker, name, is_live=job is not None)
@@ -346,7 +346,7 @@ class Desk:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
         name, after = await self._id_of(asker, details), _number(details, "after", 0, 1 << 62)
         limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
-        until_s = self._site.surroundings.mono_s() + _wait_s(details)
+        until_s = self._site.runtime.mono_s() + _wait_s(details)
         store = self._site.store
         while True:
             # Registered before the store is read, so that results in between are not missed.
@@ -364,7 +364,7 @@ class Desk:
                 raise BadQuestion(f"the results of job {name!r} were deleted", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
             ended = not live and row.state != "open"
-            left_s = until_s - self._site.surroundings.mono_s()
+            left_s = until_s - self._site.runtime.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
             if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.peers:
                 outcomes, streams = _bounded(kept) if is_next else ([], [])
@@ -460,10 +460,10 @@ class Desk:
         """Say what a user may do here, by which rule of which file, and the current usage."""
         site = self._site
         entitling = site.broker.entitling
-        utc_s = site.surroundings.utc_s()
+        utc_s = site.runtime.utc_s()
         try:
             question = can.read_question(details, utc_s)
-            trust = await site.surroundings.read(can.load_trust, site.config)
+            trust = await site.runtime.read(can.load_trust, site.config)
             is_now = details.get("at_s") is None
             usage = can.Usage(entitling.slots_used, entitling.queued) if is_now else None
             return can.answer(site.config, trust, question, usage)
@@ -503,7 +503,7 @@ class Desk:
         about = float(terms.get("priority", 0.0)), terms["wishes"].data
         job = PastJob(name, row.state, row.reason, whose, *about)
         versions = {each.rules for each in places}
-        configs = await site.surroundings.read(
+        configs = await site.runtime.read(
             lambda: {each: self._keeper.config_of(each) for each in versions}
         )
         found = explain_past(job, places, contracts, configs)
@@ -520,7 +520,7 @@ class Desk:
         job = self._site.broker.jobs.get(found.get("job", ""))
         if job is None:
             return found
-        return found | self._waits(job, self._site.surroundings.utc_s())
+        return found | self._waits(job, self._site.runtime.utc_s())
 
     async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker
@@ -529,7 +529,7 @@ class Desk:
                 "shares": [],
                 "note": "fair share is off: the configuration has no [fair_share]",
             }
-        utc_s = self._site.surroundings.utc_s()
+        utc_s = self._site.runtime.utc_s()
         return work_views.shares(broker, broker.shares, utc_s, self._is_shown_to(asker))
 
     def _is_shown_to(self, asker: Asker) -> Callable[[Party], bool]:

@@ -81,7 +81,7 @@ async def _order(site: SiteContext, asker: Asker, event: DrainOrdered) -> None:
         raise BadQuestion(
             f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --undo`"
         )
-    utc_s = site.surroundings.utc_s()
+    utc_s = site.runtime.utc_s()
     kept = DrainKept(event.target, event.name, asker.user, utc_s)
     await site.harden(kept if event.on else DrainEnded(event.target, event.name))
     site.expect(event)

@@ -64,8 +64,8 @@ def prices(site: SiteContext) -> list[PoolPrice]:
 
 async def deals(site: SiteContext) -> Any:
     """Our purchases and sales."""
-    totals = await site.surroundings.read(site.store.contracts.totals)
-    disputes = await site.surroundings.read(site.store.settlement.disputes)
+    totals = await site.runtime.read(site.store.contracts.totals)
+    disputes = await site.runtime.read(site.store.settlement.disputes)
     return federation_views.deals(totals, disputes)
 
 
@@ -116,7 +116,7 @@ def _user(asker: Asker, details: Mapping[str, Any]) -> str:
 
 async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     """The answer about a job that the broker does not have, or the asker may not see."""
-    row = await site.surroundings.read(site.store.jobs.get, name)
+    row = await site.runtime.read(site.store.jobs.get, name)
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
     if row is None or is_live or not asker.may_see(row.user, row.project):
@@ -177,4 +177,4 @@ def states_of(site: SiteContext) -> dict[str, str]:
 
 
 def _utc_s(site: SiteContext) -> UtcS:
-    return site.surroundings.utc_s()
+    return site.runtime.utc_s()

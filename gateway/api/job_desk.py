@@ -29,7 +29,7 @@ async def hold(site: SiteContext, asker: Asker, details: Details) -> Any:
     job = _job(site, asker, details)
     _check(job, why_not_held(job))
     is_operators = asker.is_operator and not asker.owns(job.whose.user, job.whose.project)
-    held = JobHold(asker.user, site.surroundings.utc_s(), is_operators)
+    held = JobHold(asker.user, site.runtime.utc_s(), is_operators)
     site.expect(events.JobHoldAsked(job.id, held))
     running = f"; {count(job.in_flight, 'task')} at workers" if job.in_flight else ""
     return await _done(site, job, f"held{running}")

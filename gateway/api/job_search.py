@@ -81,7 +81,7 @@ class JobSearch:
         wanted = [JobsWanted(name=text)]
         if is_prefix and len(text) >= PREFIX_CHARS_MIN:
             wanted.append(JobsWanted(prefix=text))
-        utc_s = self._site.surroundings.utc_s()
+        utc_s = self._site.runtime.utc_s()
         if for_order:
             live = (job for each in wanted for job in self._live(asker, each))
             going_on = {job.id: job for job in live if not job.leaving}
@@ -119,7 +119,7 @@ class JobSearch:
         project: str = "",
     ) -> list[dict[str, Any]]:
         rows = await self._site.read(self._stored, asker, wanted, limit, user, project)
-        live, utc_s = self._site.broker.jobs, self._site.surroundings.utc_s()
+        live, utc_s = self._site.broker.jobs, self._site.runtime.utc_s()
         # One client may have 50,000 jobs: show the latest alone.
         present = nsmallest(
             limit,

@@ -35,18 +35,18 @@ class LogDesk:
             raise BadQuestion(unknown_task(job, task, tasks))
         if site.logs is None:
             raise BadQuestion("this site keeps no output of tasks: see site_log_bytes in [limits]")
-        until_s = site.surroundings.mono_s() + wait_s
+        until_s = site.runtime.mono_s() + wait_s
         while True:
             more = site.output_of(job)  # before the read, so that output in between is not missed
             is_live = job in site.broker.jobs
             try:
                 async with self._readers:
-                    page = await site.surroundings.read(
+                    page = await site.runtime.read(
                         site.logs.read, job, task, after, ANSWER_BYTES_MAX
                     )
             except sqlite3.Error as error:
                 raise BadQuestion(f"the output of tasks can't be read: {error}") from None
-            left_s = until_s - site.surroundings.mono_s()
+            left_s = until_s - site.runtime.mono_s()
             is_here = asker.handle in site.listener.peers
             if page.pieces or not is_live or left_s <= 0 or not is_here:
                 rows = [
@@ -78,5 +78,5 @@ class LogDesk:
         is_forgotten = row is not None and row.forgotten
         keep_s = self._site.config.results_s
         if row is not None and row.ended_at_s is not None and keep_s:
-            is_forgotten |= row.ended_at_s < self._site.surroundings.utc_s() - keep_s
+            is_forgotten |= row.ended_at_s < self._site.runtime.utc_s() - keep_s
         return no_output(task, page.cut_bytes, is_live=is_live, is_forgotten=is_forgotten)

@@ -31,8 +31,8 @@ async def find_problems(
     found = [*problems.of_database(site.broker.trouble), *_of_pools(site)]
     if not is_for_all:
         return found
-    utc_s = site.surroundings.utc_s()
-    findings: list[Finding] = await site.surroundings.read(_expiring, kept, site.config, utc_s)
+    utc_s = site.runtime.utc_s()
+    findings: list[Finding] = await site.runtime.read(_expiring, kept, site.config, utc_s)
     found += [Problem(each.code, each.subject, each.text) for each in findings]
     peers = site.peers
     if peers is None:
@@ -70,7 +70,7 @@ async def _pending(site: SiteContext, utc_s: UtcS) -> list[PendingDeliveries]:
     since_s = utc_s - PENDING_DAYS * 86_400.0
     until_s = utc_s - problems.UNSETTLED_S
     try:
-        found: list[PendingDeliveries] = await site.surroundings.read(
+        found: list[PendingDeliveries] = await site.runtime.read(
             site.store.contracts.pending, since_s, until_s
         )
     except (StoreError, SQLAlchemyError):

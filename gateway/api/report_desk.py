@@ -95,7 +95,7 @@ def _whose_notes(asker: Asker) -> list[str]:
 
 def present(site: SiteContext, static_price: tuple[int, str] | None = None) -> Present:
     """Return the present state of the site."""
-    utc_s = site.surroundings.utc_s()
+    utc_s = site.runtime.utc_s()
     return Present(
         utc_s,
         dict(site.broker.tariffs),

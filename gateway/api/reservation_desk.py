@@ -43,7 +43,7 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
 
     At each of `sites`, or here. Raises CantReserve.
     """
-    utc_s = site.surroundings.utc_s()
+    utc_s = site.runtime.utc_s()
     slots = _number(details, "slots", None, SLOTS_MAX)
     lasts_s = _seconds(details, "lasts_s", None, LASTS_MAX_S)
     from_s = UtcS(_seconds(details, "from_s", float(utc_s), TIME_MAX_S))
@@ -97,9 +97,9 @@ async def _at_several(
     is_operators: bool,
 ) -> list[dict[str, Any]]:
     """Book at each of these sites, or at none."""
-    utc_s, mono_s = site.surroundings.utc_s(), site.surroundings.mono_s()
+    utc_s, mono_s = site.runtime.utc_s(), site.runtime.mono_s()
     check_span(ReservationRules(longest_s=LASTS_MAX_S), slots, *span, utc_s)
-    buying, name = site.server.buying, site.surroundings.random_bytes(ID_BYTES).hex()
+    buying, name = site.server.buying, site.runtime.random_bytes(ID_BYTES).hex()
     from_s, until_s = span
     wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
     whole, effects = buying.begin(sites, wanted, mono_s, utc_s, is_operators=is_operators)
@@ -114,7 +114,7 @@ async def _at_several(
 
 def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
     """Return all parts of a booking as they are now."""
-    here, utc_s = site.config.name, site.surroundings.utc_s()
+    here, utc_s = site.config.name, site.runtime.utc_s()
     return [
         view(kept_as(part, "buy", 0, where), here, utc_s)
         for where, part in sorted(whole.parts.items())
@@ -123,13 +123,13 @@ def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
 
 async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
-    utc_s = site.surroundings.utc_s()
+    utc_s = site.runtime.utc_s()
     name, bookings = _text(details, "reservation"), site.server.bookings
     whole = site.server.buying.find(name)
     if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not BookingPhase.BOOKED:
             raise CantReserve(f"reservation {name} is being cancelled already")
-        mono_s = site.surroundings.mono_s()
+        mono_s = site.runtime.mono_s()
         site.server.perform(site.server.buying.cancel(whole, mono_s, utc_s))
         await site.harden()
         return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
@@ -150,7 +150,7 @@ def _may_cancel(asker: Asker, by: Owner) -> bool:
 
 async def reservations(site: SiteContext, asker: Asker, details: Details) -> Any:
     """List the reservations that the asker sees, the earliest first: {all}; else only open ones."""
-    utc_s, store = site.surroundings.utc_s(), site.store
+    utc_s, store = site.runtime.utc_s(), site.store
     is_open = details.get("all", False) is not True
 
     def find() -> list[dict[str, Any]]:

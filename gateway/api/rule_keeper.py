@@ -110,7 +110,7 @@ class RuleKeeper:
     def clock_s(self) -> UtcS:
         """Return the time by which rules count: the last change's, if a clock was set back."""
         made_s = [each.made_at_s for each in self.history.changes]
-        return max([self._site.surroundings.utc_s(), *made_s])
+        return max([self._site.runtime.utc_s(), *made_s])
 
     @property
     def version(self) -> int:
@@ -355,7 +355,7 @@ class RuleKeeper:
 
     async def _decide(self, propose: Callable[[], Proposal], *, is_dry: bool) -> Proposal:
         async with self._turn:
-            proposal: Proposal = await self._site.surroundings.read(propose)
+            proposal: Proposal = await self._site.runtime.read(propose)
             if not is_dry:
                 if proposal.records:
                     if trouble := self._site.broker.trouble:
@@ -373,7 +373,7 @@ class RuleKeeper:
         if rules is not None and change.shares:
             if not site.broker.trouble:
                 await site.record()  # records being written count too
-            utc_s = site.surroundings.utc_s()
+            utc_s = site.runtime.utc_s()
             used_ns = await site.read(used_before, site.store.usage, rules, utc_s)
         site.take_in(change.config, used_ns)
 
@@ -406,7 +406,7 @@ class RuleKeeper:
                 return
             self._due_s = self.history.next_edge(utc_s)
             try:
-                change = await self._site.surroundings.read(
+                change = await self._site.runtime.read(
                     self._compare, self._file, self.history, utc_s
                 )
             except (ConfigError, KnobError) as error:

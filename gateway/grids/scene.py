@@ -1,4 +1,4 @@
-"""The surroundings of a check of a grid: a fake gateway, a mark of its own, past sightings.
+"""The setting of a check of a grid: a fake gateway, a mark of its own, past sightings.
 
 See gateway.grids.checks.
 """

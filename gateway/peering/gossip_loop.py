@@ -98,7 +98,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self,
         peers: Neighbours,
         exchange: Exchange,
-        surroundings: RuntimeEnvironment,
+        runtime: RuntimeEnvironment,
         *,
         carry: Callable[[str, GossipMessage | Advert], None],
         say: Callable[[str], None],
@@ -108,7 +108,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         registry = peers.registry
         self._peers = peers
         self._exchange = exchange
-        self._clock = surroundings
+        self._clock = runtime
         self._carry = carry
         self._say = say
         self._complaints: set[tuple[str, str]] = set()  # (forwarder, origin), reported once
@@ -122,15 +122,15 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._shown_in = ""  # the federation that our advert was signed for
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
-        self._looked_s = surroundings.mono_s() - ADVERT_MIN_S
+        self._looked_s = runtime.mono_s() - ADVERT_MIN_S
         self._knobs = GossipSettings()
-        seed = int.from_bytes(surroundings.random_bytes(8), "big")
+        seed = int.from_bytes(runtime.random_bytes(8), "big")
         self.membership = Membership(
             registry.site,
             registry.boot << BOOT_SHIFT,
             self._knobs,
             Random(seed),  # noqa: S311 - order and drawing, no secrets
-            lambda: float(surroundings.utc_s()) + BOOT_AHEAD_S,
+            lambda: float(runtime.utc_s()) + BOOT_AHEAD_S,
         )
         self._admit()
         self._handle(Started(()))

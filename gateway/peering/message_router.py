@@ -50,13 +50,13 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self,
         peers: Neighbours,
         server: GatewayServer,
-        surroundings: RuntimeEnvironment,
+        runtime: RuntimeEnvironment,
         say: Callable[[str], None],
     ) -> None:
         self._peers = peers
         self._say = say
         self._server = server
-        self._clock = surroundings
+        self._clock = runtime
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self.gossip = GossipLoop(
             peers,
             server.exchange,
-            surroundings,
+            runtime,
             carry=self.reach,
             say=say,
             shows=server.config.shows,

@@ -30,7 +30,7 @@ class RecordedSite(Protocol):
         """The scheduler, which knows the workers."""
 
     @property
-    def surroundings(self) -> RuntimeEnvironment:
+    def runtime(self) -> RuntimeEnvironment:
         """Clock and chance."""
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
@@ -60,7 +60,7 @@ class CapacityRecorder:
         for worker in self._site.broker.workers.values():
             if not worker.job:  # a contract is another site's slots
                 slots[worker.offer.pool] += worker.slots
-        self._waiting.extend(self._meter.look(slots, self._site.surroundings.utc_s()))
+        self._waiting.extend(self._meter.look(slots, self._site.runtime.utc_s()))
         if self._waiting:
             self._more.set()
 

@@ -129,7 +129,7 @@ class GatewayServer:
     """Joins listener, broker, outbox and functions behind one port.
 
     Args:
-        surroundings: the clock and randomness.
+        runtime: the clock and randomness.
         seat: the site's place in its federation.
         on_stored: see EffectOutbox.
         ask: takes a peer's question; the answer is posted when it is ready.
@@ -145,7 +145,7 @@ class GatewayServer:
         port: Port,
         store: Store,
         *,
-        surroundings: RuntimeEnvironment,
+        runtime: RuntimeEnvironment,
         seat: Seat,
         on_stored: Callable[[Callable[[], None]], None],
         ask: Callable[[PeerSession, Ask], None],
@@ -157,18 +157,18 @@ class GatewayServer:
     ) -> None:
         self.config = config
         self.store = store
-        self._clock = surroundings
+        self._clock = runtime
         self._ask = ask
         self._say = say
         self._on_unfinished = on_unfinished
-        mono_s = surroundings.mono_s()
-        self.order_log = OrderLog(say, surroundings.mono_s)
+        mono_s = runtime.mono_s()
+        self.order_log = OrderLog(say, runtime.mono_s)
         self._comings = RateLimitedLines(say, "joins and leaves of workers", LINES_PER_S, mono_s)
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self.functions = FunctionStore(config.rules.function_bytes_max, self._functions_used)
-        self._prices = Prices(config.pools, surroundings.utc_s(), config.rules_version)
+        self._prices = Prices(config.pools, runtime.utc_s(), config.rules_version)
         self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
-        budget_accounts = BudgetAccounts(config.budgets, config.credit, surroundings.utc_s())
+        budget_accounts = BudgetAccounts(config.budgets, config.credit, runtime.utc_s())
         self.kernel = Kernel(
             lambda peers: _broker(
                 *(config, seat.boot, self._prices, budget_accounts, peers),
@@ -183,17 +183,17 @@ class GatewayServer:
         self.task_passes = TaskPasses(
             config.name,
             config.rules.secret,
-            surroundings.random_bytes,
+            runtime.random_bytes,
             self.broker.jobs,
             seat.passes.welcomes if seat.passes is not None else lambda _site: False,
             seat.passes.is_revoked if seat.passes is not None else lambda *_: False,
-            surroundings.utc_s,
+            runtime.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
         self.listener = SessionListener(
             port,
             config.rules,
-            surroundings.random_bytes,
+            runtime.random_bytes,
             credentials=self._credentials(self._known(required=config.token_required)),
             handles=seat.handles,
             at_home=self._credentials(self._at_home),
@@ -219,7 +219,7 @@ class GatewayServer:
             config,
             self.broker,
             store,
-            random_bytes=surroundings.random_bytes,
+            random_bytes=runtime.random_bytes,
             recall=recall,
             perform=self.perform,
         )
@@ -228,7 +228,7 @@ class GatewayServer:
             self.bookings,
             seat.permits,
             self.exchange.sales.names,
-            surroundings.utc_s,
+            runtime.utc_s,
         )
         new_name = self.exchange.purchases.enquiries.new_name
         self.buying = Buying(config.name, self.bookings, self.selling, new_name)
@@ -244,7 +244,7 @@ class GatewayServer:
         self._looked_up: set[int] = set()  # the peers among them that wait for a look-up
         self._looks = 0  # offers to compare for the job opened last
         self._is_behind = False  # whether the store is behind, so that every peer waits
-        self._started_s = surroundings.utc_s()
+        self._started_s = runtime.utc_s()
         self._ticks = 0
 
     def _in_the_clear(self, origin: Origin) -> Credentials:

@@ -271,7 +271,7 @@ class Gateway(SimMember):
         self.peers: SimPeers | None = None
         self._router: MessageRouter | None = None
         self.reconciler: SimBookkeeper | None = None
-        self.surroundings = RuntimeEnvironment(
+        self.runtime = RuntimeEnvironment(
             mono_s=self.mono_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
 
@@ -308,7 +308,7 @@ class Gateway(SimMember):
             self.config,
             self.port,
             self.store,
-            surroundings=self.surroundings,
+            runtime=self.runtime,
             seat=seat,
             on_stored=lambda call: call(),
             ask=self._ask,
@@ -320,7 +320,7 @@ class Gateway(SimMember):
         self.desk = Desk(site, RuleKeeper(site, NO_GRIDS, lambda _: None))
         self.recorder = CapacityRecorder(cast("Any", self))  # which is never run
         if self.peers is not None:
-            self._router = MessageRouter(self.peers, self._server, self.surroundings, self.note)
+            self._router = MessageRouter(self.peers, self._server, self.runtime, self.note)
             self._open_books(roll, self._router)
         self.watch(self._server)
         self._server.recover()

@@ -113,7 +113,7 @@ class TrioGateway(SimMember):
 
     def boot(self) -> None:
         """Start the site."""
-        surroundings = RuntimeEnvironment(
+        runtime = RuntimeEnvironment(
             mono_s=self.mono_s,
             utc_s=self.utc_s,
             random_bytes=self.random_bytes,
@@ -122,7 +122,7 @@ class TrioGateway(SimMember):
             open_logs=lambda _config, _say: None,
             read=read_now,
         )
-        self._site = Site(self.config, self.note, surroundings, self._open_federation)
+        self._site = Site(self.config, self.note, runtime, self._open_federation)
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._serve, self._site, self._scope, self.life)
 

@@ -1,4 +1,4 @@
-"""A site of the year: the real exchange, broker, windows and prices, without their surroundings.
+"""A site of the year: the real exchange, broker, windows and prices, without a runtime.
 
 The sessions, frames and store of gateway.runtime.server, gateway.runtime.outbox and
 gateway.peering.message_router are left

@@ -22,7 +22,7 @@ from tests.chaos import collecting, kills, operations, outages, processes, resto
 from tests.chaos.faults import Fault, Stage
 from tests.chaos.reconciliation import reconcile
 from tests.chaos.report import Summary, as_json, markdown
-from tests.chaos.sites import NAMES, ChaosSite, Federation, Surroundings, Times
+from tests.chaos.sites import NAMES, ChaosSite, Federation, ProcessSetup, Times
 from tests.chaos.storm import Say, Storm
 from tests.chaos.work.clients import Clients
 
@@ -227,7 +227,7 @@ def _make_sites(
 ) -> dict[str, ChaosSite]:
     made = {}
     for name in NAMES:
-        around = Surroundings(prefix=network.inside(name) if network is not None else ())
+        around = ProcessSetup(prefix=network.inside(name) if network is not None else ())
         host = network.addresses[name] if network is not None else HERE
         made[name] = ChaosSite(folder, name, settings.times, host, around)
     return made

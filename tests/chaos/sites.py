@@ -53,7 +53,7 @@ class Times:
 
 
 @dataclass
-class Surroundings:
+class ProcessSetup:
     """What the processes of one site start in; faults change it.
 
     Attributes:
@@ -85,7 +85,7 @@ class ChaosSite(MemberSite):
     """A site whose processes are killed, stopped and started again by several threads."""
 
     def __init__(
-        self, folder: Path, name: str, times: Times, host: str, around: Surroundings
+        self, folder: Path, name: str, times: Times, host: str, around: ProcessSetup
     ) -> None:
         self.around = around
         self.temporary = folder / f"tmp-{name}"

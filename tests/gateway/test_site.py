@@ -120,9 +120,9 @@ def test_when_jobs_are_refused_for_the_store_does_not_depend_on_the_calendar(
 ):
     inner = make_inner(1, rules=ListenerLimits(store_wait_s=store_wait_s))
     site, steps = inner.site, [0.0]
-    utc_s = site.surroundings.utc_s
-    site.surroundings = replace(site.surroundings, utc_s=lambda: utc_s() + steps[-1])
-    site.server._clock = site.surroundings
+    utc_s = site.runtime.utc_s
+    site.runtime = replace(site.runtime, utc_s=lambda: utc_s() + steps[-1])
+    site.server._clock = site.runtime
     one = visit(inner)
     site._on_trouble("the disk is full")
     wait_until(lambda: site.broker.trouble, "the trouble")
@@ -289,11 +289,11 @@ def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
     store = inner.site.store
     wait_until(store.journal.balances, "what it cost")
     # Two days later; others have asked before, and kept the clock that there was.
-    now_s = inner.site.surroundings.utc_s
+    now_s = inner.site.runtime.utc_s
     monkeypatch.setattr(
         inner.site,
-        "surroundings",
-        replace(inner.site.surroundings, utc_s=lambda: now_s() + 2 * 86_400),
+        "runtime",
+        replace(inner.site.runtime, utc_s=lambda: now_s() + 2 * 86_400),
     )
     wait_until(lambda: not store.journal.booked(0, 10), "a checkpoint")
     assert store.usage.totals([])[0].tasks == 1

@@ -90,11 +90,11 @@ class DeskClient:
 async def counter_of(folder: Any, **config: Any) -> AsyncIterator[DeskClient]:
     """A site with these settings that runs until the block ends."""
     told: list[str] = []
-    surroundings = RuntimeEnvironment(
+    runtime = RuntimeEnvironment(
         utc_s=lambda: NOON_S, open_port=lambda *_: ClosedPort(), read=read_at_once
     )
     made = SiteConfig(**{"name": "london", "state": str(folder), **config})
-    site = Site(made, told.append, surroundings)
+    site = Site(made, told.append, runtime)
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: site.run(task_status=task_status))
         yield DeskClient(site, told)

@@ -3,7 +3,7 @@
 They are processes like any other, with signals and pipes of their own; but that one ends without
 an interpreter that is torn down. Importing the modules takes a second of CPU, which a test would
 pay for each gateway that it starts. The long way is taken where the end of an interpreter matters
-(`anew`), by the examples, and by whatever begins in surroundings of its own.
+(`anew`), by the examples, and by programs that start in an environment of their own.
 """
 
 import atexit

@@ -199,12 +199,12 @@ class InnerSite:
     """A site in a thread of this process, whose parts a test can hold."""
 
     def __init__(
-        self, folder: Path, surroundings: RuntimeEnvironment | None = None, **config: Any
+        self, folder: Path, runtime: RuntimeEnvironment | None = None, **config: Any
     ) -> None:
         self.address = f"ipc://{folder / 'gw.sock'}"
         self.said: list[str] = []
         config = {"listen": (self.address,), "state": str(folder / "state"), **config}
-        self.site = Site(check(SiteConfig(**config), 0.0), self.said.append, surroundings)
+        self.site = Site(check(SiteConfig(**config), 0.0), self.said.append, runtime)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._run,))
         self._thread.start()

@@ -28,7 +28,7 @@ def config(*watched, pace=PACE):
 
 def spend(inner, number, cost_nanos):
     """Book something, now."""
-    record = used(number, inner.site.surroundings.utc_s(), cost_nanos)
+    record = used(number, inner.site.runtime.utc_s(), cost_nanos)
     inner.call(inner.site.store.write, [record], False, lambda: None)
 
 
@@ -143,7 +143,7 @@ def test_a_pool_of_ours_that_is_dear_is_told(make_inner):
 def test_what_a_rule_does_not_count_is_said_once_and_shown(make_inner, ask):
     far = PriceLimit("far", 10**7, "USD", pool="nowhere")
     inner = make_inner(**config(Watched(DESK), Watched(far)))
-    utc_s = inner.site.surroundings.utc_s()
+    utc_s = inner.site.runtime.utc_s()
     record = used(1, utc_s, 400, currency="EUR")
     inner.call(inner.site.store.write, [record], False, lambda: None)
     wait_until(lambda: said(inner, "alerts: desk: all users"), "the line")
@@ -209,7 +209,7 @@ async def test_what_was_given_while_an_end_was_written_is_not_given_again():
 
 def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):
     inner = make_inner(**config(Watched(Unacknowledged("late", 3600.0))))
-    now_s = inner.site.surroundings.utc_s()
+    now_s = inner.site.runtime.utc_s()
 
     def write(*records):
         inner.call(inner.site.store.write, records, False, lambda: None)

@@ -69,8 +69,8 @@ def site_with(store, reconciler=None):
     async def read(query, *arguments):
         return query(*arguments)
 
-    surroundings = SimpleNamespace(utc_s=lambda: NOW_S)
-    return SimpleNamespace(store=store, read=read, surroundings=surroundings, reconciler=reconciler)
+    runtime = SimpleNamespace(utc_s=lambda: NOW_S)
+    return SimpleNamespace(store=store, read=read, runtime=runtime, reconciler=reconciler)
 
 
 async def listed(books, **details):

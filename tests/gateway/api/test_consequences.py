@@ -44,7 +44,7 @@ class Paris:
             store=SimpleNamespace(
                 settlement=settlement, contracts=SimpleNamespace(partners=lambda: ["paris"])
             ),
-            surroundings=SimpleNamespace(utc_s=lambda: NOW_S),
+            runtime=SimpleNamespace(utc_s=lambda: NOW_S),
             broker=SimpleNamespace(budget_accounts=budget_accounts, jobs={}, workers={}),
             peers=SimpleNamespace(registry=SimpleNamespace(approved=["lyon", "paris"])),
             config=SimpleNamespace(name="london"),

@@ -22,7 +22,7 @@ async def test_a_job_that_ended_is_told_apart_from_one_that_never_was(row, told)
         return query(*arguments)
 
     site = SimpleNamespace(
-        surroundings=SimpleNamespace(utc_s=lambda: 1.0, read=read),
+        runtime=SimpleNamespace(utc_s=lambda: 1.0, read=read),
         store=SimpleNamespace(jobs=SimpleNamespace(get=lambda name: row)),
         broker=SimpleNamespace(jobs={}),
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),
@@ -38,7 +38,7 @@ async def test_another_users_job_is_as_if_it_never_was():
     row = SimpleNamespace(state="done", user="ada", project="risk")
     live = SimpleNamespace(whose=Owner("ada", project="risk"))
     site = SimpleNamespace(
-        surroundings=SimpleNamespace(utc_s=lambda: 1.0, read=read),
+        runtime=SimpleNamespace(utc_s=lambda: 1.0, read=read),
         store=SimpleNamespace(jobs=SimpleNamespace(get=lambda name: row)),
         broker=SimpleNamespace(jobs={"j-8": live}),
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),

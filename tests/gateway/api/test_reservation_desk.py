@@ -30,7 +30,7 @@ async def test_who_may_use_no_other_site_reserves_at_none():
     site = SimpleNamespace(
         broker=broker,
         config=SiteConfig(name="london"),
-        surroundings=SimpleNamespace(utc_s=lambda: NOON),
+        runtime=SimpleNamespace(utc_s=lambda: NOON),
         peers=SimpleNamespace(registry=SimpleNamespace(approved={"paris"})),
     )
     asker = Asker(1, "ann")
@@ -57,9 +57,9 @@ async def test_who_has_few_reservations_among_many_of_others_is_shown_them_all(m
     async def read(find, *arguments):
         return find(*arguments)
 
-    surroundings = SimpleNamespace(utc_s=lambda: NOON)
+    runtime = SimpleNamespace(utc_s=lambda: NOON)
     site = SimpleNamespace(
-        store=store, read=read, surroundings=surroundings, config=SiteConfig(name="london")
+        store=store, read=read, runtime=runtime, config=SiteConfig(name="london")
     )
     found = await reservation_desk.reservations(site, Asker(1, "ann"), {"all": True})
     assert [row["id"] for row in found] == ["r-0099", "r-0074", "r-0049", "r-0024"]
@@ -73,7 +73,7 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
     )
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
-        surroundings=SimpleNamespace(utc_s=lambda: NOON),
+        runtime=SimpleNamespace(utc_s=lambda: NOON),
         server=SimpleNamespace(
             buying=SimpleNamespace(find=lambda _name: None),
             bookings=SimpleNamespace(open={"r-1": mine}),
@@ -91,7 +91,7 @@ async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
     bobs = SimpleNamespace(by=Owner("bob"), who=read_party("user:bob"), left_at_s=NOON)
     site = SimpleNamespace(
         config=SiteConfig(name="london"),
-        surroundings=SimpleNamespace(utc_s=lambda: NOON),
+        runtime=SimpleNamespace(utc_s=lambda: NOON),
         server=SimpleNamespace(
             buying=SimpleNamespace(find=lambda _name: None),
             bookings=SimpleNamespace(open={"r-1": bobs}),

@@ -56,7 +56,7 @@ class World:
         config = check(load(str(self.path), Installed()), self.utc_s)
         self.site = SimpleNamespace(
             config=config,
-            surroundings=SimpleNamespace(utc_s=lambda: self.utc_s, read=self.read),
+            runtime=SimpleNamespace(utc_s=lambda: self.utc_s, read=self.read),
             broker=SimpleNamespace(trouble=""),
             harden=self.harden,
             take_in=self.take_in,
@@ -264,7 +264,7 @@ def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(wor
         await next(reads)()
         return found
 
-    world.site.surroundings.read = read
+    world.site.runtime.read = read
 
     async def main():
         async with trio.open_nursery() as nursery:

@@ -35,8 +35,8 @@ async def ask(store: Store, verb: str, **details: Any) -> Any:
     async def read(query: Any, *arguments: Any) -> Any:
         return query(*arguments)
 
-    surroundings = SimpleNamespace(utc_s=lambda: NOW_S)
-    site: Any = SimpleNamespace(store=store, read=read, surroundings=surroundings)
+    runtime = SimpleNamespace(utc_s=lambda: NOW_S)
+    site: Any = SimpleNamespace(store=store, read=read, runtime=runtime)
     found = await books_desk.QUESTIONS[verb](site, details)
     return found["rows"] if verb == "deliveries" else found
 

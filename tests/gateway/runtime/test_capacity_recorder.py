@@ -22,7 +22,7 @@ def live(make_inner):
 
     def live_(start_s, seconds):
         clock = [start_s]
-        inner = make_inner(2, surroundings=RuntimeEnvironment(utc_s=lambda: clock[0]))
+        inner = make_inner(2, runtime=RuntimeEnvironment(utc_s=lambda: clock[0]))
         site = inner.site
         wait_until(lambda: site.broker.workers, "the worker")
         inner.call(site.recorder.look)

@@ -16,7 +16,7 @@ def make_server(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> Ga
         check(config, 0.0),
         SimpleNamespace(),
         MemoryStore(disk),
-        surroundings=RuntimeEnvironment(mono_s=lambda: 100.0, utc_s=lambda: utc_s),
+        runtime=RuntimeEnvironment(mono_s=lambda: 100.0, utc_s=lambda: utc_s),
         seat=Seat(boot=2, **seat),
         on_stored=lambda call: call(),
         ask=lambda *_: None,

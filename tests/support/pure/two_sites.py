@@ -146,7 +146,7 @@ class BookedSite:
             reconciler=self.reconciler,
             read=self._read,
             harden=self._write,
-            surroundings=SimpleNamespace(utc_s=lambda: self.world.utc_s),
+            runtime=SimpleNamespace(utc_s=lambda: self.world.utc_s),
         )
         self.ask(self.reconciler._recall)
         self.perform()
