@@ -82,13 +82,13 @@ class GossipWorld:
         self,
         members: int,
         seed: int,
-        knobs: GossipSettings | None = None,
+        settings: GossipSettings | None = None,
         network: GossipNetwork | None = None,
         *,
         start: bool = True,
     ) -> None:
         self.now = 0.0
-        self.knobs = knobs or GossipSettings()
+        self.settings = settings or GossipSettings()
         self.network = network or GossipNetwork()
         self.rng = Random(seed)
         self.sites = [f"site-{number:04}" for number in range(members)]
@@ -125,7 +125,7 @@ class GossipWorld:
         return Membership(
             self.sites[number],
             self.boots[number] << BOOT_SHIFT,
-            self.knobs,
+            self.settings,
             Random(self._seed * 1_000_003 + number * 101 + self.boots[number]),
             self.boot_max,
         )
@@ -298,7 +298,7 @@ class GossipWorld:
 
     def refresh_all(self) -> float:
         """Start the periodic refresh of all adverts; return its interval."""
-        every_s = refresh_every_s(self.knobs, len(self.sites), BULLETIN_BYTES)
+        every_s = refresh_every_s(self.settings, len(self.sites), BULLETIN_BYTES)
 
         def again(number: int) -> None:
             if number not in self.down:

@@ -39,12 +39,12 @@ class Settings:
     loss: float = 0.05
     cut: float = 0.0
     samples: int = 20
-    knobs: GossipSettings = field(default_factory=GossipSettings)
+    gossip: GossipSettings = field(default_factory=GossipSettings)
 
 
 def tell_calm(settings: Settings) -> list[StoryFigure]:
     """Measure a federation at rest, then changes of capacity, then crashes of hosts, one by one."""
-    world = GossipWorld(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.gossip)
     refresh_s = world.refresh_all()
     world.run(min(refresh_s, WARM_UP_S))
     figures = [StoryFigure("refresh of an advert", "s", (refresh_s,))]
@@ -149,7 +149,7 @@ def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[StoryFi
     An interrupt (Ctrl-C) gives the figures until then.
     """
     network = GossipNetwork(loss=settings.loss, cut=settings.cut)
-    world = GossipWorld(settings.members, settings.seed, settings.knobs, network)
+    world = GossipWorld(settings.members, settings.seed, settings.gossip, network)
     counts: Counter[MemberState | None] = Counter()
 
     def look(_number: int, effect: Changed) -> None:
@@ -177,7 +177,7 @@ def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[StoryFi
 
 def tell_parted(settings: Settings) -> list[StoryFigure]:
     """Split the federation into two halves for five minutes, then reconnect them."""
-    world = GossipWorld(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.gossip)
     changes: Counter[tuple[int, str]] = Counter()
     half = settings.members // 2
     world.side = [0] * half + [1] * (settings.members - half)
@@ -211,7 +211,7 @@ def _absent(world: GossipWorld) -> int:
 
 def tell_joining(settings: Settings) -> list[StoryFigure]:
     """Restart a host that was gone, with only the name of one other member."""
-    world = GossipWorld(settings.members, settings.seed, settings.knobs)
+    world = GossipWorld(settings.members, settings.seed, settings.gossip)
     world.refresh_all()
     world.run(60.0)
     known: list[float] = []

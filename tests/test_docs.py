@@ -130,7 +130,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
     assert set(table_rows("protocol.md", section=JOINING)) == set(joining.FORMS)
 
 
-def test_every_knob_is_documented():
+def test_every_setting_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known = known - {"log"} | {field.name for field in dataclasses.fields(LogConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "preferences", "shows"}
@@ -153,7 +153,7 @@ def test_every_knob_is_documented():
     assert set(table_rows("configuration.md")) == known
 
 
-def test_every_knob_of_a_window_is_documented():
+def test_every_setting_of_a_window_is_documented():
     text = (ROOT / "docs" / "windows.md").read_text()
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
@@ -161,23 +161,23 @@ def test_every_knob_of_a_window_is_documented():
     assert found == windows.KEYS - {"claims"} | claim | windows.OF_CALENDARS
 
 
-def test_every_knob_of_an_entitlement_is_documented():
+def test_every_setting_of_an_entitlement_is_documented():
     text = (ROOT / "docs" / "entitlements.md").read_text()
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
     assert found == entitlements.KEYS
 
 
-def test_every_knob_of_a_pool_that_grows_is_documented():
+def test_every_setting_of_a_pool_that_grows_is_documented():
     rows = table_rows("grids.md", section="## Growing and shrinking")
     assert set(rows) == scale.KEYS
 
 
-def test_every_knob_of_a_tariff_is_documented():
+def test_every_setting_of_a_tariff_is_documented():
     assert set(table_rows("configuration.md", section="## Prices")) == tariffs.KEYS
 
 
-def test_every_knob_of_membership_is_documented():
+def test_every_setting_of_membership_is_documented():
     known = {field.name for field in dataclasses.fields(GossipSettings)}
     assert set(table_rows("membership.md")) == known
 
@@ -261,7 +261,7 @@ def test_every_key_of_the_client_file_is_documented():
     assert set(table_rows("client.md")) == set(client_file.KEYS)
 
 
-def test_every_knob_of_residency_is_documented():
+def test_every_setting_of_residency_is_documented():
     assert set(table_rows("residency.md")) == residency.KEYS
 
 
@@ -278,7 +278,7 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
     assert found == {*Desk(None, None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}
 
 
-def test_every_knob_of_environments_is_documented():
+def test_every_setting_of_environments_is_documented():
     assert set(table_rows("environments.md", section="## What an owner allows")) == set(
         EnvironmentRules.__slots__
     )

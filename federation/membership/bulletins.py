@@ -39,12 +39,12 @@ class Board:
         roster: MemberRoster,
         spreading: Spreading,
         timetable: TimerTable,
-        knobs: GossipSettings,
+        settings: GossipSettings,
     ) -> None:
         self._roster = roster
         self._spreading = spreading
         self._timetable = timetable
-        self._knobs = knobs
+        self._settings = settings
         self._is_fetch_set = False
         self._held: dict[Topic, Bulletin] = {}
         self._fetches: dict[Topic, Fetch] = {}
@@ -64,7 +64,7 @@ class Board:
         held = self._held.get(notice.topic)
         if held is not None:
             return notice.age > held.notice.age
-        return notice.boot > member.boot or member.topics < self._knobs.topics_max
+        return notice.boot > member.boot or member.topics < self._settings.topics_max
 
     def learn(self, bulletin: Bulletin, source: str) -> None:
         """Hold a bulletin of another site, and announce that it is here, if it is news."""
@@ -109,7 +109,7 @@ class Board:
     def answer(self, peer: str, topics: tuple[Topic, ...]) -> None:
         """Send a peer the wanted bulletins that are here, up to a limit; it will ask again."""
         items: list[Bulletin] = []
-        left = self._knobs.answer_bytes
+        left = self._settings.answer_bytes
         for topic in topics[:BULLETINS_MAX]:
             bulletin = self._held.get(topic)
             if bulletin is not None and bulletin.size_bytes <= left:
@@ -131,9 +131,9 @@ class Board:
             if teller != fetch.asked and teller not in fetch.tellers:
                 fetch.tellers.append(teller)
             return
-        if fetch is None and len(self._fetches) >= self._knobs.fetches_max:
+        if fetch is None and len(self._fetches) >= self._settings.fetches_max:
             return  # the next full exchange brings it up again
-        again_s = now + self._knobs.fetch_s
+        again_s = now + self._settings.fetch_s
         others = [] if fetch is None else [fetch.asked, *fetch.tellers]
         tellers = deque((each for each in others if each != teller), maxlen=TELLERS_MAX)
         self._fetches[notice.topic] = Fetch(notice, teller, again_s, tellers)
@@ -161,7 +161,7 @@ class Board:
                 del self._fetches[topic]  # the next full exchange brings it up again
                 continue
             fetch.asked = fetch.tellers.popleft()
-            fetch.again_at_s = now + self._knobs.fetch_s
+            fetch.again_at_s = now + self._settings.fetch_s
             self._spreading.ask(fetch.asked, topic)
         if self._fetches:
             self._set_timer(min(fetch.again_at_s for fetch in self._fetches.values()))

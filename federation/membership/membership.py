@@ -84,7 +84,7 @@ class Membership:
     Args:
         me: our site.
         incarnation: the first one; above any of an earlier run: `boot << BOOT_SHIFT`.
-        knobs: see federation.membership.probing.
+        settings: see federation.membership.probing.
         rng: for order and drawing; equal seeds give equal runs.
         boot_max: returns the highest boot that a site can have now; claims by others about a later
             one are not believed.
@@ -94,7 +94,7 @@ class Membership:
         self,
         me: str,
         incarnation: int,
-        knobs: GossipSettings,
+        settings: GossipSettings,
         rng: Chance,
         boot_max: Callable[[], float] = lambda: BOOT_MAX,
     ) -> None:
@@ -102,13 +102,13 @@ class Membership:
         self.incarnation = incarnation
         self._boot_max = boot_max
         self._connected: set[str] = set()
-        self._knobs = knobs
+        self._settings = settings
         self._rng = rng
         self._timetable = timetable = TimerTable()
-        self._roster = roster = MemberRoster(me, knobs)
-        self._spreading = spreading = Spreading(roster, knobs, timetable)
-        self._board = Board(roster, spreading, timetable, knobs)
-        self._prober = Prober(roster, spreading, timetable, knobs, rng)
+        self._roster = roster = MemberRoster(me, settings)
+        self._spreading = spreading = Spreading(roster, settings, timetable)
+        self._board = Board(roster, spreading, timetable, settings)
+        self._prober = Prober(roster, spreading, timetable, settings, rng)
         self._seeds: tuple[str, ...] = ()
         self._left = False
         self._woken_s: MonoS | None = None
@@ -221,11 +221,11 @@ class Membership:
         for site, member in self._roster.members.items():
             self._spreading.effects.append(Changed(site, None, member.state))
         draw = self._rng.random
-        self._timetable.at(now + draw() * self._knobs.probe_s, TimerKind.PROBE)
+        self._timetable.at(now + draw() * self._settings.probe_s, TimerKind.PROBE)
         self._timetable.at(
-            now + draw() * exchange_every_s(self._knobs, self.members), TimerKind.EXCHANGE
+            now + draw() * exchange_every_s(self._settings, self.members), TimerKind.EXCHANGE
         )
-        self._timetable.at(now + draw() * self._knobs.reconnect_s, TimerKind.RECONNECT)
+        self._timetable.at(now + draw() * self._settings.reconnect_s, TimerKind.RECONNECT)
         self._timetable.at(now + REAP_EVERY_S, TimerKind.REAP)
 
     def _forget(self, site: str, *, was_known: bool) -> None:
@@ -235,7 +235,7 @@ class Membership:
             self._spreading.effects.append(Changed(site, None, None))
 
     def _wake(self, now: MonoS) -> None:
-        if self._woken_s is not None and now - self._woken_s > self._knobs.late_s:
+        if self._woken_s is not None and now - self._woken_s > self._settings.late_s:
             self._excuse(now)
         self._woken_s = None
         for timer, key in self._timetable.due(now):
@@ -426,12 +426,12 @@ class Membership:
             claim = MemberClaim(silent, MemberState.SUSPECT, member.incarnation, self.me)
             self._merge(claim, None, now)
             self._roster.suspicions[silent].is_ours = True
-        self._timetable.at(now + probe_every_s(self._knobs, self.health), TimerKind.PROBE)
+        self._timetable.at(now + probe_every_s(self._settings, self.health), TimerKind.PROBE)
         self._prober.begin(now)
 
     def _watch(self, site: str) -> None:
         """Set the timer for the end of a suspicion."""
-        until_s = self._roster.suspicions[site].until_s(self._knobs, self.members)
+        until_s = self._roster.suspicions[site].until_s(self._settings, self.members)
         self._timetable.at(until_s, TimerKind.SUSPICION, site)
 
     def _on_suspicion(self, now: MonoS, key: object) -> None:
@@ -439,7 +439,7 @@ class Membership:
         suspicion = self._roster.suspicions.get(site)
         if suspicion is None:
             return
-        if suspicion.until_s(self._knobs, self.members) > now:
+        if suspicion.until_s(self._settings, self.members) > now:
             self._watch(site)  # there are more members by now, or it is another suspicion
             return
         claim = self._roster.claim_of(site)
@@ -458,7 +458,7 @@ class Membership:
         self._board.miss(peer, now)
 
     def _on_exchange(self, now: MonoS, _: object) -> None:
-        every_s = exchange_every_s(self._knobs, self.members)
+        every_s = exchange_every_s(self._settings, self.members)
         self._timetable.at(now + every_s * self._jitter(), TimerKind.EXCHANGE)
         rings = self._roster.rings
         site = rings.site_at(self._rng.randrange(len(rings)))
@@ -467,7 +467,7 @@ class Membership:
 
     def _on_reconnect(self, now: MonoS, _: object) -> None:
         """Contact a member that is thought dead: no other check detects the end of a partition."""
-        self._timetable.at(now + self._knobs.reconnect_s * self._jitter(), TimerKind.RECONNECT)
+        self._timetable.at(now + self._settings.reconnect_s * self._jitter(), TimerKind.RECONNECT)
         if dead := self._roster.dead():
             self._spreading.send(self._rng.choice(dead), self._everything())
 
@@ -475,7 +475,7 @@ class Membership:
         if self._seeds:
             for seed in self._rng.sample(self._seeds, min(SEEDS_ASKED, len(self._seeds))):
                 self._spreading.send(seed, self._everything())
-            self._timetable.at(now + self._knobs.join_s, TimerKind.JOIN)
+            self._timetable.at(now + self._settings.join_s, TimerKind.JOIN)
 
     def _on_reap(self, now: MonoS, _: object) -> None:
         self._timetable.at(now + REAP_EVERY_S, TimerKind.REAP)

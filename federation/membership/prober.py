@@ -45,14 +45,14 @@ class Prober:
         roster: MemberRoster,
         spreading: Spreading,
         timetable: TimerTable,
-        knobs: GossipSettings,
+        settings: GossipSettings,
         rng: Chance,
     ) -> None:
         self.health = 0
         self._roster = roster
         self._spreading = spreading
         self._timetable = timetable
-        self._knobs = knobs
+        self._settings = settings
         self._rng = rng
         self._number = 0
         self._round: list[str] = []  # neighbours still to be probed, from the end
@@ -62,7 +62,7 @@ class Prober:
 
     def feel(self, change: int) -> None:
         """Note a failure (or, below zero, a success) that may be our own doing."""
-        self.health = min(max(self.health + change, 0), self._knobs.health_max)
+        self.health = min(max(self.health + change, 0), self._settings.health_max)
 
     def hurry(self, site: str) -> None:
         """Probe this neighbour next: it may be gone."""
@@ -77,7 +77,7 @@ class Prober:
         self._number += 1
         self._probe = _Probe(self._number, target)
         self._spreading.send(target, Ping(self._number, self._spreading.news(target)))
-        answer_s = now + answer_within_s(self._knobs, self.health)
+        answer_s = now + answer_within_s(self._settings, self.health)
         self._timetable.at(answer_s, TimerKind.ANSWER, self._number)
 
     def _next(self) -> str | None:
@@ -111,7 +111,7 @@ class Prober:
             for site in sorted(self._roster.rings.neighbours(probe.target))
             if site != self._roster.me and members[site].state is MemberState.ALIVE
         ]
-        chosen = self._rng.sample(able, min(self._knobs.helpers, len(able)))
+        chosen = self._rng.sample(able, min(self._settings.helpers, len(able)))
         probe.helpers = tuple(chosen)
         for helper in chosen:
             send(helper, PingRequest(probe.number, probe.target, news(helper)))
@@ -131,7 +131,7 @@ class Prober:
     def excuse(self) -> None:
         """Drop the current probe after our own absence: it proves nothing."""
         self._probe = None
-        self.feel(self._knobs.health_max)
+        self.feel(self._settings.health_max)
 
     def hear_ack(self, peer: str, number: int) -> None:
         """Handle the answer of a probed member, or of a helper."""
@@ -157,13 +157,15 @@ class Prober:
 
     def relay(self, asker: str, number: int, target: str, now: MonoS) -> None:
         """Probe a member on behalf of another."""
-        if len(self._relays) >= self._knobs.relays_max or not self._roster.can_ask(target):
+        if len(self._relays) >= self._settings.relays_max or not self._roster.can_ask(target):
             self._spreading.send(asker, Nack(number, self._spreading.news(asker)))
             return
         self._number += 1
         self._relays[self._number] = _Relay(asker, number, target)
         self._spreading.send(target, Ping(self._number, self._spreading.news(target)))
-        self._timetable.at(now + NACK_SHARE * self._knobs.answer_s, TimerKind.RELAY, self._number)
+        self._timetable.at(
+            now + NACK_SHARE * self._settings.answer_s, TimerKind.RELAY, self._number
+        )
 
     def give_up(self, number: object) -> None:
         """Tell the asker that a probe was not answered, unless it was."""

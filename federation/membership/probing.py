@@ -1,8 +1,8 @@
-"""The knobs of membership, and the formulas that use them: pure functions of a few numbers.
+"""The settings of membership, and the formulas that use them: pure functions of a few numbers.
 
 After SWIM (Das, Gupta, Motivala 2002), Lifeguard (Dadgar, Phillips, Currey 2018) and memberlist's
 code. `members` counts those that are alive or suspect, including this one. docs/membership.md
-explains the cost of each knob and how to choose it.
+explains the cost of each setting and how to choose it.
 """
 
 import math
@@ -53,17 +53,17 @@ class GossipSettings:
             raise ValueError(f"news_bytes must be at least {NEWS_BYTES_MIN}")
 
 
-def probe_every_s(knobs: GossipSettings, health: int) -> float:
+def probe_every_s(settings: GossipSettings, health: int) -> float:
     """Return the time between probes: a member with many failures allows more time."""
-    return knobs.probe_s * (health + 1)
+    return settings.probe_s * (health + 1)
 
 
-def answer_within_s(knobs: GossipSettings, health: int) -> float:
+def answer_within_s(settings: GossipSettings, health: int) -> float:
     """Return the time for a direct answer, stretched alike."""
-    return knobs.answer_s * (health + 1)
+    return settings.answer_s * (health + 1)
 
 
-def suspicion_s(knobs: GossipSettings, members: int, confirmations: int) -> float:
+def suspicion_s(settings: GossipSettings, members: int, confirmations: int) -> float:
     """Return how long a suspect has to object, from the first accusation.
 
         shortest = suspicion · max(1, log10 members) · probe_s
@@ -73,35 +73,35 @@ def suspicion_s(knobs: GossipSettings, members: int, confirmations: int) -> floa
     with c members that confirm and k that are expected to, as memberlist does it. If no other
     member could confirm, the shortest holds.
     """
-    shortest_s = knobs.suspicion * max(1.0, math.log10(max(members, 1))) * knobs.probe_s
-    expected = min(knobs.confirmations, members - 2)
+    shortest_s = settings.suspicion * max(1.0, math.log10(max(members, 1))) * settings.probe_s
+    expected = min(settings.confirmations, members - 2)
     if expected < 1:
         return shortest_s
-    longest_s = shortest_s * knobs.suspicion_max
+    longest_s = shortest_s * settings.suspicion_max
     share = math.log(confirmations + 1) / math.log(expected + 1)
     return max(shortest_s, longest_s - (longest_s - shortest_s) * share)
 
 
-def retransmissions(knobs: GossipSettings, members: int) -> int:
+def retransmissions(settings: GossipSettings, members: int) -> int:
     """Return how often one member sends one rumour: ⌈retransmit · log10(members + 1)⌉."""
-    return math.ceil(knobs.retransmit * math.log10(members + 1))
+    return math.ceil(settings.retransmit * math.log10(members + 1))
 
 
-def exchange_every_s(knobs: GossipSettings, members: int) -> float:
+def exchange_every_s(settings: GossipSettings, members: int) -> float:
     """Return the time between full exchanges: exchange_s · max(1, ⌈log2 members⌉ - 4).
 
     As in memberlist: an exchange grows with the members, and so does the time between two, above 32
     members.
     """
-    return knobs.exchange_s * max(1, math.ceil(math.log2(max(members, 1))) - 4)
+    return settings.exchange_s * max(1, math.ceil(math.log2(max(members, 1))) - 4)
 
 
-def refresh_every_s(knobs: GossipSettings, bulletins: int, bulletin_bytes: float) -> float:
+def refresh_every_s(settings: GossipSettings, bulletins: int, bulletin_bytes: float) -> float:
     """Return how often a site should announce a bulletin without news, because of its age.
 
     Each one passes every member once, so `bulletins` of them, in the whole federation, cost a
     member bulletins · bulletin_bytes / refresh each second. That cost is held at refresh_bytes_s,
     within refresh_min_s and refresh_max_s.
     """
-    even_s = bulletins * bulletin_bytes / knobs.refresh_bytes_s
-    return min(max(even_s, knobs.refresh_min_s), knobs.refresh_max_s)
+    even_s = bulletins * bulletin_bytes / settings.refresh_bytes_s
+    return min(max(even_s, settings.refresh_min_s), settings.refresh_max_s)

@@ -45,9 +45,9 @@ class Suspicion:
     verdict: MemberState = MemberState.DEAD  # or LEFT, when another member claims that it has left
     is_ours: bool = False
 
-    def until_s(self, knobs: GossipSettings, members: int) -> MonoS:
+    def until_s(self, settings: GossipSettings, members: int) -> MonoS:
         """Return the time until which the suspect may object."""
-        return self.since_s + suspicion_s(knobs, members, len(self.accusers) - 1)
+        return self.since_s + suspicion_s(settings, members, len(self.accusers) - 1)
 
 
 class MemberRoster:
@@ -57,19 +57,19 @@ class MemberRoster:
     connected with, and so probed, linked and asked. Others appear only in claims.
     """
 
-    def __init__(self, me: str, knobs: GossipSettings) -> None:
+    def __init__(self, me: str, settings: GossipSettings) -> None:
         self.me = me
-        self._knobs = knobs
+        self._settings = settings
         self.admitted: dict[str, bool] = {}
         self.members: dict[str, Member] = {}
         self.suspicions: dict[str, Suspicion] = {}
-        self.rings = Rings(knobs.rings, [me])
+        self.rings = Rings(settings.rings, [me])
         self.present = 1
 
     def admit(self, sites: Iterable[str], *, direct: bool) -> None:
         """Admit these sites as members."""
         for site in sites:
-            is_full = site not in self.admitted and len(self.admitted) >= self._knobs.members_max
+            is_full = site not in self.admitted and len(self.admitted) >= self._settings.members_max
             if site == self.me or is_full:
                 continue
             self.admitted[site] = direct
@@ -124,7 +124,7 @@ class MemberRoster:
         suspicion = self.suspicions.get(site)
         if suspicion is None or accuser in suspicion.accusers:
             return False
-        if len(suspicion.accusers) > self._knobs.confirmations:
+        if len(suspicion.accusers) > self._settings.confirmations:
             return False
         suspicion.accusers.append(accuser)
         return True
@@ -155,7 +155,7 @@ class MemberRoster:
         return [
             site
             for site, member in self.members.items()
-            if member.state not in PRESENT and now - member.since_s > self._knobs.remember_s
+            if member.state not in PRESENT and now - member.since_s > self._settings.remember_s
         ]
 
     def _place(self, site: str) -> None:

@@ -29,13 +29,15 @@ from federation.membership.timetable import TimerKind, TimerTable
 class Spreading:
     """The outgoing side: effects in order, and rumours until they find a message to ride on."""
 
-    def __init__(self, roster: MemberRoster, knobs: GossipSettings, timetable: TimerTable) -> None:
+    def __init__(
+        self, roster: MemberRoster, settings: GossipSettings, timetable: TimerTable
+    ) -> None:
         self.neighbours: tuple[str, ...] = ()
         self.effects: list[Effect] = []
         self.claims: Rumours[tuple[str, str], MemberClaim] = Rumours()
         self.notices: Rumours[Topic, BulletinNotice] = Rumours()
         self._roster = roster
-        self._knobs = knobs
+        self._settings = settings
         self._timetable = timetable
         self._asks: defaultdict[str, list[Topic]] = defaultdict(list)
         self._steered = -1  # the change of the rings as of which our neighbours are computed
@@ -66,9 +68,9 @@ class Spreading:
         is_well = member is None or member.state is MemberState.ALIVE
         if is_well and not self._has_for(peer):
             return NOTHING
-        limit = retransmissions(self._knobs, self._roster.present)
+        limit = retransmissions(self._settings, self._roster.present)
         about = [] if is_well else [self._roster.claim_of(peer)]
-        left = self._knobs.news_bytes - sum(claim.size_bytes for claim in about)
+        left = self._settings.news_bytes - sum(claim.size_bytes for claim in about)
         claims, size = self.claims.take(peer, left, limit)
         notices, _ = self.notices.take(peer, left - size, limit)
         return News((*about, *claims), tuple(notices))
@@ -101,7 +103,7 @@ class Spreading:
                     news = self.news(peer)
                     if news != NOTHING:  # all of it may have reached its limit of sends
                         self.send(peer, Gossip(news))
-            self._round_s = now + self._knobs.gossip_s
+            self._round_s = now + self._settings.gossip_s
         if not self._is_round_set and (self.claims or self.notices):
             self._is_round_set = True
             self._timetable.at(self._round_s, TimerKind.GOSSIP)

@@ -40,7 +40,7 @@ from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.views import job_choices, work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.tags import check_tags
-from gateway.base.values import KnobError, number
+from gateway.base.values import SettingError, number
 from gateway.checking.kept import KeptFindings
 from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
@@ -558,7 +558,7 @@ class Desk:
         try:
             tags = check_tags({details.get("tag", ""): True})
             wait_s = float(number("wait_s", details.get("wait_s", PROBE_S), 0.0, PROBE_MAX_S))
-        except (ValueError, KnobError) as error:
+        except (ValueError, SettingError) as error:
             raise BadQuestion(str(error)) from None
         return await found[0].probe(tags, wait_s)
 

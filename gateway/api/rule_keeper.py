@@ -21,7 +21,7 @@ from federation.offers import show_time
 from federation.words import count
 from gateway.api.context import SiteContext
 from gateway.api.reload import Change, compare
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.checking.whole import check_reload
 from gateway.config.pools import GridKinds
 from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file, with_local
@@ -141,7 +141,7 @@ class RuleKeeper:
         file = with_rules(self._file.file, self._file.rules, self.history, begins_s)
         try:
             return parse(file, self._kinds)
-        except (ConfigError, KnobError) as error:
+        except (ConfigError, SettingError) as error:
             return f"the rules of version {version} don't fit the present file: {error}"
 
     def propose_file(self, author: str, reason: str = "") -> Proposal:
@@ -183,7 +183,7 @@ class RuleKeeper:
         ]
 
     def _warnings(self, proposal: Proposal, utc_s: UtcS) -> list[str]:
-        """Check the whole configuration against its files and names; KnobError for errors."""
+        """Check the whole configuration against its files and names; SettingError for errors."""
         if not self._is_open:
             return []  # a start is checked before its database is open
         new = self._configured(proposal.file, proposal.history, utc_s)
@@ -203,63 +203,63 @@ class RuleKeeper:
 
         Raises:
             NothingToReload: there is no configuration file.
-            ConfigError, KnobError: the change is not possible.
+            ConfigError, SettingError: the change is not possible.
         """
         file, utc_s = self._present_file(), self.clock_s()
         from_s = utc_s if from_s is None else from_s
         if from_s < utc_s:
-            raise KnobError("from: the time is past: a change takes effect now or later")
+            raise SettingError("from: the time is past: a change takes effect now or later")
         if not from_s < until_s:
-            raise KnobError(
+            raise SettingError(
                 "until: must be after `from`, the time at which the change takes effect"
             )
         if not 0 < len(edits) <= EDITS_MAX:
-            raise KnobError(f"edits: one change has 1 to {EDITS_MAX:,}, not {len(edits):,}")
+            raise SettingError(f"edits: one change has 1 to {EDITS_MAX:,}, not {len(edits):,}")
         if len(reason) > REASON_CHARS_MAX:
-            raise KnobError(f"reason: at most {REASON_CHARS_MAX:,} characters")
+            raise SettingError(f"reason: at most {REASON_CHARS_MAX:,} characters")
         before = self.history.at(from_s)
         pools = [str(row.get("name", "")) for row in file.file.table.get("pool", ())]
         for each in edits:
             if each.key.pool and each.content is not None and each.key.pool not in pools:
-                raise KnobError(
+                raise SettingError(
                     f"pool {each.key.pool!r} not found; known pools: {', '.join(pools)}"
                 )
             if each.content is None and each.key not in before:
-                raise KnobError(f"{each.key}: no such rule exists at that time")
+                raise SettingError(f"{each.key}: no such rule exists at that time")
         number = self.history.next_number
         change = RuleChange(number, from_s, utc_s, author, source, tuple(edits), until_s, reason)
         changes = [change]
         if until_s < NEVER_S:
             changes.append(RuleChange(number + 1, until_s, utc_s, author, source, ends=number))
         if len(self.history.planned(utc_s)) + len(changes) > PLANNED_MAX:
-            raise KnobError(f"at most {PLANNED_MAX:,} changes can be planned")
+            raise SettingError(f"at most {PLANNED_MAX:,} changes can be planned")
         try:
             found = self._proposal(file, changes, utc_s)
             self._warnings(found, utc_s)  # for its errors; a reload gives the warnings
             return self._of_itself(found, utc_s)
-        except (ConfigError, KnobError) as error:  # it is not in the file
-            raise KnobError(str(error).removeprefix(f"{file.file.path}: ")) from None
+        except (ConfigError, SettingError) as error:  # it is not in the file
+            raise SettingError(str(error).removeprefix(f"{file.file.path}: ")) from None
 
     def propose_cancel(self, number: int) -> Proposal:
         """Cancel a change that has not taken effect.
 
         Raises:
             NothingToReload: there is no configuration file.
-            ConfigError, KnobError: the change can't be cancelled.
+            ConfigError, SettingError: the change can't be cancelled.
         """
         file, utc_s = self._present_file(), self.clock_s()
         known = {each.number: each for each in self.history.changes}
         found = known.get(number)
         if found is None:
-            raise KnobError(f"change {number} not found")
+            raise SettingError(f"change {number} not found")
         if found.ends:
-            raise KnobError(
+            raise SettingError(
                 f"change {number} is the end of change {found.ends}: cancel change {found.ends}"
             )
         if found.cancelled_at_s is not None:
-            raise KnobError(f"change {number} is cancelled already")
+            raise SettingError(f"change {number} is cancelled already")
         if found.from_s <= utc_s:
-            raise KnobError(
+            raise SettingError(
                 f"change {number} is in force already: make another change to set the rules again"
             )
         gone = [each for each in known.values() if number in (each.number, each.ends)]
@@ -286,7 +286,7 @@ class RuleKeeper:
                 each for change in changes for each in records_of(change)
             )
         except ValueError as error:
-            raise KnobError(str(error)) from None
+            raise SettingError(str(error)) from None
         number = changes[0].number if changes else 0
         return Proposal(file, records, history, self._compare(file, history, utc_s), number)
 
@@ -296,8 +296,8 @@ class RuleKeeper:
         for each in history.planned(utc_s):
             try:
                 self._configured(file, history, each.from_s)
-            except (ConfigError, KnobError) as error:
-                raise KnobError(f"when change {each.number} takes effect: {error}") from None
+            except (ConfigError, SettingError) as error:
+                raise SettingError(f"when change {each.number} takes effect: {error}") from None
         return compare(self._site.config, now, utc_s)
 
     def _configured(self, file: RuledFile, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
@@ -330,7 +330,7 @@ class RuleKeeper:
         try:
             found = self.propose_file("")
             config = self._configured(found.file, found.history, self.clock_s())
-        except (ConfigError, KnobError) as error:
+        except (ConfigError, SettingError) as error:
             raise ConfigError(
                 f"{error} (with the rules in the database: see docs/rules.md)"
             ) from None
@@ -359,7 +359,7 @@ class RuleKeeper:
             if not is_dry:
                 if proposal.records:
                     if trouble := self._site.broker.trouble:
-                        raise KnobError(f"the database can't be written: {trouble}")
+                        raise SettingError(f"the database can't be written: {trouble}")
                     await self._site.harden(*proposal.records)
                 self._take(proposal)
                 self._say_done(proposal)
@@ -409,7 +409,7 @@ class RuleKeeper:
                 change = await self._site.runtime.read(
                     self._compare, self._file, self.history, utc_s
                 )
-            except (ConfigError, KnobError) as error:
+            except (ConfigError, SettingError) as error:
                 self._say(f"rules: the planned change can't take effect: {error}")
                 return
             number = self.history.version_at(utc_s)

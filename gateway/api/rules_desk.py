@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from federation.clocks import NEVER_S, UtcS
 from gateway.api.rule_keeper import FILE, NothingToReload, Proposal, RuleKeeper
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.scale import OF_PILOTS
 from gateway.rules.history import EDITS_MAX, RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
 from gateway.trust.rights import Asker
@@ -15,7 +15,7 @@ from gateway.trust.rights import Asker
 LISTED_MAX: Final = 1_000
 TIME_MAX_S: Final = 253_402_300_800
 NAME_CHARS_MAX: Final = 200
-NOT_POSSIBLE: Final = (ConfigError, KnobError, NothingToReload)
+NOT_POSSIBLE: Final = (ConfigError, SettingError, NothingToReload)
 _SOURCE: Final = re.compile(r"[\w][\w -]{0,39}")
 _NAMED: Final = frozenset({RuleKind.CALENDAR, RuleKind.WINDOW, RuleKind.BUDGET})
 _OF_POOLS: Final = frozenset(
@@ -53,14 +53,14 @@ def _begin_s(history: RuleHistory, version: Any) -> UtcS:
     for each in history.changes:
         if each.number == version and history.of(each.number) is not None:
             return each.from_s
-    raise KnobError(f"version {version!r:.20} of the rules not found")
+    raise SettingError(f"version {version!r:.20} of the rules not found")
 
 
 async def rule_history(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     """Return the changes of the rules, the newest first: {kind, pool, name, limit}."""
     limit = details.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= LISTED_MAX:
-        raise KnobError(f"limit must be a whole number from 1 to {LISTED_MAX:,}")
+        raise SettingError(f"limit must be a whole number from 1 to {LISTED_MAX:,}")
     history, found = keeper.history, []
     for each in reversed(history.changes):
         concerned = [edit for edit in each.edits if _is_asked(edit.key, details)]
@@ -118,11 +118,13 @@ async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> An
     """
     source = details.get("source", "command")
     if not isinstance(source, str) or not _SOURCE.fullmatch(source) or source == FILE:
-        raise KnobError("source must be 1 to 40 letters, digits, spaces or dashes, and not 'file'")
+        raise SettingError(
+            "source must be 1 to 40 letters, digits, spaces or dashes, and not 'file'"
+        )
     edits = list(_edits(details.get("edits")))
     until_s, reason = _time(details, "until_s"), details.get("reason", "")
     if not isinstance(reason, str):
-        raise KnobError("reason must be a string")
+        raise SettingError("reason must be a string")
     propose = partial(
         keeper.propose,
         edits,
@@ -140,7 +142,7 @@ async def cancel_change(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     """Cancel a planned change: {change, dry_run}."""
     number = details.get("change")
     if type(number) is not int:
-        raise KnobError("change must be the number of a change: see `gridfed rules history`")
+        raise SettingError("change must be the number of a change: see `gridfed rules history`")
     is_dry = _flag(details, "dry_run")
     found = await keeper.change(partial(keeper.propose_cancel, number), is_dry=is_dry)
     return told(found, is_dry=is_dry)
@@ -167,48 +169,50 @@ def told(proposal: Proposal, *, is_dry: bool) -> dict[str, Any]:
 
 def _edits(value: Any) -> Iterator[RuleEdit]:
     if not isinstance(value, list) or not 0 < len(value) <= EDITS_MAX:
-        raise KnobError(f"edits must be a list of 1 to {EDITS_MAX:,} rules")
+        raise SettingError(f"edits must be a list of 1 to {EDITS_MAX:,} rules")
     seen = set()
     for at, each in enumerate(value, 1):
         edit = _edit(f"edits[{at}]", each)
         if edit.key in seen:
-            raise KnobError(f"edits[{at}]: {edit.key} is listed twice")
+            raise SettingError(f"edits[{at}]: {edit.key} is listed twice")
         seen.add(edit.key)
         yield edit
 
 
 def _edit(where: str, value: Any) -> RuleEdit:
     if not isinstance(value, dict) or value.keys() - {"kind", "pool", "name", "content"}:
-        raise KnobError(f"{where} must be a table of kind, pool, name and content")
+        raise SettingError(f"{where} must be a table of kind, pool, name and content")
     try:
         kind = RuleKind(value.get("kind", ""))
     except ValueError:
         known = ", ".join(RuleKind)
-        raise KnobError(
+        raise SettingError(
             f"{where}: kind {value.get('kind')!r:.40} not found; known: {known}"
         ) from None
     pool, name = value.get("pool", ""), value.get("name", "")
     for key, text, is_wanted in (("pool", pool, kind in _OF_POOLS), ("name", name, kind in _NAMED)):
         if not isinstance(text, str) or len(text) > NAME_CHARS_MAX:
-            raise KnobError(f"{where}: {key} must be a string of up to {NAME_CHARS_MAX} characters")
+            raise SettingError(
+                f"{where}: {key} must be a string of up to {NAME_CHARS_MAX} characters"
+            )
         if bool(text) is not is_wanted:
             needs = "needs" if is_wanted else "has no"
-            raise KnobError(f"{where}: a rule of kind {kind} {needs} {key}")
+            raise SettingError(f"{where}: a rule of kind {kind} {needs} {key}")
     content = value.get("content")
     if kind is RuleKind.SCALE and content is not None:
         if not isinstance(content, dict):
-            raise KnobError(f"{where}: the content of {kind} is a table")
+            raise SettingError(f"{where}: the content of {kind} is a table")
         if others := sorted(content.keys() & OF_PILOTS):
-            raise KnobError(
+            raise SettingError(
                 f"{where}: {others[0]} of [pool.scale] is no rule: set it in the file, and start "
                 "the gateway again"
             )
     if kind in (RuleKind.WINDOW, RuleKind.BUDGET) and content is not None:
         rows = content if kind is RuleKind.WINDOW else [content]
         if not isinstance(rows, list) or not rows:
-            raise KnobError(f"{where}: the content of a window is a list of tables")
+            raise SettingError(f"{where}: the content of a window is a list of tables")
         if any(not isinstance(row, dict) or row.get("name") != name for row in rows):
-            raise KnobError(f"{where}: the name in the content must be {name!r}")
+            raise SettingError(f"{where}: the name in the content must be {name!r}")
     return RuleEdit(RuleKey(kind, pool, name), content)
 
 
@@ -217,12 +221,12 @@ def _time(details: Details, key: str) -> UtcS | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < TIME_MAX_S:
-        raise KnobError(f"{key} must be a time in seconds since 1970")
+        raise SettingError(f"{key} must be a time in seconds since 1970")
     return UtcS(float(value))
 
 
 def _flag(details: Details, key: str) -> bool:
     value = details.get(key, False)
     if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
+        raise SettingError(f"{key} must be true or false")
     return value

@@ -45,15 +45,15 @@ def read_token(name: str, *, from_pipe: bool = False) -> str:
     )
 
 
-def _read_word(name: str, knob: str, remedy: str, *, from_pipe: bool) -> str:
+def _read_word(name: str, setting: str, remedy: str, *, from_pipe: bool) -> str:
     path = Path(name).expanduser()
     try:
         body = _read_any(path) if from_pipe else read_regular(path, _BYTES_MAX)
         word = body.decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
+        raise ConfigError(f"{setting} {path}: {getattr(error, 'strerror', error)}") from None
     if not word:
-        raise ConfigError(f"{knob} {path}: the file is empty; {remedy}")
+        raise ConfigError(f"{setting} {path}: the file is empty; {remedy}")
     return word
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from gateway.base.values import ConfigError, KnobError, unknown
+from gateway.base.values import ConfigError, SettingError, unknown
 
 Path = tuple[str | int, ...]
 T = TypeVar("T")
@@ -101,11 +101,11 @@ def located(
         read: the reader.
 
     Raises:
-        KnobError: with line and name before its text.
+        SettingError: with line and name before its text.
     """
     try:
         return read()
-    except (KnobError, ValueError) as error:
+    except (SettingError, ValueError) as error:
         text = str(error)
         key = find_key(table, text) if isinstance(table, Mapping) else ()
         unknown_key = _UNKNOWN.match(text)
@@ -113,13 +113,13 @@ def located(
             key = (unknown_key[1],)
         elif key and not text.startswith(str(key[0])):
             key = ()  # a word of the sentence
-        raise KnobError(f"{line_about(places, place, key)}{named}: {text}") from None
+        raise SettingError(f"{line_about(places, place, key)}{named}: {text}") from None
 
 
 def find_key(table: Mapping[str, Any], text: str) -> Path:
     """Return the key of a table that a message names, and the one below it; empty if it names none.
 
-    A KnobError names its key before it says anything else: so the first name is meant.
+    A SettingError names its key before it says anything else: so the first name is meant.
     """
     found = [(match.start(), key) for key in table if (match := _search(key, text))]
     if not found:
@@ -180,8 +180,8 @@ class Passage:
 
     @contextmanager
     def about(self) -> Iterator[None]:
-        """Add the place to a KnobError raised inside."""
+        """Add the place to a SettingError raised inside."""
         try:
             yield
-        except KnobError as error:
+        except SettingError as error:
             raise self.error(str(error)) from None

@@ -20,16 +20,19 @@ class ConfigError(Exception):
     """A configuration that can't be used; the text names the file and the key."""
 
 
-class KnobError(Exception):
+class SettingError(Exception):
     """An invalid value of a key. The text names the key and the valid values."""
+
+
+KnobError = SettingError  # the old name, for grids of third parties
 
 
 def guarded(key: str, read: Callable[[], T]) -> T:
     """Call a reader and return its result; an error gets the key as a prefix."""
     try:
         return read()
-    except (KnobError, ValueError) as error:
-        raise KnobError(f"{key}: {error}") from None
+    except (SettingError, ValueError) as error:
+        raise SettingError(f"{key}: {error}") from None
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -49,7 +52,7 @@ def check_known(table: Iterable[str], known: Iterable[str]) -> None:
     names = set(known)
     for key in table:
         if key not in names:
-            raise KnobError(unknown(key, names))
+            raise SettingError(unknown(key, names))
 
 
 def show(bound: float) -> str:
@@ -87,14 +90,14 @@ def number(key: str, value: Any, low: float, high: float) -> int | float:
     elif isinstance(value, str) and key.endswith("percent"):
         given = percent(value, value)
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise KnobError(f"{key} must be a number")
+        raise SettingError(f"{key} must be a number")
     if not low <= given <= high:
         if unit_s == 1.0:
             bounds = f"{show_length(low)} to {show_length(high)}"
         else:
             unit = "" if unit_s is None else f" {key[-len('hours') :].lstrip('_')}"
             bounds = f"{show(low)} to {show(high)}{unit}"
-        raise KnobError(f"{key} is {value}: it must be {bounds}")
+        raise SettingError(f"{key} is {value}: it must be {bounds}")
     return given
 
 
@@ -110,7 +113,7 @@ def share(key: str, value: Any, low: float, high: float) -> float:
     if isinstance(value, str):
         given = percent(value, value)
         if isinstance(given, str):
-            raise KnobError(f'{key} must be a number such as 0.5, or a share such as "50%"')
+            raise SettingError(f'{key} must be a number such as 0.5, or a share such as "50%"')
         given = float(Decimal(str(given)) / 100)
     return number(key, given, low, high)
 
@@ -120,29 +123,29 @@ def size(key: str, value: Any, low: int, high: int) -> int:
     if not isinstance(value, str):
         given = count(key, value, 0, 1 << 62)
         if not low <= given <= high:
-            raise KnobError(
+            raise SettingError(
                 f"{key} is {value}, {size_text(given)}: it must be {size_text(low)} to "
                 f"{size_text(high)}"
             )
         return given
     found = guarded(key, lambda: read_size(value))
     if not low <= found <= high:
-        raise KnobError(f"{key} is {value}: it must be {size_text(low)} to {size_text(high)}")
+        raise SettingError(f"{key} is {value}: it must be {size_text(low)} to {size_text(high)}")
     return found
 
 
 def length_s(key: str, value: Any, low: str, high: str) -> float:
     """Return a length of time from `low` to `high`, in seconds; a plain number is refused."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise KnobError(f"{key}: {no_unit(f'{value:.12g}')}")
+        raise SettingError(f"{key}: {no_unit(f'{value:.12g}')}")
     if not isinstance(value, str):
-        raise KnobError(f'{key} must be a length of time, as in "30s" or "7d"')
+        raise SettingError(f'{key} must be a length of time, as in "30s" or "7d"')
     try:
         found = read_length(value)
     except ValueError as error:
-        raise KnobError(f"{key}: {error}") from None
+        raise SettingError(f"{key}: {error}") from None
     if not read_length(low) <= found <= read_length(high):
-        raise KnobError(f"{key} is {value}: it must be {low} to {high}")
+        raise SettingError(f"{key} is {value}: it must be {low} to {high}")
     return found
 
 
@@ -150,29 +153,29 @@ def count(key: str, value: Any, low: float = 1, high: float = 10**6) -> int:
     """Return a whole number from `low` to `high`."""
     given = number(key, value, low, high)
     if given != int(given):
-        raise KnobError(f"{key} is {value}: it must be a whole number")
+        raise SettingError(f"{key} is {value}: it must be a whole number")
     return int(given)
 
 
 def flag(key: str, value: Any) -> bool:
     """Return true or false."""
     if not isinstance(value, bool):
-        raise KnobError(f"{key} must be true or false")
+        raise SettingError(f"{key} must be true or false")
     return value
 
 
 def text_of(key: str, value: Any, most: int, *, least: int = 0, is_printable: bool = True) -> str:
-    """Return a text of `least` to `most` characters. Raises KnobError, which names the key."""
+    """Return a text of `least` to `most` characters. Raises SettingError, which names the key."""
     if not isinstance(value, str) or not least <= len(value) <= most:
         length = f"up to {most:,}" if not least else f"{least:,} to {most:,}"
-        raise KnobError(f"{key} must be text of {length} characters")
+        raise SettingError(f"{key} must be text of {length} characters")
     if is_printable and value and not value.isprintable():
-        raise KnobError(f"{key} has unprintable characters")
+        raise SettingError(f"{key} has unprintable characters")
     return value
 
 
 def choice(key: str, value: Any, known: Collection[str]) -> str:
     """Return one of the known words."""
     if not isinstance(value, str) or value not in known:
-        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
+        raise SettingError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
     return value

@@ -8,7 +8,7 @@ import trio
 
 from federation.words import duration_text
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.checking.findings import FindingList
 from gateway.config.pools import Delegated, PoolConfig
 from gateway.config.site import SiteConfig
@@ -36,7 +36,7 @@ async def ask_grids(
             except trio.TooSlowError:
                 text = f"the grid did not answer within {duration_text(ask_s)}"
                 findings.error("grid-silent", subject, text, place)
-            except KnobError as error:
+            except SettingError as error:
                 findings.error("grid", subject, str(error), place, stops=True)
             except GridFault as fault:
                 if fault.failure_class is FailureClass.NEVER:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from federation.clocks import UtcS
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.pools import BUILT_IN, GridKinds
 from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file
 
@@ -139,7 +139,7 @@ class _Reader:
             try:
                 config = check(parse(self._file, self._kinds), self._utc_s)
                 break
-            except (ConfigError, KnobError) as error:
+            except (ConfigError, SettingError) as error:
                 found = _mistake(self._file.path, str(error))
             if not self._handle(found):
                 break

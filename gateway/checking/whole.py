@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from federation.clocks import UtcS
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.checking.credentials import check_pilots, open_trust
 from gateway.checking.expiry import check_windows
 from gateway.checking.files import check_files
@@ -63,11 +63,11 @@ def check_start(config: SiteConfig, utc_s: UtcS) -> FindingList:
 def check_reload(present: SiteConfig, config: SiteConfig, utc_s: UtcS) -> list[str]:
     """Return the warnings about a configuration that is to replace the present one.
 
-    Raises KnobError for errors.
+    Raises SettingError for errors.
     """
     findings = examine(config, utc_s)
     if findings.errors:
-        raise KnobError("\n".join(map(str, findings.errors)))
+        raise SettingError("\n".join(map(str, findings.errors)))
     if present.secret_file and not config.secret_file:
         findings.warn(
             "secret-removed",

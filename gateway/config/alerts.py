@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from federation.money import parse_money
 from gateway.base.toml_lines import Passage, line_about
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import KnobError, check_known, count, number, percent, text_of
+from gateway.base.values import SettingError, check_known, count, number, percent, text_of
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.alerts import (
     CLEAR_PERCENT,
@@ -98,7 +98,7 @@ def read_alerts(pace: Passage, tables: Sequence[Passage]) -> AlertsConfig:
 def check_pools(
     config: AlertsConfig, site: str, pools: Collection[str], places: Mapping[Place, int]
 ) -> None:
-    """Raise KnobError for the price of a pool that this site does not have.
+    """Raise SettingError for the price of a pool that this site does not have.
 
     The pools that other sites have, and will have, are unknown when a gateway starts: `gridfed
     alerts` and the log report the missing ones.
@@ -108,7 +108,7 @@ def check_pools(
         if isinstance(rule, PriceLimit) and rule.site == site and rule.pool not in ("", *pools):
             known = ", ".join(pools) or "none"
             line = line_about(places, ("alert", at), ("pool",))
-            raise KnobError(
+            raise SettingError(
                 f"{line}[[alert]] {rule.name}: pool {rule.pool!r} not found at this site; its "
                 f"pools: {known}"
             )
@@ -130,7 +130,7 @@ def _pace(table: dict[str, Any]) -> AlertPace:
 def _file(key: str, value: Any) -> str:
     path = text_of(key, value, TEXT_CHARS_MAX, is_printable=False)
     if not Path(path).expanduser().is_file():
-        raise KnobError(f"{key}: file {path!r} not found")
+        raise SettingError(f"{key}: file {path!r} not found")
     return path
 
 
@@ -145,7 +145,7 @@ def _watched(given: Passage) -> Watched:
 def _rule(name: str, table: dict[str, Any]) -> Rule:
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _OF_KIND:
-        raise KnobError(f"kind is {kind!r}: it must be {_either(_OF_KIND)}")
+        raise SettingError(f"kind is {kind!r}: it must be {_either(_OF_KIND)}")
     check_known(table, _OF_ALL | _OF_KIND[kind])
     severity = Severity(_choice(table, "severity", Severity.WARNING, list(Severity)))
     match kind:
@@ -178,21 +178,21 @@ def _rule(name: str, table: dict[str, Any]) -> Rule:
 def _budget(name: str, severity: Severity, table: dict[str, Any]) -> AlertBudget:
     nanos, currency = _money(table, "amount")
     if not nanos:
-        raise KnobError("amount must be above zero")
+        raise SettingError("amount must be above zero")
     given = [key for key in _WHOSE if key in table]
     if len(given) > 1:
-        raise KnobError(
+        raise SettingError(
             f"{given[0]} and {given[1]}: give only one of them, or neither for all users"
         )
     of = text_of(given[0], table[given[0]], TEXT_CHARS_MAX, is_printable=False) if given else ""
     if given and not of:
-        raise KnobError(f"{given[0]} is empty: omit it for all users")
+        raise SettingError(f"{given[0]} is empty: omit it for all users")
     try:
         zone = read_zone(
             text_of("zone", table.get("zone", "UTC"), TEXT_CHARS_MAX, is_printable=False)
         )
     except ValueError as error:
-        raise KnobError(f"zone: {error}") from None
+        raise SettingError(f"zone: {error}") from None
     return AlertBudget(
         name,
         nanos,
@@ -208,7 +208,9 @@ def _budget(name: str, severity: Severity, table: dict[str, Any]) -> AlertBudget
 
 def _levels(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not 0 < len(value) <= LEVELS_MAX:
-        raise KnobError(f"levels must be a list of 1 to {LEVELS_MAX} numbers, as in [50, 80, 100]")
+        raise SettingError(
+            f"levels must be a list of 1 to {LEVELS_MAX} numbers, as in [50, 80, 100]"
+        )
     given = [percent(each, each) if isinstance(each, str) else each for each in value]
     return tuple(sorted({count("each value of levels", each, 1, LEVEL_MAX) for each in given}))
 
@@ -217,7 +219,9 @@ def _webhooks(table: dict[str, Any]) -> tuple[str, ...]:
     value = table.get("webhook", [])
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list) or len(urls) > WEBHOOKS_MAX:
-        raise KnobError(f"webhook must be an address, or a list of up to {WEBHOOKS_MAX} addresses")
+        raise SettingError(
+            f"webhook must be an address, or a list of up to {WEBHOOKS_MAX} addresses"
+        )
     for url in urls:
         _check_url(url)
     return tuple(urls)
@@ -230,41 +234,41 @@ def _check_url(url: Any) -> None:
         parts = urlsplit(text)
         _ = parts.port  # raises for an invalid port
     except ValueError as error:
-        raise KnobError(f"webhook: {error}") from None
+        raise SettingError(f"webhook: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise KnobError("webhook must begin with https:// or http://")
+        raise SettingError("webhook must begin with https:// or http://")
     if not parts.hostname:
-        raise KnobError("webhook has no host: write https://HOST/PATH")
+        raise SettingError("webhook has no host: write https://HOST/PATH")
     if not all(char.isprintable() and not char.isspace() for char in text):
-        raise KnobError("webhook must be printable, without spaces")
+        raise SettingError("webhook must be printable, without spaces")
 
 
 def _command(table: dict[str, Any]) -> tuple[str, ...]:
     value = table.get("command", [])
     example = 'as in ["/usr/local/bin/page", "--team", "risk"]: it is run without a shell'
     if not isinstance(value, list) or len(value) > ARGUMENTS_MAX:
-        raise KnobError(f"command must be a list of up to {ARGUMENTS_MAX} strings, {example}")
+        raise SettingError(f"command must be a list of up to {ARGUMENTS_MAX} strings, {example}")
     if not all(isinstance(each, str) and "\0" not in each for each in value):
-        raise KnobError(f"command must be a list of strings, {example}")
+        raise SettingError(f"command must be a list of strings, {example}")
     if "command" in table and (not value or not value[0]):
-        raise KnobError(f"command has no program, {example}")
+        raise SettingError(f"command has no program, {example}")
     return tuple(value)
 
 
 def _money(table: dict[str, Any], key: str) -> tuple[int, str]:
     text = table.get(key)
     if not isinstance(text, str):
-        raise KnobError(f'{key} must be an amount of money, as in "1000 USD"')
+        raise SettingError(f'{key} must be an amount of money, as in "1000 USD"')
     try:
         return parse_money(text)
     except ValueError as error:
-        raise KnobError(f"{key}: {error}") from None
+        raise SettingError(f"{key}: {error}") from None
 
 
 def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> str:
     value = table.get(key, default)
     if value != default and (not isinstance(value, str) or value not in known):
-        raise KnobError(f"{key} is {value!r}: it must be {_either(known)}")
+        raise SettingError(f"{key} is {value!r}: it must be {_either(known)}")
     return str(value)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.messages.reconciliation import DAY_MS
-from gateway.base.values import KnobError, check_known, number, share
+from gateway.base.values import SettingError, check_known, number, share
 from policies.calendar.periods import UTC_ZONE, PeriodLength, period_at
 
 _BOUNDS: Final = {
@@ -22,7 +22,7 @@ CYCLE_DAYS: Final = 146_097  # period of the Gregorian calendar: 400 years, whol
 
 @dataclass(frozen=True, slots=True)
 class BookRules:
-    """The knobs of the books.
+    """The settings of the books.
 
     Attributes:
         reconcile_s: how often we, as a buyer, look for something to compare.
@@ -32,8 +32,8 @@ class BookRules:
         void_share_max: a share of the slot time that a buyer has given its verdict on in a week;
             when more is void, it is reported. 1: never.
         detail_days: entries that ended longer ago roll up, with unchanged sums; 0: never.
-        day_ms: the length of a day of the books, the same at all sites. No knob: simulated worlds
-            have days of seconds, so that they see many of them.
+        day_ms: the length of a day of the books, the same at all sites. No setting: in simulations
+            a day lasts seconds, so that there are many.
     """
 
     reconcile_s: float = 600.0
@@ -54,13 +54,13 @@ class BookRules:
 
 
 def read_books(table: dict[str, Any]) -> BookRules:
-    """Read [books]. Raises KnobError."""
+    """Read [books]. Raises SettingError."""
     check_known(table, (*_BOUNDS, "period"))
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key == "period":
             if value not in PERIODS:
-                raise KnobError(f"period must be one of {', '.join(PERIODS)}, not {value!r:.40}")
+                raise SettingError(f"period must be one of {', '.join(PERIODS)}, not {value!r:.40}")
             values[key] = value
         else:
             read = share if key == "void_share_max" else number
@@ -68,7 +68,7 @@ def read_books(table: dict[str, Any]) -> BookRules:
     try:
         return BookRules(**values)
     except ValueError as error:
-        raise KnobError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def period_of(at_ms: int, period: str, day_ms: int = DAY_MS) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from federation.money import NANOS_LIMIT, parse_money
 from federation.signed.identity import site_id
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line, line_about, located
-from gateway.base.values import KnobError, check_known, flag, guarded, number
+from gateway.base.values import SettingError, check_known, flag, guarded, number
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
@@ -38,11 +38,11 @@ NO_CREDIT: Final[Credit] = MappingProxyType({})
 
 
 def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]:
-    """Read the [[budget]] tables. Raises KnobError, which has line, table and key in its text."""
+    """Read the [[budget]] tables. Raises SettingError with line, table and key in its text."""
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise KnobError("[[budget]] must be an array of tables, written with two brackets")
+        raise SettingError("[[budget]] must be an array of tables, written with two brackets")
     if len(tables) > BUDGETS_MAX:
-        raise KnobError(f"[[budget]] too many: at most {BUDGETS_MAX:,} are allowed")
+        raise SettingError(f"[[budget]] too many: at most {BUDGETS_MAX:,} are allowed")
     found: dict[str, Budget] = {}
     for at, table in enumerate(tables):
         name = table.get("name")
@@ -52,7 +52,7 @@ def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]
         budget = located(places, place, table, f"[[budget]]{titled}", partial(_budget, table))
         if budget.name in found:
             line = at_line(places, (*place, "name"))
-            raise KnobError(f"{line}[[budget]] {budget.name}: the name is used twice")
+            raise SettingError(f"{line}[[budget]] {budget.name}: the name is used twice")
         found[budget.name] = budget
     return tuple(found.values())
 
@@ -64,31 +64,31 @@ def check_budgets(
     *,
     is_federated: bool,
 ) -> None:
-    """Raise KnobError for a budget with this site as owner or sharer, or without a federation."""
+    """Raise SettingError for a budget that this site owns or shares, or without a federation."""
     for at, budget in enumerate(budgets):
         place: Place = ("budget", at)
         named = f"[[budget]] {budget.name}"
         if budget.owner == site:
             line = line_about(places, place, ("owner",))
-            raise KnobError(
+            raise SettingError(
                 f"{line}{named}: owner is {site!r}, which is this site: omit it, "
                 "and write amount in place of slice"
             )
         if (budget.owner or budget.sites) and not is_federated:
             line = line_about(places, place, ("owner" if budget.owner else "sites",))
-            raise KnobError(
+            raise SettingError(
                 f"{line}{named}: it is shared with other sites, but the "
                 "configuration has no [federation]"
             )
         if site in budget.sites:
             line = line_about(places, place, ("sites",))
-            raise KnobError(f"{line}{named}: sites: {site!r} is this site: remove it")
+            raise SettingError(f"{line}{named}: sites: {site!r} is this site: remove it")
 
 
 def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:
-    """Read [credit]. Raises KnobError, with line and site in its text."""
+    """Read [credit]. Raises SettingError, with line and site in its text."""
     if len(table) > BUDGETS_MAX:
-        raise KnobError(f"[credit] too many: at most {BUDGETS_MAX:,} sites are allowed")
+        raise SettingError(f"[credit] too many: at most {BUDGETS_MAX:,} sites are allowed")
     return {
         site: guarded(
             f"{at_line(places, ('credit', site))}[credit] {site[:60]!r}",
@@ -104,12 +104,12 @@ def _limits(site: str, value: Any) -> tuple[tuple[int, str], ...]:
     texts = value if isinstance(value, list) else [value]
     limits = tuple(parse_money(_text(text)) for text in texts)
     if not limits or len({currency for _, currency in limits}) < len(limits):
-        raise KnobError("needs an amount, or a list of amounts in different currencies")
+        raise SettingError("needs an amount, or a list of amounts in different currencies")
     return limits
 
 
 def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
-    """Read an amount of money, or of time of slots, in nano-units, and its unit. KnobError."""
+    """Read an amount of money, or of time of slots, in nano-units, and its unit. SettingError."""
     example = 'write "1000 USD", "36000 slot-s" or "500 slot-h"'
     words = text.split() if isinstance(text, str) else []
     if len(words) == 2 and words[1] in _TIMES:
@@ -117,22 +117,22 @@ def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
             # Decimals exactly, as for money.
             nanos = parse_money(f"{words[0]} XXX")[0] * _TIMES[words[1]]
         except ValueError:
-            raise KnobError(f"{key} is {text!r:.60}: {example}") from None
+            raise SettingError(f"{key} is {text!r:.60}: {example}") from None
         if nanos > NANOS_LIMIT:
-            raise KnobError(
+            raise SettingError(
                 f"{key} is {text!r:.60}: it is too large; the maximum is 2,562,047 slot-h"
             )
         return nanos, SLOT_TIME
     try:
         return parse_money(text if isinstance(text, str) else "")
     except ValueError as error:
-        raise KnobError(f"{key}: {error}; {example}") from None
+        raise SettingError(f"{key}: {error}; {example}") from None
 
 
 def _budget(table: dict[str, Any]) -> Budget:
     name = table.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise KnobError(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+        raise SettingError(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
     check_known(table, BUDGET_KEYS)
     owner = table.get("owner", "")
     if owner != "":
@@ -145,18 +145,18 @@ def _budget(table: dict[str, Any]) -> Budget:
                 if owner
                 else "this site's own, with an amount"
             )
-            raise KnobError(f"{key} is not allowed: the budget is {whose}")
+            raise SettingError(f"{key} is not allowed: the budget is {whose}")
     nanos, unit = read_amount(table.get(size), size)
     if not nanos:
-        raise KnobError(f"{size} must be above zero")
+        raise SettingError(f"{size} must be above zero")
     is_hard = flag("hard", table.get("hard", True))
     sites = table.get("sites", [])
     if not isinstance(sites, list) or len(sites) > SITES_MAX:
-        raise KnobError(f"sites must be a list of up to {SITES_MAX} sites")
+        raise SettingError(f"sites must be a list of up to {SITES_MAX} sites")
     for each in sites:
         _site("each value of sites", each)
     if not is_hard and (owner or sites):
-        raise KnobError("a soft budget can't be shared with other sites: set hard = true")
+        raise SettingError("a soft budget can't be shared with other sites: set hard = true")
     numbers: dict[str, Any] = {
         key: number(key, table[key], *_NUMBERS[key]) for key in _NUMBERS if key in table
     }
@@ -192,11 +192,13 @@ def _site(key: str, value: Any) -> None:
     try:
         site_id(value)
     except ValueError as error:
-        raise KnobError(f"{key} is {value!r:.60}, which is not a site name: it {error}") from None
+        raise SettingError(
+            f"{key} is {value!r:.60}, which is not a site name: it {error}"
+        ) from None
 
 
 def _choice(table: dict[str, Any], key: str, default: str, known: list[str]) -> str:
     value = table.get(key, default)
     if not isinstance(value, str) or value not in known:
-        raise KnobError(f"{key} is {value!r:.60}: it must be {' or '.join(map(str, known))}")
+        raise SettingError(f"{key} is {value!r:.60}: it must be {' or '.join(map(str, known))}")
     return str(value)

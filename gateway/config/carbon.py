@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from federation.address import is_local
-from gateway.base.values import KnobError, check_known, count, flag, number, text_of
+from gateway.base.values import SettingError, check_known, count, flag, number, text_of
 from policies.costs.carbon import (
     EMBODIED_G_MAX,
     INTENSITY_MAX_MG_PER_KWH,
@@ -154,25 +154,25 @@ class CarbonConfig:
 
 
 def read_carbon(table: Any) -> CarbonConfig:
-    """Read [pool.carbon]. Raises KnobError."""
+    """Read [pool.carbon]. Raises SettingError."""
     _check_table("carbon", table)
     check_known(table, (field.name for field in fields(CarbonConfig)))
     config = CarbonConfig(**{key: _read(key, value) for key, value in table.items()})
     if config.grid and config.g_per_kwh is not None:
-        raise KnobError("grid and g_per_kwh: give only one of them")
+        raise SettingError("grid and g_per_kwh: give only one of them")
     if config.series and config.http:
-        raise KnobError("series and http: give only one of them")
+        raise SettingError("series and http: give only one of them")
     machine = config.machine
     if machine is None:
         for key in ("idle_watts", "pue", "vcpus", "embodied_kg"):
             if key in table:
-                raise KnobError(f"{key} needs cloud, cpu or max_watts")
+                raise SettingError(f"{key} needs cloud, cpu or max_watts")
     elif machine.idle_mw > machine.max_mw:
-        raise KnobError("idle_watts must not be more than max_watts")
+        raise SettingError("idle_watts must not be more than max_watts")
     elif machine.max_mw > SLOT_WATTS_MAX * 1_000:
-        raise KnobError(f"vcpus: a slot would draw more than {SLOT_WATTS_MAX:,} watts")
+        raise SettingError(f"vcpus: a slot would draw more than {SLOT_WATTS_MAX:,} watts")
     if bool(config.embodied_kg) != bool(config.server_slots):
-        raise KnobError("embodied_kg and server_slots: give both or neither")
+        raise SettingError("embodied_kg and server_slots: give both or neither")
     return config
 
 
@@ -205,7 +205,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_intensity(key: str, value: Any) -> int | float:
-    """Read an intensity in g/kWh. Raises KnobError."""
+    """Read an intensity in g/kWh. Raises SettingError."""
     return number(key, value, 0.0, INTENSITY_MAX_MG_PER_KWH / 1_000)
 
 
@@ -218,7 +218,7 @@ def _read_series(table: Any) -> SeriesConfig:
         else:
             text_of(f"series: {key}", value, TEXT_CHARS_MAX, least=1)
     if "file" not in table:
-        raise KnobError("series: file is missing")
+        raise SettingError("series: file is missing")
     return SeriesConfig(**table)
 
 
@@ -239,7 +239,7 @@ def _read_http(table: Any) -> HttpConfig:
             text_of(f"http: {key}", value, TEXT_CHARS_MAX, least=1)
     for key in ("url", "value"):
         if key not in values:
-            raise KnobError(f"http: {key} is missing")
+            raise SettingError(f"http: {key} is missing")
     config = HttpConfig(**values)
     _check_http(config)
     return config
@@ -252,18 +252,18 @@ def _check_http(config: HttpConfig) -> None:
         asked = config.forecast.url.replace(NOW, "")
         _check_url("forecast", asked, has_key=bool(config.key_header))
         if urlsplit(asked).hostname != urlsplit(config.url).hostname:
-            raise KnobError(
+            raise SettingError(
                 "forecast: url must have the same host as that of http, because it is sent "
                 "the same key"
             )
     if config.key_file and config.key_env:
-        raise KnobError("http: key_file and key_env: give only one of them")
+        raise SettingError("http: key_file and key_env: give only one of them")
     if bool(config.key_header) != bool(config.key_file or config.key_env):
-        raise KnobError("http: a key needs key_header, and one of key_file and key_env")
+        raise SettingError("http: a key needs key_header, and one of key_file and key_env")
     if not all(each.isalnum() or each == "-" for each in config.key_header):
-        raise KnobError("http: key_header must be letters, digits and dashes")
+        raise SettingError("http: key_header must be letters, digits and dashes")
     if config.keep_s < config.fresh_s:
-        raise KnobError("http: keep_s is less than fresh_s")
+        raise SettingError("http: keep_s is less than fresh_s")
 
 
 def _read_forecast(table: Any) -> ForecastConfig:
@@ -271,7 +271,7 @@ def _read_forecast(table: Any) -> ForecastConfig:
     _check_keys("forecast", table, ForecastConfig)
     for key in ("url", "value", "time"):
         if key not in table:
-            raise KnobError(f"forecast: {key} is missing")
+            raise SettingError(f"forecast: {key} is missing")
     text_of("forecast: url", table["url"], TEXT_CHARS_MAX, least=1)
     _check_path("forecast", "time", table["time"])
     if table.get("entries", "") != "":
@@ -285,20 +285,20 @@ def _check_url(where: str, url: str, *, has_key: bool) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise KnobError(f"{where}: url is malformed") from None
+        raise SettingError(f"{where}: url is malformed") from None
     if parts.scheme not in ("http", "https") or not host or not url.isascii():
-        raise KnobError(f"{where}: url must be http:// or https://, and ASCII")
+        raise SettingError(f"{where}: url must be http:// or https://, and ASCII")
     if parts.username is not None or parts.password is not None:
-        raise KnobError(f"{where}: url must not hold a password; use key_header")
+        raise SettingError(f"{where}: url must not hold a password; use key_header")
     place = f"[{host}]" if ":" in host else host
     if has_key and parts.scheme == "http" and not is_local(f"tcp://{place}:1"):
-        raise KnobError(f"{where}: url must be https://, because a key is sent")
+        raise SettingError(f"{where}: url must be https://, because a key is sent")
 
 
 def _paths(where: str, value: Any) -> tuple[str, ...]:
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list) or not 1 <= len(paths) <= PATHS_MAX:
-        raise KnobError(f"{where}: value must be a path, or a list of 1 to {PATHS_MAX} of them")
+        raise SettingError(f"{where}: value must be a path, or a list of 1 to {PATHS_MAX} of them")
     for path in paths:
         _check_path(where, "value", path)
     return tuple(paths)
@@ -308,25 +308,25 @@ def _check_path(where: str, key: str, value: Any) -> None:
     text_of(f"{where}: {key}", value, TEXT_CHARS_MAX, least=1)
     steps = value.split(".")
     if len(steps) > STEPS_MAX or not all(steps):
-        raise KnobError(f"{where}: {key} must be 1 to {STEPS_MAX} steps, as in data.0.intensity")
+        raise SettingError(f"{where}: {key} must be 1 to {STEPS_MAX} steps, as in data.0.intensity")
 
 
 def _name(key: str, value: Any, known: dict[str, Any]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise KnobError(f"{key} is {value!r}; known names: {', '.join(sorted(known))}")
+        raise SettingError(f"{key} is {value!r}; known names: {', '.join(sorted(known))}")
     return value
 
 
 def _check_table(key: str, value: Any) -> None:
     if not isinstance(value, dict):
-        raise KnobError(f"{key} must be a table")
+        raise SettingError(f"{key} must be a table")
 
 
 def _check_keys(key: str, table: dict[str, Any], cls: type) -> None:
     try:
         check_known(table, (field.name for field in fields(cls)))
-    except KnobError as error:
-        raise KnobError(f"{key}: {error}") from None
+    except SettingError as error:
+        raise SettingError(f"{key}: {error}") from None
 
 
 def _thousandths(value: float) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from federation.money import check_currency
 from gateway.base.toml_lines import Passage
-from gateway.base.values import KnobError, check_known, count, flag, number, share, size
+from gateway.base.values import SettingError, check_known, count, flag, number, share, size
 from policies.disclosure import Disclosure
 from policies.placement.asks import Objective, Preferences, read_objective
 
@@ -22,7 +22,7 @@ _COUNTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DealRules:
-    """The knobs of contracts. Times in seconds.
+    """The settings of contracts. Times in seconds.
 
     `lease_s` is how long a seller may go on without a message of the buyer, and so how long the
     buyer waits before it places the tasks of an unreachable seller elsewhere. When a gateway dies,
@@ -81,7 +81,7 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
     try:
         return DealRules(**values)
     except ValueError as error:
-        raise KnobError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def read_placement(table: dict[str, Any]) -> Preferences:
@@ -115,7 +115,7 @@ def _show(table: dict[str, Any]) -> Disclosure:
 
 def _names(key: str, value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-        raise KnobError(f'{key} must be a list of names, as in ["paris"]')
+        raise SettingError(f'{key} must be a list of names, as in ["paris"]')
     return frozenset(value)
 
 
@@ -127,7 +127,7 @@ def _read(key: str, value: Any) -> Any:
             return _currency(key, value)
         case "rates":
             if not isinstance(value, dict):
-                raise KnobError("rates must be a table, as in { EUR = 1.1 }")
+                raise SettingError("rates must be a table, as in { EUR = 1.1 }")
             return {
                 _currency(key, each): number(key, rate, 0.0, 1e12) for each, rate in value.items()
             }
@@ -145,12 +145,12 @@ def _objective(value: Any) -> Objective:
     try:
         return read_objective(value)
     except ValueError as error:
-        raise KnobError(str(error)) from None
+        raise SettingError(str(error)) from None
 
 
 def _currency(key: str, value: Any) -> str:
     try:
         check_currency(value)
     except (TypeError, ValueError) as error:
-        raise KnobError(f"{key}: {error}") from None
+        raise SettingError(f"{key}: {error}") from None
     return str(value)

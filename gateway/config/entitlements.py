@@ -24,7 +24,7 @@ from typing import Any, Final
 from federation.wishes import NAME_CHARS_MAX
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import line_about, located
-from gateway.base.values import KnobError, check_known, count, guarded, number
+from gateway.base.values import SettingError, check_known, count, guarded, number
 from policies.access.entitlements import (
     ELSEWHERE,
     NO_WINDOW,
@@ -52,11 +52,11 @@ KEYS: Final = frozenset({"allow", "deny", "pools", "windows", "priority_max", "c
 def read_entitlements(
     rows: Any, places: Mapping[Place, int], groups: Iterable[str]
 ) -> Entitlements:
-    """Read [[entitlement]] tables; KnobError has line and key. `groups` are all known groups."""
+    """Read [[entitlement]] tables; SettingError has line and key. `groups` are all known groups."""
     if not isinstance(rows, list):
-        raise KnobError("entitlement must be an array of tables, written as [[entitlement]]")
+        raise SettingError("entitlement must be an array of tables, written as [[entitlement]]")
     if len(rows) > RULES_MAX:
-        raise KnobError(f"too many: at most {RULES_MAX:,} [[entitlement]] are allowed")
+        raise SettingError(f"too many: at most {RULES_MAX:,} [[entitlement]] are allowed")
     known = frozenset(groups)
     rules = []
     for at, row in enumerate(rows):
@@ -69,15 +69,17 @@ def read_entitlements(
 def check_entitlements(
     entitlements: Entitlements, plans: Mapping[str, WindowPlan], places: Mapping[Place, int]
 ) -> None:
-    """Refuse rules with unknown pools or windows; KnobError has the line."""
+    """Refuse rules with unknown pools or windows; SettingError has the line."""
     windows = window_names(plans)
     for at, rule in enumerate(entitlements.rules):
         where = f"{line_about(places, ('entitlement', at), ('pools',))}[[entitlement]]"
         for name in sorted(rule.pools - plans.keys() - {ELSEWHERE}):
             known = ", ".join([*sorted(plans), ELSEWHERE])
-            raise KnobError(f"{where}: pools: pool {name!r} not found here; known pools: {known}")
+            raise SettingError(
+                f"{where}: pools: pool {name!r} not found here; known pools: {known}"
+            )
         if ELSEWHERE in plans and rule.pools:
-            raise KnobError(
+            raise SettingError(
                 f"{where}: pools: {ELSEWHERE!r} means the pools of other sites, but a pool of "
                 "this site has that name: rename it"
             )
@@ -86,7 +88,7 @@ def check_entitlements(
         where = f"{line_about(places, ('entitlement', at), ('windows',))}[[entitlement]]"
         for name in sorted(rule.windows - there_are):
             known = ", ".join(sorted(there_are)) or "none"
-            raise KnobError(
+            raise SettingError(
                 f"{where}: windows: no window {name!r} in the pools of this rule; their "
                 f"windows: {known}"
             )
@@ -99,11 +101,11 @@ def window_names(plans: Mapping[str, WindowPlan]) -> dict[str, frozenset[str]]:
 
 def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
     if not isinstance(row, dict):
-        raise KnobError("entitlement must be an array of tables, written as [[entitlement]]")
+        raise SettingError("entitlement must be an array of tables, written as [[entitlement]]")
     check_known(row, KEYS)
     ways = [key for key in ("allow", "deny") if key in row]
     if len(ways) != 1:
-        raise KnobError('it needs either allow or deny, as in allow = "group:quants"')
+        raise SettingError('it needs either allow or deny, as in allow = "group:quants"')
     [way] = ways
     who = guarded(way, lambda: read_parties(row[way], groups))
     limits = {key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row}
@@ -112,10 +114,12 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
         priority = float(number("priority_max", priority, -PRIORITY_MAX, PRIORITY_MAX))
     classes = _names("classes", row)
     for name in sorted(classes - set(CLASSES)):
-        raise KnobError(f"classes: unknown class {name!r:.40}; known classes: {', '.join(CLASSES)}")
+        raise SettingError(
+            f"classes: unknown class {name!r:.40}; known classes: {', '.join(CLASSES)}"
+        )
     windows = _names("windows", row)
     if NO_WINDOW in windows:
-        raise KnobError("windows: the name of a window is empty")
+        raise SettingError("windows: the name of a window is empty")
     return EntitlementRule(
         way == "allow",
         who,
@@ -129,18 +133,18 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
 
 
 def read_parties(value: Any, groups: frozenset[str]) -> tuple[Party, ...]:
-    """Read a party, or a list of parties; KnobError. `groups` are all known groups."""
+    """Read a party, or a list of parties; SettingError. `groups` are all known groups."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= NAMES_MAX:
-        raise KnobError(f"it must be a party, or a list of up to {NAMES_MAX} parties")
+        raise SettingError(f"it must be a party, or a list of up to {NAMES_MAX} parties")
     found = []
     for name in names:
         if not isinstance(name, str):
-            raise KnobError(f"{name!r:.40} is not a party: a party is text")
+            raise SettingError(f"{name!r:.40} is not a party: a party is text")
         party = read_party(name)
         if party.kind is PartyKind.GROUP and party.name not in groups:
             known = ", ".join(sorted(groups)[:8]) or "none"
-            raise KnobError(
+            raise SettingError(
                 f"group {party.name!r:.60} not found in [groups]; known groups: {known}"
             )
         found.append(party)
@@ -153,7 +157,7 @@ def _names(key: str, row: Mapping[str, Any]) -> frozenset[str]:
     value = row[key]
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not is_list or not 1 <= len(value) <= NAMES_MAX:
-        raise KnobError(f"{key} must be a list of 1 to {NAMES_MAX} names")
+        raise SettingError(f"{key} must be a list of 1 to {NAMES_MAX} names")
     if any(len(each) > NAME_CHARS_MAX for each in value):
-        raise KnobError(f"{key}: a name has at most {NAME_CHARS_MAX} characters")
+        raise SettingError(f"{key}: a name has at most {NAME_CHARS_MAX} characters")
     return frozenset(value)

@@ -33,7 +33,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.messages.environments import IMAGE_CHARS_MAX, REQUIREMENTS, UV, check_image
-from gateway.base.values import KnobError, check_known, choice, count, flag, number, size, text_of
+from gateway.base.values import (
+    SettingError,
+    check_known,
+    choice,
+    count,
+    flag,
+    number,
+    size,
+    text_of,
+)
 from policies.placement.environments import SANDBOX_TAG, tags_of
 
 IMAGES_MAX: Final = 16
@@ -147,7 +156,7 @@ class EnvironmentRules:
 
 
 def check_confines(confines: Confines) -> None:
-    """Check the limits of slots. Raises KnobError."""
+    """Check the limits of slots. Raises SettingError."""
     if confines.cpus:
         number("cpus", confines.cpus, CPUS_MIN, CPUS_MAX)
     if confines.pids_max:
@@ -157,9 +166,9 @@ def check_confines(confines: Confines) -> None:
 
 
 def check_user(user: Any) -> None:
-    """Check the name of a user. Raises KnobError."""
+    """Check the name of a user. Raises SettingError."""
     if not isinstance(user, str) or re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user) is None:
-        raise KnobError('user must be "auto", "none", or the name of a user of this host')
+        raise SettingError('user must be "auto", "none", or the name of a user of this host')
 
 
 def gpus_tagged(tags: Any) -> int:
@@ -169,26 +178,26 @@ def gpus_tagged(tags: Any) -> int:
 
 
 def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
-    """Return the names of a pool's GPUs. Raises KnobError."""
+    """Return the names of a pool's GPUs. Raises SettingError."""
     if not isinstance(given, list | tuple) or not all(
         isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
         for each in given
     ):
-        raise KnobError('gpus must be a list of device names, as in CUDA_VISIBLE_DEVICES: ["0"]')
+        raise SettingError('gpus must be a list of device names, as in CUDA_VISIBLE_DEVICES: ["0"]')
     tagged = gpus_tagged(tags)
     if tagged > GPUS_MAX:
-        raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
+        raise SettingError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
     if given and len(given) != tagged:
-        raise KnobError(
+        raise SettingError(
             f"gpus has {len(given)} devices, but the tag gpu is {tagged}: they must agree"
         )
     return tuple(given)
 
 
 def read_rules(table: Any) -> EnvironmentRules:
-    """Return the rules of a table. Raises KnobError that names the wrong key."""
+    """Return the rules of a table. Raises SettingError that names the wrong key."""
     if not isinstance(table, dict):
-        raise KnobError("must be a table")
+        raise SettingError("must be a table")
     check_known(table, EnvironmentRules.__slots__)
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -229,27 +238,27 @@ def rules_from_json(text: str) -> EnvironmentRules:
 def _check(rules: EnvironmentRules) -> None:
     if rules.sandbox == "image":
         if not rules.sandbox_image:
-            raise KnobError('sandbox = "image" needs a sandbox_image, for work without an image')
+            raise SettingError('sandbox = "image" needs a sandbox_image, for work without an image')
         _image("sandbox_image", rules.sandbox_image)
     elif rules.sandbox_image:
-        raise KnobError('sandbox_image needs sandbox = "image"')
+        raise SettingError('sandbox_image needs sandbox = "image"')
     if rules.accept_risk and rules.sandbox != "none":
-        raise KnobError('accept_risk needs sandbox = "none"')
+        raise SettingError('accept_risk needs sandbox = "none"')
     if rules.accept_risk not in ("", RISK):
-        raise KnobError(f'accept_risk must be the words "{RISK}", which state the accepted risk')
+        raise SettingError(f'accept_risk must be the words "{RISK}", which state the accepted risk')
     if rules.sandbox != "none" and rules.packages and not rules.wheels_only:
-        raise KnobError(
+        raise SettingError(
             "wheels_only must not be false with a sandbox: other sites' packages would be "
             "built outside of it"
         )
     if not rules.image_python:
-        raise KnobError("image_python must name the interpreter in images, as in python3")
+        raise SettingError("image_python must name the interpreter in images, as in python3")
     if rules.has_images and not rules.runtimes:
-        raise KnobError("runtimes must name the container runtimes: podman or docker")
+        raise SettingError("runtimes must name the container runtimes: podman or docker")
     for image, folder in rules.build.items():
         _image("build", image)
         if not Path(folder).is_absolute():
-            raise KnobError(f"build: {folder!r:.80} must be an absolute path")
+            raise SettingError(f"build: {folder!r:.80} must be an absolute path")
     _check_sources(rules)
 
 
@@ -257,11 +266,11 @@ def _check_sources(rules: EnvironmentRules) -> None:
     for key in ("links", "cache"):
         path = getattr(rules, key)
         if path and not Path(path).is_absolute():
-            raise KnobError(f"{key} is {path!r:.80}: it must be an absolute path")
+            raise SettingError(f"{key} is {path!r:.80}: it must be an absolute path")
     if rules.index and not rules.index.startswith(("https://", "http://", "file:///")):
-        raise KnobError(f"index is {rules.index!r:.80}: it must be an address, as in https://…")
+        raise SettingError(f"index is {rules.index!r:.80}: it must be an address, as in https://…")
     if "@" in rules.index.partition("://")[2].partition("/")[0]:
-        raise KnobError(
+        raise SettingError(
             "index contains a user or a password, which other users of this host could read "
             "from a command line: leave it empty, and set UV_DEFAULT_INDEX and PIP_INDEX_URL, "
             "or a netrc"
@@ -272,12 +281,12 @@ def _image(key: str, name: str) -> None:
     try:
         check_image(name)
     except ValueError as error:
-        raise KnobError(f"{key}: {error}") from None
+        raise SettingError(f"{key}: {error}") from None
 
 
 def _texts(key: str, value: Any, most: int) -> list[str]:
     if not isinstance(value, list) or len(value) > most:
-        raise KnobError(f"{key} must be a list of at most {most}")
+        raise SettingError(f"{key} must be a list of at most {most}")
     return value
 
 
@@ -286,14 +295,14 @@ def _patterns(key: str, value: Any) -> tuple[str, ...]:
     for each in _texts(key, value, IMAGES_MAX):
         text = text_of(key, each, TEXT_CHARS_MAX)
         if len(text) > IMAGE_CHARS_MAX or _PATTERN.fullmatch(text) is None:
-            raise KnobError(f"{key}: {text!r:.80} is not an image name, as in localhost/quant:*")
+            raise SettingError(f"{key}: {text!r:.80} is not an image name, as in localhost/quant:*")
         found.append(text)
     return tuple(found)
 
 
 def _builds(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > BUILDS_MAX:
-        raise KnobError(f"build must be a table of at most {BUILDS_MAX} images")
+        raise SettingError(f"build must be a table of at most {BUILDS_MAX} images")
     return {
         text_of("build", name, TEXT_CHARS_MAX): text_of("build", folder, TEXT_CHARS_MAX)
         for name, folder in value.items()

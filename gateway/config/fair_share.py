@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import at_line, located
-from gateway.base.values import KnobError, check_known, count, guarded, length_s
+from gateway.base.values import SettingError, check_known, count, guarded, length_s
 from policies.access.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
 from policies.parties import NAMED, PartyKind, read_party
 
@@ -37,7 +37,7 @@ _PLACE: Final = ("fair_share",)
 
 
 def read_fair_share(table: dict[str, Any], places: Mapping[Place, int]) -> FairShare:
-    """Read [fair_share]. Raises KnobError, with line, share and key in its text."""
+    """Read [fair_share]. Raises SettingError, with line, share and key in its text."""
     values = located(places, _PLACE, table, "[fair_share]", lambda: _values(table))
     shares = []
     for at, row in enumerate(table.get("share", [])):
@@ -54,13 +54,13 @@ def read_fair_share(table: dict[str, Any], places: Mapping[Place, int]) -> FairS
             at = next(at for at, each in enumerate(shares) if each is error.share)
             wrong = (*_PLACE, "share", at)
         line = at_line(places, (*wrong, error.key)) or at_line(places, wrong)
-        raise KnobError(f"{line}[fair_share] {error}") from None
+        raise SettingError(f"{line}[fair_share] {error}") from None
 
 
 def _values(table: dict[str, Any]) -> dict[str, Any]:
     check_known(table, KEYS)
     if not isinstance(table.get("share", []), list):
-        raise KnobError("share must be an array of tables, written as [[fair_share.share]]")
+        raise SettingError("share must be an array of tables, written as [[fair_share.share]]")
     values: dict[str, Any] = {}
     if "half_life" in table:
         values["half_life_s"] = length_s("half_life", table["half_life"], *HALF_LIFE)
@@ -73,15 +73,15 @@ def _values(table: dict[str, Any]) -> dict[str, Any]:
 
 def _share(table: Any) -> Share:
     if not isinstance(table, dict):
-        raise KnobError("share must be an array of tables, written as [[fair_share.share]]")
+        raise SettingError("share must be an array of tables, written as [[fair_share.share]]")
     check_known(table, SHARE_KEYS)
     name, parent, who = table.get("name"), table.get("parent", ""), table.get("who")
     if not isinstance(name, str):
-        raise KnobError("a [[fair_share.share]] needs a name")
+        raise SettingError("a [[fair_share.share]] needs a name")
     if not isinstance(parent, str):
-        raise KnobError("parent must be the name of a share")
+        raise SettingError("parent must be the name of a share")
     if who is not None and not isinstance(who, str):
-        raise KnobError('who must be a party, as in "project:risk"')
+        raise SettingError('who must be a party, as in "project:risk"')
     return Share(
         name=name,
         shares=count("shares", table.get("shares", 1), 1, SHARES_EACH_MAX),
@@ -93,5 +93,5 @@ def _share(table: Any) -> Share:
 
 def _kind(value: Any) -> PartyKind:
     if not isinstance(value, str) or value not in NAMED:
-        raise KnobError(f"each is {value!r:.40}: it must be one of {', '.join(sorted(NAMED))}")
+        raise SettingError(f"each is {value!r:.40}: it must be one of {', '.join(sorted(NAMED))}")
     return PartyKind(value)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from federation.messages.adverts import check_doors
 from federation.signed.declarations import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
-from gateway.base.values import KnobError, check_known, count, number, size
+from gateway.base.values import SettingError, check_known, count, number, size
 
 # The minimum time that a card with the next keys must have been published before they are used. All
 # approved members must have acknowledged it as well.
@@ -103,7 +103,7 @@ _EVERYWHERE: Final = ("0.0.0.0:", "[::]:", "*:")
 
 
 def read_federation(table: dict[str, Any]) -> FederationConfig:
-    """Read the table; KnobError names the key that is wrong."""
+    """Read the table; SettingError names the key that is wrong."""
     check_known(table, (field.name for field in fields(FederationConfig)))
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -115,24 +115,24 @@ def read_federation(table: dict[str, Any]) -> FederationConfig:
                 values[key] = (count if key in _WHOLE else number)(key, value, low, high)
         elif key == "advertise":
             if not isinstance(value, list) or len(value) > ADDRESSES_MAX:
-                raise KnobError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")
+                raise SettingError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")
             values[key] = tuple(_address(key, each) for each in value)
         elif key == "doors":
             values[key] = _doors(value)
         elif not isinstance(value, str) or not value.isprintable():
-            raise KnobError(f"{key} must be a line of text")
+            raise SettingError(f"{key} must be a line of text")
         else:
             values[key] = _address(key, value) if value and key in _ADDRESSES else value
     config = FederationConfig(**values)
     if config.follow_expulsions not in set(Follow):
-        raise KnobError(f"follow_expulsions must be one of {', '.join(Follow)}")
+        raise SettingError(f"follow_expulsions must be one of {', '.join(Follow)}")
     if len(config.contact) > CONTACT_CHARS_MAX:
-        raise KnobError(f"contact must be at most {CONTACT_CHARS_MAX} characters")
+        raise SettingError(f"contact must be at most {CONTACT_CHARS_MAX} characters")
     return config
 
 
 def check_federation(config: FederationConfig) -> None:
-    """Check that our addresses can be advertised; KnobError."""
+    """Check that our addresses can be advertised; SettingError."""
     shown(config.advertise, [config.listen])
     shown((config.join_advertise,) if config.join_advertise else (), [config.join_listen])
 
@@ -140,13 +140,13 @@ def check_federation(config: FederationConfig) -> None:
 def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
     """The addresses to advertise: the configured ones, or those where we listen.
 
-    KnobError when that is every interface, as other sites can't dial that.
+    SettingError when that is every interface, as other sites can't dial that.
     """
     if advertised:
         return advertised
     for address in bound:
         if address.removeprefix("tls+tcp://").startswith(_EVERYWHERE):
-            raise KnobError(f"listen is {address}, which other hosts can't dial: set advertise")
+            raise SettingError(f"listen is {address}, which other hosts can't dial: set advertise")
     return tuple(bound)
 
 
@@ -154,10 +154,10 @@ def _doors(value: Any) -> tuple[str, ...]:
     try:
         return check_doors(value)
     except ValueError as error:
-        raise KnobError(f"doors {error}") from None
+        raise SettingError(f"doors {error}") from None
 
 
 def _address(key: str, value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(ADDRESS, value, re.ASCII):
-        raise KnobError(f"{key} must be an address like tls+tcp://gw.example:7462")
+        raise SettingError(f"{key} must be an address like tls+tcp://gw.example:7462")
     return value

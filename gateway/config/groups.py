@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federation.wishes import NAME_CHARS_MAX
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from policies.parties import Owner
 
 # The groups of each user, the first listed first.
@@ -24,28 +24,28 @@ USERS_MAX: Final = 100_000
 
 
 def read_groups(table: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the groups of each user, in the order of the table. Raises KnobError."""
+    """Return the groups of each user, in the order of the table. Raises SettingError."""
     groups: dict[str, tuple[str, ...]] = {}
     for group, users in table.items():
         if not _is_name(group, NAME_CHARS_MAX):
-            raise KnobError(
+            raise SettingError(
                 f"{group[:60]!r}: the name of a group must be 1 to {NAME_CHARS_MAX} printable "
                 "characters"
             )
         if not isinstance(users, list):
-            raise KnobError(f"{group!r} must be a list of users")
+            raise SettingError(f"{group!r} must be a list of users")
         for user in users:
             if not isinstance(user, str) or not _is_name(user, 2 * NAME_CHARS_MAX):
-                raise KnobError(f"{group!r}: {user!r:.60} is not a user name")
+                raise SettingError(f"{group!r}: {user!r:.60} is not a user name")
             found = groups.get(user, ())
             if len(found) >= GROUPS_EACH_MAX:
-                raise KnobError(
+                raise SettingError(
                     f"{group!r}: user {user!r} is in more than {GROUPS_EACH_MAX} groups"
                 )
             if group not in found:
                 groups[user] = (*found, group)
     if len(groups) > USERS_MAX:
-        raise KnobError(f"{len(groups):,} users, over the limit of {USERS_MAX:,}")
+        raise SettingError(f"{len(groups):,} users, over the limit of {USERS_MAX:,}")
     return groups
 
 

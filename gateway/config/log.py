@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.base.values import KnobError, check_known
+from gateway.base.values import SettingError, check_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class LogConfig:
 
 
 def read_log(table: dict[str, Any]) -> LogConfig:
-    """Read [log]. Raises KnobError."""
+    """Read [log]. Raises SettingError."""
     check_known(table, ("file",))
     file = table.get("file", "")
     if not isinstance(file, str):
-        raise KnobError("file must be a path, in quotes")
+        raise SettingError("file must be a path, in quotes")
     return LogConfig(file)

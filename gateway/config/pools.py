@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from federation.words import size_text
 from gateway.base.tags import check_tags
 from gateway.base.toml_lines import Passage
-from gateway.base.values import MEMORY_BYTES_MIN, KnobError, number, size
+from gateway.base.values import MEMORY_BYTES_MIN, SettingError, number, size
 from gateway.config.carbon import CarbonConfig, read_carbon, read_intensity
 from gateway.config.environments import (
     ANY_USER,
@@ -75,10 +75,10 @@ class GridKinds(Protocol):
     """The kinds of grids that pools may name; gateway.grids.kinds.Installed are those there are."""
 
     def find(self, name: str) -> Any:
-        """The kind of that name. Raises KnobError."""
+        """The kind of that name. Raises SettingError."""
 
     def read(self, kind: Any, table: dict[str, Any]) -> Any:
-        """What a pool has of its table [pool.KIND]: settings, or Delegated. Raises KnobError."""
+        """What a pool has of its table [pool.KIND]: settings, or Delegated. Raises SettingError."""
 
 
 class NoGrids:
@@ -86,7 +86,7 @@ class NoGrids:
 
     def find(self, name: str) -> Any:
         """Refuse any."""
-        raise KnobError(f"kind is {name[:60]!r}: it must be one of {', '.join(BUILT_IN)}")
+        raise SettingError(f"kind is {name[:60]!r}: it must be one of {', '.join(BUILT_IN)}")
 
     def read(self, kind: Any, table: dict[str, Any]) -> Any:
         """There is none to read a table for."""
@@ -192,7 +192,7 @@ class PoolConfig:
 
     @property
     def prices(self) -> PriceList:
-        """The prices of its slot-hours by buyer and time; KnobError says what is wrong."""
+        """The prices of its slot-hours by buyer and time; SettingError says what is wrong."""
         return read_price_list(self.name, self.price, self.tariff, self.plan)
 
     @property
@@ -224,7 +224,7 @@ class PoolConfig:
 def read_pools(
     whole: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds
 ) -> tuple[PoolConfig, ...]:
-    """Read all [[pool]] tables. Raises ConfigError, or KnobError for windows; with the line."""
+    """Read all [[pool]] tables. Raises ConfigError, or SettingError for windows; with the line."""
     return tuple(_pool(_named(each), calendars, kinds) for each in whole.rows("pool", "a [[pool]]"))
 
 
@@ -271,7 +271,7 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     try:
         check_tags(pool.tags)
         _ = pool.prices
-    except (ValueError, KnobError) as error:
+    except (ValueError, SettingError) as error:
         raise given.error(str(error)) from None
     _check_grown(pool, given)
     return pool

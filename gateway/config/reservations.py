@@ -36,7 +36,7 @@ _PLACE: Final = ("reservations",)
 
 
 def read_reservations(table: Mapping[str, Any], places: Mapping[Place, int]) -> ReservationRules:
-    """Read [reservations]. Raises KnobError, with line and key in its text."""
+    """Read [reservations]. Raises SettingError, with line and key in its text."""
     line = at_line(places, _PLACE)
     located(places, _PLACE, table, "[reservations]", partial(check_known, table, KEYS))
     values: dict[str, Any] = {}

@@ -32,7 +32,7 @@ from typing import Any, Final
 from federation.address import AddressError, check_address
 from federation.money import parse_money
 from gateway.base.values import (
-    KnobError,
+    SettingError,
     check_known,
     count,
     flag,
@@ -96,15 +96,15 @@ class ScaleConfig:
 
 
 def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
-    """Read [pool.scale]. Raises KnobError, with the key in its text."""
+    """Read [pool.scale]. Raises SettingError, with the key in its text."""
     check_known(table, KEYS)
     if "max" not in table:
-        raise KnobError("max is missing: set the maximum number of slots")
+        raise SettingError("max is missing: set the maximum number of slots")
     lengths = {key: length_s(key, table[key], *_LENGTHS[key]) for key in _LENGTHS if key in table}
     most = count("max", table["max"], 1, SLOTS_MAX)
     pilot_slots = count("pilot_slots", table.get("pilot_slots", 1), 1, PILOT_SLOTS_MAX)
     if pilot_slots > most:
-        raise KnobError(
+        raise SettingError(
             f"max is {most}: it must be at least the {pilot_slots} slots of a pilot (pilot_slots)"
         )
     hourly = _hourly(table)
@@ -141,7 +141,7 @@ def _hourly(table: Mapping[str, Any]) -> tuple[int, str] | None:
     text = _text(table, "hourly_cost")
     nanos, currency = guarded("hourly_cost", lambda: parse_money(text))
     if nanos <= 0:
-        raise KnobError(f"hourly_cost is {text}: it must be above zero")
+        raise SettingError(f"hourly_cost is {text}: it must be above zero")
     return nanos, currency
 
 
@@ -151,19 +151,19 @@ def _address(table: Mapping[str, Any]) -> str:
         try:
             check_address(address)
         except AddressError as error:
-            raise KnobError(f"dial: {error}") from None
+            raise SettingError(f"dial: {error}") from None
     return address
 
 
 def _python(table: Mapping[str, Any]) -> str:
     version = _text(table, "python")
     if version and not _PYTHON.fullmatch(version):
-        raise KnobError(f'python is {version[:20]!r}: it must be a minor version, as in "3.11"')
+        raise SettingError(f'python is {version[:20]!r}: it must be a minor version, as in "3.11"')
     return version
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key, "")
     if not isinstance(value, str) or not value.isprintable():
-        raise KnobError(f"{key} must be a string")
+        raise SettingError(f"{key} must be a string")
     return value

@@ -1,4 +1,4 @@
-"""A site's configuration: a TOML file. Every knob has a default, every error its place.
+"""A site's configuration: a TOML file. Every setting has a default, every error its place.
 
 [site]
 name = "london"                         # shown to every peer that connects
@@ -143,7 +143,7 @@ from federation.words import size_text
 from gateway.base.secret_files import read_secret, secret_of_environment
 from gateway.base.toml_lines import Passage, find_places, line_about
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import ConfigError, KnobError, flag, guarded, number
+from gateway.base.values import ConfigError, SettingError, flag, guarded, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
 from gateway.config.books import BookRules, read_books
 from gateway.config.budgets import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
@@ -334,7 +334,7 @@ def parse(file: ConfigFile, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
             places=file.places,
             entitlements=entitlements,
         )
-    except (ConfigError, KnobError) as error:
+    except (ConfigError, SettingError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
@@ -394,7 +394,7 @@ def check(config: SiteConfig, utc_s: UtcS) -> SiteConfig:
         check_entitlements(config.entitlements, plans, places)
         is_federated = config.federation is not None
         check_budgets(config.budgets, config.name, places, is_federated=is_federated)
-    except KnobError as error:  # all of these are in the file: none can be set by an option
+    except SettingError as error:  # all of these are in the file: none can be set by an option
         raise wrong(config, (), str(error)) from None
     listen: Place = ("site", "listen")
     for address in config.addresses:
@@ -416,7 +416,7 @@ def check(config: SiteConfig, utc_s: UtcS) -> SiteConfig:
     if config.federation is not None:
         try:
             check_federation(config.federation)
-        except KnobError as error:
+        except SettingError as error:
             text = str(error)
             key = next((each for each in _OF_FEDERATION if text.startswith(each)), "")
             raise wrong(config, ("federation", key), f"[federation] {text}") from None

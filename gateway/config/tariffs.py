@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from federation.money import parse_money
-from gateway.base.values import KnobError, check_known, count, guarded, number, share
+from gateway.base.values import SettingError, check_known, count, guarded, number, share
 from policies.access.windows import NO_WINDOWS, WindowPlan
 from policies.calendar.periods import UTC_ZONE, read_zone
 from policies.calendar.weeks import DAY_S, WeekSpan, read_weekdays
@@ -45,22 +45,22 @@ _CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def read_price_list(pool: str, price: Any, table: Any, plan: WindowPlan = NO_WINDOWS) -> PriceList:
-    """Read a pool's price list from its list price and its table; KnobError names the key."""
+    """Read a pool's price list from its list price and its table; SettingError names the key."""
     if not isinstance(price, str):
-        raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
+        raise SettingError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
     nanos, currency = guarded("price", lambda: parse_money(price))
     if not isinstance(table, dict):
-        raise KnobError("tariff must be a table below its pool, written as [pool.tariff]")
+        raise SettingError("tariff must be a table below its pool, written as [pool.tariff]")
     try:
         check_known(table, KEYS)
         made = _Reader(currency).read(table)
         factors = {each.name: each.price_factor for each in plan.windows}
         version = table.get("version", "") or _version(pool, price, table, factors)
         return PriceList(nanos, currency, _name("version", version), **made, plan=plan)
-    except KnobError as error:
-        raise KnobError(f"tariff: {error}") from None
+    except SettingError as error:
+        raise SettingError(f"tariff: {error}") from None
     except ValueError as error:
-        raise KnobError(f"tariff: {error}") from None
+        raise SettingError(f"tariff: {error}") from None
 
 
 def _version(pool: str, price: str, table: dict[str, Any], factors: dict[str, int]) -> str:
@@ -110,15 +110,15 @@ class _Reader:
 
     def _amount(self, key: str, value: Any) -> int:
         if not isinstance(value, str):
-            raise KnobError(f'{key} is {value!r:.80}: write an amount, as in "0.04 USD"')
+            raise SettingError(f'{key} is {value!r:.80}: write an amount, as in "0.04 USD"')
         nanos, currency = guarded(key, lambda: parse_money(value))
         if currency != self._currency:
-            raise KnobError(
+            raise SettingError(
                 f"{key} is in {currency}, but the price of the pool in {self._currency}: use "
                 "one currency"
             )
         if nanos > PRICE_NANOS_MAX:
-            raise KnobError(f"{key} is {value}: the maximum is ten million units")
+            raise SettingError(f"{key} is {value}: the maximum is ten million units")
         return nanos
 
     def _adjustment(self, where: str, value: Any, others: set[str]) -> Adjustment:
@@ -126,7 +126,7 @@ class _Reader:
         table = _table(where, value)
         _check_known(where, table, {"price", "factor"} | others)
         if ("price" in table) == ("factor" in table):
-            raise KnobError(f"{where} needs either a price or a factor")
+            raise SettingError(f"{where} needs either a price or a factor")
         if "price" in table:
             return Adjustment(self._amount(f"{where}.price", table["price"]))
         return Adjustment(factor=read_factor(f"{where}.factor", table["factor"]))
@@ -149,13 +149,13 @@ class _Reader:
         found = {}
         tags = _named("tags", value)
         if len(tags) > TAGS_MAX:
-            raise KnobError(f"tags: at most {TAGS_MAX} are allowed")
+            raise SettingError(f"tags: at most {TAGS_MAX} are allowed")
         for tag, each in tags.items():
             where = f"tags.{tag}"
             table = _table(where, each)
             _check_known(where, table, {"add", "factor"})
             if not table:
-                raise KnobError(f"{where} needs an amount to add, a factor, or both")
+                raise SettingError(f"{where} needs an amount to add, a factor, or both")
             found[_tag(where, tag)] = Surcharge(
                 self._amount(f"{where}.add", table.get("add", self._nothing)),
                 read_factor(f"{where}.factor", table.get("factor", 1)),
@@ -166,10 +166,10 @@ class _Reader:
         _check_known("spot", table, {"floor", "ceiling", "exponent", "damp_s", "steps"})
         for key in ("floor", "ceiling"):
             if key not in table:
-                raise KnobError(f"spot needs a {key}")
+                raise SettingError(f"spot needs a {key}")
         floor_nanos = self._amount("spot.floor", table["floor"])
         if not floor_nanos:
-            raise KnobError(
+            raise SettingError(
                 "spot.floor must be above zero: work at a price of zero can't be compared"
             )
         ceiling_nanos = self._amount("spot.ceiling", table["ceiling"])
@@ -182,8 +182,8 @@ class _Reader:
 def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
     try:
         check_known(table, known)
-    except KnobError as error:
-        raise KnobError(f"{where}: {error}") from None
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from None
 
 
 def read_factor(key: str, value: Any) -> int:
@@ -191,40 +191,40 @@ def read_factor(key: str, value: Any) -> int:
     given = share(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
     millionths = Decimal(str(given)) * MILLION
     if millionths != int(millionths):
-        raise KnobError(f"{key} is {value}: at most six decimals are allowed")
+        raise SettingError(f"{key} is {value}: at most six decimals are allowed")
     return int(millionths)
 
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise KnobError(f"{key} must be a table")
+        raise SettingError(f"{key} must be a table")
     return value
 
 
 def _named(key: str, value: Any) -> dict[str, Any]:
     table = _table(key, value)
     if len(table) > NAMES_MAX:
-        raise KnobError(f"{key}: at most {NAMES_MAX:,} are allowed")
+        raise SettingError(f"{key}: at most {NAMES_MAX:,} are allowed")
     return table
 
 
 def _rows(key: str, value: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, list) or len(value) > BANDS_MAX:
-        raise KnobError(f"{key} must be a list of up to {BANDS_MAX} tables")
+        raise SettingError(f"{key} must be a list of up to {BANDS_MAX} tables")
     return [(f"{key}[{at}]", each) for at, each in enumerate(value, 1)]
 
 
 def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
-        raise KnobError(f"{key} must be text of 1 to {NAME_CHARS_MAX} characters")
+        raise SettingError(f"{key} must be text of 1 to {NAME_CHARS_MAX} characters")
     if not value.isprintable():
-        raise KnobError(f"{key} is {value!a:.80}: it has unprintable characters")
+        raise SettingError(f"{key} is {value!a:.80}: it has unprintable characters")
     return value
 
 
 def _tag(where: str, tag: str) -> str:
     if not tag or not tag.isprintable() or "," in tag or len(tag) > NAME_CHARS_MAX:
-        raise KnobError(f"{where} is not a tag name")
+        raise SettingError(f"{where} is not a tag name")
     return tag
 
 
@@ -232,11 +232,11 @@ def read_time(key: str, value: Any) -> int:
     """Return the second of the day of "22:00" or "22:00:30"; "24:00" is its end."""
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise KnobError(f'{key} is {value!r:.40}: write a time, as in "22:00"')
+        raise SettingError(f'{key} is {value!r:.40}: write a time, as in "22:00"')
     hours, minutes, seconds = (int(each or 0) for each in found.groups())
     at_s = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or at_s > DAY_S:
-        raise KnobError(f"{key} is {value!r}: it is not a time of day")
+        raise SettingError(f"{key} is {value!r}: it is not a time of day")
     return at_s
 
 
@@ -244,4 +244,4 @@ def _days(key: str, value: Any) -> frozenset[int]:
     try:
         return read_weekdays(value if isinstance(value, str) else "")
     except ValueError as error:
-        raise KnobError(f"{key} is {value!r:.40}: {error}") from None
+        raise SettingError(f"{key} is {value!r:.40}: {error}") from None

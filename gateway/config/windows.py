@@ -52,7 +52,7 @@ from federation.offers import show_time
 from gateway.base.files import read_regular
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import KnobError, check_known, count, flag, guarded, number
+from gateway.base.values import SettingError, check_known, count, flag, guarded, number
 from gateway.config.tariffs import read_factor, read_time
 from policies.access.claims import (
     CLAIMS_MAX,
@@ -99,11 +99,11 @@ KEYS: Final = frozenset(
 
 
 def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> dict[str, Calendar]:
-    """Read [calendar.NAME] tables; files are in `folder`. KnobError says line and key."""
+    """Read [calendar.NAME] tables; files are in `folder`. SettingError says line and key."""
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise KnobError("calendar must be a table of tables, written as [calendar.NAME]")
+        raise SettingError("calendar must be a table of tables, written as [calendar.NAME]")
     if len(tables) > CALENDARS_MAX:
-        raise KnobError(f"calendar has too many tables: at most {CALENDARS_MAX} are allowed")
+        raise SettingError(f"calendar has too many tables: at most {CALENDARS_MAX} are allowed")
     found = {}
     for name, table in tables.items():
         place: Place = ("calendar", name)
@@ -113,14 +113,14 @@ def read_calendars(tables: Any, folder: Path, places: Mapping[Place, int]) -> di
 
 
 def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> WindowPlan:
-    """Read the windows and claims of a pool's table, which has a name; KnobError."""
+    """Read the windows and claims of a pool's table, which has a name; SettingError."""
     table, places, place = pool.table, pool.places, pool.path
     where = f"[[pool]] {table['name']}"
     line = at_line(places, (*place, "claims")) if "claims" in table else ""
     base = guarded(f"{line}{where}", lambda: _claims(table.get("claims", [])))
     rows = table.get("window", [])
     if not isinstance(rows, list) or len(rows) > WINDOWS_MAX:
-        raise KnobError(
+        raise SettingError(
             f"{where}: window must be an array of up to {WINDOWS_MAX} tables, written as "
             "[[pool.window]]"
         )
@@ -135,14 +135,14 @@ def read_plan(pool: Passage, calendars: Mapping[str, Calendar]) -> WindowPlan:
 
 
 def check_plan(pool: str, plan: WindowPlan, utc_s: UtcS) -> None:
-    """Refuse windows of one priority that overlap within a year, and too many; KnobError.
+    """Refuse windows of one priority that overlap within a year, and too many; SettingError.
 
     All windows of the next two weeks are examined whenever one begins or ends, while work is
     queued.
     """
     busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
     if busiest is not None:
-        raise KnobError(
+        raise SettingError(
             f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: the windows of this "
             f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write "
             "fewer, longer ones"
@@ -151,7 +151,7 @@ def check_plan(pool: str, plan: WindowPlan, utc_s: UtcS) -> None:
     if clash is not None:
         first, second, at_s = clash
         moment = show_time(at_s)
-        raise KnobError(
+        raise SettingError(
             f"{second.place}[[pool.window]] {second.name!r} of {pool}: it is open at "
             f"{moment}, as is {first.name!r} of the same priority {first.priority}: raise the "
             "priority of one of them"
@@ -186,11 +186,11 @@ def _file(path: Path) -> str:
     try:
         body = read_regular(path, FILE_BYTES_MAX)
     except OSError as error:
-        raise KnobError(f"it can't be read: {error.strerror}") from None
+        raise SettingError(f"it can't be read: {error.strerror}") from None
     try:
         return body.decode("utf-8-sig")  # some editors begin with an invisible mark
     except UnicodeDecodeError:
-        raise KnobError("it is not UTF-8 text") from None
+        raise SettingError("it is not UTF-8 text") from None
 
 
 # --- windows -------------------------------------------------------------------------------------
@@ -198,11 +198,11 @@ def _file(path: Path) -> str:
 
 def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
     if not isinstance(row, dict):
-        raise KnobError("a window must be a table")
+        raise SettingError("a window must be a table")
     check_known(row, KEYS)
     name = row.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise KnobError(f"it needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+        raise SettingError(f"it needs a name of 1 to {NAME_CHARS_MAX} printable characters")
     is_dry = row.get("preempt") == DRY_RUN
     return Window(
         name,
@@ -234,7 +234,7 @@ def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Schedule:
 
 
 def read_validity(row: Mapping[str, Any]) -> tuple[UtcS, UtcS]:
-    """Return the span in which the table of a window counts; KnobError names the key."""
+    """Return the span in which the table of a window counts; SettingError names the key."""
     zone = read_zone(row["zone"]) if "zone" in row else UTC_ZONE
     from_s, until_s = (
         _moment(key, row[key], zone) if key in row else usual
@@ -248,17 +248,17 @@ def _schedule(
 ) -> Hours | Cron:
     if "cron" in row:
         if both := sorted(_OF_HOURS & row.keys()):
-            raise KnobError(f"cron and {both[0]} exclude each other: remove one of them")
+            raise SettingError(f"cron and {both[0]} exclude each other: remove one of them")
         lasts_s = count("lasts_s", row.get("lasts_s"), LASTS_MIN_S, LASTS_MAX_S)
         return guarded("cron", lambda: Cron(_text("cron", row["cron"]), lasts_s, zone))
     if "lasts_s" in row:
-        raise KnobError("lasts_s needs cron: use to instead")
+        raise SettingError("lasts_s needs cron: use to instead")
     calendar = Calendar()
     if "calendar" in row:
         named = _text("calendar", row["calendar"])
         if named not in calendars:
             known = ", ".join(sorted(calendars)) or "none"
-            raise KnobError(f"calendar {named!r} not found; known calendars: {known}")
+            raise SettingError(f"calendar {named!r} not found; known calendars: {known}")
         calendar = calendars[named]
     days: Days = Weekdays(EVERY_DAY)
     if "days" in row:
@@ -283,27 +283,27 @@ def _moment(key: str, value: Any, zone: ZoneInfo) -> UtcS:
         return UtcS((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp())
     except (ValueError, OverflowError):
         example = "write 2026-12-24 or 2026-12-24T17:00"
-        raise KnobError(f"{key}: {text!r:.40} is not a time: {example}") from None
+        raise SettingError(f"{key}: {text!r:.40} is not a time: {example}") from None
 
 
 def _dates(key: str, value: Any) -> frozenset[date]:
     found = set()
     for each in _list(key, value):
         if not _DAY.fullmatch(each):
-            raise KnobError(f"{key}: {each!r:.40} is not a date, as in 2026-12-25")
+            raise SettingError(f"{key}: {each!r:.40} is not a date, as in 2026-12-25")
         found.add(guarded(key, partial(date.fromisoformat, each)))
     return frozenset(found)
 
 
 def _claims(value: Any) -> Claims:
     if not isinstance(value, list) or len(value) > CLAIMS_MAX:
-        raise KnobError(f"claims must be a list of up to {CLAIMS_MAX} tables")
+        raise SettingError(f"claims must be a list of up to {CLAIMS_MAX} tables")
     return Claims(tuple(_claim(f"claims[{at}]", each) for at, each in enumerate(value, 1)))
 
 
 def _claim(where: str, value: Any) -> Claim:
     if not isinstance(value, dict):
-        raise KnobError(f"{where} must be a table")
+        raise SettingError(f"{where} must be a table")
     guarded(where, lambda: check_known(value, OF_CLAIMS))
     who = guarded(f"{where}.who", lambda: read_party(_text("who", value.get("who", ""))))
 
@@ -327,12 +327,12 @@ def _claim(where: str, value: Any) -> Claim:
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise KnobError(f"{key} must be a string")
+        raise SettingError(f"{key} must be a string")
     return value
 
 
 def _list(key: str, value: Any, most: int = DATES_MAX) -> list[str]:
     is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not is_list or len(value) > most:
-        raise KnobError(f"{key} must be a list of up to {most:,} strings")
+        raise SettingError(f"{key} must be a list of up to {most:,} strings")
     return list(value)

@@ -287,7 +287,7 @@ class GridKind:
     """A kind of grid.
 
     Attributes:
-        read: reads the table `[pool.KIND]`; KnobError names the wrong key and its valid values.
+        read: reads the table `[pool.KIND]`; SettingError names the wrong key and its valid values.
         open: opens a grid with the result of `read`, without contacting it yet.
         needs: the extra of `gridfed` that brings the libraries it imports; empty: none.
         is_here: its pilots run on the gateway's own host, where they can dial local addresses.

@@ -266,7 +266,7 @@ class DelegatingKind:
     """A kind of delegating grid: an entry point of the group `gridfed.grids`, as a GridKind is.
 
     Attributes:
-        read: reads the table `[pool.KIND]`; KnobError names the wrong key and its valid values.
+        read: reads the table `[pool.KIND]`; SettingError names the wrong key and its valid values.
         open: opens an engine with the result of `read`, without contacting it yet.
         place: the import path of this very object, as "module:name".
         example: TOML of a pool of this kind, which `gridfed init` writes, commented out.

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, e
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.pools import BUILT_IN, Delegated
 from gateway.grids.contract import GridKind, Launch, Provisioning
 from gateway.grids.delegating import DelegatingKind, Engine, Home
@@ -27,7 +27,7 @@ class Installed:
     """The kinds that are installed, as a configuration asks for them."""
 
     def find(self, name: str) -> GridKind | DelegatingKind:
-        """The kind of that name. Raises KnobError, which says what there is, or what to install."""
+        """The kind of that name. Raises SettingError: the known names, or what to install."""
         return find_kind(name)
 
     def read(self, kind: GridKind | DelegatingKind, table: dict[str, Any]) -> Any:
@@ -48,44 +48,46 @@ def examples() -> list[str]:
     """
     found = []
     for name in sorted({each.name for each in entry_points(group=GROUP)} - set(BUILT_IN)):
-        with contextlib.suppress(KnobError):
+        with contextlib.suppress(SettingError):
             found.append(find_kind(name).example)
     return [each for each in found if each]
 
 
 def find_kind(name: str) -> GridKind | DelegatingKind:
-    """Return the kind of that name. Raises KnobError with the known kinds, or with advice."""
+    """Return the kind of that name. Raises SettingError with the known kinds, or with advice."""
     found = _installed(name)
     if name in BUILT_IN:
         whose = f", and {_owners(found)} must not define the same name" if found else ""
-        raise KnobError(f"kind {name!r} is reserved by gridfed, and does not start pilots{whose}")
+        raise SettingError(
+            f"kind {name!r} is reserved by gridfed, and does not start pilots{whose}"
+        )
     if not found:
         known = ", ".join(kind_names())
-        raise KnobError(
+        raise SettingError(
             f"kind is {name[:60]!r}: must be one of {known}; other kinds must be installed "
             "where the gateway runs (docs/write_a_grid.md)"
         )
     if len(found) > 1:
-        raise KnobError(
+        raise SettingError(
             f"kind {name!r} is defined twice: by {_owners(found)}; uninstall one of them"
         )
     kind = _load(found[0])
     for missing in _missing(kind):
-        raise KnobError(f"kind {name!r} needs {missing}: pip install 'gridfed[{kind.needs}]'")
+        raise SettingError(f"kind {name!r} needs {missing}: pip install 'gridfed[{kind.needs}]'")
     return kind
 
 
 def read_settings(kind: GridKind | DelegatingKind, table: Mapping[str, Any]) -> Any:
-    """Return a kind's settings of its table [pool.KIND]. Raises KnobError for any error."""
+    """Return a kind's settings of its table [pool.KIND]. Raises SettingError for any error."""
     return _call(kind, "reading its table", lambda: kind.read(table))
 
 
 def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
-    """Open a grid that starts pilots. Raises KnobError for any error or invalid grid."""
+    """Open a grid that starts pilots. Raises SettingError for any error or invalid grid."""
     grid = _call(kind, "opening the grid", lambda: kind.open(settings, launch))
     lacking = [each for each in _CALLS if not callable(getattr(grid, each, None))]
     if lacking:
-        raise KnobError(
+        raise SettingError(
             f"{_whose(kind)} opened {grid!r:.60}, which lacks {', '.join(lacking)}: see "
             "gateway.grids.contract.Provisioning"
         )
@@ -93,20 +95,20 @@ def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
 
 
 def open_engine(kind: DelegatingKind, settings: Any, home: Home) -> Engine:
-    """Open a grid that has workers of its own. Raises KnobError for any error."""
+    """Open a grid that has workers of its own. Raises SettingError for any error."""
     return _call(kind, "opening the engine", lambda: kind.open(settings, home))
 
 
 def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> T:
     try:
         return call()
-    except KnobError:
+    except SettingError:
         raise
     except Exception as error:  # third-party code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
-        raise KnobError(
+        raise SettingError(
             f"{_whose(kind)} failed while {what}: {type(error).__name__}: {error!s:.300} "
-            f"({Path(at.filename).name}, line {at.lineno}); it should raise KnobError for "
+            f"({Path(at.filename).name}, line {at.lineno}); it should raise SettingError for "
             "errors of the configuration: report this to its authors"
         ) from error
 
@@ -126,15 +128,15 @@ def _load(entry: EntryPoint) -> GridKind | DelegatingKind:
         kind = entry.load()
     except ModuleNotFoundError as error:
         remedy = _remedy(entry, error.name or "")
-        raise KnobError(
+        raise SettingError(
             f"{where} needs module {error.name!r}, which is not installed{remedy}"
         ) from error
     except Exception as error:  # importing a third-party module may raise anything
-        raise KnobError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
+        raise SettingError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, GridKind | DelegatingKind):
-        raise KnobError(f"{where} is not a gateway.grids.contract.GridKind, but {kind!r:.60}")
+        raise SettingError(f"{where} is not a gateway.grids.contract.GridKind, but {kind!r:.60}")
     if kind.name != entry.name:
-        raise KnobError(f"{where} has the name {kind.name!r}: the two names must be equal")
+        raise SettingError(f"{where} has the name {kind.name!r}: the two names must be equal")
     return kind
 
 

@@ -224,7 +224,7 @@ async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
 
 
 def read(table: Mapping[str, Any]) -> ProcessesConfig:
-    """Read `[pool.processes]`. Raises KnobError."""
+    """Read `[pool.processes]`. Raises SettingError."""
     check_known(table, ["slots_max"])
     cores = len(os.sched_getaffinity(0))
     return ProcessesConfig(count("slots_max", table.get("slots_max", cores), 1, SLOTS_MAX))

@@ -123,12 +123,12 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
         self._looked_s = runtime.mono_s() - ADVERT_MIN_S
-        self._knobs = GossipSettings()
+        self._settings = GossipSettings()
         seed = int.from_bytes(runtime.random_bytes(8), "big")
         self.membership = Membership(
             registry.site,
             registry.boot << BOOT_SHIFT,
-            self._knobs,
+            self._settings,
             Random(seed),  # noqa: S311 - order and drawing, no secrets
             lambda: float(runtime.utc_s()) + BOOT_AHEAD_S,
         )
@@ -342,7 +342,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._looked_s = mono_s
         if self._allowance < 1:
             return
-        refresh_s = refresh_every_s(self._knobs, members, self._size)
+        refresh_s = refresh_every_s(self._settings, members, self._size)
         utc_s = self._clock.utc_s()
         whole = replace(
             self._exchange.show(utc_s, for_others=True),

@@ -91,7 +91,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     ) -> None:
         assert config.federation is not None
         self._config = config
-        self._knobs: FederationConfig = config.federation
+        self._settings: FederationConfig = config.federation
         self._handles = handles
         self._heard = heard
         self._link_news = link_news
@@ -112,15 +112,15 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         Raises:
             GridError: folder, keys or trust book can't be used, or an address.
         """
-        knobs = self._knobs
+        settings = self._settings
         self._lines = TokenBucket(LINES_PER_S, mono_now())
         with hold(self._config.trust_path):
             self.registry = Registry(
                 self._config.trust_path,
-                follow=knobs.follow,
-                spread_s=knobs.rotation_spread_s,
-                overlap_s=knobs.rotation_overlap_s,
-                await_s=knobs.rotation_await_s,
+                follow=settings.follow,
+                spread_s=settings.rotation_spread_s,
+                overlap_s=settings.rotation_overlap_s,
+                await_s=settings.rotation_await_s,
             )
             if self.registry.site != self._config.name:
                 raise GridError(
@@ -132,7 +132,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             port = self._port = NngPort(self._listen, self._watch.note, self._tls)
             join_server: JoinServer | None = None
             try:
-                join_server = self._open_join_server() if knobs.join_listen else None
+                join_server = self._open_join_server() if settings.join_listen else None
                 self._join_server = join_server
                 self._doorkeeper = self._make_doorkeeper()
                 self._begin_life()
@@ -147,7 +147,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     @property
     def _listen(self) -> list[str]:
-        return [self._knobs.listen] if self._knobs.listen else []
+        return [self._settings.listen] if self._settings.listen else []
 
     @property
     def _tls(self) -> TlsSettings:
@@ -156,41 +156,41 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     def _open_join_server(self) -> JoinServer:
         join_server = JoinServer(
-            self._knobs.join_listen,
+            self._settings.join_listen,
             self.registry,
-            strangers_max=self._knobs.strangers,
-            host_strangers_max=self._knobs.host_strangers,
-            handshakes_per_s=self._knobs.handshakes_per_s,
+            strangers_max=self._settings.strangers,
+            host_strangers_max=self._settings.host_strangers,
+            handshakes_per_s=self._settings.handshakes_per_s,
             # A site can come again with its invitation, and a new card.
             changed=partial(self.trust_changed, by_others=True),
             say=self._say_often,
         )
-        named = (self._knobs.join_advertise,) if self._knobs.join_advertise else ()
+        named = (self._settings.join_advertise,) if self._settings.join_advertise else ()
         (self.registry.join_address,) = shown(named, join_server.port.addresses)
         return join_server
 
     def _begin_life(self) -> None:
-        registry, knobs = self.registry, self._knobs
-        registry.addresses = shown(knobs.advertise, self._port.addresses)
-        registry.contact = knobs.contact
+        registry, settings = self.registry, self._settings
+        registry.addresses = shown(settings.advertise, self._port.addresses)
+        registry.contact = settings.contact
         registry.begin_life()
         rules = replace(
             self._config.rules,
             site=registry.site,
             boot=registry.boot,
             secret="",
-            sessions_max=knobs.connections,
-            strangers_max=knobs.strangers,
-            host_strangers_max=knobs.host_strangers,
-            handshakes_per_s=knobs.handshakes_per_s,
-            frames_per_s=knobs.frames_per_s,
+            sessions_max=settings.connections,
+            strangers_max=settings.strangers,
+            host_strangers_max=settings.host_strangers,
+            handshakes_per_s=settings.handshakes_per_s,
+            frames_per_s=settings.frames_per_s,
         )
         listener = SessionListener(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
         self.directory = SiteDirectory(registry)
         limits = LinkLimits(
-            knobs.queue_bytes, knobs.give_up_s, knobs.idle_s, rules.message_bytes_max
+            settings.queue_bytes, settings.give_up_s, settings.idle_s, rules.message_bytes_max
         )
         dialled = TrioLinks(self.directory, limits, self._take_link, self._heard_all)
         self._sessions = Sessions(
@@ -206,8 +206,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
 
     def _make_doorkeeper(self) -> Doorkeeper | None:
         ports = [self._port, *([self._join_server.port] if self._join_server else [])]
-        knobs = self._knobs
-        return keep_door(ports, most=knobs.strangers, most_of_host=knobs.host_strangers)
+        settings = self._settings
+        return keep_door(ports, most=settings.strangers, most_of_host=settings.host_strangers)
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.rules.history import Content
 
 CHARS_MAX: Final = 1 << 20  # of one rule
@@ -11,15 +11,17 @@ DEPTH_MAX: Final = 20
 
 
 def to_text(content: Content) -> str:
-    """Return a rule's content as JSON. KnobError says why it can't be."""
+    """Return a rule's content as JSON. SettingError says why it can't be."""
     if _depth(content) > DEPTH_MAX:
-        raise KnobError("tables and lists are nested too deeply")
+        raise SettingError("tables and lists are nested too deeply")
     try:
         text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError):
-        raise KnobError("a rule must consist of texts, finite numbers, lists and tables") from None
+        raise SettingError(
+            "a rule must consist of texts, finite numbers, lists and tables"
+        ) from None
     if len(text) > CHARS_MAX:
-        raise KnobError(f"a rule may have {CHARS_MAX:,} characters at most")
+        raise SettingError(f"a rule may have {CHARS_MAX:,} characters at most")
     return text
 
 

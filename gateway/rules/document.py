@@ -47,7 +47,7 @@ def rules_of(file: ConfigFile) -> dict[RuleKey, Content]:
     Holidays that stand in a file of their own are among the dates of their calendar.
 
     Raises:
-        KnobError: a calendar's file can't be read.
+        SettingError: a calendar's file can't be read.
     """
     table = file.table
     found: dict[RuleKey, Content] = {}

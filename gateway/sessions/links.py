@@ -72,7 +72,7 @@ LinkNews = LinkUp | LinkSaid | LinkDown | LinkSilent
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """Limits that gateway.config.federation reads as knobs."""
+    """Limits that gateway.config.federation reads as settings."""
 
     queue_bytes: int = 64 << 20
     give_up_s: float = 30.0

@@ -25,7 +25,7 @@ from federation.sessions.task_passes import (
 )
 from federation.transport import TlsSettings
 from gateway.base.files import read_regular
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.environments import (
     FREE,
     Confines,
@@ -160,15 +160,15 @@ def read_arguments() -> AgentSettings:
 
 
 def read_rules_file(path: str) -> EnvironmentRules:
-    """Read the rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
+    """Read the rules of a file for `gridfed worker`: keys of [pool.environments]. SettingError."""
     try:
         table = tomllib.loads(read_regular(Path(path), RULES_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise KnobError(f"{path}: {error}") from None
+        raise SettingError(f"{path}: {error}") from None
     try:
         return read_rules(table)
-    except KnobError as error:
-        raise KnobError(f"{path}: {error}") from None
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
 
 
 def parse_tags(text: str) -> dict[str, bool | int | float]:

@@ -249,13 +249,13 @@ def check_the_load(world):
 
     Who shows that it is behind is told once more, out of turn: hence the factor of two.
     """
-    knobs = world.knobs
+    settings = world.settings
     sent = Counter()
     perform = world._perform
 
     def look(number, effect):
         if isinstance(effect, Send) and isinstance(effect.message, Gossip | Ping):
-            assert len(pack(to_plain(effect.message))) <= knobs.news_bytes + 24
+            assert len(pack(to_plain(effect.message))) <= settings.news_bytes + 24
             for claim in effect.message.news.claims:
                 if claim.site != effect.peer:
                     sent[number, claim] += 1
@@ -264,7 +264,7 @@ def check_the_load(world):
     world._perform = look
     world.side = [number % 2 for number in range(20)]
     world.run(15.0)
-    assert 0 < max(sent.values()) <= 2 * retransmissions(knobs, 20)
+    assert 0 < max(sent.values()) <= 2 * retransmissions(settings, 20)
 
 
 def lossy():

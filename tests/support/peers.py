@@ -42,7 +42,7 @@ async def until(condition, what="the condition"):
 class PeerSite:
     """A site with its peers, and what it heard."""
 
-    def __init__(self, folder, site, **knobs):
+    def __init__(self, folder, site, **settings):
         self.site, self.folder = site, folder / site
         trust = self.folder / "federation"
         now_s = time.time()
@@ -53,7 +53,7 @@ class PeerSite:
         book_file.save(trust / TRUST_FILE, book, Invitations())
         create_keys(trust, generation)
         table = FederationConfig(
-            folder=str(trust), **{"listen": HERE, "join_listen": HERE, "idle_s": 3600.0, **knobs}
+            folder=str(trust), **{"listen": HERE, "join_listen": HERE, "idle_s": 3600.0, **settings}
         )
         self.config = SiteConfig(name=site, rules=RULES, state=str(self.folder), federation=table)
         self.news, self.link_news, self.lines = [], [], []
@@ -145,9 +145,9 @@ async def meet(*members):
 
 
 @contextlib.asynccontextmanager
-async def federation(folder, *sites, **knobs):
+async def federation(folder, *sites, **settings):
     """Members that have not met."""
-    members = [PeerSite(folder, site, **knobs) for site in sites]
+    members = [PeerSite(folder, site, **settings) for site in sites]
     async with trio.open_nursery() as nursery:
         for member in members:
             await member.start(nursery)

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from federation.clocks import UtcS
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.cli.shared.common import DialOptions
 from gateway.config.site import ConfigFile, SiteConfig, parse
 from gateway.grids.kinds import Installed
@@ -51,7 +51,7 @@ def asked_rules(reach: DialOptions, now_s: UtcS, at_s: UtcS | None) -> tuple[Sit
     try:
         file = with_rules(ConfigFile("", table, {}), {}, RuleHistory(changes), now_s)
         config = parse(file, Installed())
-    except (ConfigError, KnobError) as error:
+    except (ConfigError, SettingError) as error:
         raise click.UsageError(f"the rules of {site} can't be read: {error}") from None
     return config, int(first["version"])
 

@@ -10,7 +10,7 @@ from federation.errors import GridError
 from federation.words import count
 from gateway.api import can as answers
 from gateway.base.clocks import utc_now
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -83,7 +83,7 @@ def _from_file(path: str, details: dict[str, Any], at_s: UtcS) -> Any:
     config = configured(path, (), None)
     try:
         check_entitlements(config.entitlements, _plans(config), config.places)
-    except KnobError as error:
+    except SettingError as error:
         raise click.UsageError(f"{path}: {error}") from None
     question = answers.read_question(details, at_s)
     try:

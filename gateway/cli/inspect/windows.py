@@ -15,7 +15,7 @@ from federation.address import GATEWAY_VARIABLE
 from federation.clocks import UtcS
 from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.cli.inspect.asked_rules import asked_rules
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -115,7 +115,7 @@ def windows(
     for name, plan in chosen.items():
         try:
             check_plan(name, plan, at_s)
-        except KnobError as error:
+        except SettingError as error:
             raise click.UsageError(f"{path}: {error}") from None
     made = _reserved(reach, config.name) if is_asked or reach.address else []
     found = {
@@ -178,7 +178,7 @@ def _by_the_rules(config: SiteConfig, at_s: UtcS) -> tuple[SiteConfig, int]:
     file = read_file(config.source)
     try:
         read = parse(with_rules(file, rules_of(file), history, at_s), Installed())
-    except (ConfigError, KnobError) as error:
+    except (ConfigError, SettingError) as error:
         raise click.UsageError(str(error)) from None
     return replace(read, state=config.state), version
 

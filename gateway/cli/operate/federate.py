@@ -18,7 +18,7 @@ from federation import Client
 from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
 from federation.words import count, read_length
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -148,25 +148,25 @@ def _consequences(
 
 
 async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
-    knobs = config.federation or FederationConfig()
+    settings = config.federation or FederationConfig()
     registry = Registry(
         config.trust_path,
-        follow=knobs.follow,
-        spread_s=knobs.rotation_spread_s,
-        overlap_s=knobs.rotation_overlap_s,
-        await_s=knobs.rotation_await_s,
+        follow=settings.follow,
+        spread_s=settings.rotation_spread_s,
+        overlap_s=settings.rotation_overlap_s,
+        await_s=settings.rotation_await_s,
     )
-    registry.join_address = _join_address(knobs)
+    registry.join_address = _join_address(settings)
     return await orders.perform(registry, verb, details)
 
 
-def _join_address(knobs: FederationConfig) -> str:
+def _join_address(settings: FederationConfig) -> str:
     """Return the address for invitations, as far as it is known while the gateway does not run."""
-    named = (knobs.join_advertise,) if knobs.join_advertise else ()
-    bound = [knobs.join_listen] if knobs.join_listen else []
+    named = (settings.join_advertise,) if settings.join_advertise else ()
+    bound = [settings.join_listen] if settings.join_listen else []
     try:
         addresses = shown(named, bound)
-    except KnobError:
+    except SettingError:
         return ""
     return next((each for each in addresses if not each.endswith(":0")), "")
 

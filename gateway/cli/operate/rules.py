@@ -15,7 +15,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
 from gateway.base.toml_lines import find_places
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -348,7 +348,7 @@ def apply_rules(path: str, replace_windows: bool, source: str, **more: Any) -> N
     try:
         file = _from_input() if path == "-" else read_file(path)
         found: dict[RuleKey, Any] = rules_of(file)
-    except (ConfigError, KnobError) as error:
+    except (ConfigError, SettingError) as error:
         raise click.UsageError(str(error)) from None
     except (KeyError, TypeError, AttributeError):
         raise click.UsageError(f"{path}: a pool, window or budget has no name") from None

@@ -22,7 +22,7 @@ from gateway.base.child import collect_seldom
 from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
 from gateway.base.secret_files import take_secret
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.checking.whole import check_start
 from gateway.cli.operate.log_lines import LogLines
 from gateway.cli.shared import show
@@ -121,7 +121,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
         for pool in config.pools:
             _ = pool.prices
         findings = check_start(config, utc_now())
-    except (ConfigError, KnobError) as error:
+    except (ConfigError, SettingError) as error:
         raise click.UsageError(str(error)) from None
     # Slots are processes of our user: neither our variables nor our memory are theirs to read.
     take_secret(take_variable)

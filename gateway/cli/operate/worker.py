@@ -15,7 +15,7 @@ from federation.address import (
     resolve,
 )
 from federation.transport import TlsSettings
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -66,7 +66,7 @@ def worker(
         raise click.ClickException(str(error)) from None
     try:
         rules = read_rules_file(environments) if environments else EnvironmentRules(sandbox=AUTO)
-    except KnobError as error:
+    except SettingError as error:
         raise click.UsageError(str(error)) from None
     settings = AgentSettings(
         address=dialled,

@@ -64,7 +64,7 @@ class Enquiries:
     Args:
         site: our name.
         boot: the number of this run of the site, which makes contract names unique.
-        rules: the knobs.
+        rules: the settings.
         permits: the sites whose results are accepted.
         signer: gives grants.
         book: all our purchases; new ones are added, rejected ones removed.

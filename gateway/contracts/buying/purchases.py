@@ -68,7 +68,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         site: our site.
         boot: which life of the site this is.
         broker: read, and changed through `outcome`.
-        rules: the knobs.
+        rules: the settings.
         permits: decides whose results are accepted.
         signer: makes grants, for `enquiries`.
         outcome: receives the resulting events and effects.

@@ -1,4 +1,4 @@
-"""The common part of buying and selling: knobs, back-off, permits, outcomes. Pure."""
+"""The common part of buying and selling: settings, back-off, permits, outcomes. Pure."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field

@@ -59,7 +59,7 @@ class Offering:
     Args:
         site: our site.
         broker: the broker; only read.
-        rules: the knobs.
+        rules: the settings.
         permits: the sites and rules that we sell by.
         signer: checks grants.
         sales: the contracts sold, by buyer and name; only read.

@@ -65,7 +65,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
     Args:
         site: the name of this site.
         broker: read, and told through `outcome`.
-        rules: the knobs.
+        rules: the settings.
         offering: answers requests for quotes; it reads `sales`.
         sales: the contracts of this site, by buyer and name.
         outcome: takes the resulting effects.

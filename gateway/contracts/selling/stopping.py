@@ -28,7 +28,7 @@ class Stopping:
     Args:
         site: the name of this site.
         broker: has the present budgets, windows, entitlements and slots.
-        rules: the knobs.
+        rules: the settings.
     """
 
     def __init__(self, site: str, broker: Broker, rules: DealRules) -> None:

@@ -57,7 +57,7 @@ from gateway.base import stderr_lines
 from gateway.base.child import collect_seldom, first_of
 from gateway.base.clocks import mono_now
 from gateway.base.no_pickle import forbid_unpickling
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.grids.contract import GridFault
 from gateway.grids.delegating import (
     Begun,
@@ -520,7 +520,7 @@ async def run_delegate(told: dict[str, Any], credential: str) -> int:
     home = Home(told["pool"], told["mark"], Path(told["folder"]), say)
     try:
         engine = open_engine(kind, read_settings(kind, told["table"]), home)
-    except KnobError as error:
+    except SettingError as error:
         say(f"gives up: {error}")
         return 1
     settings = DelegateSettings(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from federation.money import parse_money
 from gateway.base.values import (
-    KnobError,
+    SettingError,
     check_known,
     choice,
     count,
@@ -120,16 +120,16 @@ _KEYS: Final = (
 
 
 def read(table: Mapping[str, Any]) -> Ec2Config:
-    """Read `[pool.ec2]`. Raises KnobError, which names the key and its valid values."""
+    """Read `[pool.ec2]`. Raises SettingError, which names the key and its valid values."""
     check_known(table, _KEYS)
     template, image = _text(table, "launch_template"), _text(table, "image")
     if not template and not image:
-        raise KnobError("requires image, or a launch_template that has one")
+        raise SettingError("requires image, or a launch_template that has one")
     market = choice("market", table.get("market", Ec2Market.ON_DEMAND), tuple(Ec2Market))
     types = _types(table.get("instance_types"))
     places = _places(table)
     if len(types) * len(places) > POOLS_MAX:
-        raise KnobError(
+        raise SettingError(
             f"instance_types times zones or subnets are {len(types) * len(places)}: the "
             f"limit is {POOLS_MAX}"
         )
@@ -169,7 +169,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
 
 def _needed(table: Mapping[str, Any], key: str) -> Any:
     if key not in table:
-        raise KnobError(f"requires {key}")
+        raise SettingError(f"requires {key}")
     return table[key]
 
 
@@ -178,33 +178,35 @@ def _text(
 ) -> str:
     value = table.get(key, default)
     if value != default and not (isinstance(value, str) and form.fullmatch(value)):
-        raise KnobError(f"{key} is {value!r:.60}: must be a name as shown by EC2")
+        raise SettingError(f"{key} is {value!r:.60}: must be a name as shown by EC2")
     return str(value)
 
 
 def _texts(table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int) -> tuple[str, ...]:
     values = table.get(key, [])
     if not isinstance(values, list) or len(values) > most:
-        raise KnobError(f"{key} must be a list of at most {most} strings")
+        raise SettingError(f"{key} must be a list of at most {most} strings")
     for value in values:
         if not (isinstance(value, str) and form.fullmatch(value)):
-            raise KnobError(f"{key} has {value!r:.60}: must be a name as shown by EC2")
+            raise SettingError(f"{key} has {value!r:.60}: must be a name as shown by EC2")
     if len(set(values)) != len(values):
-        raise KnobError(f"{key} has a repeated item")
+        raise SettingError(f"{key} has a repeated item")
     return tuple(values)
 
 
 def _region(table: Mapping[str, Any]) -> str:
     value = _needed(table, "region")
     if not (isinstance(value, str) and _REGION.fullmatch(value)):
-        raise KnobError(f'region is {value!r:.60}: must be a region, for example "eu-central-1"')
+        raise SettingError(f'region is {value!r:.60}: must be a region, for example "eu-central-1"')
     return value
 
 
 def _url(table: Mapping[str, Any]) -> str:
     value = table.get("endpoint_url", "")
     if value and not (isinstance(value, str) and re.match(r"https?://[^\s@]+$", value)):
-        raise KnobError("endpoint_url must be http:// or https:// and a host, without a password")
+        raise SettingError(
+            "endpoint_url must be http:// or https:// and a host, without a password"
+        )
     return str(value)
 
 
@@ -212,12 +214,12 @@ def _types(value: Any) -> dict[str, int]:
     if isinstance(value, list):
         value = dict.fromkeys(map(str, value), 0)
     if not isinstance(value, dict) or not 1 <= len(value) <= TYPES_MAX:
-        raise KnobError(
+        raise SettingError(
             f"requires instance_types, 1 to {TYPES_MAX}: a list, or a table with the slots of each"
         )
     for name, slots in value.items():
         if not _TYPE.fullmatch(name):
-            raise KnobError(
+            raise SettingError(
                 f'instance_types has {name!r:.60}: must be a type, for example "c7i.2xlarge"'
             )
         count(f"instance_types.{name}", slots, 0, SLOTS_MAX)
@@ -228,7 +230,7 @@ def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
     subnets = _texts(table, "subnets", _ID, PLACES_MAX)
     zones = _texts(table, "zones", _ZONE, PLACES_MAX)
     if subnets and zones:
-        raise KnobError("subnets and zones exclude each other: each subnet is in a zone")
+        raise SettingError("subnets and zones exclude each other: each subnet is in a zone")
     return (
         tuple(Place(subnet=each) for each in subnets)
         or tuple(Place(zone=each) for each in zones)
@@ -240,7 +242,7 @@ def _spot_share(table: Mapping[str, Any], market: Ec2Market) -> float:
     if market is Ec2Market.MIXED:
         return float(share("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
     if "spot_share" in table:
-        raise KnobError('spot_share requires market = "mixed"')
+        raise SettingError('spot_share requires market = "mixed"')
     return 1.0 if market is Ec2Market.SPOT else 0.0
 
 
@@ -249,7 +251,7 @@ def _ceilings(table: Mapping[str, Any]) -> tuple[int | None, int | None, str]:
     spend = _amount(table, "max_spend_per_hour", "40 USD")
     price = _amount(table, "max_price", "0.06 USD")
     if spend and price and spend[1] != price[1]:
-        raise KnobError(f"max_price is in {price[1]}, but max_spend_per_hour in {spend[1]}")
+        raise SettingError(f"max_price is in {price[1]}, but max_spend_per_hour in {spend[1]}")
     currency = (spend or price or (0, "USD"))[1]
     return spend[0] if spend else None, price[0] if price else None, currency
 
@@ -259,42 +261,44 @@ def _amount(table: Mapping[str, Any], key: str, example: str) -> tuple[int, str]
     if value is None:
         return None
     if not isinstance(value, str):
-        raise KnobError(f'{key} must be an amount and a currency, for example "{example}"')
+        raise SettingError(f'{key} must be an amount and a currency, for example "{example}"')
     return guarded(key, lambda: parse_money(value))
 
 
 def _prices(table: Mapping[str, Any]) -> str:
     value = table.get("prices", "live")
     if not isinstance(value, str) or not value:
-        raise KnobError('prices must be "live", or the path of a file')
+        raise SettingError('prices must be "live", or the path of a file')
     if value != "live" and not Path(value).is_file():
-        raise KnobError(f"prices: file {value!r:.200} does not exist")
+        raise SettingError(f"prices: file {value!r:.200} does not exist")
     return value
 
 
 def _absolute(table: Mapping[str, Any], key: str, default: str) -> str:
     value = table.get(key, default)
     if not isinstance(value, str) or (value and not value.startswith("/")) or "\n" in value:
-        raise KnobError(f"{key} is {value!r:.60}: must be an absolute path on the instance")
+        raise SettingError(f"{key} is {value!r:.60}: must be an absolute path on the instance")
     return value or default
 
 
 def _head(table: Mapping[str, Any]) -> str:
     value = table.get("user_data_head", "")
     if not isinstance(value, str) or len(value.encode()) > HEAD_BYTES_MAX:
-        raise KnobError(f"user_data_head must be shell commands of at most {HEAD_BYTES_MAX} bytes")
+        raise SettingError(
+            f"user_data_head must be shell commands of at most {HEAD_BYTES_MAX} bytes"
+        )
     return value
 
 
 def _tags(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > USER_TAGS_MAX:
-        raise KnobError(f"tags must be a table of at most {USER_TAGS_MAX} strings")
+        raise SettingError(f"tags must be a table of at most {USER_TAGS_MAX} strings")
     for key, text in value.items():
         if not _TAG.fullmatch(key) or key.lower().startswith(("aws:", "gridfed:")):
-            raise KnobError(
+            raise SettingError(
                 f"tags has {key!r:.60}: only letters, digits and +-=.,_:@ are allowed, as "
                 "instances read their tags; the prefixes aws: and gridfed: are reserved"
             )
         if not isinstance(text, str) or len(text) > 256:
-            raise KnobError(f"tags.{key} must be a string of at most 256 characters")
+            raise SettingError(f"tags.{key} must be a string of at most 256 characters")
     return dict(value)

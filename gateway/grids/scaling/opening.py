@@ -14,7 +14,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.sessions.task_passes import pass_of_pool
 from gateway.base.secret_files import read_token
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.pools import Delegated
 from gateway.config.site import PoolConfig, SiteConfig, make_folder
 from gateway.grids.contract import GridFault, GridKind, Launch
@@ -56,7 +56,7 @@ def open_controllers(
             kind = find_kind(pool.kind)
             assert isinstance(kind, GridKind), "delegating kinds do not scale"
             grid = open_grid(kind, pool.grid, launch)
-        except KnobError as error:
+        except SettingError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         if not kind.is_here and not pool.scale.dial and is_local(launch.address):
             launch.say(
@@ -107,7 +107,7 @@ async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
     home = Home(pool.name, mark, config.state_path / "pools" / mark, lambda _line: None)
     try:
         words = await open_engine(kind, read_settings(kind, delegated.table), home).check()
-    except (GridFault, KnobError) as fault:
+    except (GridFault, SettingError) as fault:
         return {"steps": [], "failed": ["check", str(fault)], "pilot": ""}
     return {"steps": [["check", words]], "failed": None, "pilot": ""}
 

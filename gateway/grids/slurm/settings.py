@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.base.values import KnobError, check_known, count, flag, length_s
+from gateway.base.values import SettingError, check_known, count, flag, length_s
 
 APIS: Final = ("v0.0.38", "v0.0.42")
 # Options of sbatch that only control where and how jobs run; True: it takes no value.
@@ -123,12 +123,12 @@ class SlurmSettings:
 
 
 def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
-    """Read `[pool.slurm]`. Raises KnobError."""
+    """Read `[pool.slurm]`. Raises SettingError."""
     check_known(table, _KEYS)
     rest = _read_rest(table)
     for key in ("conf", "prefix", "options"):
         if rest is not None and key in table:
-            raise KnobError(f"{key} is for the Slurm commands: remove it, or remove url")
+            raise SettingError(f"{key} is for the Slurm commands: remove it, or remove url")
     return SlurmSettings(
         partition=_partitions(table.get("partition", "")),
         python=_path("python", table, required=True),
@@ -161,33 +161,33 @@ def _read_rest(table: Mapping[str, Any]) -> RestSettings | None:
     if "url" not in table:
         for key in ("api", "token_file", "user"):
             if key in table:
-                raise KnobError(f"{key} is for slurmrestd: it requires url")
+                raise SettingError(f"{key} is for slurmrestd: it requires url")
         return None
     url, api = table["url"], table.get("api")
     if api not in APIS:
-        raise KnobError(
+        raise SettingError(
             f"api is {api!r}: must be one of {', '.join(APIS)}, as configured in slurmrestd"
         )
     token_file = table.get("token_file", "")
     if not isinstance(token_file, str):
-        raise KnobError("token_file must be a file name")
+        raise SettingError("token_file must be a file name")
     user = _name("user", table)
     if not isinstance(url, str):
-        raise KnobError("url must be http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+        raise SettingError("url must be http://HOST:PORT, https://HOST:PORT or unix:/PATH")
     if url.startswith("unix:"):
         if not _PATH.fullmatch(url.removeprefix("unix:")):
-            raise KnobError(f"url is {url[:80]!r}: unix: must be followed by an absolute path")
+            raise SettingError(f"url is {url[:80]!r}: unix: must be followed by an absolute path")
     else:
         _check_url(url)
         if not (token_file and user):
-            raise KnobError(
+            raise SettingError(
                 "slurmrestd over http requires token_file and user: see `scontrol token`"
             )
     return RestSettings(url.rstrip("/"), api, token_file, user)
 
 
 def _check_url(url: str) -> None:
-    wrong = KnobError(
+    wrong = SettingError(
         f"url is {url[:80]!r}: must be http://HOST:PORT, https://HOST:PORT or unix:/PATH"
     )
     try:
@@ -198,7 +198,7 @@ def _check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not has_place or parts.query or parts.fragment:
         raise wrong
     if parts.username or parts.password:
-        raise KnobError("url contains a password: slurmrestd uses tokens, see token_file")
+        raise SettingError("url contains a password: slurmrestd uses tokens, see token_file")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise wrong
 
@@ -206,7 +206,9 @@ def _check_url(url: str) -> None:
 def _partitions(value: Any) -> str:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= 50 or not all(names):
-        raise KnobError('partition must be a name or a list of names, for example ["fast", "long"]')
+        raise SettingError(
+            'partition must be a name or a list of names, for example ["fast", "long"]'
+        )
     return ",".join(_text("partition", each, _NAME) for each in names)
 
 
@@ -218,40 +220,40 @@ def _text(key: str, value: Any, alphabet: "re.Pattern[str]") -> str:
     if value == "":
         return ""
     if not isinstance(value, str) or not alphabet.fullmatch(value):
-        raise KnobError(f"{key} is {str(value)[:80]!r}: Slurm does not accept such a value")
+        raise SettingError(f"{key} is {str(value)[:80]!r}: Slurm does not accept such a value")
     return value
 
 
 def _path(key: str, table: Mapping[str, Any], *, required: bool = False) -> str:
     value = table.get(key, "")
     if value == "" and required:
-        raise KnobError(
+        raise SettingError(
             f"{key} is missing: set it to the path of a Python interpreter on the nodes, with "
             "gridfed"
         )
     if value != "" and (not isinstance(value, str) or not _PATH.fullmatch(value)):
-        raise KnobError(f"{key} must be an absolute path")
+        raise SettingError(f"{key} must be an absolute path")
     return str(value)
 
 
 def _words(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > 50:
-        raise KnobError(f'{key} must be a list of words, for example ["nice", "-n", "5"]')
+        raise SettingError(f'{key} must be a list of words, for example ["nice", "-n", "5"]')
     for each in value:
         if not isinstance(each, str) or not each or len(each) > 1000 or "\0" in each:
-            raise KnobError(f"{key} must be a list of strings")
+            raise SettingError(f"{key} must be a list of strings")
     return tuple(value)
 
 
 def _options(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
-        raise KnobError(
+        raise SettingError(
             'options must be a table, for example {exclude = "node7", exclusive = true}'
         )
     found = []
     for name, given in value.items():
         if name not in OPTIONS:
-            raise KnobError(
+            raise SettingError(
                 f"unknown option {str(name)[:40]!r} in options; known options: "
                 f"{', '.join(sorted(OPTIONS))}"
             )
@@ -262,6 +264,6 @@ def _options(value: Any) -> tuple[tuple[str, str], ...]:
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if not isinstance(given, str) or not _VALUE.fullmatch(given):
-            raise KnobError(f"options {name} has a value that Slurm does not accept")
+            raise SettingError(f"options {name} has a value that Slurm does not accept")
         found.append((name, given))
     return tuple(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import json_option, parse_size
 from gateway.cli.shared.moments import LengthType
@@ -145,16 +145,16 @@ def windows(
             if not equals:
                 raise ValueError("it must be CONSUMER=PARTY")
             read_party(party)
-        except (ValueError, KnobError) as error:
+        except (ValueError, SettingError) as error:
             raise click.BadParameter(f"{pair!r}: {error}", param_hint="--who") from None
         who[consumer] = party
     try:
         with file.open(encoding="utf-8") as plan:
             text = plan.read(PLAN_CHARS_MAX + 1)
         if len(text) > PLAN_CHARS_MAX:
-            raise KnobError(f"it is longer than {PLAN_CHARS_MAX:,} characters")
+            raise SettingError(f"it is longer than {PLAN_CHARS_MAX:,} characters")
         shown = show_windows(read_plan(text), who, zone=zone, grace_s=round(grace_s))
-    except (KnobError, UnicodeDecodeError) as error:
+    except (SettingError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
     if as_json:
         made = tomllib.loads(f"[[pool]]\n{shown}")["pool"][0].get("window", [])

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from policies.parties import read_party
 
 COLUMNS: Final = ("consumer", "from", "to", "owned", "lends", "borrows")
@@ -44,41 +44,43 @@ class ConsumerShare:
 def read_plan(text: str) -> dict[tuple[int, int], list[ConsumerShare]]:
     """Return the plan's intervals, (from, to) in hours, and the shares in each.
 
-    If consumers change at different hours, an interval ends when any of them does. Raises KnobError
-    that names the wrong line.
+    If consumers change at different hours, an interval ends when any of them does. Raises
+    SettingError that names the wrong line.
     """
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")))
     try:
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise KnobError(f"line {reader.line_num + 1}: {error}") from None
+        raise SettingError(f"line {reader.line_num + 1}: {error}") from None
     columns = reader.fieldnames or []
     if not rows or any(column not in columns for column in COLUMNS[:4]):
-        raise KnobError(f"the first line must name the columns: {','.join(COLUMNS)}")
+        raise SettingError(f"the first line must name the columns: {','.join(COLUMNS)}")
     for column in columns:  # a misspelt `lend` would be read as: all
         if column not in COLUMNS or columns.count(column) > 1:
-            raise KnobError(
+            raise SettingError(
                 f"the first line has {column[:40]!r}: the columns are {','.join(COLUMNS)}, "
                 "each once"
             )
     if len(rows) > LINES_MAX:
-        raise KnobError(f"the plan has {len(rows)} lines, the limit is {LINES_MAX}")
+        raise SettingError(f"the plan has {len(rows)} lines, the limit is {LINES_MAX}")
     days: dict[str, list[ConsumerShare | None]] = {}
     edges = {0}
     for number, row in rows:
         try:
             share, first, last = _read_row(row)
-        except KnobError as error:
-            raise KnobError(f"line {number}: {error}") from None
+        except SettingError as error:
+            raise SettingError(f"line {number}: {error}") from None
         day = days.setdefault(share.consumer, [None] * DAY_H)
         edges |= {first, last % DAY_H}
         for hour in range(first, last if last > first else last + DAY_H):
             if day[hour % DAY_H] is not None:
-                raise KnobError(f"line {number}: {share.consumer} has {hour % DAY_H:02}:00 twice")
+                raise SettingError(
+                    f"line {number}: {share.consumer} has {hour % DAY_H:02}:00 twice"
+                )
             day[hour % DAY_H] = share
     for consumer, day in days.items():
         if None in day:
-            raise KnobError(
+            raise SettingError(
                 f"{consumer} has no slots from {day.index(None):02}:00 on: write 0 slots"
             )
     return _intervals(days, edges)
@@ -108,16 +110,18 @@ def _intervals(
 
 def _read_row(row: Mapping[str, str | None]) -> tuple[ConsumerShare, int, int]:
     if None in row:  # surplus fields, as of 1,000 slots
-        raise KnobError(f"more than {len(row) - 1} fields")
+        raise SettingError(f"more than {len(row) - 1} fields")
     consumer = (row.get("consumer") or "").strip()
     if not re.fullmatch(r"/[\w./ -]{1,200}", consumer):
-        raise KnobError(f"consumer is {consumer[:60]!r}: must be a path, for example /Risk/Pricing")
+        raise SettingError(
+            f"consumer is {consumer[:60]!r}: must be a path, for example /Risk/Pricing"
+        )
     first, last = _hour(row, "from"), _hour(row, "to")
     if first == DAY_H:
-        raise KnobError("from is 24:00: write 00:00")
+        raise SettingError("from is 24:00: write 00:00")
     owned = _slots(row, "owned")
     if owned is None:
-        raise KnobError("owned is missing")
+        raise SettingError("owned is missing")
     return ConsumerShare(consumer, owned, _slots(row, "lends"), _slots(row, "borrows")), first, last
 
 
@@ -125,7 +129,7 @@ def _hour(row: Mapping[str, str | None], key: str) -> int:
     text = (row.get(key) or "").strip()
     match = _HOUR.fullmatch(text)
     if match is None:
-        raise KnobError(f"{key} is {text[:20]!r}: must be a full hour, for example 18:00")
+        raise SettingError(f"{key} is {text[:20]!r}: must be a full hour, for example 18:00")
     return int(match[1])
 
 
@@ -135,7 +139,7 @@ def _slots(row: Mapping[str, str | None], key: str) -> int | None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(SLOTS_MAX))
     if not is_number or int(text) > SLOTS_MAX:
-        raise KnobError(f"{key} is {text[:20]!r}: must be a number of slots up to {SLOTS_MAX}")
+        raise SettingError(f"{key} is {text[:20]!r}: must be a number of slots up to {SLOTS_MAX}")
     return int(text)
 
 
@@ -154,7 +158,7 @@ def show_windows(
         zone: of the plan's hours.
         grace_s: how long tasks over their claim may still run when an interval begins.
 
-    Raises KnobError if two consumers would be one party here, or one can't be a party.
+    Raises SettingError if two consumers would be one party here, or one can't be a party.
     """
     _check_parties({share.consumer for shares in intervals.values() for share in shares}, who)
     lines = [
@@ -181,15 +185,15 @@ def _check_parties(consumers: Collection[str], who: Mapping[str, str]) -> None:
         try:
             read_party(party)
         except ValueError as error:
-            raise KnobError(f"{consumer}: {error}; specify --who '{consumer}=PARTY'") from None
+            raise SettingError(f"{consumer}: {error}; specify --who '{consumer}=PARTY'") from None
         if party in whose:
-            raise KnobError(
+            raise SettingError(
                 f"{whose[party]} and {consumer} are both {party}: specify --who for one of them"
             )
         whose[party] = consumer
     for consumer in who:
         if consumer not in consumers:
-            raise KnobError(f"--who names {consumer[:60]!r}, which is not in the plan")
+            raise SettingError(f"--who names {consumer[:60]!r}, which is not in the plan")
 
 
 def _claim(share: ConsumerShare, who: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.base.values import KnobError, check_known, choice, count, number
+from gateway.base.values import SettingError, check_known, choice, count, number
 from gateway.grids.contract import FailureClass, GridFault
 
 WAYS: Final = ("soamapi", "rest")
@@ -87,11 +87,11 @@ class SymphonySettings:
 
 
 def read(table: Mapping[str, Any]) -> SymphonySettings:
-    """Read `[pool.symphony]`. Raises KnobError."""
+    """Read `[pool.symphony]`. Raises SettingError."""
     check_known(table, [field.name for field in fields(SymphonySettings)])
     for key in ("way", "application"):
         if key not in table:
-            raise KnobError(f"{key} is missing")
+            raise SettingError(f"{key} is missing")
     bounds = {"capacity_s": (1.0, 3600.0), "take_up_s": (0.0, TAKE_UP_MAX_S)}
     lengths = {key: number(key, table[key], *bounds[key]) for key in bounds if key in table}
     made = SymphonySettings(**{**table, **lengths})
@@ -100,41 +100,45 @@ def read(table: Mapping[str, Any]) -> SymphonySettings:
         if field.type is str:
             _check_text(field.name, getattr(made, field.name))
     if not made.application:
-        raise KnobError("application is empty")
+        raise SettingError("application is empty")
     count("slots", made.slots, 0, SLOTS_MAX)
     count("priority", made.priority, 0, PRIORITY_MAX)
     choice("on_stop", made.on_stop, ON_STOP)
     if made.on_stop == "detach" and not made.take_up_s:
-        raise KnobError('on_stop = "detach" requires take_up_s, or the work would never be resumed')
+        raise SettingError(
+            'on_stop = "detach" requires take_up_s, or the work would never be resumed'
+        )
     _check_whole(made)
     return made
 
 
 def _check_text(key: str, value: Any) -> None:
     if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
-        raise KnobError(f"{key} must be at most {TEXT_MAX} printable characters")
+        raise SettingError(f"{key} must be at most {TEXT_MAX} printable characters")
 
 
 def _check_whole(made: SymphonySettings) -> None:
     if re.fullmatch(r"3\.[0-9]{1,2}", made.python) is None:
-        raise KnobError(
+        raise SettingError(
             f'python is {made.python!r:.40}: must be a minor version, for example "3.12"'
         )
     if not made.login_file:
-        raise KnobError("login_file is missing: it must be a file of one line, USER:PASSWORD")
+        raise SettingError("login_file is missing: it must be a file of one line, USER:PASSWORD")
     if made.way == "soamapi" and not made.interpreter:
-        raise KnobError("interpreter is missing: it must be a Python that can `import soamapi`")
+        raise SettingError("interpreter is missing: it must be a Python that can `import soamapi`")
     if made.way == "rest":
         _check_url("url", made.url)
     if made.ego_url:
         _check_url("ego_url", made.ego_url)
         if not made.consumer.startswith("/"):
-            raise KnobError('ego_url requires consumer, a path such as "/Risk/Gridfed"')
+            raise SettingError('ego_url requires consumer, a path such as "/Risk/Gridfed"')
     elif not made.slots:
-        raise KnobError("slots is 0: set it to the slots of this site, or set ego_url and consumer")
+        raise SettingError(
+            "slots is 0: set it to the slots of this site, or set ego_url and consumer"
+        )
 
 
 def _check_url(key: str, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or parts.query or "@" in parts.netloc:
-        raise KnobError(f"{key} is {url!r:.80}: must be https://HOST:PORT")
+        raise SettingError(f"{key} is {url!r:.80}: must be https://HOST:PORT")

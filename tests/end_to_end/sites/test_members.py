@@ -352,7 +352,7 @@ def test_a_time_that_can_not_be_read_is_told(alone, text):
 
 
 @pytest.mark.parametrize(
-    ("knob", "complaint"),
+    ("setting", "complaint"),
     [
         ('listen = "tcp://0.0.0.0:1"', "must be an address like tls+tcp://"),
         ('listen = "tls+tcp://0.0.0.0:7462"', "set advertise"),
@@ -364,8 +364,8 @@ def test_a_time_that_can_not_be_read_is_told(alone, text):
         ("colour = 1", "unknown key 'colour'"),
     ],
 )
-def test_a_bad_knob_of_the_federation_is_told_with_its_place(tmp_path, knob, complaint):
-    (tmp_path / "site.toml").write_text(f"[federation]\n{knob}\n")
+def test_a_bad_setting_of_the_federation_is_told_with_its_place(tmp_path, setting, complaint):
+    (tmp_path / "site.toml").write_text(f"[federation]\n{setting}\n")
     with pytest.raises(ConfigError, match=r"\[federation\]") as caught:
         check(load(str(tmp_path / "site.toml")), 0.0)
     assert complaint in str(caught.value)

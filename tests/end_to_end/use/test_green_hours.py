@@ -98,8 +98,8 @@ def test_a_job_waits_for_a_peer_s_greener_hour_and_is_done_by_its_deadline(tmp_p
     with serving() as grid:
         london = MemberSite(tmp_path, "london", 1, "0.04 USD", CARBON_OF_LONDON, start=False)
         text = london.config.read_text()
-        knobs = "[placement]\nobjective = 'greenest'\ndefer_margin_s = 1\ndefer_margin = 0.2\n"
-        london.config.write_text(text.replace("[placement]\n", knobs))
+        settings = "[placement]\nobjective = 'greenest'\ndefer_margin_s = 1\ndefer_margin = 0.2\n"
+        london.config.write_text(text.replace("[placement]\n", settings))
         london.start()
         paris = MemberSite(tmp_path, "paris", 2, "0.04 USD", grid.table)
         try:

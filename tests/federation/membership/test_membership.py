@@ -107,7 +107,7 @@ def test_an_answer_through_a_helper_counts() -> None:
 
 
 def test_an_answer_from_somebody_who_was_not_asked_does_not_count() -> None:
-    looked = Looked(knobs=GossipSettings(helpers=0))
+    looked = Looked(settings=GossipSettings(helpers=0))
     first = sends(looked.pass_s(1.0), Ping)[0]
     other = next(site for site in OTHERS if site != first.peer)
     looked.hear(other, Ack(first.message.number))
@@ -172,7 +172,7 @@ def test_a_helper_without_an_answer_says_so() -> None:
 
 
 def test_a_helper_probes_only_members_and_only_so_many() -> None:
-    looked = Looked(knobs=GossipSettings(relays_max=2))
+    looked = Looked(settings=GossipSettings(relays_max=2))
     assert sends(looked.hear("site-a", PingRequest(1, "nobody")), Nack)
     assert sends(looked.hear("site-a", PingRequest(2, "site-b")), Ping)
     assert sends(looked.hear("site-a", PingRequest(3, "site-b")), Ping)
@@ -414,7 +414,7 @@ def test_who_has_left_as_others_say_and_does_not_object_has_left() -> None:
 
 @pytest.mark.parametrize("gone", [Unreachable, Disconnected])
 def test_an_open_session_outweighs_what_others_say(gone) -> None:
-    looked = Looked(others=(*OTHERS, "far-away"), knobs=GossipSettings(rings=1))
+    looked = Looked(others=(*OTHERS, "far-away"), settings=GossipSettings(rings=1))
     far = next(site for site in looked.core._roster.members if site not in looked.core.neighbours)
     looked.feed(Connected(far))
     effects = looked.told("site-b", dead(far))
@@ -524,7 +524,7 @@ def test_who_left_is_not_tried_again() -> None:
 
 
 def test_the_dead_are_remembered_for_a_while() -> None:
-    looked = Looked(knobs=GossipSettings(remember_s=1000.0))
+    looked = Looked(settings=GossipSettings(remember_s=1000.0))
     looked.told("site-b", dead("site-a"))
     looked.pass_s(900.0, ack_all)
     assert looked.core.state("site-a") is MemberState.DEAD
@@ -560,7 +560,7 @@ def test_a_site_that_we_may_not_connect_with_is_known_but_not_probed() -> None:
 
 
 def test_there_are_only_so_many_members() -> None:
-    looked = Looked(knobs=GossipSettings(members_max=5))
+    looked = Looked(settings=GossipSettings(members_max=5))
     looked.feed(Admitted(("one-more",)))
     looked.told("site-a", claim("one-more"))
     assert looked.core.state("one-more") is None

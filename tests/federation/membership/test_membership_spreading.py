@@ -127,9 +127,9 @@ def test_changes_that_keep_coming_go_out_in_rounds() -> None:
 
 
 def test_no_message_carries_more_news_than_it_may() -> None:
-    knobs = GossipSettings(news_bytes=512)
+    settings = GossipSettings(news_bytes=512)
     crowd = tuple(f"far-{number:03}" for number in range(200))
-    looked = Looked(knobs=knobs)
+    looked = Looked(settings=settings)
     looked.feed(Admitted(crowd, direct=False))
     looked.told("site-a", *(claim(site) for site in crowd))
     effects = looked.effects + looked.pass_s(5.0, ack)
@@ -261,7 +261,7 @@ def test_bulletins_of_who_is_no_member_are_not_taken() -> None:
 
 
 def test_a_site_has_only_so_many_bulletins() -> None:
-    looked = Looked(knobs=GossipSettings(topics_max=2))
+    looked = Looked(settings=GossipSettings(topics_max=2))
     for name in ("one", "two", "three"):
         looked.hear("site-a", Bulletins((bulletin("site-e", name=name),)))
     assert looked.core.bulletin(Topic("site-e", "three")) is None
@@ -269,14 +269,14 @@ def test_a_site_has_only_so_many_bulletins() -> None:
 
 
 def test_only_so_many_bulletins_are_fetched_at_a_time() -> None:
-    looked = Looked(knobs=GossipSettings(fetches_max=3))
+    looked = Looked(settings=GossipSettings(fetches_max=3))
     notices = [bulletin("site-e", name=f"pool-{number}").notice for number in range(9)]
     (want,) = sends(looked.told("site-a", notices=notices), Want)
     assert len(want.message.topics) == 3
 
 
 def test_an_answer_is_bounded_in_bytes() -> None:
-    looked = Looked(knobs=GossipSettings(answer_bytes=1000))
+    looked = Looked(settings=GossipSettings(answer_bytes=1000))
     topics = []
     for number in range(9):
         ours = bulletin(ME, name=f"pool-{number}", body=bytes(300))

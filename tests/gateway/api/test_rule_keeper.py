@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from gateway.api.rule_keeper import NothingToReload, RuleKeeper
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import SiteConfig, check, load
 from gateway.grids.kinds import Installed
 from gateway.rules.history import RuleEdit, RuleKey, RuleKind
@@ -161,7 +161,7 @@ def test_a_file_that_changes_a_rule_set_by_a_command_wins_and_says_so(world):
 def test_a_mistake_changes_nothing(world, key, content, text):
     keeper = world.start()
     before = world.disk.tables.rule_changes.copy()
-    with pytest.raises(KnobError, match=text) as caught:
+    with pytest.raises(SettingError, match=text) as caught:
         change(keeper, key, content)
     assert str(world.path) not in str(caught.value)
     assert (keeper.version, world.taken) == (1, [])
@@ -206,7 +206,9 @@ def test_a_change_that_a_planned_one_does_not_fit_is_refused(world):
     planned = partial(keeper.propose, both, "ada", "command", from_s=NOON_S + 100)
     trio.run(partial(keeper.change, planned, is_dry=False))
     late = [{"name": "late", "from": "20:00", "to": "21:00", "calendar": "city"}]
-    with pytest.raises(KnobError, match=r"when change 2 takes effect: .*calendar 'city' not found"):
+    with pytest.raises(
+        SettingError, match=r"when change 2 takes effect: .*calendar 'city' not found"
+    ):
         change(keeper, RuleKey(RuleKind.WINDOW, "fast", "late"), late)
     assert world.windows == ["night"]
 
@@ -216,14 +218,14 @@ def test_only_what_is_still_to_come_can_be_cancelled(world):
     change(keeper, PRICE, "0.08 USD", from_s=NOON_S + 100, until_s=NOON_S + 200)
     cancel = partial(keeper.change, is_dry=False)
     for number, text in ((1, "in force already"), (3, "end of change 2"), (9, "not found")):
-        with pytest.raises(KnobError, match=text):
+        with pytest.raises(SettingError, match=text):
             trio.run(cancel, partial(keeper.propose_cancel, number))
     trio.run(cancel, partial(keeper.propose_cancel, 2))
     world.utc_s = NOON_S + 150
     trio.run(keeper.look)
     keeper = world.start()
     assert (world.price, keeper.version) == ("0.04 USD", 1)
-    with pytest.raises(KnobError, match="cancelled already"):
+    with pytest.raises(SettingError, match="cancelled already"):
         trio.run(cancel, partial(keeper.propose_cancel, 2))
 
 
@@ -240,7 +242,7 @@ def test_rules_of_the_past_stay_as_they_were(world):
     keeper = world.start()
     world.utc_s += 60
     change(keeper, PRICE, "0.08 USD")
-    with pytest.raises(KnobError, match="the time is past"):
+    with pytest.raises(SettingError, match="the time is past"):
         change(keeper, PRICE, "0.01 USD", from_s=NOON_S)
     assert keeper.history.of(1)[PRICE] == "0.04 USD"
     assert keeper.history.of(2)[PRICE] == "0.08 USD"
@@ -283,7 +285,7 @@ def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(wor
 def test_while_the_database_cannot_be_written_nothing_is_changed(world):
     keeper = world.start()
     world.site.broker.trouble = "the disk is full"
-    with pytest.raises(KnobError, match="can't be written: the disk is full"):
+    with pytest.raises(SettingError, match="can't be written: the disk is full"):
         change(keeper, PRICE, "0.08 USD")
     assert (world.price, keeper.version) == ("0.04 USD", 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from federation.words import read_length, size_text
 from gateway.base.values import (
-    KnobError,
+    SettingError,
     check_known,
     length_s,
     number,
@@ -69,7 +69,7 @@ def test_a_size_is_a_number_of_bytes_or_has_a_unit(value, found):
     ],
 )
 def test_what_is_no_size_is_refused(value, text):
-    with pytest.raises(KnobError, match=re.escape(text)):
+    with pytest.raises(SettingError, match=re.escape(text)):
         size("memory_bytes", value, 0, 1 << 40)
 
 
@@ -79,15 +79,15 @@ def test_a_plain_number_without_a_unit_in_its_name_is_refused_with_both_readings
         "walltime: 4 has no unit: write 4s for seconds, 4m for minutes (as Slurm reads a plain "
         "number) or 4h for hours, or as in 04:00:00"
     )
-    with pytest.raises(KnobError) as refused:
+    with pytest.raises(SettingError) as refused:
         length_s("walltime", value, "1m", "7d")
     assert str(refused.value) == told
 
 
 def test_an_unknown_key_is_told_with_the_most_similar_known_one():
-    with pytest.raises(KnobError, match=r"'token_requird' \(did you mean 'token_required'\?\)"):
+    with pytest.raises(SettingError, match=r"'token_requird' \(did you mean 'token_required'\?\)"):
         check_known(["token_requird"], ["listen", "name", "token_required"])
-    with pytest.raises(KnobError, match=r"unknown key 'colour'; known keys: listen, name$"):
+    with pytest.raises(SettingError, match=r"unknown key 'colour'; known keys: listen, name$"):
         check_known(["colour"], ["listen", "name"])
 
 
@@ -122,7 +122,7 @@ def test_a_number_of_a_unit_may_be_written_with_it(key, value, found):
     ],
 )
 def test_bounds_are_told_in_the_units_of_people(key, value, text):
-    with pytest.raises(KnobError, match=re.escape(text)):
+    with pytest.raises(SettingError, match=re.escape(text)):
         number(key, value, 0.05, 86_400)
 
 
@@ -135,7 +135,7 @@ def test_a_share_is_a_factor_or_a_percentage(value, found):
 
 @pytest.mark.parametrize("value", ["half", "50", "150%", True, -0.1])
 def test_what_is_no_share_is_refused(value):
-    with pytest.raises(KnobError, match=r"waste (is|must be)"):
+    with pytest.raises(SettingError, match=r"waste (is|must be)"):
         share("waste", value, 0, 1)
 
 
@@ -152,7 +152,7 @@ def test_lengths_and_sizes_are_shown_as_they_are_written():
 @pytest.mark.parametrize("value", [3, None, "", "abcd", "a\n"])
 def test_a_text_that_is_none_too_long_or_unprintable_is_refused(value):
     assert text_of("key", "abc", 3, least=1) == "abc"
-    with pytest.raises(KnobError, match=r"^key "):
+    with pytest.raises(SettingError, match=r"^key "):
         text_of("key", value, 3, least=1)
 
 

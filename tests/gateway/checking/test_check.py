@@ -8,7 +8,7 @@ import trio
 from click.testing import CliRunner
 
 from federation.signed.tokens import UserToken, write_token
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.checking import grids
 from gateway.checking.findings import FindingList
 from gateway.checking.whole import check_reload, check_start, examine
@@ -224,7 +224,7 @@ def test_a_reload_is_refused_for_errors_and_told_of_warnings(place):
     [warning] = check_reload(before, configured(place), time.time())
     assert f"line {place.line_of('JPY')}: [[budget]] risk: amount is in JPY" in warning
     place.change('who = "group:quants"', 'who = "group:gone"')
-    with pytest.raises(KnobError, match="group 'gone' not found"):
+    with pytest.raises(SettingError, match="group 'gone' not found"):
         check_reload(before, configured(place), time.time())
 
 

@@ -1,4 +1,4 @@
-"""What `gridfed init` writes has every knob, with its default."""
+"""What `gridfed init` writes has every setting, with its default."""
 
 import re
 import tomllib
@@ -38,7 +38,7 @@ def written(tmp_path):
     return folder / "gateway.toml"
 
 
-def knobs(text):
+def settings(text):
     """[section] → its lines; those of examples are left out."""
     found, lines = {}, []
     for line in text.splitlines():
@@ -56,7 +56,7 @@ def test_what_is_commented_out_is_what_holds_anyway(written):
     before = load(str(written), Installed())
     said = "\n".join(
         f"[{section}]\n" + "\n".join(each.removeprefix("# ") for each in lines)
-        for section, lines in knobs(text).items()
+        for section, lines in settings(text).items()
     )
     written.write_text(said)
     assert load(str(written), Installed()) == before
@@ -91,8 +91,8 @@ def test_every_key_of_other_tables_is_there(written, tmp_path, table):
         ("alerts", {each.name for each in fields(AlertPace)}),
     ],
 )
-def test_every_knob_is_there(written, section, names):
-    lines = knobs(written.read_text())[section]
+def test_every_setting_is_there(written, section, names):
+    lines = settings(written.read_text())[section]
     assert {re.match(r"(?:# )?(\w+) = ", each)[1] for each in lines} == names
 
 

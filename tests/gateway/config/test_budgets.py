@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.budgets import (
     BUDGETS_MAX,
     check_budgets,
@@ -128,7 +128,7 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
     ],
 )
 def test_what_is_wrong_is_said_with_its_table_and_key(text, said):
-    with pytest.raises(KnobError) as wrong:
+    with pytest.raises(SettingError) as wrong:
         read(text)
     assert str(wrong.value).startswith("[[budget]]")
     assert said in str(wrong.value)
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_said_with_its_table_and_key(text, said):
 
 @pytest.mark.parametrize("tables", [{"name": "b"}, ["b"], "b", [{}] * (BUDGETS_MAX + 1)])
 def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
-    with pytest.raises(KnobError, match=r"\[\[budget\]\]"):
+    with pytest.raises(SettingError, match=r"\[\[budget\]\]"):
         read_budgets(tables, {})
 
 
@@ -150,7 +150,7 @@ def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
     ],
 )
 def test_what_is_shared_needs_others(text, is_federated, said):
-    with pytest.raises(KnobError, match=said):
+    with pytest.raises(SettingError, match=said):
         check_budgets(read(text), "london", {}, is_federated=is_federated)
 
 
@@ -178,7 +178,7 @@ def test_credit_is_an_amount_for_each_site_or_several():
     ],
 )
 def test_credit_that_can_not_be_is_refused(table, said):
-    with pytest.raises(KnobError, match=said):
+    with pytest.raises(SettingError, match=said):
         read_credit(table, {})
 
 

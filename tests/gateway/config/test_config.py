@@ -157,7 +157,7 @@ def test_how_long_records_are_kept_one_by_one(write):
         ("days = 1", r"\[books\] unknown key 'days'; known keys: detail_days"),
     ],
 )
-def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
+def test_a_wrong_setting_of_the_books_is_refused(write, text, complaint):
     path = write(f"[books]\n{text}\n")
     with pytest.raises(ConfigError, match=complaint):
         load(path)
@@ -174,7 +174,7 @@ def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
         ('settle_s = "x"', "settle_s: 'x' is not a length of time"),
     ],
 )
-def test_a_wrong_knob_of_the_books_between_sites_is_refused(write, table, complaint):
+def test_a_wrong_setting_of_the_books_between_sites_is_refused(write, table, complaint):
     with pytest.raises(ConfigError, match=rf"\[books\] {complaint}"):
         load(write(f"[books]\n{table}\n"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.environments import RISK, EnvironmentRules, read_rules, rules_from_json
 
 GOOD = {
@@ -97,6 +97,6 @@ def test_others_work_is_shut_in_or_the_risk_is_accepted_in_words(table, sandbox,
     ],
 )
 def test_what_is_wrong_is_named(wrong, said):
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         read_rules(wrong)
     assert said in str(caught.value)

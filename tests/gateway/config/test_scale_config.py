@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.scale import ScaleConfig, read_scale
 from policies.placement.autoscaling import ScalingRules
 
@@ -65,5 +65,5 @@ def test_defaults():
     ],
 )
 def test_mistakes(table, text):
-    with pytest.raises(KnobError, match=text):
+    with pytest.raises(SettingError, match=text):
         read_scale(table)

@@ -5,7 +5,7 @@ import sys
 import pytest
 from support.reloading import read_again
 
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import check, load
 from gateway.grids import kinds
 from gateway.grids.kinds import Installed, find_kind, kind_names, open_grid, read_settings
@@ -38,7 +38,7 @@ def install(tmp_path, monkeypatch):
 
 
 def refusal(name):
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         find_kind(name)
     return str(caught.value)
 
@@ -137,7 +137,7 @@ POOL = '[[pool]]\nname = "p"\nkind = "acme"\n[pool.scale]\nmax = 2\n[pool.acme]\
 
 def test_a_reader_that_breaks_is_named_with_whose_it_is(install, tmp_path):
     install("acme", "acme", BROKEN)
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         read_settings(find_kind("acme"), {})
     text = "kind 'acme' of acme 1.0 failed while reading its table: KeyError: 'hosts' "
     assert text + "(acme_grid.py, line 7)" in str(caught.value)
@@ -165,6 +165,6 @@ def test_a_reader_that_breaks_on_reload_leaves_all_as_it_was(install, tmp_path):
 )
 def test_a_grid_that_can_not_be_opened_is_named_with_whose_it_is(install, settings, said):
     install("acme", "acme", BROKEN)
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         open_grid(find_kind("acme"), settings, None)
     assert said in str(caught.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.grids import checks
 from gateway.grids.contract import Capacity, Launch, Limits, Order, Shape, Sighting
 from gateway.grids.kinds import find_kind
@@ -60,7 +60,7 @@ def test_its_kind_is_found_and_reads_the_page_s_configuration():
     assert (config.hosts, config.slots) == (["calc1", "calc2"], 4)
     assert config.reach[0] == "ssh"
     for wrong in ({}, {"hosts": []}, {"hosts": [1]}, {"hosts": ["a"], "slots": 0}, {"host": "a"}):
-        with pytest.raises(KnobError):
+        with pytest.raises(SettingError):
             kind.read(wrong)
 
 

@@ -71,8 +71,8 @@ async def test_an_invitation_lets_in_one_site(tmp_path):
 
 
 async def test_who_is_coming_in_is_not_cut_off_by_new_pins_but_by_a_new_leaf(tmp_path):
-    knobs = {"rotation_spread_s": 0.2, "rotation_overlap_s": 0.2}
-    async with federation(tmp_path, "london", "paris", **knobs) as (london, paris):
+    settings = {"rotation_spread_s": 0.2, "rotation_overlap_s": 0.2}
+    async with federation(tmp_path, "london", "paris", **settings) as (london, paris):
         leaf = tmp_path / "leaf.pem"
         leaf.write_text(to_pem([london.registry.active.leaf.certificate]))
         tls = TlsSettings(ca_file=str(leaf), server_name="london")
@@ -144,8 +144,8 @@ async def test_a_client_does_not_get_in_by_the_port_for_gateways(tmp_path):
 
 
 async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
-    knobs = {"follow_expulsions": "any"}
-    async with federation(tmp_path, "london", "paris", "lyon", **knobs) as (london, paris, lyon):
+    settings = {"follow_expulsions": "any"}
+    async with federation(tmp_path, "london", "paris", "lyon", **settings) as (london, paris, lyon):
         await meet(london, paris, lyon)
         await london.order("expel", site="lyon", reason="too loud")
         await until(lambda: paris.level(lyon) is TrustLevel.EXPELLED, "the word at paris")
@@ -175,8 +175,8 @@ async def test_who_leaves_is_gone_everywhere_and_may_come_back_with_an_invitatio
 
 
 async def test_keys_rotate_and_no_message_is_lost(tmp_path):
-    knobs = {"rotation_spread_s": 1.0, "rotation_overlap_s": 1.0}
-    async with federation(tmp_path, "london", "paris", **knobs) as (london, paris):
+    settings = {"rotation_spread_s": 1.0, "rotation_overlap_s": 1.0}
+    async with federation(tmp_path, "london", "paris", **settings) as (london, paris):
         await meet(london, paris)
         old = london.registry.active
         await london.order("rotate")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.base.values import ConfigError, KnobError
+from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import parse, read_file
 from gateway.grids.kinds import Installed
 from gateway.rules.contents import DEPTH_MAX, to_text
@@ -141,7 +141,7 @@ def test_what_json_has_no_form_for_is_refused():
     for _ in range(DEPTH_MAX + 1):
         nested = [nested]
     for content in ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, {"slots": float("inf")}, nested):
-        with pytest.raises(KnobError):
+        with pytest.raises(SettingError):
             to_text(content)
 
 

@@ -17,8 +17,8 @@ from policies.calendar.hours import Hours
 from policies.parties import OTHERS, OURS, read_party
 
 
-def window(claims=NO_OTHERS, from_h=17, to_h=23, **knobs):
-    return Window("risk run", Hours(from_h * 3600, to_h * 3600), claims, **knobs)
+def window(claims=NO_OTHERS, from_h=17, to_h=23, **settings):
+    return Window("risk run", Hours(from_h * 3600, to_h * 3600), claims, **settings)
 
 
 def test_a_pool_without_rules_bounds_nobody():

@@ -33,7 +33,7 @@ from federation.messages.reconciliation import (
 )
 from federation.messages.wire import pack
 from federation.signed.envelopes import body_of
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.config.books import period_of, read_books
 from gateway.ledger.accounting.settlement import agreed_until
 from gateway.ledger.db.contracts.records import posted
@@ -483,8 +483,8 @@ def test_days_of_another_length_make_periods_too(period, days):
     assert period_of(stop_ms, period, 2_000) == (stop_ms, stop_ms + 2_000 * days)
 
 
-def test_the_length_of_a_day_is_no_knob():
-    with pytest.raises(KnobError):
+def test_the_length_of_a_day_is_no_setting():
+    with pytest.raises(SettingError):
         read_books({"day_ms": 1000})
 
 

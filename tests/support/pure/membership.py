@@ -39,10 +39,10 @@ def bulletin(site, version=1, name="gpu", boot=1, body=b"signed"):
 class Looked:
     """One member under a clock that stands still unless it is moved."""
 
-    def __init__(self, others=OTHERS, knobs=None, seed=1, known=None, boot_max=BOOT_MAX):
+    def __init__(self, others=OTHERS, settings=None, seed=1, known=None, boot_max=BOOT_MAX):
         self.now = 0.0
-        knobs = knobs or GossipSettings()
-        self.core = Membership(ME, INCARNATION, knobs, Random(seed), lambda: boot_max)
+        settings = settings or GossipSettings()
+        self.core = Membership(ME, INCARNATION, settings, Random(seed), lambda: boot_max)
         self.effects = []
         self.wake_s = None
         self.feed(Admitted(tuple(others)))

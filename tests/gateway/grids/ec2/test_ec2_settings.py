@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.grids.ec2 import KIND
 from gateway.grids.ec2.settings import Ec2Market, Place, read
 
@@ -108,7 +108,7 @@ def test_all_that_can_be_said(tmp_path):
     ],
 )
 def test_what_is_refused(change, says):
-    with pytest.raises(KnobError, match=re.escape(says)):
+    with pytest.raises(SettingError, match=re.escape(says)):
         read({**TABLE, **change})
 
 

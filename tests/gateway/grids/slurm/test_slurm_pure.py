@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.grids.contract import FailureClass, GridFault, Launch, Order, PilotState, Shape
 from gateway.grids.slurm import KIND
 from gateway.grids.slurm.asking import joined, request_of, rest_body, sbatch_options
@@ -652,7 +652,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("table", "word"), WRONG)
 def test_a_wrong_table_is_refused_with_its_key(table, word):
-    with pytest.raises(KnobError, match=word):
+    with pytest.raises(SettingError, match=word):
         KIND.read(LEAST | table)
 
 
@@ -660,7 +660,7 @@ def test_a_wrong_table_is_refused_with_its_key(table, word):
     st.dictionaries(st.sampled_from([*LEAST, "account", "options", "url", "api", "prefix"]), junk)
 )
 def test_no_table_crashes(table):
-    with suppress(KnobError):
+    with suppress(SettingError):
         KIND.read(table)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.processes import unpack
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.cli.main import cli
 from gateway.config.site import load
 from gateway.grids.delegating import Broken, Done, Parcel
@@ -77,7 +77,7 @@ def test_good_settings():
 )
 def test_what_is_wrong_is_said(table, change, text):
     given_ = {**table, **change}
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         read({key: value for key, value in given_.items() if value is not None})
     assert text in str(caught.value)
 
@@ -217,14 +217,14 @@ def test_a_plan_that_never_changes_is_one_window():
     ids=lambda each: each[:30],
 )
 def test_a_plan_that_is_wrong_is_refused_with_its_line(lines, text):
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         read_plan(f"consumer,from,to,owned,lends,borrows\n{lines}\n")
     assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", ["lend,borrows", "owned,lends", "lends,"])
 def test_a_column_that_nobody_knows_is_not_taken_for_all(columns):
-    with pytest.raises(KnobError, match="the first line has"):
+    with pytest.raises(SettingError, match="the first line has"):
         read_plan(f"consumer,from,to,owned,{columns}\n/A,00:00,24:00,5,1,2\n")
 
 
@@ -240,7 +240,7 @@ def test_a_column_that_nobody_knows_is_not_taken_for_all(columns):
 def test_consumers_are_parties_one_each(consumers, who, text):
     lines = "".join(f"{each},00:00,24:00,5,,\n" for each in consumers)
     found = read_plan(f"consumer,from,to,owned,lends,borrows\n{lines}")
-    with pytest.raises(KnobError) as caught:
+    with pytest.raises(SettingError) as caught:
         show_windows(found, who, zone="UTC", grace_s=30)
     assert text in str(caught.value)
 
