@@ -80,10 +80,10 @@ class Everybody:
         return self.refused
 
 
-class PlainNotary:
+class PlainGrantSigner:
     """Grants without keys: each block carries a hash of its signer's name in place of a signature.
 
-    It passes the contract suite of the real one (tests/contracts/test_notary.py).
+    It passes the contract suite of the real one (tests/contracts/test_grant_signer.py).
     """
 
     def __init__(self, site: str) -> None:
@@ -201,7 +201,7 @@ class TownSite:
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
         self.permits = Everybody(town, name)
-        self.signer = PlainNotary(name)
+        self.signer = PlainGrantSigner(name)
         self.start(boot)
 
     def start(self, boot: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.pure.site_keys import NOW_S, KnownSites, key
-from support.pure.town import PlainNotary
+from support.pure.town import PlainGrantSigner
 
 from federation.messages.deals import AskQuote
 from gateway.scheduler.model.delegation import Delegation, NotGranted, check_ask
@@ -38,10 +38,10 @@ class Keeper:
 
 
 @pytest.fixture(params=["signing", "plain"])
-def notaries(request):
+def grant_signers(request):
     """One of each site."""
     if request.param == "plain":
-        return {site: PlainNotary(site) for site in SITES}
+        return {site: PlainGrantSigner(site) for site in SITES}
     return {site: KeyGrantSigner(Keeper(site)) for site in SITES}
 
 
@@ -55,23 +55,23 @@ def code(call, *args):
     return caught.value.code
 
 
-def test_a_grant_says_what_was_granted_and_by_whom(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+def test_a_grant_says_what_was_granted_and_by_whom(grant_signers):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
     assert (given.delegation, given.path) == (DELEGATION, ("london",))
 
 
-def test_a_grant_without_a_limit_has_none(notaries):
+def test_a_grant_without_a_limit_has_none(grant_signers):
     free = replace(DELEGATION, max_cost_nanos=None, currency="", regions=None, sites=None)
-    given = notaries["paris"].check("london", notaries["london"].issue(free), NOW_S)
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(free), NOW_S)
     assert given.delegation == free
 
 
-def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+def test_a_hop_narrows_and_what_only_the_origin_says_stays(grant_signers):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
     narrower = to("lyon", max_cost_nanos=10, expires_s=NOW_S + 9e9, regions=frozenset({"EU"}))
     posing = replace(narrower, user="mallory", project="other", job="other")
-    raw = notaries["paris"].narrow(given, posing, NOW_S)
-    found = notaries["lyon"].check("paris", raw, NOW_S)
+    raw = grant_signers["paris"].narrow(given, posing, NOW_S)
+    found = grant_signers["lyon"].check("paris", raw, NOW_S)
     assert found.path == ("london", "paris")
     assert found.delegation == replace(narrower, expires_s=DELEGATION.expires_s, job="job-1")
 
@@ -88,60 +88,60 @@ def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
     ],
     ids=["dearer", "without limit", "no hop less", "more regions", "more sites", "not the next"],
 )
-def test_nobody_on_the_way_widens(notaries, changes):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+def test_nobody_on_the_way_widens(grant_signers, changes):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
     wider = replace(to("lyon"), **changes)
-    assert code(notaries["paris"].narrow, given, wider, NOW_S) == "widened"
+    assert code(grant_signers["paris"].narrow, given, wider, NOW_S) == "widened"
 
 
-def test_a_grant_goes_nowhere_twice(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
-    assert code(notaries["paris"].narrow, given, to("london"), NOW_S) == "loop"
+def test_a_grant_goes_nowhere_twice(grant_signers):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
+    assert code(grant_signers["paris"].narrow, given, to("london"), NOW_S) == "loop"
 
 
-def test_a_grant_for_another_site_is_refused(notaries):
-    raw = notaries["london"].issue(DELEGATION)
-    assert code(notaries["lyon"].check, "london", raw, NOW_S) == "wrong-destination"
+def test_a_grant_for_another_site_is_refused(grant_signers):
+    raw = grant_signers["london"].issue(DELEGATION)
+    assert code(grant_signers["lyon"].check, "london", raw, NOW_S) == "wrong-destination"
 
 
-def test_a_grant_of_another_than_who_shows_it_is_refused(notaries):
-    raw = notaries["london"].issue(DELEGATION)
-    assert code(notaries["paris"].check, "lyon", raw, NOW_S) == "wrong-site"
+def test_a_grant_of_another_than_who_shows_it_is_refused(grant_signers):
+    raw = grant_signers["london"].issue(DELEGATION)
+    assert code(grant_signers["paris"].check, "lyon", raw, NOW_S) == "wrong-site"
 
 
-def test_a_grant_has_its_time(notaries):
-    raw = notaries["london"].issue(DELEGATION)
-    assert code(notaries["paris"].check, "london", raw, DELEGATION.expires_s) == "expired"
+def test_a_grant_has_its_time(grant_signers):
+    raw = grant_signers["london"].issue(DELEGATION)
+    assert code(grant_signers["paris"].check, "london", raw, DELEGATION.expires_s) == "expired"
 
 
-def test_a_grant_that_has_expired_is_not_passed_on(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+def test_a_grant_that_has_expired_is_not_passed_on(grant_signers):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
     late_s = DELEGATION.expires_s + 1
-    assert code(notaries["paris"].narrow, given, to("lyon"), late_s) == "expired"
+    assert code(grant_signers["paris"].narrow, given, to("lyon"), late_s) == "expired"
 
 
-def test_a_grant_is_shown_once(notaries):
-    raw = notaries["london"].issue(DELEGATION)
-    notaries["paris"].check("london", raw, NOW_S)
-    assert code(notaries["paris"].check, "london", raw, NOW_S) == "replayed"
+def test_a_grant_is_shown_once(grant_signers):
+    raw = grant_signers["london"].issue(DELEGATION)
+    grant_signers["paris"].check("london", raw, NOW_S)
+    assert code(grant_signers["paris"].check, "london", raw, NOW_S) == "replayed"
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x90", b"\xc0", b"nonsense", b"\x91\x93\x01\x02\x03"])
-def test_what_is_no_grant_is_refused(notaries, raw):
-    assert code(notaries["paris"].check, "london", raw, NOW_S) in ("altered", "bad-signature")
+def test_what_is_no_grant_is_refused(grant_signers, raw):
+    assert code(grant_signers["paris"].check, "london", raw, NOW_S) in ("altered", "bad-signature")
 
 
-def test_a_grant_that_was_changed_is_refused(notaries):
-    raw = bytearray(notaries["london"].issue(DELEGATION))
+def test_a_grant_that_was_changed_is_refused(grant_signers):
+    raw = bytearray(grant_signers["london"].issue(DELEGATION))
     at = raw.index(b"risk")
     raw[at : at + 4] = b"fxxx"
-    assert code(notaries["paris"].check, "london", bytes(raw), NOW_S) == "bad-signature"
+    assert code(grant_signers["paris"].check, "london", bytes(raw), NOW_S) == "bad-signature"
 
 
-def test_a_hop_that_is_cut_out_is_missed(notaries):
-    given = notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
-    notaries["paris"].narrow(given, to("lyon"), NOW_S)
-    assert code(notaries["lyon"].check, "london", given.raw, NOW_S) == "wrong-destination"
+def test_a_hop_that_is_cut_out_is_missed(grant_signers):
+    given = grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
+    grant_signers["paris"].narrow(given, to("lyon"), NOW_S)
+    assert code(grant_signers["lyon"].check, "london", given.raw, NOW_S) == "wrong-destination"
 
 
 def test_the_real_one_refuses_what_another_key_has_signed():
@@ -185,8 +185,8 @@ ASK = AskQuote(
 
 
 @pytest.fixture
-def given(notaries):
-    return notaries["paris"].check("london", notaries["london"].issue(DELEGATION), NOW_S)
+def given(grant_signers):
+    return grant_signers["paris"].check("london", grant_signers["london"].issue(DELEGATION), NOW_S)
 
 
 def test_a_question_within_its_grant_is_fine(given):
@@ -215,9 +215,9 @@ def test_a_question_beyond_its_grant_is_refused_by_name(given, changes, refusal)
     assert code(check_ask, replace(ASK, **changes), given) == refusal
 
 
-def test_who_passes_a_job_on_adds_whom_he_had_it_from_to_the_users_name(notaries, given):
-    raw = notaries["paris"].narrow(given, to("lyon"), NOW_S)
-    found = notaries["lyon"].check("paris", raw, NOW_S)
+def test_who_passes_a_job_on_adds_whom_he_had_it_from_to_the_users_name(grant_signers, given):
+    raw = grant_signers["paris"].narrow(given, to("lyon"), NOW_S)
+    found = grant_signers["lyon"].check("paris", raw, NOW_S)
     ask = replace(ASK, contract="to-lyon", path=["london", "paris"], hops_left=1)
     check_ask(replace(ask, user="ann@london"), found)
     assert code(check_ask, ask, found) == "wrong-purpose"
