@@ -23,7 +23,7 @@ def script(name):
     lines = ["set -euo pipefail"]
     for kind, body in BLOCK.findall(text):
         if kind == "python":
-            lines.append(f"export JOB=${{JOB:-}}\npython - <<'PYTHON'\n{body}PYTHON")
+            lines.append(f"python - <<'PYTHON'\n{body}PYTHON")
             continue
         lines.append(body)
         # A reader waits for the word "ready"; a script asks until each gateway answers.
