@@ -68,7 +68,7 @@ def shown(verb: str, details: Details, found: Any = None, by: str = "") -> str:
     who = f" by {by}" if by else ""
     ids = _ids(found) if verb in ("token", "revoke") else ""
     about = f" (token {ids})" if ids else ""
-    return f"operator command{who}: {verb} {text[:SHOWN_CHARS_MAX]}{about}"
+    return f"order{who}: {verb} {text[:SHOWN_CHARS_MAX]}{about}"
 
 
 def _ids(found: Any) -> str:
