@@ -11,6 +11,7 @@ from chaos.books import ChaosBooks, Delivery, Usage, read_books
 from chaos.evidence import Run, read_lines, value_of
 from chaos.faults import draw
 from chaos.journal import Journal, read_journal
+from chaos.operations import refuses_open_books
 from chaos.reconciliation import (
     CHECKS,
     DIGITS,
@@ -378,6 +379,21 @@ def test_a_seed_gives_one_schedule():
 def test_each_kind_of_fault_has_a_name_and_says_what_it_does():
     assert len({each.name for each in KINDS}) == len(KINDS)
     assert all(each.about.endswith(".") for each in KINDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refusal"),
+    [
+        ("gridfed: /state/gridfed.db is open in the gateway with process id 12: stop it", True),
+        # As the other version, with which Tokyo begins, says it.
+        ("gridfed: the gateway with process id 12 has /state/gridfed.db open: stop it first", True),
+        ("gridfed: port 7070 is in use", False),
+        ("gateway with process id 12 begins\nlog open", False),
+        ("", False),
+    ],
+)
+def test_a_second_gateway_is_refused_in_the_words_of_either_version(text, is_refusal):
+    assert refuses_open_books(text) is is_refusal
 
 
 def test_quantiles():

@@ -41,6 +41,14 @@ class Rotate(Fault):
             stage.complain(f"rotate at {act.target}: {done.stderr.strip()}")
 
 
+def refuses_open_books(text: str) -> bool:
+    """Whether a gateway says that another process has its books open.
+
+    Tokyo begins as another version, whose words for it differ. Both versions name the process.
+    """
+    return any("with process id " in line and " open" in line for line in text.splitlines())
+
+
 class SecondGateway(Fault):
     """A second gateway is started on the same folder; it refuses, and the first goes on."""
 
@@ -51,7 +59,7 @@ class SecondGateway(Fault):
         second: Process = site.launch_gateway()
         try:
             code = second.process.wait(SECOND_S)
-            if code == 0 or "is open in the gateway with process id" not in second.text():
+            if code == 0 or not refuses_open_books(second.text()):
                 stage.complain(
                     f"a second gateway at {act.target} ends {code}: {second.text()[-300:]}"
                 )

@@ -37,7 +37,9 @@ from gateway.ledger.db.statements import SqlStatements
 TRANSACTION_RECORDS: Final = 4_096
 TRANSACTION_BYTES: Final = 32 * 2**20
 UNHARDENED_RECORDS: Final = 4 * TRANSACTION_RECORDS
-RETRY_S: Final = 1.0
+# Between two attempts while the disk is full or the database away. All work waits for the first
+# attempt after that; one that fails costs a refused connection, or a write that is undone.
+RETRY_S: Final = 0.2
 # A call of at most so many records is committed in its caller's thread if nothing is queued.
 AT_ONCE_RECORDS: Final = 8
 # SQLite's log is checkpointed after about CHECKPOINT_PAGES pages. A transaction takes
