@@ -540,7 +540,9 @@ def revoke_tokens(
         ids = found["tokens"]
         known = f"{count(len(ids), 'token')} of {user} revoked: {', '.join(ids)}"
         text = known if ids else f"the list has no valid token of {user}"
-        text += f"; every token of {user} issued so far is refused here"
+        text += f"; every token of {user} issued so far is refused here. A later token, or the "
+        text += f'secret, admits {user} again: an [[entitlement]] with deny = "user:{user}" keeps '
+        text += "all work of that user out (`gridfed rules apply`)"
     _tell(found, as_json, text)
 
 

@@ -15,7 +15,12 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
 from gateway.base.toml_lines import find_places
+<<<<<<< HEAD
 from gateway.base.values import ConfigError, SettingError
+=======
+from gateway.base.values import ConfigError, KnobError
+from gateway.cli.operate.host_groups import members, read_pairs, with_members
+>>>>>>> 9abc9d65 (Members of groups come from the host's directory by a command, without a restart, and a revocation says how a user is kept out)
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -385,6 +390,41 @@ def _check_only_rules(file: ConfigFile) -> None:
             f"{file.path}: {others[0]} is not a rule: it belongs in gateway.toml, and takes effect "
             "after a restart"
         )
+
+
+@rules.command("take-groups")
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP[=GROUP_OF_THE_HOST]...")
+@click.option("--allow-empty", is_flag=True, help="A group may end up without members.")
+@_change_options
+def take_groups(groups: tuple[str, ...], allow_empty: bool, **more: Any) -> None:
+    """Set the members of each GROUP to those that this host's group of that name has.
+
+    The host asks what it asks for logins: files, or a directory (LDAP, Active Directory) by SSSD.
+    Other groups stay as they are, and so does the order of groups. Without a difference nothing
+    is changed: a timer may run it every few minutes.
+
+    \b
+    gridfed rules take-groups quants production=ldn-prod --reason "directory"
+    """
+    try:
+        found = {group: members(on_host) for group, on_host in read_pairs(groups).items()}
+        rows = ask(more["reach"], "rules", kind=RuleKind.GROUPS, **_at(more["at"], more["reach"]))
+        present: dict[str, list[str]] = next((each["content"] for each in rows["rules"]), {})
+        content = with_members(present, found, may_be_empty=allow_empty)
+    except KnobError as error:
+        raise click.ClickException(str(error)) from None
+    if list(content.items()) == list(present.items()):
+        _say_unchanged(as_json=more["as_json"])
+        return
+    edit = {"kind": RuleKind.GROUPS, "pool": "", "name": "", "content": content}
+    _change([edit], source="host groups", **more)
+
+
+def _say_unchanged(*, as_json: bool) -> None:
+    if as_json:
+        show.as_json({"change": None, "groups": []})
+    else:
+        show.say("nothing was changed: the groups have these members already")
 
 
 @rules.command("remove")

@@ -140,6 +140,18 @@ def test_usage_names_the_version_under_which_it_ran(site, gridfed):
     assert was["content"] == "0.04 USD"
 
 
+def test_groups_are_taken_from_the_host_and_again_only_when_they_differ(site, gridfed):
+    text = gridfed("rules", "take-groups", "staff=root", "--reason", "directory")
+    assert "groups of root: none → staff" in text
+    assert "change 2 is in force" in text
+    assert "nothing was changed" in gridfed("rules", "take-groups", "staff=root")
+    [rule] = gridfed("rules", "list", "--kind", "groups", "--json")["rows"]
+    assert "root" in rule["content"]["staff"]
+    assert "group 'none-such' not found" in gridfed("rules", "take-groups", "none-such", code=1)
+    [last, _] = gridfed("rules", "history", "--json")
+    assert (last["source"], last["reason"]) == ("host groups", "directory")
+
+
 def test_no_kill_leaves_half_a_change_or_loses_one_that_was_answered(site):
     seed = random.randrange(2**32)
     print(f"seed {seed}")

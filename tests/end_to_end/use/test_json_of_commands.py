@@ -144,6 +144,7 @@ def commands(folder, london, lyon):
     yield "window end", ("local", "noon", *at)
     (folder / "rules.toml").write_text('[[pool]]\nname = "local"\nprice = "0.05 USD"\n')
     yield "rules apply", (str(folder / "rules.toml"), *at)
+    yield "rules take-groups", ("staff=root", *at)
     yield "rules list", at
     yield "rules history", at
     planned = yield "rules remove", ("price", "--pool", "local", "--at", "2031-01-01", *at)

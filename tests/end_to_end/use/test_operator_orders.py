@@ -136,6 +136,7 @@ def test_a_lost_token_is_found_in_the_list_and_revoked_without_its_text(site):
             assert second.ask("status")
             said = run("token", "--revoke-user", "bob", *site.where)
             assert said.startswith("1 token of bob revoked: ")
+            assert 'deny = "user:bob"' in said
             with pytest.raises(GridError, match="revoked"):
                 second.ask("status")
         assert ann.ask("status")

@@ -224,6 +224,11 @@ def test_a_full_disk_loses_nothing_and_says_so_once(
     assert troubles.empty()
 
 
+def test_the_next_attempt_leaves_most_of_the_second_in_which_work_is_to_go_on() -> None:
+    # docs/reliability.md: after a full disk or a lost database, restart + 1 s.
+    assert writer.RETRY_S <= 0.25
+
+
 def test_closing_on_a_full_disk_says_how_much_stays_behind(
     open_sqlite: OpenStore, connections: list[Any], commit: Commit
 ) -> None:
