@@ -198,7 +198,7 @@ def test_a_pool_that_shuts_nothing_in_takes_no_work_of_others(sites):
     assert "warning: pool local: it takes no work of other sites" in said
     token = run("token", "--user", "eve", "--sites", "london", *paris.where).split()[0]
     with london.client(token=token) as client, pytest.raises(GridError):
-        client.options(sites=["london"]).submit(os.getuid).result(30)
+        client.options(sites=["london"]).submit(os.getuid).result(300)
     wait_until(lambda: "london" in {row["site"] for row in paris.ask("sites")}, "its advert")
     assert {row["site"] for row in paris.ask("pools")} == {"paris"}, "it is not shown to others"
     assert {row["site"] for row in london.ask("pools")} >= {"london"}

@@ -45,7 +45,7 @@ class Strangers:
         self._thread.start()
 
     def _come(self):
-        made = socket.create_connection(self._where, timeout=20)
+        made = socket.create_connection(self._where, timeout=200)
         made.setblocking(False)
         if self._greeting:
             made.send(self._greeting)

@@ -8,7 +8,8 @@ from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-REST_S = 120  # a back-off that a test would not outlast
+REST_S = 600  # a back-off that a test would not outlast
+BACK_OFF = f"[contracts]\nrest_s = {REST_S}\nrest_max_s = {REST_S}\n"
 
 
 def nap(seconds):
@@ -24,7 +25,7 @@ def pair(tmp_path):
     )
     for each in members:
         text = each.config.read_text()
-        each.config.write_text(text.replace("[contracts]\n", f"[contracts]\nrest_s = {REST_S}\n"))
+        each.config.write_text(text.replace("[contracts]\n", BACK_OFF))
         each.start()
     try:
         federate(*members)

@@ -531,7 +531,7 @@ def test_each_thread_is_acknowledged_in_its_order(store: Store, usage: Usage) ->
         thread.start()
     for thread in threads:
         thread.join()
-        assert finished.acquire(timeout=20)
+        assert finished.acquire(timeout=200)
     assert len(acknowledged) == 400
     for number in range(4):
         assert [n for thread, n in acknowledged if thread == number] == [*range(100)]
