@@ -472,7 +472,8 @@ class Broker:
         if job.spec.warrant != event.spec.warrant:  # its client has come with another token
             job.spec = replace(job.spec, warrant=event.spec.warrant)
             self._write(opened_record(job), durable=job.spec.detached)
-        job.may_repeat = not job.spec.detached and job.client != event.client
+        if not job.spec.detached and job.client != event.client:
+            job.come_back()
         job.begin_attempt()
         job.leaving = job.reason = ""
         job.interrupted = 0
@@ -621,7 +622,7 @@ class Broker:
             self._tell(event.client, rejection)
             return
         first, stop = event.first, event.first + len(event.arguments)
-        if job.may_repeat:
+        if job.missed:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
         # Tasks recovered from the store were accepted before.

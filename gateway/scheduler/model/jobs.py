@@ -277,7 +277,8 @@ class Job:
     given_up: str = ""  # the failure with which its tasks that have not begun end
     leaving: str = ""  # the state in which it will end, once nothing is in flight
     reason: str = ""
-    may_repeat: bool = False  # its client returned without some of its results
+    # Of `ended`: before its client returned, which may lack the results.
+    missed: RangeSet = field(default_factory=RangeSet)
     # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.
     places: dict[str, float] | None = None
     lacks_function_since_s: UtcS | None = None
@@ -453,8 +454,10 @@ class Job:
         self.cpu_ns += record.cpu_ns
 
     def reopen(self, first: int, stop: int) -> None:
-        """Queue ended tasks of [first, stop) again because their results never arrived.
+        """Queue those tasks of [first, stop) again whose results never arrived.
 
+        These ended before their client returned. Tasks that ended later were told in its present
+        session: it sent them again before it knew, and they do not run twice.
         Charged tasks are not charged again. Every usage record of a task has an attempt of its own.
         A task that a worker is stopping is still there: it is not queued twice but retried once it
         has stopped.
@@ -462,20 +465,29 @@ class Job:
         held = RangeSet()
         for assignment, parts in self.assigned(RangeSet([(first, stop)])):
             for part in parts:
-                if self.ended.within(*part):
+                if self.missed.within(*part):
                     assignment.is_stopped = True
                     held.add(*part)
-        for low, high in self.ended.within(first, stop):
+        for low, high in self.missed.within(first, stop):
             failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
             self.failed -= failed
             self.cancelled -= cancelled
             # Excluding tasks that ended elsewhere and were never counted here.
             self.done = max(0, self.done - (high - low - failed - cancelled))
-            for tasks in (self.ended, self.failures, self.cancels):
+            for tasks in (self.ended, self.missed, self.failures, self.cancels):
                 tasks.remove(low, high)
             for start, end in held.missing(low, high):
                 self.known.remove(start, end)
             self.attempt = self.attempt_max + 1
+
+    def come_back(self) -> None:
+        """Expect tasks and the end of an attached job once more: its client has a new session.
+
+        The client sends all tasks again whose results it lacks, and then closes the job. Until
+        then it is not over, even if the tasks at workers were the last ones.
+        """
+        self.missed = RangeSet(self.ended)
+        self.total = None
 
     def begin_attempt(self) -> None:
         """Give tasks that arrive from now on an attempt above all that ran or may still run."""

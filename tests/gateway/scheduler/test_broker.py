@@ -1009,6 +1009,49 @@ def test_counts_are_right_when_a_client_sends_again_what_had_ended() -> None:
     assert list(job.charged) == [(0, 2)], "what was cancelled has not been charged"
 
 
+def test_a_task_told_in_the_new_session_does_not_run_again_when_its_arguments_arrive() -> None:
+    """Its client opened the job anew and sent the task before the result reached it."""
+    world = BrokerWorld()
+    (order,) = orders(world.submit(2))
+    (second,) = orders(world.report(order))  # told in the session that ends
+    come_back(world, 5)
+    assert told(world.report(second), messages.Results)
+    (again,) = orders(world.do(events.TasksArrived(5, "j", 0, [b"0", b"1"])))
+    assert (again.first, len(again.arguments)) == (0, 1), "its result may not have arrived"
+    effects = world.report(again)
+    assert orders(effects) == []
+    assert [each.first for each in told(effects, messages.Results)] == [0]
+
+
+def test_a_task_sent_again_twice_in_one_session_runs_once_more() -> None:
+    world = BrokerWorld()
+    (order,) = orders(world.submit(2))
+    world.report(order)
+    come_back(world, 5)
+    world.do(events.TasksArrived(5, "j", 0, [b"0"]))
+    job = world.broker.jobs["j"]
+    before = job.waiting
+    world.do(events.TasksArrived(5, "j", 0, [b"0"]))
+    assert job.waiting == before
+
+
+def test_a_job_is_not_over_before_its_client_that_came_back_has_sent_its_tasks_again() -> None:
+    """The last task at a worker ends between the opening and the tasks of the new session."""
+    world = BrokerWorld()
+    (order,) = orders(world.submit(2))
+    world.do(events.JobClosed(CLIENT, "j", 2))
+    (second,) = orders(world.report(order))  # told in the session that ends
+    come_back(world, 5)
+    world.report(second)
+    effects = world.do(events.TasksArrived(5, "j", 0, [b"0"]))
+    assert told(effects, messages.RejectJob) == []
+    (again,) = orders(effects)
+    world.do(events.JobClosed(5, "j", 2, elsewhere=((1, 2),)))
+    (results,) = told(world.report(again), messages.Results)
+    assert results.first == 0
+    assert world.broker.jobs == {}
+
+
 def test_every_usage_record_of_a_task_has_a_key_of_its_own() -> None:
     world = BrokerWorld()
     error = [[0, "error", "ValueError", b""]]
@@ -1324,10 +1367,9 @@ def test_what_was_stopped_because_its_client_had_gone_runs_again_for_it_and_is_c
 def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_beside_itself() -> None:
     world = BrokerWorld()
     (order,) = orders(world.submit(1))
+    world.do(events.CancelAsked(CLIENT, 1, "j", ((0, 1),), True))  # its answer is lost
     world.do(events.ClientGone(CLIENT))
-    world.do(events.ClientJoined(9, "ann"))
-    world.do(events.JobOpened(9, "j", spec(), again=True))
-    world.do(events.CancelAsked(9, 1, "j", ((0, 1),), True))  # its answer had been lost
+    come_back(world, 9)
     world.do(events.TasksArrived(9, "j", 0, [b"0"]))
     job = world.broker.jobs["j"]
     assert (job.waiting, job.in_flight) == (0, 1)
