@@ -4,24 +4,24 @@ import grp
 import pwd
 from collections.abc import Iterable, Mapping
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 
 
 def read_pairs(texts: Iterable[str]) -> dict[str, str]:
-    """Return the host's group of each group, from "quants" or "quants=ldn-quants"; KnobError."""
+    """Return the host's group of each group, from "quants" or "quants=ldn-quants"; SettingError."""
     pairs: dict[str, str] = {}
     for text in texts:
         group, equals, on_host = text.partition("=")
         if not group or (equals and not on_host):
-            raise KnobError(f"{text!r}: write GROUP, or GROUP=GROUP_OF_THE_HOST")
+            raise SettingError(f"{text!r}: write GROUP, or GROUP=GROUP_OF_THE_HOST")
         if group in pairs:
-            raise KnobError(f"group {group!r} is given twice")
+            raise SettingError(f"group {group!r} is given twice")
         pairs[group] = on_host or group
     return pairs
 
 
 def members(on_host: str) -> list[str]:
-    """Return the members of a group of this host, sorted; KnobError if it has no such group.
+    """Return the members of a group of this host, sorted; SettingError if it has no such group.
 
     They are its listed members, and the accounts whose primary group it is. A directory that does
     not enumerate accounts (SSSD's default) gives only the former.
@@ -29,7 +29,7 @@ def members(on_host: str) -> list[str]:
     try:
         group = grp.getgrnam(on_host)
     except KeyError:
-        raise KnobError(
+        raise SettingError(
             f"group {on_host!r} not found on this host: `getent group {on_host}` must show it. "
             "If it is in a directory, the directory may be away"
         ) from None
@@ -48,12 +48,12 @@ def with_members(
     The order of the groups stays, as a user's first group pays; new ones come last.
 
     Args:
-        may_be_empty: otherwise a group that would lose its last member raises KnobError, as that
+        may_be_empty: otherwise a group that would lose its last member raises SettingError, as that
             is more often a directory that fails than a desk that has closed.
     """
     empty = [group for group, users in found.items() if not users]
     if empty and not may_be_empty:
-        raise KnobError(
+        raise SettingError(
             f"group {empty[0]!r} would have no member; nothing was changed. If that is so, give "
             "--allow-empty"
         )

@@ -15,12 +15,8 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
 from gateway.base.toml_lines import find_places
-<<<<<<< HEAD
 from gateway.base.values import ConfigError, SettingError
-=======
-from gateway.base.values import ConfigError, KnobError
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
->>>>>>> 9abc9d65 (Members of groups come from the host's directory by a command, without a restart, and a revocation says how a user is kept out)
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -411,7 +407,7 @@ def take_groups(groups: tuple[str, ...], allow_empty: bool, **more: Any) -> None
         rows = ask(more["reach"], "rules", kind=RuleKind.GROUPS, **_at(more["at"], more["reach"]))
         present: dict[str, list[str]] = next((each["content"] for each in rows["rules"]), {})
         content = with_members(present, found, may_be_empty=allow_empty)
-    except KnobError as error:
+    except SettingError as error:
         raise click.ClickException(str(error)) from None
     if list(content.items()) == list(present.items()):
         _say_unchanged(as_json=more["as_json"])

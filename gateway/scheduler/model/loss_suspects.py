@@ -24,7 +24,7 @@ Payer = tuple[str, str]  # a site that sent work, or else no site and a user of 
 
 
 def payer_of(job: Job) -> Payer:
-    """Return the payer of a job. Another site's user names, guests included, are its own choice."""
+    """Return the payer of a job. The names of another site's users are its own choice."""
     origin = job.spec.origin
     return (origin, "") if origin else ("", job.spec.user)
 

@@ -266,23 +266,6 @@ def _ran_ns(job: Job, passed_s: float) -> int:
     return round(max(0.0, passed_s if limit_s is None else min(passed_s, limit_s)) * 1e9)
 
 
-<<<<<<< HEAD
-=======
-def _payer(job: Job) -> _Payer:
-    """Return the payer of a job. The names of another site's users are its own choice."""
-    origin = job.spec.origin
-    return (origin, "") if origin else ("", job.spec.user)
-
-
-def _note(at_s: dict[_Payer, UtcS], payer: _Payer, utc_s: UtcS) -> None:
-    """Note a payer's moment, and forget the oldest above the limit."""
-    at_s.pop(payer, None)
-    at_s[payer] = utc_s
-    while len(at_s) > PAYERS_MAX:
-        del at_s[next(iter(at_s))]
-
-
->>>>>>> 085da310 (A session's other end is a peer, a buyer or a worker in code, and a user of another site a foreign user: guest meant all of them)
 def _report(
     assignment: Assignment, task: int, wall_ns: int, kind: str = "lost", text: str = ""
 ) -> Reported:

@@ -154,13 +154,8 @@ async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
             assert "lyon" not in [each.name for each in site.peers.listener.peers.values()]
         await until(lambda: lyon.told("is expelled here"), "a line at lyon")
         await until(lambda: paris.told("london expels lyon: too loud"), "a line at paris")
-<<<<<<< HEAD
-        assert london.told('operator command: expel {"reason": "too loud", "site": "lyon"}')
-        assert any(each.peer.name == "lyon" for each in london.of(PeerLeft))
-=======
         assert london.told('order: expel {"reason": "too loud", "site": "lyon"}')
-        assert any(each.guest.name == "lyon" for each in london.of(PeerLeft))
->>>>>>> e24897a8 (Decisions name their subjects, and orders about trust have the log line that the operator's page shows: 2.3 vague words in a hundred are now 0.1)
+        assert any(each.peer.name == "lyon" for each in london.of(PeerLeft))
         assert london.meets(paris)
 
 

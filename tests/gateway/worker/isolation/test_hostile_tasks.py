@@ -287,11 +287,7 @@ def test_a_task_that_says_it_is_idle_and_takes_its_slot_down_is_at_fault_and_cha
         writes_its_cells(started, since_ns)
         os._exit(0)
 
-<<<<<<< HEAD
-    work = gateway.assign(gateway.worker(), works, [()]).wait(20.0)
-=======
-    work = gateway.assign(gateway.guest(), works, [()]).wait()
->>>>>>> 1dc4e328 (Tests of real processes wait up to 300 s, as a host with a load of 25 takes over 20 s for a start)
+    work = gateway.assign(gateway.worker(), works, [()]).wait()
     assert [kind for kind, *_ in work.failures().values()] == ["crash"]
     assert runs.read_text() == "x"
     assert sum(report.wall_ns for report in work.reports) > 0.5e9
@@ -319,11 +315,7 @@ def test_a_task_that_says_it_has_yet_to_begin_is_not_given_to_another_slot(
         time.sleep(2.0)
         return "good"
 
-<<<<<<< HEAD
-    work = gateway.assign(worker, works, [()]).wait(20.0)
-=======
-    work = gateway.assign(guest, works, [()]).wait()
->>>>>>> 1dc4e328 (Tests of real processes wait up to 300 s, as a host with a load of 25 takes over 20 s for a start)
+    work = gateway.assign(worker, works, [()]).wait()
     assert work.values() == {0: "good"}
     assert runs.read_text() == "x"
 
