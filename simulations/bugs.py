@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from federation.clocks import MonoS, UtcS
-from federation.membership.gossip import MemberClaim, MemberState
+from federation.membership.gossip import MemberState, MemberUpdate
 from federation.membership.membership import Membership
 from federation.messages.contracts import ContractPhase
 from federation.messages.deals import Bill, Deliver, Settle
@@ -187,10 +187,10 @@ def ignored_refutation() -> Iterator[None]:
     """Ignore the refutation of a live member that is believed dead."""
     merge = Membership._merge
 
-    def deaf(self: Membership, claim: MemberClaim, *rest: Any, **more: Any) -> None:
-        buried = self.state(claim.site) is MemberState.DEAD and claim.state is MemberState.ALIVE
+    def deaf(self: Membership, update: MemberUpdate, *rest: Any, **more: Any) -> None:
+        buried = self.state(update.site) is MemberState.DEAD and update.state is MemberState.ALIVE
         if not buried:
-            merge(self, claim, *rest, **more)
+            merge(self, update, *rest, **more)
 
     with patch.object(Membership, "_merge", deaf):
         yield

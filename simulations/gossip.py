@@ -38,8 +38,8 @@ from federation.membership.events import (
 from federation.membership.gossip import (
     Bulletin,
     BulletinNotice,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     Message,
     Topic,
     to_plain,
@@ -139,7 +139,7 @@ class GossipWorld:
 
     def _start_all(self) -> None:
         known = tuple(
-            MemberClaim(site, MemberState.ALIVE, self._incarnation) for site in self.sites
+            MemberUpdate(site, MemberState.ALIVE, self._incarnation) for site in self.sites
         )
         everybody = tuple(self.sites)
         for number in range(len(self.sites)):

@@ -191,7 +191,9 @@ def tell_parted(settings: Settings) -> list[StoryFigure]:
 
     def is_whole() -> bool:
         return all(core.members == settings.members for core in world.cores) and not any(
-            claim.state is not MemberState.ALIVE for core in world.cores for claim in core.claims()
+            update.state is not MemberState.ALIVE
+            for core in world.cores
+            for update in core.updates()
         )
 
     if not parted or not world.run_until(is_whole, healed_s + 120.0, 0.5):
@@ -206,7 +208,7 @@ def tell_parted(settings: Settings) -> list[StoryFigure]:
 
 
 def _absent(world: GossipWorld) -> int:
-    return sum(claim.state not in PRESENT for core in world.cores for claim in core.claims())
+    return sum(update.state not in PRESENT for core in world.cores for update in core.updates())
 
 
 def tell_joining(settings: Settings) -> list[StoryFigure]:

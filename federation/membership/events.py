@@ -6,16 +6,16 @@ The caller feeds events and performs effects in their order; it does not interpr
 from dataclasses import dataclass
 
 from federation.clocks import MonoS
-from federation.membership.gossip import Bulletin, MemberClaim, MemberState, Message
+from federation.membership.gossip import Bulletin, MemberState, MemberUpdate, Message
 
 # --- events --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Begin. Claims from before a restart may be given; admit their sites first."""
+    """Begin. Updates from before a restart may be given; admit their sites first."""
 
-    claims: tuple[MemberClaim, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The messages by which gateways tell each other about the federation's members.
 
-There are three kinds of items. A `MemberClaim` states the state of a member: a few bytes, told to
+There are three kinds of items. A `MemberUpdate` states the state of a member: a few bytes, told to
 every neighbour at once. A `Bulletin` is a site's declaration about itself (the advert of a pool,
 its card), signed by it and opaque here. Because bulletins are large and neighbours many, a bulletin
 is not pushed but announced by a `BulletinNotice`, and each member fetches it once, from the first
@@ -8,7 +8,7 @@ to announce it.
 
 Messages travel as short arrays. Input is never trusted: `from_plain` checks every field and every
 length. Elements beyond the known ones are ignored, so that a newer site may add some. Only
-bulletins are signed, and the receiver's caller verifies them. Claims are hints: only routing may
+bulletins are signed, and the receiver's caller verifies them. Updates are hints: only routing may
 depend on them.
 """
 
@@ -21,7 +21,7 @@ from federation.errors import ProtocolError
 from federation.signed import strict
 from federation.signed.identity import site_id
 
-CLAIMS_MAX: Final = 5_000  # in one message; also the maximum number of members
+UPDATES_MAX: Final = 5_000  # in one message; also the maximum number of members
 NOTICES_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 256  # of one Want
 BULLETINS_MAX: Final = 256  # in one message
@@ -52,10 +52,10 @@ def _state(value: object) -> MemberState:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberClaim:
+class MemberUpdate:
     """The state of a member, as of an incarnation that the member itself began.
 
-    `by` is the accuser of a suspect or dead member; empty when the member makes the claim itself.
+    `by` is the accuser of a suspect or dead member; empty when the member makes the update itself.
     """
 
     site: str
@@ -142,20 +142,20 @@ class Bulletin:
 class News:
     """News that ride along with any message, up to the sender's own limit of bytes."""
 
-    claims: tuple[MemberClaim, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
     notices: tuple[BulletinNotice, ...] = ()
 
     def to_plain(self) -> list[Any]:
         """Convert to plain values."""
         return [
-            [claim.to_plain() for claim in self.claims],
+            [update.to_plain() for update in self.updates],
             [notice.to_plain() for notice in self.notices],
         ]
 
     @classmethod
     def from_plain(cls, value: object) -> Self:
         """Read plain values; ValueError has the reason."""
-        return cls(*_row(value, _claims, _notices))
+        return cls(*_row(value, _updates, _notices))
 
 
 NOTHING: Final = News()
@@ -211,7 +211,7 @@ class Gossip:
 
 @dataclass(frozen=True, slots=True)
 class GossipExchange:
-    """All claims and notices that the sender holds; the answer has those known better there."""
+    """All updates and notices that the sender holds; the answer has those known better there."""
 
     kind: ClassVar[str] = "exchange"
     is_answer: bool
@@ -295,7 +295,7 @@ def _topic(value: object) -> Topic:
     return Topic(*_row(value, site_id, _topic_name))
 
 
-_claims = _many(MemberClaim.from_plain, CLAIMS_MAX)
+_updates = _many(MemberUpdate.from_plain, UPDATES_MAX)
 _notices = _many(BulletinNotice.from_plain, NOTICES_MAX)
 _FORMS: Final[dict[str, tuple[Callable[..., Message], tuple[strict.Check, ...]]]] = {
     Ping.kind: (Ping, (strict.count, News.from_plain)),

@@ -6,7 +6,7 @@ SWIM with Lifeguard's corrections, over links instead of datagrams:
                no answer ──► PingRequest to its other neighbours ──► Ack, or Nack
                  none ──► suspect it, tell all ──► it objects (a higher incarnation), or is dead
                others claim that it is dead, or has left ──► suspect it
-    Gossip: claims go to every neighbour at once, notices too; members fetch bulletins they lack
+    Gossip: updates go to every neighbour at once, notices too; members fetch bulletins they lack
     Exchange: now and then all is compared with one member, which repairs losses
 
 Each member is probed by its neighbours only (federation.membership.rings): neither a site's cost
@@ -55,8 +55,8 @@ from federation.membership.gossip import (
     Bulletins,
     Gossip,
     GossipExchange,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     Message,
     Nack,
     News,
@@ -86,7 +86,7 @@ class Membership:
         incarnation: the first one; above any of an earlier run: `boot << BOOT_SHIFT`.
         settings: see federation.membership.probing.
         rng: for order and drawing; equal seeds give equal runs.
-        boot_max: returns the highest boot that a site can have now; claims by others about a later
+        boot_max: returns the highest boot that a site can have now; updates by others about a later
             one are not believed.
     """
 
@@ -147,9 +147,9 @@ class Membership:
         member = self._roster.members.get(site)
         return member.state if member else None
 
-    def claims(self) -> tuple[MemberClaim, ...]:
-        """Return all claims about the other members: for lists, and to keep for the next start."""
-        return tuple(self._roster.claims())
+    def updates(self) -> tuple[MemberUpdate, ...]:
+        """Return all updates about the other members: for lists, and to keep for the next start."""
+        return tuple(self._roster.updates())
 
     def bulletin(self, topic: Topic) -> Bulletin | None:
         """Return the newest bulletin held of a topic."""
@@ -205,19 +205,19 @@ class Membership:
 
     def _come_or_go(self, event: Started | Join | Leave, now: MonoS) -> None:
         match event:
-            case Started(claims):
-                self._start(claims, now)
+            case Started(updates):
+                self._start(updates, now)
             case Join(seeds):
                 self._seeds = seeds
                 self._on_join(now, None)
             case Leave():
-                gone = Gossip(News((MemberClaim(self.me, MemberState.LEFT, self.incarnation),)))
+                gone = Gossip(News((MemberUpdate(self.me, MemberState.LEFT, self.incarnation),)))
                 for peer in self.neighbours:
                     self._spreading.send(peer, gone)
                 self._left = True
 
-    def _start(self, claims: tuple[MemberClaim, ...], now: MonoS) -> None:
-        self._roster.load(claims, now)
+    def _start(self, updates: tuple[MemberUpdate, ...], now: MonoS) -> None:
+        self._roster.load(updates, now)
         for site, member in self._roster.members.items():
             self._spreading.effects.append(Changed(site, None, member.state))
         draw = self._rng.random
@@ -229,7 +229,7 @@ class Membership:
         self._timetable.at(now + REAP_EVERY_S, TimerKind.REAP)
 
     def _forget(self, site: str, *, was_known: bool) -> None:
-        self._spreading.claims.drop((site, ""))
+        self._spreading.updates.drop((site, ""))
         self._board.forget(site)
         if was_known:
             self._spreading.effects.append(Changed(site, None, None))
@@ -279,130 +279,133 @@ class Membership:
                 assert_never(message)
 
     def _take(self, peer: str, news: News, now: MonoS) -> None:
-        for claim in news.claims:
-            self._merge(claim, peer, now)
+        for update in news.updates:
+            self._merge(update, peer, now)
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
     def _merge(
-        self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool = False
+        self, update: MemberUpdate, source: str | None, now: MonoS, *, quiet: bool = False
     ) -> None:
-        """Take a claim into account, and pass it on if it is news.
+        """Take an update into account, and pass it on if it is news.
 
         Args:
-            claim: the claim.
+            update: the update.
             source: the peer that sent it; None when it is our own conclusion.
             now: the time.
             quiet: do not pass it on if it is about a member that we did not know.
         """
-        site = claim.site
+        site = update.site
         if site == self.me:
-            self._object(claim, source)
+            self._object(update, source)
             return
-        if site not in self._roster.admitted or not self._is_believable(claim, source):
+        if site not in self._roster.admitted or not self._is_believable(update, source):
             return
         if (
-            claim.state is MemberState.SUSPECT
+            update.state is MemberState.SUSPECT
             and source is not None
-            and not self._may_accuse(claim)
+            and not self._may_accuse(update)
         ):
-            claim = replace(claim, by=source)
-        has_left = claim.state is MemberState.LEFT
-        if source is not None and self._buries(claim, source):
-            claim = replace(claim, state=MemberState.SUSPECT, by=source)
-        self._weigh(claim, source, now, quiet=quiet)
+            update = replace(update, by=source)
+        has_left = update.state is MemberState.LEFT
+        if source is not None and self._buries(update, source):
+            update = replace(update, state=MemberState.SUSPECT, by=source)
+        self._weigh(update, source, now, quiet=quiet)
         suspicion = self._roster.suspicions.get(site)
-        if has_left and suspicion and claim.incarnation == self._roster.members[site].incarnation:
+        if has_left and suspicion and update.incarnation == self._roster.members[site].incarnation:
             suspicion.verdict = MemberState.LEFT
 
-    def _buries(self, claim: MemberClaim, source: str) -> bool:
+    def _buries(self, update: MemberUpdate, source: str) -> bool:
         """Whether hearsay reports as gone a member that is present as far as we know.
 
         It counts only as a suspicion. Otherwise both sides of a partition would bury each other,
         and a liar any member it likes. A member that is wrongly suspected objects.
         """
-        is_hearsay = source != claim.site
-        return is_hearsay and claim.state not in PRESENT and self.state(claim.site) in PRESENT
+        is_hearsay = source != update.site
+        return is_hearsay and update.state not in PRESENT and self.state(update.site) in PRESENT
 
-    def _is_believable(self, claim: MemberClaim, source: str | None) -> bool:
-        """Whether a member can be in the run that a claim is about.
+    def _is_believable(self, update: MemberUpdate, source: str | None) -> bool:
+        """Whether a member can be in the run that an update is about.
 
-        Otherwise one lie could spread an incarnation that nobody can surpass. A site's own claim
+        Otherwise one lie could spread an incarnation that nobody can surpass. A site's own update
         counts, and so does a run in which it has signed something.
         """
-        if source is None or source == claim.site:
+        if source is None or source == update.site:
             return True
-        member = self._roster.members.get(claim.site)
-        boot = claim.incarnation >> BOOT_SHIFT
+        member = self._roster.members.get(update.site)
+        boot = update.incarnation >> BOOT_SHIFT
         return boot <= self._boot_max() or (member is not None and boot <= member.boot)
 
-    def _weigh(self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool) -> None:
-        """Compare a believable claim about another member with the one that we hold."""
-        site = claim.site
+    def _weigh(self, update: MemberUpdate, source: str | None, now: MonoS, *, quiet: bool) -> None:
+        """Compare a believable update about another member with the one that we hold."""
+        site = update.site
         member = self._roster.members.get(site)
-        rank = (claim.incarnation, claim.state)
+        rank = (update.incarnation, update.state)
         if member is None or rank > member.rank:
-            self._apply(claim, source, now, quiet=quiet and member is None)
+            self._apply(update, source, now, quiet=quiet and member is None)
         elif rank < member.rank:
             if source is not None:
-                self._spreading.claims.tell(source, (site, ""), self._roster.claim_of(site))
+                self._spreading.updates.tell(source, (site, ""), self._roster.update_of(site))
         else:
             if source is not None:
-                self._spreading.claims.heard(source, _key(claim, member.accuser))
-            if claim.state is MemberState.SUSPECT and self._roster.confirm(site, claim.by):
-                self._spreading.claims.put(_key(claim, member.accuser), claim, source)
+                self._spreading.updates.heard(source, _key(update, member.accuser))
+            if update.state is MemberState.SUSPECT and self._roster.confirm(site, update.by):
+                self._spreading.updates.put(_key(update, member.accuser), update, source)
                 self._watch(site)
 
-    def _may_accuse(self, claim: MemberClaim) -> bool:
-        return claim.by == self.me or (claim.by in self._roster.admitted and claim.by != claim.site)
+    def _may_accuse(self, update: MemberUpdate) -> bool:
+        return update.by == self.me or (
+            update.by in self._roster.admitted and update.by != update.site
+        )
 
-    def _apply(self, claim: MemberClaim, source: str | None, now: MonoS, *, quiet: bool) -> None:
-        site = claim.site
+    def _apply(self, update: MemberUpdate, source: str | None, now: MonoS, *, quiet: bool) -> None:
+        site = update.site
         if suspicion := self._roster.suspicions.get(site):
             for accuser in suspicion.accusers:
-                self._spreading.claims.drop((site, accuser))
-        old = self._roster.apply(claim, now)
-        if claim.state is MemberState.SUSPECT:
+                self._spreading.updates.drop((site, accuser))
+        old = self._roster.apply(update, now)
+        if update.state is MemberState.SUSPECT:
             self._watch(site)
             self._prober.hurry(site)
             if source is not None and site in self._connected and site not in self.neighbours:
-                self._spreading.send(site, Gossip(News((claim,))))  # it objects, if it is there
-        if old is not claim.state and not (old is None and claim.state not in PRESENT):
-            self._spreading.effects.append(Changed(site, old, claim.state))
+                self._spreading.send(site, Gossip(News((update,))))  # it objects, if it is there
+        if old is not update.state and not (old is None and update.state not in PRESENT):
+            self._spreading.effects.append(Changed(site, old, update.state))
         if not quiet:
-            self._spreading.claims.put((site, ""), claim, source)
+            self._spreading.updates.put((site, ""), update, source)
 
-    def _object(self, claim: MemberClaim, source: str | None) -> None:
-        """Answer a claim about ourselves: object to a false one, with a higher incarnation.
+    def _object(self, update: MemberUpdate, source: str | None) -> None:
+        """Answer an update about ourselves: object to a false one, with a higher incarnation.
 
-        A claim about a run that we can't be in needs no objection: others do not believe it either.
+        An update about a run that we can't be in needs no objection: others do not believe it
+        either.
         """
-        if (claim.incarnation, claim.state) <= (self.incarnation, MemberState.ALIVE):
-            if claim.incarnation < self.incarnation and source is not None:
-                self._spreading.claims.tell(source, (self.me, ""), self._own_claim())
+        if (update.incarnation, update.state) <= (self.incarnation, MemberState.ALIVE):
+            if update.incarnation < self.incarnation and source is not None:
+                self._spreading.updates.tell(source, (self.me, ""), self._own_update())
             return
-        boot, own = claim.incarnation >> BOOT_SHIFT, self.incarnation >> BOOT_SHIFT
+        boot, own = update.incarnation >> BOOT_SHIFT, self.incarnation >> BOOT_SHIFT
         if boot > max(own, self._boot_max()):
             if source is not None:
-                self._spreading.send(source, Gossip(News((self._own_claim(),))))
+                self._spreading.send(source, Gossip(News((self._own_update(),))))
             return
         if boot > own:
-            self._spreading.effects.append(Overtaken(claim.incarnation, source or self.me))
-        elif claim.state is not MemberState.ALIVE:
+            self._spreading.effects.append(Overtaken(update.incarnation, source or self.me))
+        elif update.state is not MemberState.ALIVE:
             self._prober.feel(1)
-        self.incarnation = claim.incarnation + 1
-        self._spreading.claims.put((self.me, ""), self._own_claim(), None)
+        self.incarnation = update.incarnation + 1
+        self._spreading.updates.put((self.me, ""), self._own_update(), None)
         if source is not None and source not in self.neighbours:
-            self._spreading.send(source, Gossip(News((self._own_claim(),))))
+            self._spreading.send(source, Gossip(News((self._own_update(),))))
 
-    def _own_claim(self) -> MemberClaim:
-        return MemberClaim(self.me, MemberState.ALIVE, self.incarnation)
+    def _own_update(self) -> MemberUpdate:
+        return MemberUpdate(self.me, MemberState.ALIVE, self.incarnation)
 
     def _everything(self) -> GossipExchange:
-        return tell_everything(self._own_claim(), self._roster, self._board, self._rng)
+        return tell_everything(self._own_update(), self._roster, self._board, self._rng)
 
     def _on_exchanged(self, peer: str, news: News, now: MonoS, *, is_answer: bool) -> None:
-        """Compare all. Claims in an answer about members new to us are not passed on.
+        """Compare all. Updates in an answer about members new to us are not passed on.
 
         Other members know them.
         """
@@ -410,10 +413,10 @@ class Membership:
             self._seeds = ()
         else:
             self._spreading.send(
-                peer, answer_exchange(self._own_claim(), self._roster, self._board, news)
+                peer, answer_exchange(self._own_update(), self._roster, self._board, news)
             )
-        for claim in news.claims:
-            self._merge(claim, peer, now, quiet=is_answer)
+        for update in news.updates:
+            self._merge(update, peer, now, quiet=is_answer)
         for notice in news.notices:
             self._board.note(notice, peer, now)
 
@@ -423,8 +426,8 @@ class Membership:
         silent = self._prober.conclude()
         member = self._roster.members.get(silent) if silent else None
         if silent and member and member.state in PRESENT:
-            claim = MemberClaim(silent, MemberState.SUSPECT, member.incarnation, self.me)
-            self._merge(claim, None, now)
+            update = MemberUpdate(silent, MemberState.SUSPECT, member.incarnation, self.me)
+            self._merge(update, None, now)
             self._roster.suspicions[silent].is_ours = True
         self._timetable.at(now + probe_every_s(self._settings, self.health), TimerKind.PROBE)
         self._prober.begin(now)
@@ -442,14 +445,14 @@ class Membership:
         if suspicion.until_s(self._settings, self.members) > now:
             self._watch(site)  # there are more members by now, or it is another suspicion
             return
-        claim = self._roster.claim_of(site)
+        update = self._roster.update_of(site)
         if site in self._connected and not suspicion.is_ours:
             # An open session outweighs hearsay: if the member is gone, the session ends, too.
             suspicion.since_s = now
             self._watch(site)
-            self._spreading.send(site, Gossip(News((claim,))))
+            self._spreading.send(site, Gossip(News((update,))))
             return
-        self._merge(replace(claim, state=suspicion.verdict, by=self.me), None, now)
+        self._merge(replace(update, state=suspicion.verdict, by=self.me), None, now)
 
     def _miss(self, peer: str, now: MonoS) -> None:
         """Handle a missing connection with a peer: messages in flight to it count as lost."""
@@ -487,6 +490,6 @@ class Membership:
         return 0.9 + 0.2 * self._rng.random()
 
 
-def _key(claim: MemberClaim, first_accuser: str) -> tuple[str, str]:
-    """Return the key for spreading a claim: each confirming accusation has its own."""
-    return (claim.site, "" if claim.by == first_accuser else claim.by)
+def _key(update: MemberUpdate, first_accuser: str) -> tuple[str, str]:
+    """Return the key for spreading an update: each confirming accusation has its own."""
+    return (update.site, "" if update.by == first_accuser else update.by)

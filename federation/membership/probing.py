@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-NEWS_BYTES_MIN: Final = 512  # so that any one claim or notice fits
+NEWS_BYTES_MIN: Final = 512  # so that any one update or notice fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
 """A member's view of the others: states, suspicions, and possible neighbours. Pure.
 
 States merge by the highest (incarnation, state): the outcome is the same in whatever order and
-however often claims arrive. Only the member itself begins a new incarnation. So a suspect objects
+however often updates arrive. Only the member itself begins a new incarnation. So a suspect objects
 with one, old gossip does not revive the dead, and a restart can be told from an echo. Only our own
-conclusion or the member's own claim establishes that a present member is gone: claims by others are
-suspicions. Dead and departed members are remembered for as long as old claims may still circulate.
+conclusion or the member's own update establishes that a present member is gone: updates by others
+are suspicions. Dead and departed members are remembered for as long as old updates may still
+circulate.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from federation.clocks import MonoS
-from federation.membership.gossip import PRESENT, MemberClaim, MemberState
+from federation.membership.gossip import PRESENT, MemberState, MemberUpdate
 from federation.membership.probing import GossipSettings, suspicion_s
 from federation.membership.rings import Rings
 
@@ -29,7 +30,7 @@ class Member:
 
     @property
     def rank(self) -> tuple[int, MemberState]:
-        """The rank that a claim must exceed to change the member's state."""
+        """The rank that an update must exceed to change the member's state."""
         return (self.incarnation, self.state)
 
 
@@ -54,7 +55,7 @@ class MemberRoster:
     """All members that are known, except oneself.
 
     `admitted` lists the sites that may be members at all. The value is true for those that may be
-    connected with, and so probed, linked and asked. Others appear only in claims.
+    connected with, and so probed, linked and asked. Others appear only in updates.
     """
 
     def __init__(self, me: str, settings: GossipSettings) -> None:
@@ -89,34 +90,34 @@ class MemberRoster:
         self.present -= member is not None and member.state in PRESENT
         return member is not None
 
-    def load(self, claims: Iterable[MemberClaim], now: MonoS) -> None:
-        """Load earlier claims, many at once; only while no member is known."""
-        for claim in claims:
-            if claim.site in self.admitted and claim.site not in self.members:
-                state = MemberState.ALIVE if claim.state is MemberState.SUSPECT else claim.state
-                self.members[claim.site] = Member(state, claim.incarnation, claim.by, now)
+    def load(self, updates: Iterable[MemberUpdate], now: MonoS) -> None:
+        """Load earlier updates, many at once; only while no member is known."""
+        for update in updates:
+            if update.site in self.admitted and update.site not in self.members:
+                state = MemberState.ALIVE if update.state is MemberState.SUSPECT else update.state
+                self.members[update.site] = Member(state, update.incarnation, update.by, now)
                 self.present += state in PRESENT
         direct = [
             site for site, m in self.members.items() if self.admitted[site] and m.state in PRESENT
         ]
         self.rings.reset([self.me, *direct])
 
-    def apply(self, claim: MemberClaim, now: MonoS) -> MemberState | None:
-        """Apply a claim that is news; return the state before, None for an unknown member."""
-        member = self.members.get(claim.site)
+    def apply(self, update: MemberUpdate, now: MonoS) -> MemberState | None:
+        """Apply an update that is news; return the state before, None for an unknown member."""
+        member = self.members.get(update.site)
         old = member.state if member else None
-        self.present += (claim.state in PRESENT) - (old in PRESENT)
+        self.present += (update.state in PRESENT) - (old in PRESENT)
         if member is None:
-            self.members[claim.site] = Member(claim.state, claim.incarnation, claim.by, now)
+            self.members[update.site] = Member(update.state, update.incarnation, update.by, now)
         else:
-            member.incarnation = claim.incarnation
-            member.accuser = claim.by
-            if member.state is not claim.state:
-                member.state, member.since_s = claim.state, now
-        self.suspicions.pop(claim.site, None)
-        if claim.state is MemberState.SUSPECT:
-            self.suspicions[claim.site] = Suspicion(now, [claim.by])
-        self._place(claim.site)
+            member.incarnation = update.incarnation
+            member.accuser = update.by
+            if member.state is not update.state:
+                member.state, member.since_s = update.state, now
+        self.suspicions.pop(update.site, None)
+        if update.state is MemberState.SUSPECT:
+            self.suspicions[update.site] = Suspicion(now, [update.by])
+        self._place(update.site)
         return old
 
     def confirm(self, site: str, accuser: str) -> bool:
@@ -129,14 +130,14 @@ class MemberRoster:
         suspicion.accusers.append(accuser)
         return True
 
-    def claim_of(self, site: str) -> MemberClaim:
-        """Return the state of a member as a claim."""
+    def update_of(self, site: str) -> MemberUpdate:
+        """Return the state of a member as an update."""
         member = self.members[site]
-        return MemberClaim(site, member.state, member.incarnation, member.accuser)
+        return MemberUpdate(site, member.state, member.incarnation, member.accuser)
 
-    def claims(self) -> Iterator[MemberClaim]:
-        """Iterate over the states of all members, as claims."""
-        return (self.claim_of(site) for site in self.members)
+    def updates(self) -> Iterator[MemberUpdate]:
+        """Iterate over the states of all members, as updates."""
+        return (self.update_of(site) for site in self.members)
 
     def can_ask(self, site: str) -> bool:
         """Whether a member is present and may be connected with."""

@@ -13,8 +13,8 @@ from federation.membership.gossip import (
     TOPICS_ASKED_MAX,
     BulletinNotice,
     Gossip,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     Message,
     News,
     Topic,
@@ -34,7 +34,7 @@ class Spreading:
     ) -> None:
         self.neighbours: tuple[str, ...] = ()
         self.effects: list[Effect] = []
-        self.claims: Rumours[tuple[str, str], MemberClaim] = Rumours()
+        self.updates: Rumours[tuple[str, str], MemberUpdate] = Rumours()
         self.notices: Rumours[Topic, BulletinNotice] = Rumours()
         self._roster = roster
         self._settings = settings
@@ -54,12 +54,12 @@ class Spreading:
 
     def arrived(self, peer: str) -> None:
         """Note that the news sent to a neighbour has arrived."""
-        self.claims.arrived(peer)
+        self.updates.arrived(peer)
         self.notices.arrived(peer)
 
     def lost(self, peer: str) -> None:
         """Note that the news sent to a neighbour may be lost."""
-        self.claims.lost(peer)
+        self.updates.lost(peer)
         self.notices.lost(peer)
 
     def news(self, peer: str) -> News:
@@ -69,11 +69,11 @@ class Spreading:
         if is_well and not self._has_for(peer):
             return NOTHING
         limit = retransmissions(self._settings, self._roster.present)
-        about = [] if is_well else [self._roster.claim_of(peer)]
-        left = self._settings.news_bytes - sum(claim.size_bytes for claim in about)
-        claims, size = self.claims.take(peer, left, limit)
+        about = [] if is_well else [self._roster.update_of(peer)]
+        left = self._settings.news_bytes - sum(update.size_bytes for update in about)
+        updates, size = self.updates.take(peer, left, limit)
         notices, _ = self.notices.take(peer, left - size, limit)
-        return News((*about, *claims), tuple(notices))
+        return News((*about, *updates), tuple(notices))
 
     def steer(self) -> None:
         """Update the neighbours from the rings."""
@@ -84,7 +84,7 @@ class Spreading:
         found = tuple(sorted(rings.neighbours(self._roster.me)))
         if found != self.neighbours:
             self.neighbours = found
-            self.claims.steer(found)
+            self.updates.steer(found)
             self.notices.steer(found)
             self.effects.append(Keep(found))
 
@@ -95,7 +95,7 @@ class Spreading:
                 for first in range(0, len(topics), TOPICS_ASKED_MAX):
                     self.send(peer, Want(tuple(topics[first : first + TOPICS_ASKED_MAX])))
             self._asks.clear()
-        if not (self.claims or self.notices):
+        if not (self.updates or self.notices):
             return
         if now >= self._round_s:
             for peer in self.neighbours:
@@ -104,7 +104,7 @@ class Spreading:
                     if news != NOTHING:  # all of it may have reached its limit of sends
                         self.send(peer, Gossip(news))
             self._round_s = now + self._settings.gossip_s
-        if not self._is_round_set and (self.claims or self.notices):
+        if not self._is_round_set and (self.updates or self.notices):
             self._is_round_set = True
             self._timetable.at(self._round_s, TimerKind.GOSSIP)
 
@@ -113,4 +113,4 @@ class Spreading:
         self._is_round_set = False
 
     def _has_for(self, peer: str) -> bool:
-        return self.claims.has_for(peer) or self.notices.has_for(peer)
+        return self.updates.has_for(peer) or self.notices.has_for(peer)

@@ -13,8 +13,8 @@ from federation.membership.events import Heard, Send
 from federation.membership.gossip import (
     INCARNATION_MAX,
     Gossip,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     News,
     Ping,
     to_plain,
@@ -172,7 +172,7 @@ def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
             "world = GossipWorld(12, 3, network=GossipNetwork(loss=0.1, cut=0.05))\n"
             "world.crash(4)\n"
             "world.run(40.0)\n"
-            "print(world.events, [core.claims() for core in world.cores])"
+            "print(world.events, [core.updates() for core in world.cores])"
         )
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", code]
@@ -191,10 +191,10 @@ def lie(world, liar, victim, state):
     site, held = world.sites[victim], world.cores[victim].incarnation
     highest = (int(world.boot_max()) + 1 << BOOT_SHIFT) - 1
     for incarnation in (held, held + 1, held + 1000, highest, highest + 1, INCARNATION_MAX):
-        claim = MemberClaim(site, state, incarnation, world.sites[3])
+        update = MemberUpdate(site, state, incarnation, world.sites[3])
         for number in range(len(world.sites)):
             if number != liar:
-                world.feed(number, Heard(world.sites[liar], Gossip(News((claim,)))))
+                world.feed(number, Heard(world.sites[liar], Gossip(News((update,)))))
         world.run(world.now + 0.5)
 
 
@@ -234,7 +234,7 @@ def check_the_living(world):
 
 def check_the_dead(world):
     """A member that died stays dead, though a message that is late still calls it alive."""
-    late = Gossip(News((next(c for c in world.cores[1].claims() if c.site == world.sites[5]),)))
+    late = Gossip(News((next(c for c in world.cores[1].updates() if c.site == world.sites[5]),)))
     world.crash(5)
     world.run(20.0)
     revived = []
@@ -256,9 +256,9 @@ def check_the_load(world):
     def look(number, effect):
         if isinstance(effect, Send) and isinstance(effect.message, Gossip | Ping):
             assert len(pack(to_plain(effect.message))) <= settings.news_bytes + 24
-            for claim in effect.message.news.claims:
-                if claim.site != effect.peer:
-                    sent[number, claim] += 1
+            for update in effect.message.news.updates:
+                if update.site != effect.peer:
+                    sent[number, update] += 1
         perform(number, effect)
 
     world._perform = look
@@ -281,15 +281,15 @@ def narrow():
     )
 
 
-def ignore_objection(self, claim, source):
+def ignore_objection(self, update, source):
     """A planted bug: who is accused does not object."""
 
 
-def forget_the_dead(self, claim, now, apply=MemberRoster.apply):
+def forget_the_dead(self, update, now, apply=MemberRoster.apply):
     """A planted bug: who is dead is dropped and not remembered."""
-    old = apply(self, claim, now)
-    if claim.state is MemberState.DEAD:
-        self.forget(claim.site)
+    old = apply(self, update, now)
+    if update.state is MemberState.DEAD:
+        self.forget(update.site)
     return old
 
 

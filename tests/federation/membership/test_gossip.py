@@ -13,8 +13,8 @@ from federation.membership.gossip import (
     Bulletins,
     Gossip,
     GossipExchange,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     Nack,
     News,
     Ping,
@@ -29,11 +29,11 @@ from federation.messages.wire import pack, unpack
 sites = st.from_regex(r"[a-z0-9-]{3,40}", fullmatch=True)
 numbers = st.integers(0, 2**62)
 topics = st.builds(Topic, sites, st.from_regex(r"[!-~]{0,64}", fullmatch=True))
-claims = st.builds(MemberClaim, sites, st.sampled_from(MemberState), numbers, st.just("") | sites)
+updates = st.builds(MemberUpdate, sites, st.sampled_from(MemberState), numbers, st.just("") | sites)
 notices = st.builds(BulletinNotice, topics, numbers, numbers)
 bulletins = st.builds(Bulletin, notices, st.binary(min_size=1, max_size=40))
 news = st.builds(
-    News, st.lists(claims, max_size=3).map(tuple), st.lists(notices, max_size=3).map(tuple)
+    News, st.lists(updates, max_size=3).map(tuple), st.lists(notices, max_size=3).map(tuple)
 )
 messages = st.one_of(
     st.builds(Ping, numbers, news),
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_back(message) -> None:
 
 
 @settings(max_examples=30)
-@given(claims | notices | bulletins)
+@given(updates | notices | bulletins)
 def test_nothing_is_longer_on_the_wire_than_it_says(item) -> None:
     assert len(pack(item.to_plain())) <= item.size_bytes
 
@@ -94,7 +94,7 @@ GOOD_NOTICE = ["site-a", "gpu", 1, 1]
         ["gossip", [[["../etc", 0, 1, ""]], []]],
         ["gossip", [[["site-a", 0, 1, "b"]], []]],
         ["gossip", [[["site-a", 0, 1]], []]],
-        ["gossip", [[GOOD_CLAIM] * (gossip.CLAIMS_MAX + 1), []]],
+        ["gossip", [[GOOD_CLAIM] * (gossip.UPDATES_MAX + 1), []]],
         ["gossip", [[], [GOOD_NOTICE] * (gossip.NOTICES_MAX + 1)]],
         ["gossip", [[], [["site-a", "a b", 1, 1]]]],
         ["gossip", [[], [["site-a", "x" * 65, 1, 1]]]],

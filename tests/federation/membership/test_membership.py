@@ -11,11 +11,11 @@ from support.pure.membership import (
     OTHERS,
     Looked,
     bulletin,
-    claim,
     dead,
     sends,
     suspect,
     told_of,
+    update,
 )
 
 from federation.membership.events import (
@@ -38,8 +38,8 @@ from federation.membership.gossip import (
     Bulletins,
     Gossip,
     GossipExchange,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     Nack,
     News,
     Ping,
@@ -266,7 +266,7 @@ def test_a_suspect_does_not_escape_because_there_are_more_members_now() -> None:
     looked.told("site-b", *(suspect("site-a", by=by) for by in ("site-b", "site-c", "site-d")))
     crowd = tuple(f"far-{number:03}" for number in range(95))
     looked.feed(Admitted(crowd, direct=False))
-    looked.told("site-b", *(claim(site) for site in crowd))
+    looked.told("site-b", *(update(site) for site in crowd))
     looked.pass_s(4.0, ack_all)
     assert looked.core.state("site-a") is MemberState.SUSPECT
     looked.pass_s(4.0, ack_all)
@@ -279,9 +279,9 @@ def test_a_suspect_does_not_escape_because_there_are_more_members_now() -> None:
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 def test_we_object_to_what_is_wrongly_said_of_us(state) -> None:
     looked = Looked()
-    effects = looked.told("site-a", claim(ME, state, INCARNATION + 5, by="site-b"))
+    effects = looked.told("site-a", update(ME, state, INCARNATION + 5, by="site-b"))
     objections = told_of(effects, ME)
-    assert {each for _, each in objections} == {claim(ME, MemberState.ALIVE, INCARNATION + 6)}
+    assert {each for _, each in objections} == {update(ME, MemberState.ALIVE, INCARNATION + 6)}
     assert {peer for peer, _ in objections} == set(OTHERS)
 
 
@@ -296,8 +296,8 @@ def test_a_suspect_is_told_by_the_ping_and_clears_itself_by_the_answer() -> None
     looked.told("site-b", suspect("site-a"))
     looked.now = looked.wake_s
     (ping,) = sends(looked.feed(Tick()), Ping)
-    assert ping.message.news.claims == (suspect("site-a"),)
-    objection = claim("site-a", MemberState.ALIVE, INCARNATION + 1)
+    assert ping.message.news.updates == (suspect("site-a"),)
+    objection = update("site-a", MemberState.ALIVE, INCARNATION + 1)
     looked.hear("site-a", Ack(ping.message.number, News((objection,))))
     assert looked.core.state("site-a") is MemberState.ALIVE
 
@@ -314,13 +314,13 @@ def test_a_dead_member_that_speaks_is_told_that_it_is_dead() -> None:
     bury(looked, "site-a")
     effects = looked.hear("site-a", Ping(1))
     (answer,) = sends(effects, Ack)
-    assert answer.message.news.claims[0] == dead("site-a", by=ME)
+    assert answer.message.news.updates[0] == dead("site-a", by=ME)
 
 
 def test_the_dead_live_again_by_a_higher_incarnation() -> None:
     looked = Looked()
     bury(looked, "site-a")
-    effects = looked.told("site-c", claim("site-a", MemberState.ALIVE, INCARNATION + 1))
+    effects = looked.told("site-c", update("site-a", MemberState.ALIVE, INCARNATION + 1))
     assert Changed("site-a", MemberState.DEAD, MemberState.ALIVE) in effects
     assert "site-a" in looked.core.neighbours
 
@@ -328,21 +328,21 @@ def test_the_dead_live_again_by_a_higher_incarnation() -> None:
 def test_the_dead_are_not_revived_by_old_gossip() -> None:
     looked = Looked()
     bury(looked, "site-a")
-    looked.told("site-c", claim("site-a"))
+    looked.told("site-c", update("site-a"))
     assert looked.core.state("site-a") is MemberState.DEAD
 
 
 def test_who_is_behind_is_told_so() -> None:
     looked = Looked()
     bury(looked, "site-a")
-    effects = looked.told("site-c", claim("site-a"))
+    effects = looked.told("site-c", update("site-a"))
     assert told_of(effects, "site-a") == [("site-c", dead("site-a", by=ME))]
 
 
 def test_another_life_of_ours_is_reported_and_surpassed() -> None:
     looked = Looked()
     later = 7 << BOOT_SHIFT
-    assert Overtaken(later, "site-a") in looked.told("site-a", claim(ME, MemberState.ALIVE, later))
+    assert Overtaken(later, "site-a") in looked.told("site-a", update(ME, MemberState.ALIVE, later))
     assert looked.core.incarnation == later + 1
 
 
@@ -358,8 +358,8 @@ EDGE = ((LAST_BOOT + 1) << BOOT_SHIFT) - 1  # the highest that is believed
 def test_no_lie_makes_us_say_what_others_would_refuse(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
     for _ in range(3):
-        effects = looked.told("site-a", claim(ME, state, incarnation, by="site-b"))
-        assert ("site-a", claim(ME)) in told_of(effects, ME)  # it is told better
+        effects = looked.told("site-a", update(ME, state, incarnation, by="site-b"))
+        assert ("site-a", update(ME)) in told_of(effects, ME)  # it is told better
     assert looked.core.incarnation == INCARNATION
 
 
@@ -367,18 +367,18 @@ def test_no_lie_makes_us_say_what_others_would_refuse(state, incarnation) -> Non
 @pytest.mark.parametrize("incarnation", HIGHEST)
 def test_what_others_say_of_a_life_that_cannot_be_is_not_believed(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
-    lie = claim("site-a", state, incarnation, by="site-b")
+    lie = update("site-a", state, incarnation, by="site-b")
     assert not told_of(looked.told("site-b", lie), "site-a")
     assert not told_of(looked.hear("site-b", GossipExchange(True, News((lie,)))), "site-a")
-    assert claim("site-a") in looked.core.claims()
+    assert update("site-a") in looked.core.updates()
 
 
 def test_a_site_is_believed_itself_in_whatever_life_it_is() -> None:
     """One whose clock was wrong when it started."""
     looked = Looked(boot_max=LAST_BOOT)
-    later = claim("site-a", MemberState.ALIVE, 100 << BOOT_SHIFT)
+    later = update("site-a", MemberState.ALIVE, 100 << BOOT_SHIFT)
     looked.told("site-a", later)
-    assert later in looked.core.claims()
+    assert later in looked.core.updates()
 
 
 def test_others_are_believed_about_a_life_in_which_a_site_has_signed_something() -> None:
@@ -386,28 +386,28 @@ def test_others_are_believed_about_a_life_in_which_a_site_has_signed_something()
     looked.hear("site-b", Bulletins((bulletin("site-a", boot=100),)))
     accusation = suspect("site-a", 100 << BOOT_SHIFT)
     looked.told("site-b", accusation)
-    assert accusation in looked.core.claims()
+    assert accusation in looked.core.updates()
 
 
 @pytest.mark.parametrize("state", [MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize("incarnation", [INCARNATION, INCARNATION + 7, EDGE])
 def test_that_another_is_gone_is_a_suspicion_to_which_it_can_object(state, incarnation) -> None:
     looked = Looked(boot_max=LAST_BOOT)
-    looked.told("site-b", claim("site-a", state, incarnation, by="site-b"))
+    looked.told("site-b", update("site-a", state, incarnation, by="site-b"))
     assert looked.core.state("site-a") is MemberState.SUSPECT
-    looked.told("site-a", claim("site-a", MemberState.ALIVE, incarnation + 1))
+    looked.told("site-a", update("site-a", MemberState.ALIVE, incarnation + 1))
     assert looked.core.state("site-a") is MemberState.ALIVE
 
 
 def test_who_says_itself_that_it_leaves_has_left_at_once() -> None:
     looked = Looked()
-    looked.told("site-a", claim("site-a", MemberState.LEFT))
+    looked.told("site-a", update("site-a", MemberState.LEFT))
     assert looked.core.state("site-a") is MemberState.LEFT
 
 
 def test_who_has_left_as_others_say_and_does_not_object_has_left() -> None:
     looked = Looked()
-    looked.told("site-b", claim("site-a", MemberState.LEFT))
+    looked.told("site-b", update("site-a", MemberState.LEFT))
     looked.pass_s(30.0, silence("site-a"))
     assert looked.core.state("site-a") is MemberState.LEFT
 
@@ -436,9 +436,9 @@ def test_our_own_probes_outweigh_an_open_session() -> None:
 
 # --- merging -------------------------------------------------------------------------------------
 
-some_claims = st.lists(
+some_updates = st.lists(
     st.builds(
-        MemberClaim,
+        MemberUpdate,
         st.just("site-a"),
         st.sampled_from(MemberState),
         st.integers(INCARNATION, INCARNATION + 2),
@@ -450,14 +450,14 @@ some_claims = st.lists(
 
 
 @settings(max_examples=40)
-@given(some_claims, st.randoms())
-def test_claims_merge_alike_in_any_order_and_however_often(claims, random) -> None:
+@given(some_updates, st.randoms())
+def test_updates_merge_alike_in_any_order_and_however_often(updates, random) -> None:
     outcomes = set()
-    for order in itertools.islice(itertools.permutations(claims), 6):
+    for order in itertools.islice(itertools.permutations(updates), 6):
         looked = Looked()
         repeated = [*order, random.choice(order)]
         looked.told("site-c", *repeated)
-        (held,) = (each for each in looked.core.claims() if each.site == "site-a")
+        (held,) = (each for each in looked.core.updates() if each.site == "site-a")
         outcomes.add((held.state, held.incarnation))
     assert len(outcomes) == 1
 
@@ -469,7 +469,7 @@ def test_seeds_are_asked_until_one_has_answered() -> None:
     looked = Looked(known=())
     assert sends(looked.feed(Join(("site-a",))), GossipExchange)
     assert sends(looked.pass_s(6.0), GossipExchange)
-    members = tuple(claim(site) for site in OTHERS)
+    members = tuple(update(site) for site in OTHERS)
     looked.hear("site-a", GossipExchange(True, News(members)))
     assert looked.core.members == 6
     assert not [
@@ -478,17 +478,17 @@ def test_seeds_are_asked_until_one_has_answered() -> None:
 
 
 def test_a_newcomer_is_told_of_to_the_others() -> None:
-    looked = Looked(known=tuple(claim(site) for site in OTHERS[:-1]))
+    looked = Looked(known=tuple(update(site) for site in OTHERS[:-1]))
     newcomer = OTHERS[-1]
-    effects = looked.hear(newcomer, GossipExchange(False, News((claim(newcomer),))))
+    effects = looked.hear(newcomer, GossipExchange(False, News((update(newcomer),))))
     assert {peer for peer, _ in told_of(effects, newcomer)} == set(OTHERS[:-1])
     (answer,) = sends(effects, GossipExchange)
-    assert {each.site for each in answer.message.news.claims} == {ME, *OTHERS[:-1]}
+    assert {each.site for each in answer.message.news.updates} == {ME, *OTHERS[:-1]}
 
 
 def test_what_a_newcomer_learns_of_all_it_does_not_tell_all() -> None:
     looked = Looked(known=())
-    members = tuple(claim(site) for site in OTHERS)
+    members = tuple(update(site) for site in OTHERS)
     effects = looked.hear("site-a", GossipExchange(True, News(members)))
     assert looked.core.members == 6
     assert not sends(effects, Gossip)
@@ -497,7 +497,7 @@ def test_what_a_newcomer_learns_of_all_it_does_not_tell_all() -> None:
 def test_an_exchange_says_that_somebody_died_and_we_only_suspect() -> None:
     looked = Looked()
     looked.hear("site-c", GossipExchange(True, News((dead("site-a"),))))
-    assert looked.core.claims()[0] == suspect("site-a", by="site-c")
+    assert looked.core.updates()[0] == suspect("site-a", by="site-c")
 
 
 def test_the_dead_are_tried_now_and_then() -> None:
@@ -518,7 +518,7 @@ def test_who_leaves_says_so_and_falls_silent() -> None:
 
 def test_who_left_is_not_tried_again() -> None:
     looked = Looked()
-    looked.told("site-a", claim("site-a", MemberState.LEFT))
+    looked.told("site-a", update("site-a", MemberState.LEFT))
     effects = looked.pass_s(40.0, ack_all)
     assert "site-a" not in {each.peer for each in effects if isinstance(each, Send)}
 
@@ -535,7 +535,7 @@ def test_the_dead_are_remembered_for_a_while() -> None:
 
 def test_only_admitted_sites_are_members() -> None:
     looked = Looked()
-    assert looked.told("site-a", claim("stranger")) == []
+    assert looked.told("site-a", update("stranger")) == []
     assert looked.hear("stranger", Ping(1)) == []
     assert looked.core.state("stranger") is None
 
@@ -545,14 +545,14 @@ def test_an_expelled_site_is_forgotten() -> None:
     assert Changed("site-a", None, None) in looked.feed(Expelled("site-a"))
     assert "site-a" not in looked.core.neighbours
     assert looked.hear("site-a", Ping(1)) == []
-    looked.told("site-b", claim("site-a", MemberState.ALIVE, INCARNATION + 9))
+    looked.told("site-b", update("site-a", MemberState.ALIVE, INCARNATION + 9))
     assert looked.core.state("site-a") is None
 
 
 def test_a_site_that_we_may_not_connect_with_is_known_but_not_probed() -> None:
     looked = Looked()
     looked.feed(Admitted(("far-away",), direct=False))
-    looked.told("site-a", claim("far-away"))
+    looked.told("site-a", update("far-away"))
     assert looked.core.state("far-away") is MemberState.ALIVE
     assert "far-away" not in looked.core.neighbours
     effects = looked.pass_s(60.0, ack_all)
@@ -562,7 +562,7 @@ def test_a_site_that_we_may_not_connect_with_is_known_but_not_probed() -> None:
 def test_there_are_only_so_many_members() -> None:
     looked = Looked(settings=GossipSettings(members_max=5))
     looked.feed(Admitted(("one-more",)))
-    looked.told("site-a", claim("one-more"))
+    looked.told("site-a", update("one-more"))
     assert looked.core.state("one-more") is None
 
 
@@ -607,9 +607,9 @@ def test_a_member_that_goes_moves_few_links() -> None:
 
 def test_links_that_change_are_named() -> None:
     looked = Looked(known=())
-    effects = looked.hear("site-a", GossipExchange(True, News((claim("site-a"),))))
+    effects = looked.hear("site-a", GossipExchange(True, News((update("site-a"),))))
     assert Keep(("site-a",)) in effects
-    assert Keep(()) in looked.told("site-a", claim("site-a", MemberState.LEFT))
+    assert Keep(()) in looked.told("site-a", update("site-a", MemberState.LEFT))
 
 
 # --- the same again ------------------------------------------------------------------------------

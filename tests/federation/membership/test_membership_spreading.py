@@ -1,7 +1,7 @@
 """How news spreads: rumours with a bound, bulletins that are fetched once, newest wins."""
 
 import pytest
-from support.pure.membership import ME, OTHERS, Looked, bulletin, claim, sends, suspect, told_of
+from support.pure.membership import ME, OTHERS, Looked, bulletin, sends, suspect, told_of, update
 
 from federation.membership.events import (
     Admitted,
@@ -55,14 +55,14 @@ def queue(*neighbours):
 
 def test_a_rumour_goes_to_each_neighbour_once_and_not_to_its_source() -> None:
     rumours = queue("a", "b", "c")
-    rumours.put("x", claim("site-a"), "b")
+    rumours.put("x", update("site-a"), "b")
     assert [len(rumours.take(peer, 1000, 9)[0]) for peer in "abcabc"] == [1, 0, 1, 0, 0, 0]
     assert not rumours
 
 
 def test_a_neighbour_that_has_it_is_not_told() -> None:
     rumours = queue("a", "b")
-    rumours.put("x", claim("site-a"), None)
+    rumours.put("x", update("site-a"), None)
     rumours.heard("a", "x")
     assert not rumours.has_for("a")
     assert rumours.has_for("b")
@@ -71,8 +71,8 @@ def test_a_neighbour_that_has_it_is_not_told() -> None:
 def test_what_is_taken_fits_and_the_rest_waits_in_order() -> None:
     rumours = queue("a")
     for number in range(10):
-        rumours.put(number, claim(f"site-{number}"), None)
-    size = claim("site-0").size_bytes
+        rumours.put(number, update(f"site-{number}"), None)
+    size = update("site-0").size_bytes
     taken, taken_bytes = rumours.take("a", 3 * size + 1, 9)
     assert [each.site for each in taken] == ["site-0", "site-1", "site-2"]
     assert taken_bytes == 3 * size
@@ -81,13 +81,13 @@ def test_what_is_taken_fits_and_the_rest_waits_in_order() -> None:
 
 def test_a_rumour_is_sent_only_so_often() -> None:
     rumours = queue(*"abcdefgh")
-    rumours.put("x", claim("site-a"), None)
+    rumours.put("x", update("site-a"), None)
     assert sum(len(rumours.take(peer, 1000, 5)[0]) for peer in "abcdefgh") == 5
 
 
 def test_what_a_lost_connection_carried_is_told_again_up_to_the_limit() -> None:
     rumours = queue("a")
-    rumours.put("x", claim("site-a"), None)
+    rumours.put("x", update("site-a"), None)
     counts = []
     for _ in range(5):
         counts.append(len(rumours.take("a", 1000, 3)[0]))
@@ -97,7 +97,7 @@ def test_what_a_lost_connection_carried_is_told_again_up_to_the_limit() -> None:
 
 def test_what_has_arrived_is_not_told_again() -> None:
     rumours = queue("a")
-    rumours.put("x", claim("site-a"), None)
+    rumours.put("x", update("site-a"), None)
     rumours.take("a", 1000, 9)
     rumours.arrived("a")
     rumours.lost("a")
@@ -106,7 +106,7 @@ def test_what_has_arrived_is_not_told_again() -> None:
 
 def test_of_one_key_the_latest_is_told() -> None:
     rumours = queue("a")
-    rumours.put("x", claim("site-a"), None)
+    rumours.put("x", update("site-a"), None)
     rumours.put("x", suspect("site-a"), None)
     assert rumours.take("a", 1000, 9)[0] == [suspect("site-a")]
 
@@ -131,7 +131,7 @@ def test_no_message_carries_more_news_than_it_may() -> None:
     crowd = tuple(f"far-{number:03}" for number in range(200))
     looked = Looked(settings=settings)
     looked.feed(Admitted(crowd, direct=False))
-    looked.told("site-a", *(claim(site) for site in crowd))
+    looked.told("site-a", *(update(site) for site in crowd))
     effects = looked.effects + looked.pass_s(5.0, ack)
     told = [e for e in effects if isinstance(e, Send) and isinstance(e.message, Gossip | Ping)]
     assert max(len(pack(to_plain(each.message))) for each in told) <= 512 + 24
@@ -153,7 +153,7 @@ def sites_of(effects):
         each.site
         for effect in effects
         if isinstance(effect, Send) and hasattr(effect.message, "news")
-        for each in effect.message.news.claims
+        for each in effect.message.news.updates
     ]
 
 
@@ -308,8 +308,8 @@ def test_an_exchange_brings_what_was_missed_both_ways() -> None:
 
 def test_an_exchange_between_equals_says_nothing_twice() -> None:
     looked = Looked()
-    everything = tuple(claim(site) for site in OTHERS)
-    own = claim(ME, MemberState.ALIVE, looked.core.incarnation)
+    everything = tuple(update(site) for site in OTHERS)
+    own = update(ME, MemberState.ALIVE, looked.core.incarnation)
     (answer,) = sends(
         looked.hear("site-b", GossipExchange(False, News((own, *everything)))), GossipExchange
     )

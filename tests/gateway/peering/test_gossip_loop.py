@@ -12,8 +12,8 @@ from federation.membership.gossip import (
     BulletinNotice,
     Bulletins,
     Gossip,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     News,
     Topic,
     to_plain,
@@ -49,7 +49,7 @@ class Member:
             say=self.said.append,
             shows=shows or SHOW_ALL,
         )
-        lives = MemberClaim("tokyo", MemberState.ALIVE, 1)
+        lives = MemberUpdate("tokyo", MemberState.ALIVE, 1)
         self.gossip.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
 
     def adverts(self, reader: str) -> list[SiteAdvert]:

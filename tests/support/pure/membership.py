@@ -7,8 +7,8 @@ from federation.membership.gossip import (
     Bulletin,
     BulletinNotice,
     Gossip,
-    MemberClaim,
     MemberState,
+    MemberUpdate,
     News,
     Topic,
 )
@@ -20,16 +20,16 @@ OTHERS = ("site-a", "site-b", "site-c", "site-d", "site-e")
 INCARNATION = 100
 
 
-def claim(site, state=MemberState.ALIVE, incarnation=INCARNATION, by=""):
-    return MemberClaim(site, state, incarnation, by)
+def update(site, state=MemberState.ALIVE, incarnation=INCARNATION, by=""):
+    return MemberUpdate(site, state, incarnation, by)
 
 
 def suspect(site, incarnation=INCARNATION, by="site-b"):
-    return claim(site, MemberState.SUSPECT, incarnation, by)
+    return update(site, MemberState.SUSPECT, incarnation, by)
 
 
 def dead(site, incarnation=INCARNATION, by="site-b"):
-    return claim(site, MemberState.DEAD, incarnation, by)
+    return update(site, MemberState.DEAD, incarnation, by)
 
 
 def bulletin(site, version=1, name="gpu", boot=1, body=b"signed"):
@@ -46,7 +46,7 @@ class Looked:
         self.effects = []
         self.wake_s = None
         self.feed(Admitted(tuple(others)))
-        self.feed(Started(tuple(claim(site) for site in others) if known is None else known))
+        self.feed(Started(tuple(update(site) for site in others) if known is None else known))
 
     def feed(self, event):
         """Give it an event; the effects."""
@@ -60,9 +60,9 @@ class Looked:
     def hear(self, peer, message):
         return self.feed(Heard(peer, message))
 
-    def told(self, peer, *claims, notices=()):
+    def told(self, peer, *updates, notices=()):
         """A peer gossips."""
-        return self.hear(peer, Gossip(News(claims, tuple(notices))))
+        return self.hear(peer, Gossip(News(updates, tuple(notices))))
 
     def pass_s(self, seconds, answer=None):
         """Let time pass, tick by tick; `answer(core, send)` may speak for the others."""
@@ -85,11 +85,11 @@ def sends(effects, kind):
 
 
 def told_of(effects, site):
-    """What is told of a site: (peer, claim)."""
+    """What is told of a site: (peer, update)."""
     return [
         (effect.peer, each)
         for effect in effects
         if isinstance(effect, Send) and hasattr(effect.message, "news")
-        for each in effect.message.news.claims
+        for each in effect.message.news.updates
         if each.site == site
     ]
