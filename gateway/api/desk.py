@@ -230,7 +230,7 @@ class Desk:
     async def _find(self, peer: PeerSession, ask: Ask) -> Any:
         right = right_to(ask.verb)
         _check_known(ask)
-        held = self._site.server.pass_of(peer)
+        held = self._site.server.token_of(peer)
         asker = asker_of(peer, held.token if held is not None else None, right, ask.details)
         if right.at_home:
             _check_home(peer, ask.verb)

@@ -48,8 +48,8 @@ from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
+from gateway.scheduler.model.job_grants import GrantSigner
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.spending import Short

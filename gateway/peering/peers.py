@@ -57,7 +57,7 @@ from gateway.trust.grant_signer import KeyGrantSigner
 from gateway.trust.identity_store import WORDS_MAX, Registry, Word, pack_words, unpack_words
 from gateway.trust.introduction import SiteCredentials
 from gateway.trust.keys import hold
-from gateway.trust.passes import Passes
+from gateway.trust.token_checker import TokenChecker
 
 SLOW_TICKS: Final = 20
 FAREWELL_S: Final = 2.0  # how long sessions stay open after our farewell, for delivery
@@ -259,7 +259,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
             registry.boot,
             BookPermits(registry, mono_now, self.older_books),
             self._handles,
-            Passes(
+            TokenChecker(
                 lambda: registry.book,
                 utc_now,
                 lambda token: registry.tokens.is_cut_off(token),

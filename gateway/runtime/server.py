@@ -59,7 +59,6 @@ from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.effects import Effect, LogOrder
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
@@ -72,6 +71,7 @@ from gateway.scheduler.model.intake import (
     worker_event,
     worker_joined,
 )
+from gateway.scheduler.model.job_grants import GrantSigner
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.stored_terms import answer_ended
 from gateway.scheduler.quotas.accounts import ClientLimits
@@ -87,9 +87,15 @@ from gateway.sessions.listener import (
 )
 from gateway.sessions.token_bucket import RateLimitedLines
 from gateway.trust.dealing_partners import Nobody
-from gateway.trust.passes import AtHome, InTheClear, Pass, Passes, TokenCredentials
 from gateway.trust.rights import Denied, is_operator, title_of
 from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
+from gateway.trust.token_checker import (
+    AtHome,
+    InTheClear,
+    ShownToken,
+    TokenChecker,
+    TokenCredentials,
+)
 from policies.parties import Owner
 from policies.placement.placement import CapacityOffer
 from policies.reservations.reservations import OPEN
@@ -113,15 +119,15 @@ class Seat:
     """A site's place in its federation.
 
     `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
-    deals with. `handles` yields the numbers of sessions and contracts, for all of a site. `passes`
-    reads the tokens of clients and workers, and is None in no federation. `signer` issues and reads
-    grants.
+    deals with. `handles` yields the numbers of sessions and contracts, for all of a site.
+    `token_checker` reads the tokens of clients and workers, and is None in no federation. `signer`
+    issues and reads grants.
     """
 
     boot: int = 0
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    passes: Passes | None = None
+    token_checker: TokenChecker | None = None
     signer: GrantSigner = field(default_factory=Nobody)
 
 
@@ -177,16 +183,16 @@ class GatewayServer:
             lambda broker: _exchange(config, seat, broker, self._has_function),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
-        self._passes = seat.passes
+        self._token_checker = seat.token_checker
         self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
-        self._tokens: dict[int, Pass] = {}  # by peer, of those that came with a token
+        self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(
             config.name,
             config.rules.secret,
             runtime.random_bytes,
             self.broker.jobs,
-            seat.passes.welcomes if seat.passes is not None else lambda _site: False,
-            seat.passes.is_revoked if seat.passes is not None else lambda *_: False,
+            seat.token_checker.welcomes if seat.token_checker is not None else lambda _site: False,
+            seat.token_checker.is_revoked if seat.token_checker is not None else lambda *_: False,
             runtime.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
@@ -198,7 +204,7 @@ class GatewayServer:
             handles=seat.handles,
             at_home=self._credentials(self._at_home),
             nearby=self._credentials(self._nearby),
-            in_the_clear=self._in_the_clear if seat.passes is not None else None,
+            in_the_clear=self._in_the_clear if seat.token_checker is not None else None,
         )
         self._inbox = Inbox(self.listener)
         self.outbox = EffectOutbox(
@@ -248,9 +254,9 @@ class GatewayServer:
         self._ticks = 0
 
     def _in_the_clear(self, origin: Origin) -> Credentials:
-        assert self._passes is not None
+        assert self._token_checker is not None
         known = self._credentials(self._known(required=self.config.token_required))
-        return InTheClear(known, self._passes, self._note_exposed, origin)
+        return InTheClear(known, self._token_checker, self._note_exposed, origin)
 
     def _note_exposed(self, token: UserToken, host: str) -> None:
         """Log, once, a token that others may have read, so that it can be revoked."""
@@ -282,24 +288,24 @@ class GatewayServer:
         An empty secret would admit every process that reaches the socket, which is meant for the
         gateway's own user. A token is required then.
         """
-        has_secret, has_keys = bool(self.config.rules.secret), self._passes is not None
+        has_secret, has_keys = bool(self.config.rules.secret), self._token_checker is not None
         if not has_secret and not has_keys:
             return None
         return self._known(required=self.config.token_required or not has_secret)
 
     def _known(self, *, required: bool) -> Credentials:
         secret = self.config.rules.secret
-        if self._passes is None:
+        if self._token_checker is None:
             return SharedSecret(secret)
-        return TokenCredentials(self._passes, secret, required=required)
+        return TokenCredentials(self._token_checker, secret, required=required)
 
-    def pass_of(self, peer: PeerSession) -> Pass | None:
+    def token_of(self, peer: PeerSession) -> ShownToken | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
         return self._tokens.get(peer.handle)
 
     def title(self, peer: PeerSession) -> str:
         """Say who a peer is, for the log."""
-        held = self.pass_of(peer)
+        held = self.token_of(peer)
         return title_of(peer, held.token if held is not None else None)
 
     def _log_order(self, order: LogOrder) -> None:
@@ -525,7 +531,7 @@ class GatewayServer:
             if isinstance(held, JobPass):
                 end = self.task_passes.find_end(peer.about[ABOUT])
             else:
-                end = self._passes.find_end(held) if self._passes else None
+                end = self._token_checker.find_end(held) if self._token_checker else None
             if end is not None:
                 self._turn_out(peer, end, happened)
 
@@ -574,9 +580,9 @@ class GatewayServer:
         try:
             if peer.role == "client" and ABOUT in peer.about:
                 self._tokens[peer.handle] = self.task_passes.read(peer.about[ABOUT])
-            elif self._passes is not None and "token" in peer.about:
-                shown = self._tokens[peer.handle] = self._passes.read(peer.about["token"])
-                self._passes.note_use(shown, peer.origin.host)
+            elif self._token_checker is not None and "token" in peer.about:
+                shown = self._tokens[peer.handle] = self._token_checker.read(peer.about["token"])
+                self._token_checker.note_use(shown, peer.origin.host)
         except SessionRefused as end:  # it has expired since the hello
             self._turn_out(peer, end, happened)
             return
@@ -626,8 +632,8 @@ class GatewayServer:
         peer, reason = left.peer, left.reason
         self._unread.discard(peer.handle)
         held = self._tokens.pop(peer.handle, None)
-        if held is not None and self._passes is not None and not isinstance(held, JobPass):
-            self._passes.note_use(held, peer.origin.host)
+        if held is not None and self._token_checker is not None and not isinstance(held, JobPass):
+            self._token_checker.note_use(held, peer.origin.host)
         for message in self._held.pop(peer.handle, ()):
             if peer.role == "worker":  # work done before it left is not repeated
                 self._heed(peer, message, happened)
@@ -671,7 +677,7 @@ class GatewayServer:
         if event is not None:
             happened.append(event)
 
-    def _check_project(self, held: Pass, message: Any) -> None:
+    def _check_project(self, held: ShownToken, message: Any) -> None:
         """Raise Denied when a message is about a job of a project that the token does not name."""
         if isinstance(message, (Cancel, Tasks, CloseJob)):
             job = self.broker.jobs.get(message.job)

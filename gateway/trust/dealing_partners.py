@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 from federation.clocks import MonoS, UtcS
 from federation.signed.identity import TrustRefusal
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
+from gateway.scheduler.model.job_grants import GrantTerms, JobGrant, NotGranted
 from gateway.trust.identity_store import Registry
 from gateway.trust.permissions import ANY, PermissionRequest, Verb, explain
 from policies.tariffs import Tariff
@@ -48,15 +48,15 @@ class CachedAnswers(Generic[K, V]):
 class Nobody:
     """The permits of a single site, and its grant signer."""
 
-    def issue(self, _delegation: Delegation) -> bytes:
+    def issue(self, _grant_terms: GrantTerms) -> bytes:
         """Refuse: there is no federation."""
         raise NotGranted(TrustRefusal.UNKNOWN_SITE, "this site is in no federation")
 
-    def narrow(self, _given: DelegationGrant, delegation: Delegation, _utc_s: UtcS) -> bytes:
+    def narrow(self, _given: JobGrant, grant_terms: GrantTerms, _utc_s: UtcS) -> bytes:
         """Refuse: there is no federation."""
-        return self.issue(delegation)
+        return self.issue(grant_terms)
 
-    def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> DelegationGrant:
+    def check(self, _buyer: str, _raw: bytes, _utc_s: UtcS) -> JobGrant:
         """Refuse: there is no federation."""
         raise NotGranted(TrustRefusal.UNKNOWN_SITE, "this site is in no federation")
 

@@ -1,4 +1,4 @@
-"""Signed grants for gateway.scheduler.model.delegation, made with the keys of our registry."""
+"""Signed grants for gateway.scheduler.model.job_grants, made with the keys of our registry."""
 
 from collections import OrderedDict
 from hashlib import sha256
@@ -10,7 +10,7 @@ from federation.signed import grants
 from federation.signed.grants import Grant, GrantBounds, Purpose
 from federation.signed.identity import SiteKey, Trust, TrustRefusal, Untrusted
 from federation.signed.strict import INTEGER_MAX
-from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
+from gateway.scheduler.model.job_grants import GrantTerms, JobGrant, NotGranted
 
 NO_CURRENCY: Final = "XXX"  # ISO 4217: no currency is involved, as there is no limit
 SHOWN_MAX: Final = 100_000  # grants remembered as shown; the oldest are forgotten first
@@ -30,40 +30,40 @@ class SigningSite(Protocol):
 
 class KeyGrantSigner:
     """A GrantSigner whose grants any member can check; see
-    gateway.scheduler.model.delegation.GrantSigner.
+    gateway.scheduler.model.job_grants.GrantSigner.
     """
 
     def __init__(self, keeper: SigningSite) -> None:
         self._keeper = keeper
         self._shown: OrderedDict[bytes, UtcS] = OrderedDict()  # hash of a chain → its end, UTC
 
-    def issue(self, delegation: Delegation) -> bytes:
+    def issue(self, grant_terms: GrantTerms) -> bytes:
         """See GrantSigner."""
         trust = self._keeper.book
         purpose = Purpose(
             trust.federation,
             trust.site,
-            delegation.user,
-            delegation.project,
-            delegation.job,
-            delegation.function,
-            delegation.currency or NO_CURRENCY,
+            grant_terms.user,
+            grant_terms.project,
+            grant_terms.job,
+            grant_terms.function,
+            grant_terms.currency or NO_CURRENCY,
         )
         try:
-            return grants.issue(purpose, _bounds(delegation), self._keeper.signing_key)
+            return grants.issue(purpose, _bounds(grant_terms), self._keeper.signing_key)
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: UtcS) -> bytes:
+    def narrow(self, given: JobGrant, grant_terms: GrantTerms, utc_s: UtcS) -> bytes:
         """See GrantSigner."""
         try:
             found = grants.check(given.raw, given.path[-1], self._keeper.book, utc_s)
-            bounds = _bounds(delegation, found.bounds)
+            bounds = _bounds(grant_terms, found.bounds)
             return grants.pass_on(found, bounds, self._keeper.signing_key)
         except (ValueError, ProtocolError) as error:
             raise _not_granted(error) from None
 
-    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> DelegationGrant:
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> JobGrant:
         """See GrantSigner. A grant shown before is refused, until it has expired or we restart."""
         try:
             found = grants.check(raw, buyer, self._keeper.book, utc_s)
@@ -83,29 +83,29 @@ class KeyGrantSigner:
             del self._shown[oldest]
 
 
-def _bounds(delegation: Delegation, wide: GrantBounds | None = None) -> GrantBounds:
-    """Return a delegation's bounds for a block; passed-on limits are no wider than `wide`."""
-    most = INTEGER_MAX if delegation.max_cost_nanos is None else delegation.max_cost_nanos
-    regions, sites, expires_s = delegation.regions, delegation.sites, delegation.expires_s
+def _bounds(grant_terms: GrantTerms, wide: GrantBounds | None = None) -> GrantBounds:
+    """Return the bounds of a grant for a block; passed-on limits are no wider than `wide`."""
+    most = INTEGER_MAX if grant_terms.max_cost_nanos is None else grant_terms.max_cost_nanos
+    regions, sites, expires_s = grant_terms.regions, grant_terms.sites, grant_terms.expires_s
     if wide is not None:
         expires_s = min(expires_s, wide.expires_s)
         regions = wide.regions if regions is None else regions
         sites = wide.sites if sites is None else sites
     return GrantBounds(
-        delegation.target,
-        delegation.contract,
+        grant_terms.target,
+        grant_terms.contract,
         most,
         expires_s,
-        delegation.hops_left,
+        grant_terms.hops_left,
         regions,
         sites,
     )
 
 
-def _allowance(grant: Grant) -> DelegationGrant:
+def _allowance(grant: Grant) -> JobGrant:
     purpose, bounds = grant.purpose, grant.bounds
     is_limited = purpose.currency != NO_CURRENCY
-    delegation = Delegation(
+    grant_terms = GrantTerms(
         target=bounds.target,
         contract=bounds.contract,
         job=purpose.job,
@@ -119,7 +119,7 @@ def _allowance(grant: Grant) -> DelegationGrant:
         regions=bounds.regions,
         sites=bounds.sites,
     )
-    return DelegationGrant(delegation, grant.path, grant.raw)
+    return JobGrant(grant_terms, grant.path, grant.raw)
 
 
 def _not_granted(error: Exception) -> NotGranted:

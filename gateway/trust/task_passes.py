@@ -34,14 +34,14 @@ from federation.signed.tokens import Scope, UserToken
 from federation.wishes import USUAL_PROJECT
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import NO_WARRANT, JobSpec, Warrant
-from gateway.trust.passes import NO_SCOPE, NO_TOKEN, Pass
 from gateway.trust.rights import Denied
+from gateway.trust.token_checker import NO_SCOPE, NO_TOKEN, ShownToken
 
 NO_PASS: Final = "pass"  # noqa: S105 - the code of a refusal
 
 
 @dataclass(frozen=True, slots=True)
-class JobPass(Pass):
+class JobPass(ShownToken):
     """The rights of a task's pass.
 
     Attributes:
@@ -75,7 +75,7 @@ class JobPass(Pass):
             raise Denied(
                 Reason.SCOPE_MISSING, "a task's pass is only for jobs: it can't reserve slots"
             )
-        Pass.check(self, message)
+        ShownToken.check(self, message)
 
 
 class TaskPasses:
@@ -182,7 +182,7 @@ def _warrant_of(spec: JobSpec) -> Warrant:
     """Return a job's warrant; that of another site's job ends with its grant and stays here."""
     if not spec.path:
         return spec.warrant
-    expires_s = UtcS(inf) if spec.given is None else spec.given.delegation.expires_s
+    expires_s = UtcS(inf) if spec.given is None else spec.given.grant_terms.expires_s
     return Warrant(expires_s=expires_s, stays=True)
 
 

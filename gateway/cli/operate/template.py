@@ -88,7 +88,7 @@ contact = {contact}             # on our card, for operators
 # contracts_max = 10000         # with one site, in each direction
 # unsettled_bytes_max = 268435456  # unsettled results of one buyer; over it, no task starts
 # buyer_bytes_max = 1073741824  # arguments of one buyer; over it, contracts take no more, and end
-# grant_s = 86400.0             # how long a delegation grant of a contract lets work start
+# grant_s = 86400.0             # how long the grant of a contract lets work start
 
 [placement]
 # The placement of our own users' work.

@@ -21,15 +21,15 @@ from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
-from gateway.scheduler.model.delegation import (
-    DELEGATION_SITES_MAX,
-    Delegation,
-    GrantSigner,
-    NotGranted,
-)
 from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import JobNoted
 from gateway.scheduler.model.intake import wishes_plain
+from gateway.scheduler.model.job_grants import (
+    DELEGATION_SITES_MAX,
+    GrantSigner,
+    GrantTerms,
+    NotGranted,
+)
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
 from policies.costs.budgets import money_room, note_short
@@ -159,7 +159,7 @@ class Enquiries:
         None without any.
         """
         limits = [job.spec.max_cost_nanos]
-        limits += [job.spec.given.delegation.max_cost_nanos] if job.spec.given else []
+        limits += [job.spec.given.grant_terms.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
         # Work that we resell is paid at our own price, which is held when it is handed out.
         room = None if job.spec.price is not None else money_room(job.budget_accounts)
@@ -178,7 +178,7 @@ class Enquiries:
     def _grant(self, job: Job, purchase: Purchase, made_s: UtcS) -> bytes:
         """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
-        delegation = Delegation(
+        grant_terms = GrantTerms(
             target=purchase.site,
             contract=purchase.contract,
             job=job.id,
@@ -190,11 +190,11 @@ class Enquiries:
             expires_s=made_s + self._rules.grant_s,
             hops_left=max(0, spec.hops_left - 1),
             regions=self._wishes_of(spec).jurisdictions,
-            sites=given.delegation.sites if given else self._may_have(purchase.site, spec),
+            sites=given.grant_terms.sites if given else self._may_have(purchase.site, spec),
         )
         if given is not None:
-            return self._signer.narrow(given, delegation, made_s)
-        return self._signer.issue(delegation)
+            return self._signer.narrow(given, grant_terms, made_s)
+        return self._signer.issue(grant_terms)
 
     def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
         """The sites that may run or relay it, as our rules and its user allow."""

@@ -44,9 +44,9 @@ from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import GrantSigner
 from gateway.scheduler.model.effects import AnswerBill, PeerSide, SendFunction
 from gateway.scheduler.model.intake import check_ranges
+from gateway.scheduler.model.job_grants import GrantSigner
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.ports import PortKind

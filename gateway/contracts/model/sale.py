@@ -21,8 +21,8 @@ from federation.messages.printed import joined, parted
 from federation.ranges import Range
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
-from gateway.scheduler.model.delegation import Delegation
 from gateway.scheduler.model.effects import Charge
+from gateway.scheduler.model.job_grants import GrantTerms
 from gateway.scheduler.model.terms import JobSpec
 from policies.costs.pricelist import PriceNow
 from policies.tariffs import Tariff
@@ -94,15 +94,15 @@ class Sale:
     # --- the limits of its grant ---------------------------------------------------------------
 
     @property
-    def delegation(self) -> Delegation | None:
-        """The delegation that its buyer has granted; None where nothing of it runs."""
+    def grant_terms(self) -> GrantTerms | None:
+        """The terms that its buyer has granted; None where nothing of it runs."""
         given = self.spec.given if self.spec else None
-        return given.delegation if given is not None else None
+        return given.grant_terms if given is not None else None
 
     @property
     def max_cost_nanos(self) -> int | None:
         """The cost limit of its grant; None: no limit."""
-        return self.delegation.max_cost_nanos if self.delegation is not None else None
+        return self.grant_terms.max_cost_nanos if self.grant_terms is not None else None
 
     @property
     def is_spent(self) -> bool:
@@ -116,8 +116,8 @@ class Sale:
 
     def is_over(self, utc_s: UtcS) -> bool:
         """Whether its grant has expired."""
-        delegation = self.delegation
-        return delegation is not None and utc_s >= delegation.expires_s
+        grant_terms = self.grant_terms
+        return grant_terms is not None and utc_s >= grant_terms.expires_s
 
     def bill_again(self) -> None:
         """Put all unsettled deliveries on the next bill: earlier messages may be lost."""

@@ -186,4 +186,4 @@ class SiteEligibility:
 
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:
     """Return the sites that another site's job may go on to: its origin takes their results."""
-    return spec.given.delegation.sites if spec.given is not None else frozenset()
+    return spec.given.grant_terms.sites if spec.given is not None else frozenset()

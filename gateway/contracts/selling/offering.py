@@ -26,8 +26,8 @@ from gateway.contracts.model.sale import Sale
 from gateway.contracts.selling.shortfalls import Shortfalls
 from gateway.contracts.selling.showing import cold_slots, waiting
 from gateway.scheduler.broker import Broker
-from gateway.scheduler.model.delegation import GrantSigner, NotGranted, check_ask
 from gateway.scheduler.model.intake import BadJob, check_spec
+from gateway.scheduler.model.job_grants import GrantSigner, NotGranted, check_ask
 from gateway.scheduler.model.jobs import Worker
 from gateway.scheduler.model.terms import HOPS_MAX, JobSpec
 from gateway.scheduler.quotas.occupancy import is_reserved
@@ -103,7 +103,7 @@ class Offering:
             check_ask(ask, given)
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"invalid grant: {error}")
-        spec = replace(spec, currency=given.delegation.currency or None, given=given)
+        spec = replace(spec, currency=given.grant_terms.currency or None, given=given)
         broke = self._check_money(ask, spec, utc_s) or self._check_grant(ask, spec, utc_s)
         if broke is not None:
             return broke
@@ -202,7 +202,7 @@ class Offering:
         unless small grants of this buyer have left too much unpaid.
         """
         tasks = max(1, ask.tasks)
-        most = spec.given.delegation.max_cost_nanos if spec.given is not None else None
+        most = spec.given.grant_terms.max_cost_nanos if spec.given is not None else None
         measured_s = self._broker.durations.of(spec.function)
         task_s = max(ask.task_s or 0.0, UNMEASURED_S) if measured_s is None else measured_s
         one = price.expected_nanos(1, task_s)

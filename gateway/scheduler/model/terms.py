@@ -7,7 +7,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.users import site_of
-from gateway.scheduler.model.delegation import DelegationGrant
+from gateway.scheduler.model.job_grants import JobGrant
 from policies.access.entitlements import Work
 from policies.parties import Owner
 from policies.placement.asks import Wishes
@@ -85,7 +85,7 @@ class JobSpec:
     # Of a job that another site sent: its price, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
-    given: DelegationGrant | None = None  # and the rights given by its user
+    given: JobGrant | None = None  # and the rights given by its user
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only pool of ours that it may run in; empty: any
     group: str = ""  # its user's first, as configured here; empty: none

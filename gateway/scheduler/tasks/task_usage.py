@@ -241,6 +241,6 @@ def _cost(assignment: Assignment, tasks: int, due_ns: int) -> int:
     """
     costs = assignment.tariff.charge_nanos(tasks, due_ns)
     given = assignment.job.spec.given
-    if given is None or given.delegation.max_cost_nanos is None:
+    if given is None or given.grant_terms.max_cost_nanos is None:
         return costs
-    return max(0, min(costs, given.delegation.max_cost_nanos - assignment.job.limited_nanos))
+    return max(0, min(costs, given.grant_terms.max_cost_nanos - assignment.job.limited_nanos))

@@ -43,7 +43,7 @@ class Users:
         self._held = {}
         self._inner = inner
         self._clients = []
-        monkeypatch.setattr(inner.site.server, "pass_of", lambda peer: self._held.get(peer.user))
+        monkeypatch.setattr(inner.site.server, "token_of", lambda peer: self._held.get(peer.user))
 
     def client(self, user, *scopes, at_home=False, projects=None):
         if scopes:

@@ -220,9 +220,9 @@ def question_again(town, question, number):
     """The same question, in a contract of another number, with a grant for it."""
     paris, contract = town.sites["paris"], f"london-1-{number}"
     paris.signer._shown.clear()
-    delegation = paris.signer.check("london", question.grant, UTC_S).delegation
+    grant_terms = paris.signer.check("london", question.grant, UTC_S).grant_terms
     paris.signer._shown.clear()
-    grant = town.sites["london"].signer.issue(replace(delegation, contract=contract))
+    grant = town.sites["london"].signer.issue(replace(grant_terms, contract=contract))
     return replace(question, contract=contract, grant=grant)
 
 

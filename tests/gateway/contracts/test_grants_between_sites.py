@@ -75,7 +75,7 @@ def test_a_question_without_a_grant_is_refused(town):
 def test_a_forged_grant_is_refused(town):
     ask = question(town)
     forged = town.sites["paris"].signer.issue(
-        replace(town.sites["paris"].signer.check("london", ask.grant, UTC_S).delegation)
+        replace(town.sites["paris"].signer.check("london", ask.grant, UTC_S).grant_terms)
     )
     assert refusal(town, replace(ask, grant=forged)) == "wrong-site"
 
@@ -123,9 +123,9 @@ def test_where_a_job_may_go_goes_with_its_grant(town):
     town.show()
     wishes = Wishes(jurisdictions=frozenset({"EU"}), forbidden_sites=frozenset({"oslo"}))
     ask = question(town, wishes=wishes)
-    delegation = paris.signer.check("london", ask.grant, UTC_S).delegation
-    assert delegation.regions == {"EU"}
-    assert delegation.sites == {"london", "paris"}
+    grant_terms = paris.signer.check("london", ask.grant, UTC_S).grant_terms
+    assert grant_terms.regions == {"EU"}
+    assert grant_terms.sites == {"london", "paris"}
     paris.signer._shown.clear()
     assert refusal(town, replace(ask, wishes={})) == "widened"
 
@@ -158,8 +158,8 @@ def test_a_contract_never_costs_more_than_its_grant_and_the_job_no_more_than_its
             if paris_ask.contract == contract
         )
         paris.signer._shown.clear()
-        delegation = paris.signer.check("london", granted, UTC_S).delegation
-        assert delegation.max_cost_nanos is None or costs <= delegation.max_cost_nanos <= 10**7
+        grant_terms = paris.signer.check("london", granted, UTC_S).grant_terms
+        assert grant_terms.max_cost_nanos is None or costs <= grant_terms.max_cost_nanos <= 10**7
 
 
 def test_a_delivery_beyond_the_grant_is_refused(town):

@@ -33,7 +33,7 @@ CHALLENGE = Challenge(1, "london", 0, b"n" * 16)
 
 
 def job(user="ada", project="risk", path=(), expires_s=1000.0, warrant=NO_WARRANT):
-    given = SimpleNamespace(delegation=SimpleNamespace(expires_s=expires_s)) if path else None
+    given = SimpleNamespace(grant_terms=SimpleNamespace(expires_s=expires_s)) if path else None
     origin = path[-1] if path else site_of(user)
     terms = {"user": user, "project": project, "path": path, "given": given, "origin": origin}
     return SimpleNamespace(spec=SimpleNamespace(**terms, warrant=warrant))

@@ -28,7 +28,6 @@ from gateway.runtime.kernel import Kernel
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
-from gateway.scheduler.model.delegation import Delegation, DelegationGrant, NotGranted
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
@@ -42,6 +41,7 @@ from gateway.scheduler.model.effects import (
     SendToWorker,
     Write,
 )
+from gateway.scheduler.model.job_grants import GrantTerms, JobGrant, NotGranted
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.quotas.spending import used_of
 from policies.costs.budgets import Budget
@@ -90,73 +90,73 @@ class PlainGrantSigner:
         self._site = site
         self._shown: set[bytes] = set()
 
-    def issue(self, delegation: Delegation) -> bytes:
-        return pack([self._block(delegation, b"")])
+    def issue(self, grant_terms: GrantTerms) -> bytes:
+        return pack([self._block(grant_terms, b"")])
 
-    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: float) -> bytes:
-        wide = given.delegation
+    def narrow(self, given: JobGrant, grant_terms: GrantTerms, utc_s: float) -> bytes:
+        wide = given.grant_terms
         if utc_s >= wide.expires_s:
             raise NotGranted("expired", "it has expired")
-        delegation = replace(
-            delegation,
+        grant_terms = replace(
+            grant_terms,
             user=wide.user,
             job=wide.job,
             project=wide.project,
             function=wide.function,
-            expires_s=min(delegation.expires_s, wide.expires_s),
-            regions=wide.regions if delegation.regions is None else delegation.regions,
-            sites=wide.sites if delegation.sites is None else delegation.sites,
+            expires_s=min(grant_terms.expires_s, wide.expires_s),
+            regions=wide.regions if grant_terms.regions is None else grant_terms.regions,
+            sites=wide.sites if grant_terms.sites is None else grant_terms.sites,
         )
-        _check_narrowing(wide, delegation, given.path)
+        _check_narrowing(wide, grant_terms, given.path)
         blocks = unpack(given.raw, 1 << 20)
-        return pack([*blocks, self._block(delegation, pack(blocks))])
+        return pack([*blocks, self._block(grant_terms, pack(blocks))])
 
-    def check(self, buyer: str, raw: bytes, utc_s: float) -> DelegationGrant:
+    def check(self, buyer: str, raw: bytes, utc_s: float) -> JobGrant:
         try:
             blocks = unpack(raw, 1 << 20)
-            delegations = [_read_delegation(block[1]) for block in blocks]
-            delegation = delegations[-1]
+            granted = [_read_grant_terms(block[1]) for block in blocks]
+            grant_terms = granted[-1]
         except (ProtocolError, TypeError, ValueError, KeyError, IndexError) as error:
             raise NotGranted("altered", "it is no grant") from error
         path: list[str] = []
-        for at, ((signer, body, mark), each) in enumerate(zip(blocks, delegations, strict=True)):
+        for at, ((signer, body, mark), each) in enumerate(zip(blocks, granted, strict=True)):
             before = pack(blocks[:at]) if at else b""
-            if mark != _mark(signer, body, before) or (at and signer != delegations[at - 1].target):
+            if mark != _mark(signer, body, before) or (at and signer != granted[at - 1].target):
                 raise NotGranted("bad-signature", "a block that another has made")
             path.append(signer)
             if at:
-                _check_narrowing(delegations[at - 1], each, tuple(path[:-1]))
-        if delegation.target != self._site:
-            raise NotGranted("wrong-destination", f"it is for {delegation.target}")
+                _check_narrowing(granted[at - 1], each, tuple(path[:-1]))
+        if grant_terms.target != self._site:
+            raise NotGranted("wrong-destination", f"it is for {grant_terms.target}")
         if path[-1] != buyer:
             raise NotGranted("wrong-site", f"it is of {path[-1]}")
-        if delegation.expires_s <= utc_s:
+        if grant_terms.expires_s <= utc_s:
             raise NotGranted("expired", "it has expired")
         if raw in self._shown:
             raise NotGranted("replayed", "it was shown before")
         self._shown.add(raw)
-        return DelegationGrant(delegation, tuple(path), raw)
+        return JobGrant(grant_terms, tuple(path), raw)
 
-    def _block(self, delegation: Delegation, before: bytes) -> list[Any]:
+    def _block(self, grant_terms: GrantTerms, before: bytes) -> list[Any]:
         body = {
             key: sorted(value) if isinstance(value, frozenset) else value
-            for key, value in asdict(delegation).items()
+            for key, value in asdict(grant_terms).items()
         }
         return [self._site, body, _mark(self._site, body, before)]
 
 
-def _read_delegation(body: dict[str, Any]) -> Delegation:
+def _read_grant_terms(body: dict[str, Any]) -> GrantTerms:
     sets = {
         key: None if body[key] is None else frozenset(body[key]) for key in ("regions", "sites")
     }
-    return Delegation(**(body | sets))
+    return GrantTerms(**(body | sets))
 
 
 def _mark(signer: str, body: Any, before: bytes) -> bytes:
     return sha256(pack([signer, body, before])).digest()
 
 
-def _check_narrowing(wide: Delegation, narrow: Delegation, path: tuple[str, ...]) -> None:
+def _check_narrowing(wide: GrantTerms, narrow: GrantTerms, path: tuple[str, ...]) -> None:
     most = (
         each.max_cost_nanos if each.max_cost_nanos is not None else inf for each in (wide, narrow)
     )

@@ -135,10 +135,10 @@ class Seller:
 
     def ask(self, contract, **changes):
         signer = self.town.sites["london"].signer
-        given = self.site.signer.check("london", self.question.grant, UTC_S).delegation
+        given = self.site.signer.check("london", self.question.grant, UTC_S).grant_terms
         self.site.signer._shown.clear()
-        delegation = replace(given, contract=contract, expires_s=self.utc_s + 600.0)
-        return replace(self.question, contract=contract, grant=signer.issue(delegation), **changes)
+        grant_terms = replace(given, contract=contract, expires_s=self.utc_s + 600.0)
+        return replace(self.question, contract=contract, grant=signer.issue(grant_terms), **changes)
 
     def reserve(self, name, step="hold", from_h=1):
         from_ms = round((self.utc_s + 3600 * from_h) * 1000)

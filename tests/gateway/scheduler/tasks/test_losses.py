@@ -13,8 +13,8 @@ from gateway.ledger.db.usage.records import UsedRun
 from gateway.runtime.recovery import history_of, recovered
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.delegation import DelegationGrant
 from gateway.scheduler.model.effects import Expel, SendToClient, Write
+from gateway.scheduler.model.job_grants import JobGrant
 from gateway.scheduler.model.jobs import QueuedBundle
 from gateway.scheduler.model.loss_suspects import APART_S, SEEN_S
 from gateway.scheduler.model.paid_time import Credits, PaidTime
@@ -346,7 +346,7 @@ def test_what_a_grant_leaves_uncharged_is_no_discount():
     """A seller that may bill four of ten seconds, and its buyer, at half of the list price."""
     dear = replace(PRICE, list_nanos=2 * PRICE.price_nanos)
     seller, buyer = Grid(), Grid()
-    given = DelegationGrant(SimpleNamespace(max_cost_nanos=4 * COST_S), ("paris",), b"")
+    given = JobGrant(SimpleNamespace(max_cost_nanos=4 * COST_S), ("paris",), b"")
     worker = seller.join()
     seller.submit("paris:c.1", 1, site="paris", price=dear, given=given)
     seller.now_s += 10

@@ -190,14 +190,14 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting_for_longer(step_s):
 
 def test_a_worker_is_known_by_the_token_that_it_came_by():
     held = SimpleNamespace(token=SimpleNamespace(id="abc", may_work_in=lambda _pool: True))
-    passes = SimpleNamespace(
+    token_checker = SimpleNamespace(
         read=lambda _text: held,
         welcomes=lambda _site: False,
         is_revoked=lambda *_: False,
         note_use=lambda *_: None,
     )
     config = SiteConfig(name="london", pools=(PoolConfig("local", "local", 1),))
-    server = make_server(config, Disk(), 1_000.0, passes=passes)
+    server = make_server(config, Disk(), 1_000.0, token_checker=token_checker)
     about = {"slots": 1, "pool": "local", "python": "3.11"}
     events = []
     for number, shown in enumerate([{"token": "text"}, {}]):

@@ -25,7 +25,7 @@ class NotGranted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Delegation:
+class GrantTerms:
     """The purpose of a grant: one contract with one site.
 
     Args:
@@ -55,13 +55,13 @@ class Delegation:
 
 
 @dataclass(frozen=True, slots=True)
-class DelegationGrant:
-    """A verified grant for us: its delegation, and the path by which it came.
+class JobGrant:
+    """A verified grant for us: its terms, and the path by which it came.
 
     `path` is its origin and every site that forwarded it; `raw` the chain, to be forwarded.
     """
 
-    delegation: Delegation
+    grant_terms: GrantTerms
     path: tuple[str, ...]
     raw: bytes
 
@@ -69,44 +69,44 @@ class DelegationGrant:
 class GrantSigner(Protocol):
     """Gives grants in our site's name, and reads those of others."""
 
-    def issue(self, delegation: Delegation) -> bytes:
+    def issue(self, grant_terms: GrantTerms) -> bytes:
         """Issue a grant for a job of our own users; raises NotGranted."""
 
-    def narrow(self, given: DelegationGrant, delegation: Delegation, utc_s: UtcS) -> bytes:
+    def narrow(self, given: JobGrant, grant_terms: GrantTerms, utc_s: UtcS) -> bytes:
         """Narrow a grant that we received, for the next site; NotGranted if it would be wider."""
 
-    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> DelegationGrant:
+    def check(self, buyer: str, raw: bytes, utc_s: UtcS) -> JobGrant:
         """Verify a buyer's grant: its chain, that it is for us, not expired, and not used before.
 
         Raises NotGranted.
         """
 
 
-def check_ask(ask: AskQuote, given: DelegationGrant) -> None:
+def check_ask(ask: AskQuote, given: JobGrant) -> None:
     """Raise NotGranted if a question differs from its grant or exceeds it."""
-    delegation = given.delegation
+    grant_terms = given.grant_terms
     if tuple(ask.path) != given.path:
         came, told = " > ".join(given.path), " > ".join(ask.path)
         raise NotGranted(WRONG_PATH, f"the path of the grant is {came}, the path of the job {told}")
     # Each site that forwards a job appends the name of the site that it came from.
-    user = "@".join((delegation.user, *given.path[:-1]))
+    user = "@".join((grant_terms.user, *given.path[:-1]))
     asked = ask.contract, ask.user, ask.project, ask.function, ask.currency
     granted = (
-        delegation.contract,
+        grant_terms.contract,
         user,
-        delegation.project,
-        delegation.function,
-        delegation.currency,
+        grant_terms.project,
+        grant_terms.function,
+        grant_terms.currency,
     )
     names = ("contract", "user", "project", "function", "currency")
     for name, one, other in zip(names, asked, granted, strict=True):
         if one != other:
             raise NotGranted(WRONG_PURPOSE, f"the grant is for another {name}")
-    if ask.hops_left > delegation.hops_left:
-        reason = f"{ask.hops_left} hops exceed the {delegation.hops_left} of the grant"
+    if ask.hops_left > grant_terms.hops_left:
+        reason = f"{ask.hops_left} hops exceed the {grant_terms.hops_left} of the grant"
         raise NotGranted(WIDENED, reason)
     wanted = ask.wishes.get("jurisdictions")
-    if delegation.regions is not None and not (
-        isinstance(wanted, list) and delegation.regions.issuperset(wanted)
+    if grant_terms.regions is not None and not (
+        isinstance(wanted, list) and grant_terms.regions.issuperset(wanted)
     ):
         raise NotGranted(WIDENED, "the jurisdictions exceed those of the grant")

@@ -49,7 +49,7 @@ _OF_A_PROJECT: Final = {"reserve": "", "explain": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ShownToken:
     """The permissions of a peer's token."""
 
     text: str
@@ -91,7 +91,7 @@ class Pass:
             )
 
 
-class Passes:
+class TokenChecker:
     """Checks tokens against our site's current trust book.
 
     Args:
@@ -113,14 +113,14 @@ class Passes:
         self._is_cut_off = is_cut_off
         self._used = used
 
-    def read(self, text: str) -> Pass:
+    def read(self, text: str) -> ShownToken:
         """Read and verify a token; SessionRefused names the reason."""
         try:
             token = check_token(text, self._trust(), self._utc_s())
             check_user(token.user)
             if token.issuer == self._trust().site and self._is_cut_off(token):
                 raise Untrusted(TrustRefusal.REVOKED, _of_a_revoked_user(token))
-            return Pass(text, token)
+            return ShownToken(text, token)
         except ValueError as error:
             raise SessionRefused(f"invalid token: {error}", "name") from None
         except Untrusted as error:
@@ -136,12 +136,12 @@ class Passes:
         """Whether a token of a site, by its id, was revoked."""
         return token in self._trust().revoked_by(issuer)
 
-    def note_use(self, found: Pass, host: str) -> None:
+    def note_use(self, found: ShownToken, host: str) -> None:
         """Note that a session with an accepted token began or ended now, at a host."""
         if found.token.issuer == self._trust().site:
             self._used(found.token.id, host)
 
-    def find_end(self, found: Pass) -> SessionRefused | None:
+    def find_end(self, found: ShownToken) -> SessionRefused | None:
         """Return why an accepted token is no longer valid; fast, as it is called often."""
         trust, token = self._trust(), found.token
         if token.expires_s <= self._utc_s():
@@ -155,7 +155,7 @@ class Passes:
             return SessionRefused(reason, TrustRefusal.UNKNOWN_SITE)
         return None
 
-    def user(self, found: Pass) -> str:
+    def user(self, found: ShownToken) -> str:
         """Return the holder's name here; a foreign user's name includes the user's site."""
         token = found.token
         is_own = token.issuer == self._trust().site
@@ -175,8 +175,8 @@ class TokenCredentials:
 
     roles: Final = SharedSecret.roles
 
-    def __init__(self, passes: Passes, secret: str, *, required: bool) -> None:
-        self._passes = passes
+    def __init__(self, token_checker: TokenChecker, secret: str, *, required: bool) -> None:
+        self._token_checker = token_checker
         self._secret = SharedSecret(secret)
         self._required = required
 
@@ -193,12 +193,12 @@ class TokenCredentials:
             return self._secret.hear(hello)
         if type(text) is not str:
             raise SessionRefused("the hello's token is not text", TrustRefusal.ALTERED)
-        found = self._passes.read(text)
+        found = self._token_checker.read(text)
         is_worker = hello.role == "worker"
         if not (found.token.may_work_in() if is_worker else any(map(found.token.allows, _CLIENT))):
             names = Scope.WORK if is_worker else " or ".join(_CLIENT)
             raise SessionRefused(f"a {hello.role} needs a token with the scope {names}", NO_SCOPE)
-        return replace(hello, user=self._passes.user(found))
+        return replace(hello, user=self._token_checker.user(found))
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
         """Prove that we know the secret; a peer with a token need not know it, but may."""
@@ -244,7 +244,7 @@ class InTheClear:
 
     Args:
         others: the credentials that apply otherwise.
-        passes: our passes.
+        token_checker: our token_checker.
         exposed: receives the token, and the host that sent it.
         origin: the origin of the connection.
     """
@@ -254,12 +254,12 @@ class InTheClear:
     def __init__(
         self,
         others: Credentials,
-        passes: Passes,
+        token_checker: TokenChecker,
         exposed: Callable[[UserToken, str], None],
         origin: Origin,
     ) -> None:
         self._others = others
-        self._passes = passes
+        self._token_checker = token_checker
         self._exposed = exposed
         self._origin = origin
 
@@ -271,7 +271,7 @@ class InTheClear:
         name = ""
         if type(text) is str:
             with contextlib.suppress(SessionRefused):  # an invalid token is worthless anywhere
-                token = self._passes.read(text).token
+                token = self._token_checker.read(text).token
                 self._exposed(token, self._origin.host)
                 name = f" {token.id}"
         raise SessionRefused(

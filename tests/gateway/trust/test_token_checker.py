@@ -16,8 +16,8 @@ from federation.transport import Origin
 from gateway.config.limits import ListenerLimits
 from gateway.runtime.server import GatewayServer
 from gateway.sessions.listener import PeerCameIn, SessionListener
-from gateway.trust.passes import AtHome, InTheClear, Passes, TokenCredentials
 from gateway.trust.rights import Denied
+from gateway.trust.token_checker import AtHome, InTheClear, TokenChecker, TokenCredentials
 
 
 def token(signer="london", **changes):
@@ -47,7 +47,7 @@ class Door:
         self.now_s = NOW_S
         self.trust = KnownSites("london", "paris")
         self.cut_off, self.uses = set(), []
-        self.passes = Passes(
+        self.checker = TokenChecker(
             lambda: self.trust,
             lambda: self.now_s,
             lambda token: token.user in self.cut_off,
@@ -55,12 +55,12 @@ class Door:
         )
         self.port = MemoryPort()
         self.exposed = []
-        credentials = TokenCredentials(self.passes, secret, required=required)
+        credentials = TokenCredentials(self.checker, secret, required=required)
 
         def in_the_clear(origin):
             return InTheClear(
                 credentials,
-                self.passes,
+                self.checker,
                 lambda token, host: self.exposed.append((token.id, host)),
                 origin,
             )
@@ -70,7 +70,7 @@ class Door:
             ListenerLimits(),
             credentials=credentials,
             in_the_clear=in_the_clear,
-            at_home=at_home and AtHome(TokenCredentials(self.passes, secret, required=False)),
+            at_home=at_home and AtHome(TokenCredentials(self.checker, secret, required=False)),
         )
         self.news = []
 
@@ -181,7 +181,7 @@ def test_what_is_no_token_is_refused(door, text):
     about = {"token": text}
     hello = Hello([1], "client", "c", "u", b"n" * 16, "", 0, about)
     with pytest.raises(SessionRefused):
-        TokenCredentials(door.passes, "s", required=True).hear(hello)
+        TokenCredentials(door.checker, "s", required=True).hear(hello)
 
 
 def test_a_token_that_was_changed_is_refused(door):
@@ -197,13 +197,13 @@ def test_a_worker_needs_a_token_to_work(door):
 def test_a_token_to_work_may_name_its_pools(door):
     text = token(scopes=frozenset({"work:hpc", "work:gpu", "submit"}))
     door.call(text, role="worker")
-    found = door.passes.read(text).token
+    found = door.checker.read(text).token
     assert [pool for pool in ("hpc", "gpu", "local", "", "h") if found.may_work_in(pool)] == [
         "hpc",
         "gpu",
     ]
-    assert door.passes.read(token(scopes=frozenset({"work"}))).token.may_work_in("local")
-    assert not door.passes.read(token()).token.may_work_in()
+    assert door.checker.read(token(scopes=frozenset({"work"}))).token.may_work_in("local")
+    assert not door.checker.read(token()).token.may_work_in()
 
 
 def test_another_sites_user_comes_under_its_name_and_never_as_a_worker(door):
@@ -244,7 +244,7 @@ def test_a_token_that_came_in_the_clear_is_named_in_the_log_once(door):
     said = []
     gateway = SimpleNamespace(_exposed=set(), _say=said.append)
     for _ in range(3):
-        GatewayServer._note_exposed(gateway, door.passes.read(token()).token, "203.0.113.9")
+        GatewayServer._note_exposed(gateway, door.checker.read(token()).token, "203.0.113.9")
     (line,) = said
     assert "token 00112233aabbccdd of ada arrived over plain tcp:// from 203.0.113.9" in line
     assert line.endswith("gridfed token --revoke 00112233aabbccdd")
@@ -278,7 +278,7 @@ def opening(project="risk"):
 
 
 def held(door, **changes):
-    return door.passes.read(token(**changes))
+    return door.checker.read(token(**changes))
 
 
 def denial(door, message, **changes):
@@ -319,35 +319,35 @@ def test_who_may_only_read_submits_and_cancels_nothing(door, message):
 
 def test_a_token_ends_when_it_expires(door):
     found = held(door)
-    assert door.passes.find_end(found) is None
+    assert door.checker.find_end(found) is None
     door.now_s += 3600
-    assert door.passes.find_end(found).code == "expired"
+    assert door.checker.find_end(found).code == "expired"
 
 
 def test_all_earlier_tokens_of_a_user_end_at_once(door):
-    found = door.passes.read(token())
-    assert door.passes.find_end(found) is None
+    found = door.checker.read(token())
+    assert door.checker.find_end(found) is None
     door.cut_off.add("ada")
-    assert door.passes.find_end(found).code == "revoked"
-    assert "as are all earlier tokens of ada" in str(door.passes.find_end(found))
+    assert door.checker.find_end(found).code == "revoked"
+    assert "as are all earlier tokens of ada" in str(door.checker.find_end(found))
     assert door.refusal(found.text) == "revoked"
 
 
 def test_the_use_of_our_own_tokens_is_noted(door):
-    door.passes.note_use(door.passes.read(token()), "10.1.2.3")
+    door.checker.note_use(door.checker.read(token()), "10.1.2.3")
     assert door.uses == [("00112233aabbccdd", "10.1.2.3")]
 
 
 def test_a_token_ends_when_it_is_revoked(door):
     found = held(door)
     door.trust.revoked["london"] = {"00112233aabbccdd"}
-    assert door.passes.find_end(found).code == "revoked"
+    assert door.checker.find_end(found).code == "revoked"
     assert door.refusal(found.text) == "revoked"
 
 
 def test_a_foreign_users_token_ends_with_the_welcome_of_its_site(door):
     door.trust.welcome.add("paris")
     found = held(door, issuer="paris", signer="paris")
-    assert door.passes.find_end(found) is None
+    assert door.checker.find_end(found) is None
     door.trust.welcome.clear()
-    assert door.passes.find_end(found).code == "unknown-site"
+    assert door.checker.find_end(found).code == "unknown-site"
