@@ -18,7 +18,7 @@ from policies.placement.brokering import place
 from policies.placement.feasibility import PlacementTerms
 from policies.placement.market import Market
 from policies.placement.placement import Need
-from policies.placement.ranking import lots
+from policies.placement.ranking import tie_break
 
 Row = tuple[str, str, str, float]
 
@@ -118,12 +118,14 @@ def placing(sites: int) -> list[Row]:
 
         def call(n: int) -> object:
             ask = Demand(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
-            return place(ask, market, preferences, NOW_S + 3, lots(str(n)))
+            return place(ask, market, preferences, NOW_S + 3, tie_break(str(n)))
 
         return call
 
     measure = f"{sites:,} sites x {POOLS} pools"
-    decision = place(Demand(new[0], FASTEST, TASKS, 0.1), market, preferences, NOW_S, lots("1"))
+    decision = place(
+        Demand(new[0], FASTEST, TASKS, 0.1), market, preferences, NOW_S, tie_break("1")
+    )
     calls = {
         "floor": lambda n: sum(each.price_nanos * each.task_s for each in priced),
         "kept": decide(kept, free),

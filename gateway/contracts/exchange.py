@@ -61,7 +61,7 @@ from policies.placement.decisions import Decision
 from policies.placement.deferral import Deferral
 from policies.placement.market import Market
 from policies.placement.offers import Unmet, falls_short, judge, why_hopeless
-from policies.placement.ranking import lots
+from policies.placement.ranking import tie_break
 
 NO_WISHES: Final = Wishes()
 # The queued jobs that one call checks for being due: in `act`, besides the newly queued ones, and
@@ -486,8 +486,8 @@ class Exchange:
         is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
         spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
         market = self.market.without(job.id, self._places.idle(job))
-        # With its own lots: among near-equals the job stays with its choice.
-        decision = place(ask, market, self.preferences, utc_s, lots(job.id), spared)
+        # With its own tie-break: among near-equals the job stays with its choice.
+        decision = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -504,7 +504,7 @@ class Exchange:
             task_s: a stated duration, which overrides the measured one.
         """
         ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
-        return place(ask, self.market, self.preferences, utc_s, lots(""), spared)
+        return place(ask, self.market, self.preferences, utc_s, tie_break(""), spared)
 
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
@@ -550,7 +550,7 @@ class Exchange:
 
     def _judge(self, spec: JobSpec, ask: Demand, utc_s: UtcS, chance: str) -> Unmet | None:
         spared = self._spared(spec, utc_s)
-        return judge(ask, self.market, self.preferences, utc_s, lots(chance), spared)
+        return judge(ask, self.market, self.preferences, utc_s, tie_break(chance), spared)
 
     def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
         self._looks.plans -= JUDGED_PLANS
@@ -583,7 +583,7 @@ class Exchange:
         if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
             return None
         one = replace(ask, tasks=1, deferrable=False)
-        why = why_hopeless(place(one, self.market, self.preferences, utc_s, lots(""), {}))
+        why = why_hopeless(place(one, self.market, self.preferences, utc_s, tie_break(""), {}))
         return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
 
     def explain_unmet(

@@ -119,7 +119,7 @@ class Preferences:
     # decides. 0: price alone decides. inf: work that may run at home never leaves.
     prefer_own_s: float = 0.0
     # Places that differ by no more than this share, from 0 to 1, count as equal: work is drawn
-    # among them and spread over them. The lots are fixed for a job, so its queued work does not
+    # among them and spread over them. The tie-break is fixed for a job, so its queued work does not
     # move around.
     band: float = 0.10
     quotes_max: int = 3  # sites asked for a quote for the same work

@@ -64,7 +64,7 @@ def place(
         market: the knowledge of all pools.
         preferences: this site's preferences.
         utc_s: now.
-        chance: for the draw among near-equals; see ranking.lots.
+        chance: for the draw among near-equals; see ranking.tie_break.
         site_backoff: sites, and single pools as "site/pool", that are in back-off after a
             refusal or a timeout.
     """

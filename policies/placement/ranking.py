@@ -38,19 +38,19 @@ SAME: Final = 1e-9
 Chance = Callable[[Key], float]
 
 
-def lots(name: str) -> Chance:
-    """Return a source of one fixed lot for each place, determined by a name.
+def tie_break(name: str) -> Chance:
+    """Return a source of one fixed number for each place, determined by a name.
 
     So a job that is placed again and again prefers the same of the near-equals each time, however
     their figures change within the band: it does not move around, and different jobs spread.
     """
     seed = sha256(name.encode()).digest()[:16]
 
-    def lot(place: Key) -> float:
+    def number(place: Key) -> float:
         drawn = blake2b("/".join(place).encode(), digest_size=6, key=seed).digest()
         return int.from_bytes(drawn) / (1 << 48)
 
-    return lot
+    return number
 
 
 class Ranked(NamedTuple):

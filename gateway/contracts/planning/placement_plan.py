@@ -19,7 +19,7 @@ from policies.placement.asks import Preferences
 from policies.placement.decisions import Decision, DecisionReason
 from policies.placement.estimates import affords
 from policies.placement.market import Key, Market
-from policies.placement.ranking import lots
+from policies.placement.ranking import tie_break
 
 # The contracts that one job may have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
@@ -90,7 +90,7 @@ class PlacementPlan:
         if decision.why is DecisionReason.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self._purchases.live(job.id)}
-            site_backoff, chance = self._purchases.site_backoff, lots(job.id)
+            site_backoff, chance = self._purchases.site_backoff, tie_break(job.id)
             near = [
                 site
                 for site in self._reach.relays(job.spec, terms)

@@ -16,7 +16,7 @@ from policies.placement.autoscaling import (
 )
 from policies.placement.brokering import place
 from policies.placement.estimates import estimate
-from policies.placement.ranking import lots
+from policies.placement.ranking import tie_break
 
 PREFERENCES = Preferences()
 START_S = 60.0
@@ -91,7 +91,7 @@ def test_what_a_pool_with_cold_slots_would_do(pool, ask, begins_s, slots, ends_s
 
 def chosen(ask, preferences=PREFERENCES, **pools):
     """The pools that a plan of a site `home` gives something, with how much."""
-    decision = place(ask, make_market(pools), preferences, NOW_S, lots("seed"))
+    decision = place(ask, make_market(pools), preferences, NOW_S, tie_break("seed"))
     return {lane.key: tasks for lane, tasks in decision.plan.shares}
 
 
@@ -165,7 +165,7 @@ def test_of_what_is_as_good_nothing_is_rented(objective, where):
             make_market(pools),
             PREFERENCES,
             NOW_S,
-            lots(str(seed)),
+            tie_break(str(seed)),
         )
         assert [lane.key for lane, _ in decision.plan.shares] == [(where, "idle")], seed
 

@@ -7,7 +7,7 @@ from policies.placement.asks import Demand, Objective, Preferences
 from policies.placement.feasibility import PlacementTerms
 from policies.placement.market import Market, NetworkLink
 from policies.placement.placement import Need
-from policies.placement.ranking import Chance, lots
+from policies.placement.ranking import Chance, tie_break
 
 NOW_S = 1_000.0
 INSTANT = NetworkLink(0.0, float("inf"))
@@ -63,4 +63,4 @@ def make_preferences(**changes: Any) -> Preferences:
 
 
 def seeded(seed=1) -> Chance:
-    return lots(str(seed))
+    return tie_break(str(seed))
