@@ -15,7 +15,7 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.events import Event, JobRecovered, TasksArrived
-from gateway.scheduler.model.paid_time import Credits, PaidTime, free_times
+from gateway.scheduler.model.paid_time import PaidTime, PaidTimes, free_times
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
@@ -56,7 +56,7 @@ def spec_of(row: JobRow) -> JobSpec:
 def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
     """Return the charges of a job, and the orders about it."""
     charged = tuple((first, first + count) for first, count in usage.charged_ranges(row.job))
-    free_ns, credits = _paid_before(usage, row.job)
+    free_ns, paid_times = _paid_before(usage, row.job)
     spec = spec_of(row)
     return JobRecovered(
         job=row.job,
@@ -74,7 +74,7 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
         repeat_ns=row.repeat_ns,
         free_ns=free_ns,
         unpaid_ns=row.unpaid_ns,
-        credits=credits,
+        paid_times=paid_times,
         function=spec.function,
         submitted_at_s=row.submitted_at_s,
         hold=spec.hold,
@@ -86,13 +86,13 @@ def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:
 def _paid_before(usage: UsageStore, job: str) -> tuple[int, tuple[tuple[int, PaidTime], ...]]:
     """Return the time that wasted runs of a job's tasks paid for: as used since, and what is left.
 
-    The first in nanoseconds, the other as credits by task.
+    The first in nanoseconds, the other as paid time by task.
     """
     runs = usage.runs_since_wasted(job)
-    credits = Credits()
+    paid_times = PaidTimes()
     for run in runs:
-        credits.book(run)
-    return sum(free_ns for _, free_ns in free_times(runs)), credits.left()
+        paid_times.book(run)
+    return sum(free_ns for _, free_ns in free_times(runs)), paid_times.left()
 
 
 def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:

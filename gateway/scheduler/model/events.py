@@ -161,7 +161,7 @@ class JobRecovered:
     repeat_ns: int = 0  # the part of its wall time that was repeated for free
     free_ns: int = 0  # another part: of runs that wasted runs had paid before
     unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
-    credits: tuple[tuple[int, PaidTime], ...] = ()  # by task: see model.credits
+    paid_times: tuple[tuple[int, PaidTime], ...] = ()  # by task: see model.paid_time
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
     first_error: str = ""  # of the first of its tasks that failed, in one line

@@ -20,7 +20,7 @@ from gateway.ledger.db.usage.records import (
     is_for_its_user,
 )
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Drainer, JobRecovered
-from gateway.scheduler.model.paid_time import Credits
+from gateway.scheduler.model.paid_time import PaidTimes
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import JobSpec
 from policies.access.entitlements import Work
@@ -269,7 +269,7 @@ class Job:
     repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
     free_ns: int = 0  # another part: the time of runs that wasted runs had paid before
     unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
-    credits: Credits = field(default_factory=Credits)  # amounts that wasted runs have paid
+    paid_times: PaidTimes = field(default_factory=PaidTimes)  # amounts that wasted runs have paid
     is_shunning: bool = False  # runs in its queue may shun workers
     is_struck: bool = False  # one of its tasks was given up because of the workers lost with it
     is_spent: bool = False  # its cost limit is reached: unstarted tasks were recalled
@@ -440,7 +440,7 @@ class Job:
         self.attempt_max = max(self.attempt_max, record.attempt)
         if record.state == "lost":
             return
-        self.credits.book(record)
+        self.paid_times.book(record)
         currency = record.currency
         self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.charged_nanos
         self.prices_nanos[currency] = record.price_nanos
@@ -506,7 +506,7 @@ class Job:
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
         self.repeat_ns, self.free_ns = history.repeat_ns, history.free_ns
         self.unpaid_ns = history.unpaid_ns
-        self.credits = Credits(history.credits)
+        self.paid_times = PaidTimes(history.paid_times)
         self.attempt_max = history.attempt_max
         self.attempt = history.attempt_max + 1
 
@@ -528,7 +528,7 @@ class Job:
             repeat_ns=self.repeat_ns,
             free_ns=self.free_ns,
             unpaid_ns=self.unpaid_ns,
-            credits=self.credits.left(),
+            paid_times=self.paid_times.left(),
             function=self.spec.function,
             hold=self.spec.hold,
             priority=self.spec.priority,

@@ -1,12 +1,12 @@
-"""The credit that tasks have for wasted runs, which makes their next runs cheaper. Pure.
+"""The slot time of wasted runs that was paid, which makes the next runs of a task cheaper. Pure.
 
 A run that ended with its worker is charged (gateway.scheduler.tasks.losses). Work that is repeated
 is paid once: the next runs of that task are free for as long as the longest of the wasted ones
-took. A credit is worth no more than was paid for it: in a pool, or at an hour, that costs ten times
-as much, it lasts for a tenth of that time. Where it is cheaper it lasts for the same time, and so
-it does in another currency, which can't be compared. All of it follows from usage records in the
-order of their attempts, so that it is the same after a restart, and for a client that leaves and
-comes back.
+took. Paid time is worth no more than was paid for it: in a pool, or at an hour, that costs ten
+times as much, it lasts for a tenth of that time. Where it is cheaper it lasts for the same time,
+and so it does in another currency, which can't be compared. All of it follows from usage records in
+the order of their attempts, so that it is the same after a restart, and for a client that leaves
+and comes back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,11 +45,11 @@ class PaidTime(NamedTuple):
         return currency == self.currency and price_nanos > self.price_nanos
 
 
-class Credits:
-    """The credit of each task of one job: slot time that is paid and may be used once more.
+class PaidTimes:
+    """The paid time of each task of one job: slot time that is paid and may be used once more.
 
     Args:
-        left: credits by task, from before a restart or a client's return.
+        left: paid time by task, from before a restart or a client's return.
     """
 
     def __init__(self, left: Iterable[tuple[int, PaidTime]] = ()) -> None:
@@ -81,7 +81,7 @@ class Credits:
         )
 
     def left(self) -> tuple[tuple[int, PaidTime], ...]:
-        """Return all remaining credit, by task."""
+        """Return all remaining paid time, by task."""
         return tuple(self._left.items())
 
     def _within(self, first: int, stop: int) -> Iterator[int]:
@@ -96,16 +96,16 @@ def free_times(runs: Iterable[UsedRun]) -> Iterator[tuple[UsedRun, int]]:
     `runs` is what `UsageStore.runs_since_wasted` returns. Whether a lost run was charged in full is
     told by its cost; where its pool costs nothing, it is taken for one that was not.
     """
-    credits = Credits()
+    paid_times = PaidTimes()
     for run in runs:
         is_asked = bool(run.site)  # another site charges it as it likes
         is_free = not is_asked and not _is_in_full(run)
         free_ns = 0
         if is_free:
             stop = run.first + run.tasks
-            free_ns = credits.of(run.first, stop, run.wall_ns, run.price_nanos, run.currency)
+            free_ns = paid_times.of(run.first, stop, run.wall_ns, run.price_nanos, run.currency)
         yield run, free_ns if is_for_its_user(run.state, run.price_class) else 0
-        credits.book(run)
+        paid_times.book(run)
 
 
 def _is_in_full(run: UsedRun) -> bool:

@@ -85,7 +85,7 @@ class Charging:
     def wasted(
         self, assignment: Assignment, usage: ReportUsage, utc_s: UtcS, *, in_full: bool
     ) -> list[UsageRecord]:
-        """Make charged records of such a run, less its task's credits unless `in_full`."""
+        """Make charged records of such a run, less its task's paid time unless `in_full`."""
         return self._booked(assignment, usage, utc_s, "wasted", in_full=in_full)
 
     def _booked(

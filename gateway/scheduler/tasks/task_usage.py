@@ -87,7 +87,7 @@ def usage_records(
         charged = 0 if is_free else _charged(low, high, stopped)
         due_ns = part_ns
         if not in_full and report.cost_nanos is None:
-            due_ns -= job.credits.of(low, high, part_ns, tariff.price_nanos, tariff.currency)
+            due_ns -= job.paid_times.of(low, high, part_ns, tariff.price_nanos, tariff.currency)
             if part_ns and not due_ns:
                 charged = 0  # paid before, including the minimum
         if asked_nanos is not None:

@@ -17,7 +17,7 @@ from gateway.scheduler.model.effects import Expel, SendToClient, Write
 from gateway.scheduler.model.job_grants import JobGrant
 from gateway.scheduler.model.jobs import QueuedBundle
 from gateway.scheduler.model.loss_suspects import APART_S, SEEN_S
-from gateway.scheduler.model.paid_time import Credits, PaidTime
+from gateway.scheduler.model.paid_time import PaidTime, PaidTimes
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
 from simulations.world.memory.disk import Disk
@@ -471,21 +471,21 @@ def test_a_wasted_run_pays_no_more_of_a_dearer_pool_than_it_has_cost(
     grid.finish(70, 6)
     [used] = [each for each in grid.written("ok") if each.first == 0]
     assert (lost.cost_nanos // COST_S, used.cost_nanos // COST_S) == (6, second)
-    assert grid.broker.jobs["j"].credits.left() == ()
+    assert grid.broker.jobs["j"].paid_times.left() == ()
 
 
 def test_of_two_wasted_runs_the_dearer_one_counts():
     """Ten seconds at the price are paid, then six at its tenfold: in all as much as these six."""
     used = UsedRun(0, 1, "wasted", 10, "guaranteed", "", 100, "USD", 1_000, 0.0)
-    credits = Credits()
+    paid_times = PaidTimes()
     for wall_ns, price in ((10, 100), (6, 1_000), (7, 100)):
-        credits.book(replace(used, wall_ns=wall_ns, price_nanos=price))
-    assert credits.left() == ((0, PaidTime(6, 1_000, "USD")),)
-    assert credits.of(0, 1, 20, 2_000, "USD") == 3
-    credits.book(replace(used, state="ok", wall_ns=2, price_nanos=2_000))
-    assert credits.left() == ((0, PaidTime(2, 1_000, "USD")),)
-    credits.book(replace(used, wall_ns=9, price_nanos=0))
-    free = Credits([(0, PaidTime(9, 0, "USD"))])
+        paid_times.book(replace(used, wall_ns=wall_ns, price_nanos=price))
+    assert paid_times.left() == ((0, PaidTime(6, 1_000, "USD")),)
+    assert paid_times.of(0, 1, 20, 2_000, "USD") == 3
+    paid_times.book(replace(used, state="ok", wall_ns=2, price_nanos=2_000))
+    assert paid_times.left() == ((0, PaidTime(2, 1_000, "USD")),)
+    paid_times.book(replace(used, wall_ns=9, price_nanos=0))
+    free = PaidTimes([(0, PaidTime(9, 0, "USD"))])
     assert (free.of(0, 1, 5, 0, "USD"), free.of(0, 1, 5, 1, "USD")) == (5, 0)
     free.book(replace(used, state="ok", wall_ns=1, price_nanos=1))
     assert free.left() == ()
