@@ -28,7 +28,7 @@ class Hearing:
     Attributes:
         heard_at_s: the time from which silence counts. A lost pipe moves it too, so it proves
             nothing.
-        word_at_s: the other end was there until then: its last frame came no sooner.
+        word_at_s: all that the other end did until then has been heard; see `spoke`.
     """
 
     def __init__(self, mono_s: MonoS) -> None:
@@ -37,23 +37,17 @@ class Hearing:
         self._looked_s = mono_s
         self._listening_s = mono_s  # without a pause of our own since then
 
-    def heard(self, mono_s: MonoS, came_s: MonoS | None = None) -> None:
-        """Note a frame; one that is read late counts from the time of its arrival.
-
-        It may be called again for a frame that was noted before: the first call decides `word_s`.
-
-        Args:
-            mono_s: when it was read.
-            came_s: the earliest time at which it can have arrived; if None, the time of reading.
-        """
-        if mono_s > self.heard_at_s:
-            self.spoke(mono_s if came_s is None else min(mono_s, came_s))
+    def heard(self, mono_s: MonoS) -> None:
+        """Note a frame that is read now. It may be called again for a frame noted before."""
         mono_s = max(mono_s, self.heard_at_s)
         self._pause_s = max(FADE * self._pause_s, mono_s - self.heard_at_s)
         self.heard_at_s = mono_s
 
     def spoke(self, came_s: MonoS) -> None:
-        """Note that the other end was there at this time."""
+        """Note a frame that came no sooner than this, and with which nothing was left unsaid.
+
+        A frame that is sent again, or ahead of messages that wait, is none (Session.is_current).
+        """
         self.word_at_s = max(self.word_at_s, came_s)
 
     def restarted(self, mono_s: MonoS) -> None:

@@ -38,6 +38,11 @@ class Session:
         peer_window: the same for the other side; exceeding it breaks the protocol.
         numbers_acks: whether bare acknowledgements are numbered (the listening side).
         message_bytes_max: the largest message that is accepted, in bytes.
+
+    Attributes:
+        is_current: whether the other side had sent all that it had to say when it made the frame
+            that was accepted last: not if that frame was made before the session was resumed, nor
+            if it went ahead of messages for which the window may have had no room.
     """
 
     def __init__(
@@ -50,13 +55,17 @@ class Session:
         self._urgent: deque[bytes] = deque()
         self._waiting: deque[bytes] = deque()
         self._pieces = memoryview(b"")  # the rest of the message that is sent in pieces
-        self._unacknowledged: deque[tuple[int, bytes]] = deque()
+        # Our frames, with their numbers and the acknowledgements in them.
+        self._unacknowledged: deque[tuple[int, bytes, int]] = deque()
         self._resend: deque[bytes] = deque()
         self._sent = 0
         self._assembly: list[bytes] = []
         self._assembly_bytes = 0
         self.received = 0
         self._told = 0  # the last acknowledgement that we sent
+        self._known = 0  # the last one that certainly arrived there
+        self._rewound = -1  # our last frame that the other side had when it resumed
+        self.is_current = False
         # While set, no further frame is acknowledged: the other side continues until its window is
         # full, then only listens and keeps up its heartbeats. That is back-pressure.
         self.is_held = False
@@ -124,7 +133,7 @@ class Session:
         self._sent += 1
         self._told = self.admitted
         frame = pack([self._sent, self._told, items])
-        self._unacknowledged.append((self._sent, frame))
+        self._unacknowledged.append((self._sent, frame, self._told))
         return frame
 
     def _fill(self) -> list[Any]:
@@ -166,9 +175,13 @@ class Session:
             case _:
                 raise ProtocolError("the message is not a frame")
         self._acknowledge(acknowledged)
+        # A frame from before the session was resumed acknowledges no more than the resumption did.
+        # An unnumbered one goes ahead of messages for which the window has no room.
+        self.is_current = acknowledged > self._rewound
         if number == 0:
             if items or self._numbers_acks is False:
                 raise ProtocolError("an unnumbered frame is not an acknowledgement")
+            self.is_current = self.received - self._known < self._peer_window
             return []
         if number <= self.received:
             return []  # sent again after a new pipe; it has arrived before
@@ -183,7 +196,8 @@ class Session:
         if number > self._sent or number < 0:
             raise ProtocolError(f"frame {number} was acknowledged but never sent")
         while self._unacknowledged and self._unacknowledged[0][0] <= number:
-            self._unacknowledged.popleft()
+            _, _, told = self._unacknowledged.popleft()
+            self._known = max(self._known, told)
 
     def _collect(self, items: list[Any]) -> list[bytes]:
         messages = []
@@ -211,5 +225,6 @@ class Session:
         All later frames are sent again, byte for byte, before any new one.
         """
         self._acknowledge(acknowledged)
-        self._resend = deque(frame for _, frame in self._unacknowledged)
-        self._told = self.admitted
+        self._rewound = acknowledged
+        self._resend = deque(frame for _, frame, _ in self._unacknowledged)
+        self._told = self._known = self.admitted  # in the handshake

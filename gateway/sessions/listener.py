@@ -163,8 +163,13 @@ class SessionListener:
 
     # --- incoming ------------------------------------------------------------------------------
 
-    def receive(self, pipe: int, frame: bytes, mono_s: MonoS) -> Iterator[News]:
-        """Process a frame from a pipe. A protocol error costs the peer its pipe or session."""
+    def receive(
+        self, pipe: int, frame: bytes, mono_s: MonoS, came_s: MonoS | None = None
+    ) -> Iterator[News]:
+        """Process a frame from a pipe. A protocol error costs the peer its pipe or session.
+
+        `came_s` is its `earliest_s`, if it has waited since it was read.
+        """
         peer = self._by_pipe.get(pipe)
         if pipe in self._closing:
             return  # it has been refused already
@@ -172,10 +177,11 @@ class SessionListener:
             if peer is None:
                 yield from self._greet(pipe, frame, mono_s)
             else:
-                peer.hearing.heard(mono_s, self._ticked_before_s)
+                peer.hearing.heard(mono_s)
                 peer.pace.note(mono_s)
                 self._dirty[peer.handle] = self._owed[peer.handle] = peer
-                yield from self._listen(peer, frame)
+                earliest_s = self.earliest_s(mono_s) if came_s is None else came_s
+                yield from self._listen(peer, frame, earliest_s)
         except SessionRefused as refusal:
             yield self._turn_away(pipe, refusal, mono_s)
         except ProtocolError as error:
@@ -184,14 +190,20 @@ class SessionListener:
     def note_heard(self, pipe: int, mono_s: MonoS) -> PeerSession | None:
         """Note that a frame arrived that is processed later; return the pipe's peer, if any.
 
-        The peer counts as heard from now on, however long the frame waits. Its presence is proved
-        only up to the tick before the last: if this process was stopped, the frame may have arrived
-        at any time since then, and the last tick may have been the first event after the stop.
+        The peer counts as heard from now on, however long the frame waits.
         """
         peer = self.peer_on(pipe)
         if peer is not None:
-            peer.hearing.heard(mono_s, self._ticked_before_s)
+            peer.hearing.heard(mono_s)
         return peer
+
+    def earliest_s(self, mono_s: MonoS) -> MonoS:
+        """Return the earliest time at which a frame can have arrived that is read now.
+
+        That is the tick before the last: if this process was stopped, the frame may have arrived at
+        any time since then, and the last tick may have been the first event after the stop.
+        """
+        return min(mono_s, self._ticked_before_s)
 
     def peer_on(self, pipe: int) -> PeerSession | None:
         """Return the peer of a pipe; None if it isn't admitted yet, or no longer uses the pipe."""
@@ -327,8 +339,11 @@ class SessionListener:
         self._by_session[peer.session_id] = peer
         return peer
 
-    def _listen(self, peer: PeerSession, frame: bytes) -> Iterator[News]:
-        for data in peer.session.accept(frame):
+    def _listen(self, peer: PeerSession, frame: bytes, came_s: MonoS) -> Iterator[News]:
+        received = peer.session.accept(frame)
+        if peer.session.is_current:
+            peer.hearing.spoke(came_s)
+        for data in received:
             try:
                 message = MESSAGES.decode(data, self.rules.message_bytes_max)
             except UnknownMessage as unknown:

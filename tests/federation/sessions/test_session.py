@@ -225,3 +225,44 @@ class Pipes(RuleBasedStateMachine):
 
 TestPipes = Pipes.TestCase
 TestPipes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_a_frame_that_is_sent_again_after_a_lost_pipe_is_not_current():
+    one, other = dialler(), listener()
+    one.post(b"first")
+    lost = one.next_frame()
+    other.rewind(one.received)
+    one.rewind(other.received)
+    one.post(b"second")
+    assert one.next_frame() == lost
+    assert other.accept(lost) == [b"first"]
+    assert not other.is_current, "it was made before the pipe was lost"
+    one.accept(other.next_frame(acknowledge=True))
+    assert other.accept(one.next_frame()) == [b"second"]
+    assert other.is_current
+
+
+def test_an_unnumbered_frame_is_current_if_the_window_certainly_has_room():
+    one, other = dialler(), listener()
+    one.post(b"first")
+    frame = one.next_frame()
+    for _ in range(3):  # what the listener says, acknowledgements among it, does not arrive
+        beat = one.next_frame(beat=True)
+        assert other.accept(beat) == []
+        assert other.is_current, "seven more frames were possible"
+        if frame is not None:
+            assert other.accept(frame) == [b"first"]
+            assert other.is_current
+            frame = None
+    for at in range(7):
+        one.post(b"%d" % at)
+        other.accept(one.next_frame())
+        assert other.is_current
+    one.post(b"last")
+    assert one.next_frame() is None
+    other.accept(one.next_frame(beat=True))
+    assert not other.is_current
+    one.accept(other.next_frame(acknowledge=True))
+    assert other.accept(one.next_frame()) == [b"last"]
+    other.accept(one.next_frame(acknowledge=True))
+    assert other.is_current

@@ -309,6 +309,40 @@ def test_a_resumed_session_is_no_word_before_its_first_frame(make_harness):
     assert peer.hearing.word_at_s == pytest.approx(5.0, abs=2 * TICK_S)
 
 
+def test_a_heartbeat_ahead_of_messages_without_room_in_the_window_is_no_word(make_harness):
+    """Acknowledgements are lost on the way: the end of a task waits, and only heartbeats arrive."""
+    harness = make_harness()
+    caller, peer = come_in(harness)
+    sent = 0
+    for at_s in itertools.count(6.0, 0.25):
+        harness.tick(at_s)
+        caller.dialogue.post(Ask(2, "jobs", {}))
+        caller.dialogue.flush(caller.link.send, at_s)
+        harness.step(at_s)
+        if caller.dialogue.session.backlog_bytes:
+            break
+        sent, full_s = sent + 1, at_s
+    assert sent > 1
+    word_s = peer.hearing.word_at_s
+    assert word_s == pytest.approx(full_s, abs=0.5)
+    for beats in range(1, 10):
+        harness.tick(full_s + beats)
+        caller.dialogue.flush(caller.link.send, full_s + beats)
+        harness.step(full_s + beats)
+    assert peer.hearing.heard_at_s > full_s + 5
+    assert peer.hearing.word_at_s == word_s
+
+
+def test_a_heartbeat_of_a_peer_whose_messages_have_room_is_a_word(make_harness):
+    harness = make_harness()
+    caller, peer = come_in(harness)
+    for at in range(1, 100):
+        harness.tick(5.0 + at / 10)
+        caller.step(5.0 + at / 10)
+        harness.step(5.0 + at / 10)
+    assert peer.hearing.word_at_s == pytest.approx(14.9, abs=2.0)
+
+
 def test_the_heartbeats_of_many_peers_are_spread_over_ticks_and_none_is_late(make_harness):
     harness = make_harness(heartbeat_s=2.0)
     callers = [Caller(harness.port, f"caller {number}") for number in range(4 * LOOKED_AT_MIN)]
