@@ -51,6 +51,7 @@ from federation.messages.messages import (
     Dropped,
     Gateways,
     Hello,
+    HoldChanged,
     Kept,
     NeedFunction,
     OpenJob,
@@ -446,6 +447,9 @@ class ClientEngine:
                 self._put_function(digest)
             case Kept():
                 self._hear_kept(message)
+            case HoldChanged():
+                if (held := self._streams.get(message.job)) is not None:
+                    held.note_hold(message, self.address)
             case Gateways(others):
                 self._line.learn(others)
             case Bye():
@@ -655,7 +659,7 @@ class ClientEngine:
         if digest not in self._sent_functions:
             self._sent_functions.add(digest)
             self._put_function(digest)
-        self._dialogue.post(stream.opening)
+        self._dialogue.post(stream.opening_at(self.address))
         self._sending[stream.id] = stream
         if self._dialogue.session is not None:
             stream.home = self.address

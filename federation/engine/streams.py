@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.errors import FAILURES
-from federation.messages.messages import OpenJob, Tasks
+from federation.messages.messages import HoldChanged, OpenJob, Tasks
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
+from federation.words import clean
 
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_BYTES_MAX: Final = 1 << 20
+HOLDER_CHARS_MAX: Final = 128
 ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
 
@@ -117,6 +119,7 @@ class Stream:
         self.rejection: Ended | None = None
         self.running: tuple[float, RangeSet] | None = None  # what ran, and when that was asked
         self.home = ""  # the address of the gateway where it was opened last
+        self._hold: tuple[str, dict[str, Any]] | None = None  # which gateway said it last, and what
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
@@ -151,6 +154,19 @@ class Stream:
         self._bundles.append(bundle)
         self._firsts.append(bundle.first)
         self.waiting.append(bundle)
+
+    def note_hold(self, message: HoldChanged, address: str) -> None:
+        """Remember that the gateway at `address` holds the job, or has released it."""
+        by = clean(message.by)[:HOLDER_CHARS_MAX]
+        told = {"by": by, "at_s": message.at_s, "is_operators": message.is_operators}
+        self._hold = address, told
+
+    def opening_at(self, address: str) -> OpenJob:
+        """Return the message that opens the job at a gateway: another one learns of its hold."""
+        if self._hold is None:
+            return self.opening
+        said_by, hold = self._hold
+        return replace(self.opening, hold={**hold, "is_own": said_by == address})
 
     @property
     def rejected(self) -> bool:

@@ -173,6 +173,9 @@ class OpenJob:
     preemptible: bool = False  # cheaper, and makes way for guaranteed work
     tasks: Count | None = None  # the number of calls to come, if its client knows
     task_s: Number | None = None  # and about how long one takes
+    # The last HoldChanged of the job, {"by", "at_s", "is_operators"}, and in `is_own` whether it
+    # came from this gateway, which then knows better; empty: none came
+    hold: Plain = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +289,20 @@ class Kept:
     job: Text
     tasks: Count
     closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldChanged:
+    """An attached job is held, or, with an empty `by`, no longer held.
+
+    Its client repeats it to the next gateway, in OpenJob. Older clients ignore it.
+    """
+
+    kind: ClassVar[str] = "hold-changed"
+    job: Text
+    by: Text  # the user who holds it
+    at_s: Number  # when, UTC
+    is_operators: bool  # whether they are the operator, who alone releases it
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,11 +514,22 @@ MESSAGES = Catalogue(
     [
         *(Bye, Unknown, deals.Sealed, *BETWEEN_GATEWAYS),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
-        *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
+        *(RejectJob, Results, Dropped, Kept, HoldChanged, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
         *(Report, BegunTasks, TaskOutput, Returned, Preparing, Pulse),
     ]
 )
 
-ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
+ToClient = (
+    NeedFunction
+    | RejectJob
+    | Results
+    | Dropped
+    | Kept
+    | HoldChanged
+    | Gateways
+    | Answer
+    | Bye
+    | Unknown
+)
 ToWorker = PutFunction | Assign | Recall | Notice | Drain | Bye | Unknown

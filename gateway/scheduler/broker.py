@@ -152,7 +152,7 @@ class Broker:
             *(self.clients, self._dispatcher, self._tell, self._cancel, self._log),
             lambda job, ranges: self._losses.end_owing(job, ranges),
         )
-        self._control = JobControl(self._dispatcher, self._effects)
+        self._control = JobControl(self._dispatcher, self._effects, self._tell)
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
@@ -452,6 +452,7 @@ class Broker:
             return
         job = self._new_job(event.job, spec, event.client, utc_s)
         self._history.take_up(job)
+        self._control.take_up(job, event.hold, utc_s)
         if self.admission.is_provisional(spec):
             self._provisional.take(job, utc_s)
         if not event.has_function:
@@ -480,6 +481,7 @@ class Broker:
         job.orphan_since_s = None
         self._accounts.hand_over(job, event.client)
         self._dispatcher.refile(job)
+        self._control.take_up(job, event.hold, utc_s)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = utc_s  # its client has been asked again
 

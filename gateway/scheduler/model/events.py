@@ -14,7 +14,7 @@ from federation.ranges import Range
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
 from gateway.scheduler.model.paid_time import PaidTime
 from gateway.scheduler.model.ports import PortKind
-from gateway.scheduler.model.terms import GivenPriority, JobHold, JobSpec
+from gateway.scheduler.model.terms import CarriedHold, GivenPriority, JobHold, JobSpec
 from policies.access.entitlements import Entitlements
 from policies.access.residency import ResidencyRule
 from policies.access.shares import FairShare
@@ -129,6 +129,7 @@ class JobOpened:
     spec: JobSpec
     has_function: bool = True
     again: bool = False  # its client has opened it before
+    hold: CarriedHold | None = None  # the last order about it that its client knows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
@@ -20,7 +21,7 @@ from gateway.config.groups import NO_GROUPS, Groups, owner_of
 from gateway.config.pools import USUAL_POOL
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import MEMORY_BYTES_MAX, Event
-from gateway.scheduler.model.terms import JobSpec
+from gateway.scheduler.model.terms import CarriedHold, JobHold, JobSpec
 from policies.placement import environments
 from policies.placement.asks import WhenClosed, Wishes, read_objective
 from policies.placement.environments import is_sandbox
@@ -75,7 +76,23 @@ def job_event(
         more_groups=tuple(sorted(whose.more_groups)),
         tasks=message.tasks,
     )
-    return events.JobOpened(client, message.job, spec, again=message.again)
+    hold = _carried_hold(message.hold) if message.again and not message.detached else None
+    return events.JobOpened(client, message.job, spec, again=message.again, hold=hold)
+
+
+def _carried_hold(plain: dict[str, Any]) -> CarriedHold | None:
+    if not plain:
+        return None
+    by, at_s = plain.get("by"), plain.get("at_s")
+    is_time = isinstance(at_s, int | float) and not isinstance(at_s, bool)
+    if type(by) is not str or not is_time or not 0 <= float(at_s or 0) < TIME_LIMIT_S:
+        raise BadJob("the hold must name its user and its time")
+    is_own = plain.get("is_own") is True
+    if not by:
+        return CarriedHold(None, is_own)
+    _check_text("user who holds the job", by, 2 * NAME_CHARS_MAX)
+    is_operators = plain.get("is_operators") is True
+    return CarriedHold(JobHold(by, UtcS(float(at_s or 0)), is_operators, is_carried=True), is_own)
 
 
 def of_operator(spec: JobSpec) -> JobSpec:

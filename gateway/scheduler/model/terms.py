@@ -42,15 +42,41 @@ class JobHold:
         by: the user who ordered it.
         at_s: when, UTC.
         is_operators: whether the operator ordered it: then only the operator releases the job.
+        is_carried: whether it was ordered at another gateway, from which the job's client came.
     """
 
     by: str
     at_s: UtcS
     is_operators: bool = False
+    is_carried: bool = False
 
     def __str__(self) -> str:
-        who = f"{self.by}, the operator," if self.is_operators else self.by
+        where = " of another gateway" if self.is_carried else ""
+        who = f"{self.by}, the operator{where}," if self.is_operators else self.by
+        if self.is_carried and not self.is_operators:
+            who += ", at another gateway,"
         return f"held by {who} since {show_time(self.at_s)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedHold:
+    """A client's word of the last order about the hold of its job.
+
+    Attributes:
+        hold: None: the job was released.
+        is_own: whether this gateway said so. It knows better: the client may have missed an order.
+    """
+
+    hold: JobHold | None
+    is_own: bool = False
+
+    def over(self, own: JobHold | None) -> JobHold | None:
+        """Return the hold of the job here, given the one that this gateway had on it.
+
+        A client can't release what the operator of this gateway holds.
+        """
+        is_ours = own is not None and own.is_operators and not own.is_carried
+        return own if is_ours or self.is_own else self.hold
 
 
 @dataclass(frozen=True, slots=True)

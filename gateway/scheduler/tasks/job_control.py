@@ -5,20 +5,25 @@ of it, and its tasks that have not begun are recalled. Tasks that run go on. A h
 stored terms, so it lasts over restarts of the gateway. It does not put a deadline off: tasks that
 wait at the deadline end then.
 
+The client of an attached job is told of each hold and release, and repeats the last one at the
+gateway that it goes to when this one is lost: there the job is held as well.
+
 A user holds and releases their own jobs. A job that the operator holds is released by the operator
 alone, and a priority that the operator gave is changed by the operator alone.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from federation.clocks import UtcS
+from federation.messages.messages import HoldChanged
 from gateway.ledger.db.records import Record
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.effects import Effect, Write
 from gateway.scheduler.model.events import JobHoldAsked, PriorityAsked
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import opened_record
-from gateway.scheduler.model.terms import GivenPriority
+from gateway.scheduler.model.terms import CarriedHold, GivenPriority
 
 PRIORITY_MAX: Final = 1e9
 
@@ -29,11 +34,15 @@ class JobControl:
     Args:
         dispatcher: has the jobs in their order, and recalls tasks from workers.
         effects: the list to which records are appended.
+        tell: sends a message to a client, by its handle.
     """
 
-    def __init__(self, dispatcher: Dispatcher, effects: list[Effect]) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, effects: list[Effect], tell: Callable[[int, Any], None]
+    ) -> None:
         self._dispatcher = dispatcher
         self._effects = effects
+        self._tell = tell
 
     def take(self, event: JobHoldAsked | PriorityAsked, job: Job, utc_s: UtcS) -> None:
         """Carry out an order that `why_not` does not refuse."""
@@ -43,12 +52,39 @@ class JobControl:
                 job.change_terms(hold=event.hold)
             case PriorityAsked():
                 self._prioritise(event, job, utc_s)
+        self._changed(job)
+        if isinstance(event, JobHoldAsked):
+            self._tell_hold(job, utc_s)
+
+    def take_up(self, job: Job, carried: CarriedHold | None, utc_s: UtcS) -> None:
+        """Hold or release a job that its client opens again, as ordered at its last gateway."""
+        hold = job.spec.hold if carried is None else carried.over(job.spec.hold)
+        if hold != job.spec.hold:
+            job.note(utc_s, "released at another gateway" if hold is None else str(hold))
+            job.change_terms(hold=hold)
+            self._changed(job)
+        if hold is not None or carried is not None:
+            self._tell_hold(job, utc_s)
+
+    def _changed(self, job: Job) -> None:
         # The terms of the job are stored again, as when its client comes with another token.
         record: Record = opened_record(job)
         self._effects.append(Write(record, durable=True))
         self._dispatcher.mark_ready(job)
-        if isinstance(event, JobHoldAsked) and event.hold is not None:
+        if job.spec.hold is not None:
             self._dispatcher.recall_unstarted(job)
+
+    def _tell_hold(self, job: Job, utc_s: UtcS) -> None:
+        """Tell the client of an attached job; a detached one stays at this gateway."""
+        hold = job.spec.hold
+        if job.spec.detached:
+            return
+        if hold is None:
+            self._tell(job.client, HoldChanged(job.id, "", float(utc_s), False))
+        else:
+            self._tell(
+                job.client, HoldChanged(job.id, hold.by, float(hold.at_s), hold.is_operators)
+            )
 
     def _prioritise(self, event: PriorityAsked, job: Job, utc_s: UtcS) -> None:
         by = f"{event.given_by}, the operator" if event.given_by else job.spec.user

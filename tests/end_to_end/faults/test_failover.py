@@ -7,7 +7,8 @@ import time
 from itertools import pairwise
 
 import pytest
-from support.processes import SiteProcess
+from support.command import run
+from support.processes import SiteProcess, wait_until
 
 from federation import Client
 from federation.errors import GatewayUnreachable
@@ -204,3 +205,24 @@ def test_the_first_connection_goes_to_the_first_that_is_there(pair, tmp_path):
         assert client.address == site.address
     with pytest.raises(GatewayUnreachable, match="nobody"):
         Client(f"ipc://{tmp_path}/nobody.sock,ipc://{tmp_path}/none.sock")
+
+
+def test_a_held_job_is_held_at_the_gateway_to_which_its_client_goes(pair):
+    first, second = pair
+    with Client(first.address) as client:
+        results = client.map(square, [1])
+        assert list(results) == [1]
+        slow = [client.options(name="slow").submit(time.sleep, 0.5) for _ in range(8)]
+        name = slow[0].job
+        run("hold", name, "--gateway", first.address)
+        wait_until(lambda: client.job(name).details()["in_flight"] == 0)
+        done = sum(future.done() for future in slow)
+        assert done < len(slow)
+        first.kill()
+        client.ask("status")
+        assert client.address == second.address
+        found = client.job(name).details()
+        assert "at another gateway" in found["held"] or "of another gateway" in found["held"]
+        assert found["in_flight"] == found["done"] == 0
+        run("release", name, "--gateway", second.address)
+        assert [future.result(200) for future in slow] == [None] * len(slow)

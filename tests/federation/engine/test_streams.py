@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.engine.streams import PENDING, Ended, Stream
-from federation.messages.messages import OpenJob
+from federation.messages.messages import HoldChanged, OpenJob
 
 OPENING = OpenJob(
     "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
@@ -76,3 +76,24 @@ def test_what_ended_elsewhere_is_named_in_a_job_that_was_opened_again_and_only_t
     assert stream.elsewhere() == [[0, 12], [15, 16]]
     stream.opening = replace(OPENING, again=True, detached=True)
     assert stream.elsewhere() == []
+
+
+def test_the_last_word_about_a_hold_goes_to_the_next_gateway():
+    stream = Stream(OPENING, deque())
+    assert stream.opening_at("tcp://a") == OPENING
+    stream.note_hold(HoldChanged("j", "an\x1bn" + "x" * 500, 5.0, is_operators=True), "tcp://a")
+    found = stream.opening_at("tcp://b")
+    assert found.hold["by"].startswith("an\\x1bnxx")
+    assert len(found.hold["by"]) == 128
+    assert (found.hold["at_s"], found.hold["is_operators"], found.hold["is_own"]) == (
+        *(5.0, True, False),
+    )
+    assert stream.opening_at("tcp://a").hold["is_own"]
+    stream.note_hold(HoldChanged("j", "", 9.0, is_operators=False), "tcp://b")
+    assert stream.opening_at("tcp://a").hold == {
+        "by": "",
+        "at_s": 9.0,
+        "is_operators": False,
+        "is_own": False,
+    }
+    assert stream.opening.hold == {}  # a job that takes its calls over is not held

@@ -22,6 +22,7 @@ from gateway.scheduler.model.intake import (
 )
 from gateway.scheduler.model.intake import wishes_plain as wishes_passed_on
 from gateway.scheduler.model.stored_terms import stored_terms, terms_plain
+from gateway.scheduler.model.terms import CarriedHold, JobHold
 from gateway.worker.settings import parse_tags
 from policies.parties import Owner
 from policies.placement.asks import WhenClosed
@@ -243,3 +244,21 @@ def test_only_the_tag_of_a_pool_test_makes_an_operators_job_one():
         made = of_operator(spec(tags={tag: True}))
         assert made.work.is_operators is made.is_probe is is_probe
     assert not spec(tags={"probe-0123456789ab": True}).work.is_operators
+
+
+def test_a_hold_that_a_client_brings_along_is_checked_and_marked():
+    told = {"by": "root", "at_s": 5.0, "is_operators": True}
+    event = job_event(opening(detached=False, again=True, hold=told), 1, "ann")
+    assert event.hold == CarriedHold(JobHold("root", 5.0, is_operators=True, is_carried=True))
+    assert job_event(opening(detached=False, again=True, hold={**told, "by": ""}), 1, "ann").hold
+    assert job_event(opening(detached=False, hold=told), 1, "ann").hold is None  # it is new
+    assert job_event(opening(again=True, hold=told), 1, "ann").hold is None  # it stays where it is
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"by": 1, "at_s": 5}, {"by": "a"}, {"by": "a", "at_s": -1}, {"by": "\x1b", "at_s": 5}],
+)
+def test_a_hold_that_is_none_is_refused(bad):
+    with pytest.raises(BadJob, match="hold"):
+        job_event(opening(detached=False, again=True, hold=bad), 1, "ann")

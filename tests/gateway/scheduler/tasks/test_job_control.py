@@ -23,7 +23,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import opened_record, stored_terms
-from gateway.scheduler.model.terms import GivenPriority, JobHold
+from gateway.scheduler.model.terms import CarriedHold, GivenPriority, JobHold
 from gateway.scheduler.tasks.job_control import (
     why_not_held,
     why_not_prioritised,
@@ -305,3 +305,58 @@ def test_a_job_that_is_ending_takes_no_order():
         why_not_prioritised(job, 1.0, is_operator=True),
     ):
         assert why_not == "it is ending: it was cancelled"
+
+
+def reopen(world, carried, job="j", client=CLIENT):
+    return world.do(events.JobOpened(client, job, spec(), again=True, hold=carried))
+
+
+def test_the_client_of_an_attached_job_is_told_of_holds_and_releases():
+    world = BrokerWorld()
+    world.submit(1)
+    (held,) = told(hold(world), messages.HoldChanged)
+    assert held == messages.HoldChanged("j", "root", 1_000.0, True)
+    (freed,) = told(release(world), messages.HoldChanged)
+    assert (freed.job, freed.by) == ("j", "")
+    world.submit(1, job="kept", detached=True)
+    assert told(hold(world, "kept"), messages.HoldChanged) == []  # it stays at this gateway
+
+
+@pytest.mark.parametrize("by", [ROOT, ANN])
+def test_a_job_that_comes_from_another_gateway_is_held_as_it_was_there(by):
+    world = BrokerWorld()
+    carried = JobHold(by.by, by.at_s, by.is_operators, is_carried=True)
+    effects = reopen(world, CarriedHold(carried))
+    effects += world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    assert orders(effects) == []
+    assert [each.by for each in told(effects, messages.HoldChanged)] == [by.by]
+    job = world.broker.jobs["j"]
+    assert "another gateway" in work_views.live_job(job, world.now_s)["held"]
+    assert stored_terms(written(effects, records.JobOpenedRecord)[-1].spec)["hold"] == carried
+    assert bool(why_not_released(job, is_operator=False)) is by.is_operators
+    assert len(orders(release(world))) == 1
+
+
+def test_a_job_that_was_released_elsewhere_goes_on_where_it_was_held_before():
+    world = BrokerWorld(slots=0)
+    world.submit(2)
+    hold(world, by=ANN)
+    reopen(world, CarriedHold(None))
+    assert len(orders(world.join(3))) == 1
+    assert world.broker.jobs["j"].spec.hold is None
+
+
+def test_a_client_does_not_release_what_the_operator_here_holds():
+    world = BrokerWorld()
+    world.submit(2)
+    hold(world)
+    for carried in (None, CarriedHold(None), CarriedHold(ANN)):
+        (said,) = told(reopen(world, carried), messages.HoldChanged)
+        assert (said.by, world.broker.jobs["j"].spec.hold) == ("root", ROOT)
+
+
+def test_the_gateway_that_held_a_job_knows_better_than_a_client_that_missed_the_release():
+    world = BrokerWorld()
+    world.submit(2)
+    (said,) = told(reopen(world, CarriedHold(ANN, is_own=True)), messages.HoldChanged)
+    assert (said.by, world.broker.jobs["j"].spec.hold) == ("", None)
