@@ -47,7 +47,8 @@ STATEMENT_COLUMNS: Final = (
     *("paid", "received", "written_off", "balance", "balance_nanos", "held_sold", "held_bought"),
     *("sold_tasks", "bought_tasks", "void_sold", "void_bought", "void_sold_tasks"),
     *("void_bought_tasks", "relayed_sold", "relayed_bought", "unconfirmed", "to_confirm"),
-    *("agreed_until", "closed_until"),
+    # The versions of our rules under which the contracts of its deliveries were made.
+    *("agreed_until", "closed_until", "rules"),
 )
 MARGIN_COLUMNS: Final = (
     *("sold_to", "bought_from", "job", "currency", "tasks", "took", "gave", "margin"),
@@ -92,13 +93,16 @@ def _statement_rows(store: Store, wanted: list[str], start_s: UtcS, end_s: UtcS)
     for name in wanted:
         _check_named(name, names)
     relayed = store.contracts.relayed(start_s, end_s)
+    rules = store.contracts.rules_used(start_s, end_s)
     rows = []
     for name in names:
         if wanted and name not in wanted:
             continue
         until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store.settlement, name)]
         found = owed.statements(store.settlement, name, start_s, end_s)
-        rows += [[*_statement_row(each, relayed), *until] for each in found]
+        for each in found:
+            versions = rules.get((name, each.currency), ())
+            rows.append([*_statement_row(each, relayed), *until, ", ".join(map(str, versions))])
     return rows
 
 

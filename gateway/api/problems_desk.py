@@ -14,10 +14,9 @@ from gateway.api.views.problems import Problem
 from gateway.checking.findings import Finding
 from gateway.checking.kept import KeptFindings
 from gateway.config.site import SiteConfig
-from gateway.ledger.db.contracts.records import PendingDeliveries
+from gateway.ledger.db.contracts.records import UnsettledDeliveries
 from gateway.ledger.db.errors import StoreError
 
-PENDING_DAYS: Final = 60  # deliveries without a verdict are looked for so far back
 # Findings about the configuration that turn up while a gateway runs.
 _OF_FILES: Final = frozenset(
     {"certificate-expires", "keys-expire", "token-expires", "token", "token-file", "tls-file"}
@@ -42,7 +41,7 @@ async def find_problems(
         states_of(site), peers.registry.approved, site.exchange.purchases.site_backoff.sites, utc_s
     )
     behind = [older.why_not(each) for each in sorted(older.behind)]
-    found += problems.of_books(behind, await _pending(site, utc_s))
+    found += problems.of_books(behind, await _unsettled(site, utc_s))
     try:
         known = await peers.order("known", {})
     except GridError:
@@ -65,13 +64,12 @@ def _expiring(kept: KeptFindings, config: SiteConfig, utc_s: UtcS) -> list[Findi
     return [each for each in kept.of(config, utc_s) if each.code in _OF_FILES]
 
 
-async def _pending(site: SiteContext, utc_s: UtcS) -> list[PendingDeliveries]:
+async def _unsettled(site: SiteContext, utc_s: UtcS) -> list[UnsettledDeliveries]:
     """Return the deliveries that have had no verdict for long; none while the store is away."""
-    since_s = utc_s - PENDING_DAYS * 86_400.0
     until_s = utc_s - problems.UNSETTLED_S
     try:
-        found: list[PendingDeliveries] = await site.runtime.read(
-            site.store.contracts.pending, since_s, until_s
+        found: list[UnsettledDeliveries] = await site.runtime.read(
+            site.store.contracts.unsettled, until_s, problems.UNSETTLED_MAX
         )
     except (StoreError, SQLAlchemyError):
         return []  # its own problem is told

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.words import count, duration_text
-from gateway.ledger.db.contracts.records import PendingDeliveries
+from gateway.ledger.db.contracts.records import UnsettledDeliveries
 from policies.placement.brokering import BackoffEnd
 
 UNSETTLED_S: Final = 3_600.0  # a delivery without a verdict for so long is told
+UNSETTLED_MAX: Final = 10_000  # more are not counted
 UP: Final = frozenset({"up", "here", "left"})  # states of members that are no problem
 
 
@@ -117,22 +118,23 @@ def of_partners(
             yield Problem("partner-back-off", site, text)
 
 
-def of_books(older: Iterable[str], pending: Iterable[PendingDeliveries]) -> Iterator[Problem]:
+def of_books(older: Iterable[str], pending: Iterable[UnsettledDeliveries]) -> Iterator[Problem]:
     """Yield the problems of books between sites.
 
     Args:
         older: a sentence for each site whose books are newer than ours.
-        pending: the deliveries that have had no verdict for UNSETTLED_S.
+        pending: the deliveries that have had no verdict for UNSETTLED_S: the oldest UNSETTLED_MAX.
     """
     for text in older:
         yield Problem("books-older", text.partition(" ")[0], text)
-    found: dict[tuple[str, str], int] = {}
-    for each in pending:
-        key = each.site, each.side
-        found[key] = found.get(key, 0) + each.records
-    for (site, side), number in sorted(found.items()):
+    known = sorted(pending, key=lambda each: (each.site, each.side))
+    is_cut = sum(each.records for each in known) >= UNSETTLED_MAX
+    for each in known:
+        site, number = each.site, each.records
         deliveries = "1 delivery" if number == 1 else f"{number:,} deliveries"
-        made = "from" if side == "buy" else "to"
+        if is_cut:
+            deliveries = f"at least {deliveries}"
+        made = "from" if each.side == "buy" else "to"
         text = (
             f"{deliveries} {made} {site} had no verdict for over "
             f"{duration_text(UNSETTLED_S)}: check that the site is up, and see `gridfed "

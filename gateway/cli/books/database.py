@@ -210,7 +210,14 @@ def audit(config: SiteConfig, as_json: bool) -> None:
                 "head": found.head,
                 "checkpoint": found.checkpoint,
                 "checks": [
-                    {"name": each.name, "rows": each.looked_at, "problems": list(each.problems)}
+                    {
+                        "name": each.name,
+                        "rows": each.looked_at,
+                        "problems": list(each.problems),
+                        "findings": [
+                            {"text": one.text, "rules": list(one.rules)} for one in each.found
+                        ],
+                    }
                     for each in found.checks
                 ],
                 "balances": [

@@ -25,6 +25,7 @@ from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.audit.deliveries import undercharged
 from gateway.ledger.audit.documents import strangers, uncharged, undelivered, unsettled
 from gateway.ledger.audit.evidence import disagreed, mistold
+from gateway.ledger.audit.finding import AuditFinding, under_rules
 from gateway.ledger.audit.rollups import mischecked, misrolled
 from gateway.ledger.audit.rules_used import RulesUsed, rules_used
 from gateway.ledger.audit.runs import charged_twice, delivered_twice, misadded, unused
@@ -37,6 +38,8 @@ from gateway.ledger.db.usage.tables import usage, usage_hours
 
 PROBLEMS_MAX: Final = 20  # reported per check
 
+_Found = Generator[str] | Generator[AuditFinding] | Generator[str | AuditFinding]
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -44,7 +47,12 @@ class Check:
 
     name: str
     looked_at: int
-    problems: tuple[str, ...]
+    found: tuple[AuditFinding, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The violations as text, with the versions of the rules."""
+        return tuple(map(str, self.found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ def audit(connection: Connection) -> Audit:
     )
     rows = {table: _count(connection, table) for table in tables}
     checks = [
-        _check(name, rows[table], problems)
+        _check(connection, name, rows[table], problems)
         for name, table, problems in (
             ("debits equal credits", transfers, _imbalances(balanced)),
             ("every charge is booked once", usage, uncharged(connection, past.number)),
@@ -111,12 +119,22 @@ def _count(connection: Connection, table: Table) -> int:
     return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
-def _check(name: str, looked_at: int, found: Generator[str]) -> Check:
+def _check(connection: Connection, name: str, looked_at: int, found: _Found) -> Check:
     with closing(_readable(found)) as problems:
-        return Check(name, looked_at, tuple(islice(problems, PROBLEMS_MAX)))
+        first = list(islice(problems, PROBLEMS_MAX))
+    return Check(name, looked_at, tuple(_ruled(connection, each) for each in first))
 
 
-def _readable(found: Generator[str]) -> Generator[str]:
+def _ruled(connection: Connection, found: str | AuditFinding) -> AuditFinding:
+    if isinstance(found, str):
+        return AuditFinding(found)
+    try:
+        return under_rules(connection, found)
+    except (SQLAlchemyError, *NO_RECORD):
+        return found  # the row is odd, which the finding says
+
+
+def _readable(found: _Found) -> Generator[str | AuditFinding]:
     """Yield the problems; an unreadable row is one more problem, and other checks continue.
 
     Each check reports the problems that it can of such a row; SQLite stores any value in any
@@ -148,7 +166,7 @@ def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
 
 
 def _broken(number: int, problem: str) -> Check:
-    return Check("the hash chain is intact", number, (problem,))
+    return Check("the hash chain is intact", number, (AuditFinding(problem),))
 
 
 def _imbalances(sums: dict[LedgerAccount, Balance]) -> Generator[str]:

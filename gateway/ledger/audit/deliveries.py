@@ -22,6 +22,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from gateway.ledger.audit.finding import AuditFinding
 from gateway.ledger.audit.keys import rows_of
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.contracts.overhead import Part, overhead
@@ -34,7 +35,7 @@ _ONE: Final = literal_column("1", BigInteger)
 _TWO: Final = literal_column("2", BigInteger)
 
 
-def undercharged(connection: Connection, site: str = "") -> Generator[str]:
+def undercharged(connection: Connection, site: str = "") -> Generator[AuditFinding]:
     """Yield the jobs whose charges differ from the deliveries under contracts, on either side.
 
     Only contracts with one site, if it is named.
@@ -47,18 +48,20 @@ def undercharged(connection: Connection, site: str = "") -> Generator[str]:
         used_elsewhere = used_elsewhere.where(usage.c.site == site)
     for job, _, used, delivered, _ in _pairs(connection, used_by_others, sold):
         if used != delivered:
-            yield (
+            yield AuditFinding(
                 f"job {job} was charged {used}, but deliveries of {delivered} to its site are "
-                "booked"
+                "booked",
+                job,
             )
     for job, seller, used, delivered, repeats in _pairs(connection, used_elsewhere, bought):
         text = f"job {job} was charged {used} for {seller}, which delivered {delivered}"
         unbooked = _unbooked(connection, job, seller) if repeats else _Unbooked(range(1))
         if unbooked.missing:
-            yield f"{text}, and {unbooked.missing} repetitions of tasks are not booked"
+            missing = f"{text}, and {unbooked.missing} repetitions of tasks are not booked"
+            yield AuditFinding(missing, job)
         elif delivered - used not in unbooked.nanos:
             again = f", of which {unbooked.nanos.start} are for repetitions" if repeats else ""
-            yield f"{text}{again}"
+            yield AuditFinding(f"{text}{again}", job)
 
 
 class _Unbooked(NamedTuple):

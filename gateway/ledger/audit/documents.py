@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -19,6 +20,7 @@ from federation.clocks import UNIX_EPOCH_S
 from gateway.ledger.accounting.checkpoints import is_live
 from gateway.ledger.accounting.merging import DELIVERY_KEY, USE_KEY
 from gateway.ledger.accounting.postings import LedgerAccount, Transfer, transfers_of, used_sides
+from gateway.ledger.audit.finding import AuditFinding
 from gateway.ledger.audit.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
 from gateway.ledger.db.checks import HOUR_S, NO_RECORD
 from gateway.ledger.db.contracts.records import Posted, PostingSettled
@@ -114,7 +116,7 @@ class _Books:
             yield f"{found.key}: nothing should be booked, but {found.amount_nanos} is"
 
 
-def uncharged(connection: Connection, past: int) -> Generator[str]:
+def uncharged(connection: Connection, past: int) -> Generator[AuditFinding]:
     """Yield usage records that are not booked, or booked wrongly.
 
     Usage records are by far the most: a correct one is recognised without making a record of it.
@@ -131,6 +133,7 @@ def uncharged(connection: Connection, past: int) -> Generator[str]:
         job, first, attempt, user, project, pool, currency, cost_nanos, ended_at_s, *made = row[:12]
         if books.is_use(row):
             continue
+        about = partial(AuditFinding, job=job, attempt=attempt)
         try:
             record = UsageRecord(
                 *(
@@ -150,14 +153,16 @@ def uncharged(connection: Connection, past: int) -> Generator[str]:
                 *(0, 0, 0, 0, currency, "", cost_nanos),
             )
         except NO_RECORD as error:
-            yield f"usage {job}/{first}/{attempt} is invalid: {error}"
+            yield about(f"usage {job}/{first}/{attempt} is invalid: {error}")
             continue
-        yield from books.problems(record, books.transfer(row[12:]), is_gone=is_gone)
+        yield from map(about, books.problems(record, books.transfer(row[12:]), is_gone=is_gone))
         if made != [record.site, record.origin, record.hour]:
-            yield f"usage {job}/{first}/{attempt} has another site, origin or hour than its key"
+            yield about(
+                f"usage {job}/{first}/{attempt} has another site, origin or hour than its key"
+            )
 
 
-def undelivered(connection: Connection, past: int) -> Generator[str]:
+def undelivered(connection: Connection, past: int) -> Generator[AuditFinding]:
     """Yield deliveries and verdicts that are not booked, or booked wrongly."""
     names = ("contract", "side", "epoch", "first", "tasks", "wall_ns", "cost_nanos", "posted_at_s")
     settled = transfers.alias("settled")
@@ -175,8 +180,9 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
         *_, state, site, currency = row[: -2 * width]
         contract, side, epoch, first, tasks, wall_ns, cost_nanos, posted_at_s = row[:8]
         key = f"{side}/{contract}/{epoch}/{first}"
+        about = partial(AuditFinding, side=side, contract=contract)
         if site is None or state not in ("pending", "post", "void"):
-            yield f"{key} is {state}, but its contract is with {site or 'no known site'}"
+            yield about(f"{key} is {state}, but its contract is with {site or 'no known site'}")
             continue
         hold, verdict = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
         is_gone = bool(past) and state != "pending"
@@ -186,28 +192,34 @@ def undelivered(connection: Connection, past: int) -> Generator[str]:
                 posted_at_s,
             )
         except NO_RECORD as error:
-            yield f"{key} is invalid: {error}"
+            yield about(f"{key} is invalid: {error}")
             continue
-        yield from books.problems(posted, hold, is_gone=is_gone)
+        yield from map(about, books.problems(posted, hold, is_gone=is_gone))
         if hold is None:
             continue
         if state == "pending":
             if verdict is not None:
-                yield f"{key} is pending, but {verdict.kind} is booked"
+                yield about(f"{key} is pending, but {verdict.kind} is booked")
             continue
         # The time of a verdict is only in its transfer.
         at_s = verdict.at_s if verdict is not None else posted_at_s
         settled_ = PostingSettled(
             *(contract, side, site, epoch, first, state, cost_nanos, currency, at_s)
         )
-        yield from books.problems(settled_, verdict)
+        yield from map(about, books.problems(settled_, verdict))
 
 
-def unsettled(connection: Connection, past: int) -> Generator[str]:
+def unsettled(connection: Connection, past: int) -> Generator[str | AuditFinding]:
     """Yield disputes and payments that are not booked, or booked wrongly.
 
     A dispute must be of a delivery, and only a paid delivery is reversed.
     """
+    yield from _unreversed(connection, past)
+    yield from _unpaid(connection, _Books(connection), past)
+
+
+def _unreversed(connection: Connection, past: int) -> Generator[AuditFinding]:
+    """Yield disputes whose reversals are not booked, or booked wrongly."""
     books, is_gone, width = _Books(connection), bool(past), len(_BOOKED)
     names = ("side", "contract", "epoch", "first", "site", "state", "settled_at_s")
     query: Any = (
@@ -222,29 +234,34 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
     for row in rows_of(connection, query):
         side, contract, epoch, first, site, state, settled_at_s, *delivered = row[:11]
         cost_nanos, currency, verdict, partner = delivered
+        about = partial(AuditFinding, side=side, contract=contract)
         if currency is None:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} has no delivery"
+            yield about(f"the dispute of {side}/{contract}/{epoch}/{first} has no delivery")
             continue
         if site != partner:
-            yield (
+            yield about(
                 f"the dispute of {side}/{contract}/{epoch}/{first} is with {site}, the contract "
                 f"with {partner}"
             )
         if (state == "open") != (settled_at_s is None) or state not in DISPUTE_STATES:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} is {state} at {settled_at_s}"
+            yield about(
+                f"the dispute of {side}/{contract}/{epoch}/{first} is {state} at {settled_at_s}"
+            )
         if state == "accepted" and verdict != "post":
-            yield f"{side}/{contract}/{epoch}/{first} is {verdict}, but reversed after a dispute"
+            yield about(
+                f"{side}/{contract}/{epoch}/{first} is {verdict}, but reversed after a dispute"
+            )
         try:
             dispute = DisputeSettled(
                 *(side, contract, epoch, first, site, state, "", settled_at_s or UNIX_EPOCH_S),
                 *(cost_nanos, currency),
             )
         except NO_RECORD as error:
-            yield f"the dispute of {side}/{contract}/{epoch}/{first} is invalid: {error}"
+            yield about(f"the dispute of {side}/{contract}/{epoch}/{first} is invalid: {error}")
             continue
         for problem in books.problems(dispute, books.transfer(row[-width:]), is_gone=is_gone):
-            yield problem if state == "accepted" else f"{problem}, as if {state} were accepted"
-    yield from _unpaid(connection, books, past)
+            is_odd = state != "accepted"
+            yield about(f"{problem}, as if {state} were accepted" if is_odd else problem)
 
 
 def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:

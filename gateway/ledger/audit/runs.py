@@ -7,6 +7,7 @@ from sqlalchemy import Connection, String, except_, func, literal_column, select
 from federation.errors import ProtocolError
 from federation.messages.wire import unpack
 from federation.ranges import RangeSet
+from gateway.ledger.audit.finding import AuditFinding
 from gateway.ledger.audit.keys import rows_of
 from gateway.ledger.db.checks import NO_RECORD
 from gateway.ledger.db.contracts.tables import postings
@@ -17,7 +18,7 @@ from gateway.ledger.db.usage.records import REPEAT_MIN_NS, REPEATS_MAX
 from gateway.ledger.db.usage.tables import SUMMED, SUMMED_BY, usage, usage_hours, usage_ranges
 
 
-def charged_twice(connection: Connection) -> Generator[str]:
+def charged_twice(connection: Connection) -> Generator[AuditFinding]:
     """Yield tasks that were charged twice: in one attempt, or in a later one although done.
 
     Where some tasks of a run failed, these are charged again when they are retried, and the run is
@@ -57,9 +58,10 @@ def charged_twice(connection: Connection) -> Generator[str]:
         if not cost_nanos or not tasks:
             continue
         if first < stop:
-            yield (
+            text = (
                 f"tasks of job {job} from {first} on are charged twice, first in attempt {attempt}"
             )
+            yield AuditFinding(text, job)
         stop = max(stop, first + tasks)
         if state:
             now.add(first, first + tasks)
@@ -70,10 +72,11 @@ def charged_twice(connection: Connection) -> Generator[str]:
             and not later.missing(first, first + tasks)
             and repeat_ns + later_ns <= REPEATS_MAX * wall_ns + REPEAT_MIN_NS
         ):
-            yield f"tasks of job {job} from {first} on are charged twice in attempt {attempt}"
+            text = f"tasks of job {job} from {first} on are charged twice in attempt {attempt}"
+            yield AuditFinding(text, job)
 
 
-def delivered_twice(connection: Connection) -> Generator[str]:
+def delivered_twice(connection: Connection) -> Generator[AuditFinding]:
     """Yield deliveries of tasks that were delivered before, under the same contract and epoch.
 
     A task is delivered once for each time that it was sent; a retry is sent under another epoch.
@@ -90,7 +93,8 @@ def delivered_twice(connection: Connection) -> Generator[str]:
         if (side, contract, epoch) != at:
             at, stop = (side, contract, epoch), 0
         if first < stop:
-            yield f"{side}/{contract}/{epoch}/{first} has tasks that were delivered before"
+            text = f"{side}/{contract}/{epoch}/{first} has tasks that were delivered before"
+            yield AuditFinding(text, side=side, contract=contract)
         stop = max(stop, first + tasks)
 
 

@@ -8,6 +8,7 @@ from gateway.ledger.accounting.journal import Booked, booked
 from gateway.ledger.accounting.journal import balances as read_balances
 from gateway.ledger.accounting.postings import Balance, LedgerAccount
 from gateway.ledger.audit.deliveries import undercharged
+from gateway.ledger.audit.finding import under_rules
 from gateway.ledger.db.database import OpenReader
 
 
@@ -43,4 +44,5 @@ class SqlJournal:
     def unlike(self, site: str, limit: int) -> list[str]:
         """See JournalStore."""
         with self._reading() as connection, closing(undercharged(connection, site)) as found:
-            return list(islice(found, limit))
+            first = list(islice(found, limit))
+            return [str(under_rules(connection, each)) for each in first]

@@ -1,6 +1,7 @@
 """Contracts with other sites, and the deliveries under them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, astuple, replace
 from itertools import chain
@@ -15,6 +16,7 @@ from gateway.ledger.db.contracts.records import (
     Posted,
     PostingRow,
     RelayedTotal,
+    UnsettledDeliveries,
 )
 from gateway.ledger.db.contracts.store import OF_JOB_MAX
 from simulations.world.memory.tables import DeliveryId, KeptJob, Tables
@@ -98,6 +100,28 @@ class MemoryContracts:
         """See ContractStore."""
         verdicts = self._tables().verdicts
         return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
+
+    def unsettled(self, until_s: UtcS, records_max: int) -> list[UnsettledDeliveries]:
+        """See ContractStore."""
+        tables = self._tables()
+        waiting = (
+            (each.posted_at_s, key)
+            for key, each in tables.postings.items()
+            if key not in tables.verdicts and each.posted_at_s < until_s
+        )
+        oldest = sorted(waiting)[:records_max]
+        counts = Counter((tables.contracts[key[:2]].site, key[0]) for _, key in oldest)
+        return [UnsettledDeliveries(*key, counts[key]) for key in sorted(counts)]
+
+    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
+        """See ContractStore."""
+        tables = self._tables()
+        found: dict[tuple[str, str], set[int]] = {}
+        for key, each in tables.postings.items():
+            contract = tables.contracts[key[:2]]
+            if start_s <= each.posted_at_s < end_s and contract.rules > 0:
+                found.setdefault((contract.site, contract.currency), set()).add(contract.rules)
+        return {key: sorted(found[key]) for key in sorted(found)}
 
     def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""

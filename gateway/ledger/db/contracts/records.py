@@ -182,6 +182,15 @@ def settled(
 
 
 @dataclass(frozen=True, slots=True)
+class UnsettledDeliveries:
+    """The number of deliveries to or by a site that have no verdict yet."""
+
+    site: str
+    side: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingDeliveries:
     """The deliveries under one contract without a verdict; `site` is the other site.
 

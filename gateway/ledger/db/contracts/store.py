@@ -3,7 +3,7 @@
 from dataclasses import astuple, fields
 from typing import Final, Protocol
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from federation.clocks import UtcS
 from gateway.ledger.db.contracts.queries import by_contract, deliveries_query, relayed_queries
@@ -13,6 +13,7 @@ from gateway.ledger.db.contracts.records import (
     PendingDeliveries,
     PostingRow,
     RelayedTotal,
+    UnsettledDeliveries,
 )
 from gateway.ledger.db.contracts.tables import IS_PENDING, OF_CONTRACT, contracts, postings
 from gateway.ledger.db.database import OpenReader
@@ -69,6 +70,18 @@ class ContractStore(Protocol):
         """Sum up the deliveries in [start_s, end_s) for jobs that we passed on between two sites.
 
         A reversal counts when its dispute was accepted, as in statements.
+        """
+
+    def unsettled(self, until_s: UtcS, records_max: int) -> list[UnsettledDeliveries]:
+        """Count the deliveries before a moment that have no verdict yet, by site and side.
+
+        Only the oldest `records_max` are read, so that the answer takes no longer where many wait.
+        """
+
+    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
+        """Return the versions of our rules that contracts with deliveries in [start_s, end_s) name.
+
+        By site and currency, in order.
         """
 
 
@@ -178,3 +191,42 @@ class SqlContracts:
                     sums = joined((tasks_high, tasks_low, cost_high, cost_low))
                     found.append(RelayedTotal(*key, *sums))
         return sorted(found, key=astuple)
+
+    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
+        """See ContractStore."""
+        at, names = postings.c.posted_at_s, (contracts.c.site, contracts.c.currency)
+        query = (
+            select(*names, contracts.c.rules)
+            .join_from(postings, contracts, OF_CONTRACT)
+            .where(at >= start_s, at < end_s, contracts.c.rules > 0)
+            .distinct()
+            .order_by(*names, contracts.c.rules)
+        )
+        found: dict[tuple[str, str], list[int]] = {}
+        with self._reading() as connection:
+            for site, currency, version in connection.execute(query):
+                found.setdefault((site, currency), []).append(version)
+        return found
+
+    def unsettled(self, until_s: UtcS, records_max: int) -> list[UnsettledDeliveries]:
+        """See ContractStore."""
+        at = postings.c.posted_at_s
+        oldest = (
+            select(postings.c.side, postings.c.contract)
+            .where(IS_PENDING, at < until_s)
+            .order_by(at)
+            .limit(records_max)
+            .subquery()
+        )
+        is_theirs = and_(
+            contracts.c.side == oldest.c.side, contracts.c.contract == oldest.c.contract
+        )
+        key = contracts.c.site, contracts.c.side
+        query = (
+            select(*key, func.count())
+            .join_from(oldest, contracts, is_theirs)
+            .group_by(*key)
+            .order_by(*key)
+        )
+        with self._reading() as connection:
+            return [UnsettledDeliveries(*row) for row in connection.execute(query)]

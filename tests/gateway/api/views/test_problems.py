@@ -9,7 +9,7 @@ from gateway.api.problems_desk import find_problems
 from gateway.api.views import problems
 from gateway.checking.kept import KeptFindings
 from gateway.config.pools import PoolConfig
-from gateway.ledger.db.contracts.records import PendingDeliveries
+from gateway.ledger.db.contracts.records import UnsettledDeliveries
 from policies.placement.brokering import BackoffEnd
 
 FINE = {"pool": "hpc", "trouble": "", "barred": "", "failures": 0, "failed": ""}
@@ -72,20 +72,25 @@ def test_a_partner_is_told_that_is_gone_or_in_back_off():
     )
 
 
-def pending(side, site, records):
-    return PendingDeliveries(
-        side, site, "hpc", "j", "ann", "risk", "", "USD", records, 0.0, records, 10**9
-    )
+def waiting(side, site, records):
+    return UnsettledDeliveries(site, side, records)
 
 
 def test_deliveries_without_a_verdict_are_told_by_partner():
-    rows = [pending("buy", "paris", 1), pending("sell", "paris", 2), pending("sell", "paris", 3)]
+    rows = [waiting("sell", "paris", 5), waiting("buy", "paris", 1)]
     found = told(problems.of_books(["rome has newer books: restore"], rows))
     assert found[0] == ("books-older", "rome", "rome has newer books: restore")
     assert [each[2].partition(" had ")[0] for each in found[1:]] == [
         "1 delivery from paris",
         "5 deliveries to paris",
     ]
+
+
+def test_what_is_not_counted_to_the_end_says_so():
+    rows = [waiting("buy", "paris", problems.UNSETTLED_MAX - 1), waiting("buy", "rome", 1)]
+    [paris, rome] = told(problems.of_books([], rows))
+    assert paris[2].startswith("at least 9,999 deliveries from paris had no verdict")
+    assert rome[2].startswith("at least 1 delivery from rome had no verdict")
 
 
 def test_keys_in_rotation_are_told_with_the_sites_that_are_awaited():

@@ -196,6 +196,21 @@ def test_a_part_of_a_bundle_that_is_delivered_again_is_found(url: str, commit: C
     assert found == [("sell/london-1-1/1/4 has tasks that were delivered before",)]
 
 
+def test_a_finding_names_the_rules_of_its_records(url: str, commit: Commit, usage: Usage) -> None:
+    with closing(SqlStore(url)) as store:
+        commit(store, replace(contract(), rules=4), replace(posted(0), tasks=5), posted(4))
+        commit(
+            store,
+            usage(job="j", first=0, tasks=4, rules=2),
+            usage(job="j", first=2, tasks=4, cost_nanos=5, rules=3),
+        )
+    found = {each.name: each for each in audited(url).checks if each.problems}
+    [twice] = found["no bundle is delivered twice"].found
+    assert twice.rules == (4,)
+    [charged] = found["no run of a task is charged twice"].problems
+    assert charged.endswith(" (under versions 2, 3 of the rules)")
+
+
 def test_what_is_reversed_was_paid(url: str, commit: Commit) -> None:
     with closing(SqlStore(url)) as store:
         commit(store, contract(), posted(0), settled(0, "void"), disputed(0), answered(0))

@@ -104,7 +104,7 @@ def test_what_parquet_can_not_take_is_told(
 
 def test_every_number_of_a_statement_is_written_as_one() -> None:
     texts = {each for each in STATEMENT_COLUMNS if not (is_whole(each) or is_decimal(each))}
-    assert texts == {"site", "currency", "agreed_until", "closed_until"}
+    assert texts == {"site", "currency", "agreed_until", "closed_until", "rules"}
     texts = {each for each in MARGIN_COLUMNS if not (is_whole(each) or is_decimal(each))}
     assert texts == {"sold_to", "bought_from", "job", "currency"}
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from random import Random
 from typing import Any
 
@@ -669,6 +669,10 @@ def test_deliveries_without_a_verdict_are_summed_up_exactly(store: Store, commit
     ]
     assert [each.records for each in store.contracts.pending(13.0, 14.0)] == [1]
     assert store.contracts.pending(14.0, 99.0) == []
+    found = [astuple(each) for each in store.contracts.unsettled(14.0, 100)]
+    assert found == [("paris", "buy", 4), ("rome", "sell", 1)]
+    assert [astuple(each) for each in store.contracts.unsettled(12.0, 100)] == [("paris", "buy", 2)]
+    assert sum(each.records for each in store.contracts.unsettled(99.0, 3)) == 3  # the oldest
 
 
 def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: Commit) -> None:
@@ -847,3 +851,17 @@ def test_the_terms_by_which_a_job_was_opened_last_are_kept(store, commit, end):
     row = store.jobs.get("job-1")
     is_over = end == "cancelled"
     assert (row.spec, row.state) == ((b"first", end) if is_over else (b"later", "open"))
+
+
+def test_the_rules_of_deliveries_are_told_by_site(store: Store, commit: Commit) -> None:
+    named = ("c-1", "buy", "paris", "job-1", "grid", 1, 5)
+    commit(
+        store,
+        ContractOpened(*named, "EUR", 30.0, 1.0, rules=3),
+        ContractOpened("c-2", *named[1:], "EUR", 30.0, 1.0, rules=2),
+        ContractOpened("c-3", *named[1:], "USD", 30.0, 1.0),
+        *(delivered(f"c-{number}", 0, 9.0 + number) for number in (1, 2)),
+        delivered("c-3", 0, 10.0, currency="USD"),
+    )
+    assert store.contracts.rules_used(0.0, 99.0) == {("paris", "EUR"): [2, 3]}
+    assert store.contracts.rules_used(0.0, 11.0) == {("paris", "EUR"): [3]}
