@@ -10,6 +10,7 @@ from typing import Final
 from federation.errors import GridError
 
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
+USUAL_ORIGIN: Final = "the default"  # of an address that nobody named
 SECRET_VARIABLE: Final = "GRIDFED_SECRET"  # noqa: S105 - likewise
 TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
@@ -137,7 +138,7 @@ def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], s
     named = _split(os.environ.get(GATEWAY_VARIABLE, ""))
     if named:
         return tuple(dict.fromkeys(map(expand, named))), f"from ${GATEWAY_VARIABLE}"
-    return (default_address(),), "the default"
+    return (default_address(),), USUAL_ORIGIN
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from federation.address import resolve as resolve_address
 from federation.clocks import MonoS
 from federation.engine.client_file import ClientFile, read_client_file
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
-from federation.engine.engine import LEAVE_S, ClientEngine, Holder
+from federation.engine.engine import CONNECT_S, LEAVE_S, ClientEngine, Holder
 from federation.engine.environment_files import read_environment
 from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.inquiries import is_running, why_waiting
@@ -49,8 +49,8 @@ from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import check_project
-from federation.wishes import USUAL_PROJECT, wishes_plain
-from federation.words import read_seconds
+from federation.wishes import DEADLINE_FORMS, USUAL_PROJECT, wishes_plain
+from federation.words import read_length, read_seconds
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -192,7 +192,10 @@ class Options:
         """Turn a deadline that is a datetime, or a time from now, into seconds since 1970."""
         given = self.deadline_s
         if isinstance(given, str):
-            given = timedelta(seconds=read_seconds("deadline_s", given))
+            try:
+                given = timedelta(seconds=read_length(given))
+            except (ValueError, OverflowError):
+                raise ValueError(f"deadline_s is {given!r:.80}; {DEADLINE_FORMS}") from None
         if isinstance(given, timedelta):
             object.__setattr__(self, "deadline_s", time.time() + given.total_seconds())
         elif isinstance(given, datetime):  # without a time zone: local time
@@ -421,7 +424,8 @@ class Client(concurrent.futures.Executor):
             A task that ran at another site, or came back through one, fails with ResultUntrusted;
             an exception from there is raised as a RemoteError with its text. By default the
             gateway's operator decides.
-        connect_timeout_s: how long the first connection may take.
+        connect_timeout_s: how long the first connection may take. By default 5 s, or one where
+            nothing listens at the address.
         failover_s: how long the client waits for a lost gateway before it goes to another, if it
             knows one. It goes at once when nothing listens at the address any more, or when the
             gateway says that it stops.
@@ -452,7 +456,7 @@ class Client(concurrent.futures.Executor):
         tls: TlsSettings | None = None,
         user: str | None = None,
         trusted_sites: Iterable[str] | None = None,
-        connect_timeout_s: float | str = 5.0,
+        connect_timeout_s: float | str = CONNECT_S,
         failover_s: float | str = FAILOVER_S,
         give_up_s: float | str | None = None,
     ) -> None:

@@ -9,6 +9,10 @@ WHEN_CLOSED: Final = ("wait", "elsewhere")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
 USUAL_PROJECT: Final = "default"  # the project of a job whose user names none
+DEADLINE_FORMS: Final = (
+    'it must be a time from now, as in "2h", "30m" or timedelta(hours=2), or a moment: a datetime '
+    "(of local time where it has no zone) or its seconds since 1970"
+)
 LONG_AGO_S: Final = 1e9  # 2001: an earlier deadline is meant otherwise
 
 
@@ -41,13 +45,11 @@ def wishes_plain(
         plain["objective"] = _objective(objective)
     if deadline_s is not None:
         if type(deadline_s) not in (int, float) or not deadline_s > 0:
-            raise TypeError(
-                f"deadline_s is {deadline_s!r}; it must be a time in seconds since 1970, UTC"
-            )
+            raise TypeError(f"deadline_s is {deadline_s!r:.80}; {DEADLINE_FORMS}")
         if deadline_s < LONG_AGO_S:
             raise ValueError(
-                f"deadline_s is {deadline_s!r}, which is long past: it must be a time, not "
-                f"a duration; use time.time() + {deadline_s:g}"
+                f"deadline_s is {deadline_s!r}, which is long past: a plain number is a time, not "
+                f'a duration; use "{deadline_s:g}s" or time.time() + {deadline_s:g}'
             )
         plain["deadline_s"] = float(deadline_s)
     if environment is not None:

@@ -22,10 +22,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from federation.address import USUAL_ORIGIN
 from federation.clocks import MonoS
 from federation.engine.connection import Connection
 from federation.engine.gateways import GatewayLoss, Itinerary
@@ -65,7 +66,7 @@ from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.sessions.handshake import PASSING_REFUSALS, Dialogue, Opened, SharedSecret
-from federation.sessions.nng import ANSWERS_NOT, ForkedProcessError, explain_silence
+from federation.sessions.nng import ANSWERS_NOT, ForkedProcessError, explain_silence, is_refused
 from federation.sessions.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 from federation.words import size_text
@@ -73,6 +74,8 @@ from federation.words import size_text
 if TYPE_CHECKING:
     from federation.engine.mapping import Feeder
 
+CONNECT_S: Final = 5.0  # how long the first connection may take, unless the user says so
+REFUSED_S: Final = 1.0  # how long it is tried by default where all addresses are refused
 PARK_S: Final = 0.05  # the daemon leads after this long without another leader
 POLL_MAX_S: Final = 0.5
 ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
@@ -206,7 +209,7 @@ class ClientEngine:
             address.startswith("ipc://") and not os.path.exists(address.removeprefix("ipc://"))
             for address in own
         )
-        reached = not missing and self.drive(lambda: self._dialogue.is_open, timeout_s)
+        reached = not missing and self._wait_open(own, timeout_s)
         if self.error is not None:
             raise self.error
         if not reached and self._refusal is not None:
@@ -214,11 +217,33 @@ class ClientEngine:
         if not reached:
             names = map(self._line.certificate_name, own)
             why = "; ".join(dict.fromkeys(map(explain_silence, own, names)))
-            start = "Name" if ANSWERS_NOT in why else "Start one with `gridfed up`, or specify"
+            if ANSWERS_NOT in why:
+                todo = "Name"
+            elif origin == USUAL_ORIGIN:
+                todo = "Start one with `gridfed up`, or name"
+            else:  # the user named it: it runs elsewhere, or is to
+                todo = "Check the address and whether it runs, or name"
             raise GatewayUnreachable(
-                f"no gateway answers at {' or '.join(own)} ({origin}): {why}. {start} "
+                f"no gateway answers at {' or '.join(own)} ({origin}): {why}. {todo} "
                 "another with Client(address), --gateway or $GRIDFED_GATEWAY."
             )
+
+    def _wait_open(self, own: Sequence[str], timeout_s: float) -> bool:
+        """Wait for a session; not for long where each host says that nothing listens there.
+
+        A time that the user chose is waited for in full: the gateway may be about to start.
+        """
+
+        def is_open() -> bool:
+            return self._dialogue.is_open
+
+        if timeout_s != CONNECT_S:
+            return self.drive(is_open, timeout_s)
+        if self.drive(is_open, REFUSED_S):
+            return True
+        if self.error is not None or (self._refusal is None and all(map(is_refused, own))):
+            return False
+        return self.drive(is_open, timeout_s - REFUSED_S)
 
     @property
     def address(self) -> str:

@@ -69,6 +69,24 @@ def explain_silence(address: str, certificate_name: str = "") -> str:
     return f"{ANSWERS_NOT}: check whether it expects tls+tcp://, is stopped, or is not a gateway"
 
 
+def is_refused(address: str) -> bool:
+    """Whether the host of an address says that nothing listens there. Waits PROBE_S at most."""
+    path = address.removeprefix("ipc://")
+    try:
+        if path != address:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(PROBE_S)
+                probe.connect(path)
+        else:
+            host, port = host_and_port(address)
+            socket.create_connection((host, int(port)), PROBE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _explain_socket(path: str) -> str:
     if not os.path.exists(path):
         return "the socket does not exist"

@@ -5,9 +5,12 @@ for workers that come back, and after a restart of the gateway. The drain of the
 gateway's process.
 """
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
+from federation.words import count
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.scheduler.model.events import DrainAsked, DrainKind, DrainOrdered
@@ -29,7 +32,7 @@ async def drain(site: SiteContext, asker: Asker, details: Details) -> Any:
         raise BadQuestion("worker must be text")
     found = [each for each in _own(site) if each.name == name]
     if not found and not site.broker.drains.has(DrainKind.WORKER, name):
-        raise BadQuestion(f"no worker {name[:60]!r} found")
+        raise BadQuestion(f"no worker {name[:60]!r} found{_near(_own(site), name)}")
     await _order(site, asker, DrainOrdered(DrainKind.WORKER, name, on))
     return {"worker": name, "workers": len(found), "draining": on}
 
@@ -74,6 +77,24 @@ async def drains(site: SiteContext, _asker: Asker, _details: Details) -> Any:
 
 
 VERBS = {"drain": drain, "drain_host": drain_host, "drains": drains}
+
+
+def _near(workers: Iterable[Worker], name: str) -> str:
+    """Return what was meant by a name that no worker has, as the end of a sentence."""
+    known = list(workers)
+    wanted = name.lower().rstrip(".")
+    if any(wanted in host_names(each.host) for each in known):
+        return f": it is a host: `gridfed drain --host {shlex.quote(name)}`"
+    of_pool = sorted({each.name for each in known if each.offer.pool == name})
+    if of_pool:
+        more = f" and {len(of_pool) - 3:,} more" if len(of_pool) > 3 else ""
+        return (
+            f": it is a pool, with {count(len(of_pool), 'worker')}: {', '.join(of_pool[:3])}{more}"
+        )
+    near = get_close_matches(name, sorted({each.name for each in known}), n=1)
+    if near:
+        return f": did you mean {near[0]!r}?"
+    return ": `gridfed workers` lists them" if known else ": no worker is here"
 
 
 async def _order(site: SiteContext, asker: Asker, event: DrainOrdered) -> None:

@@ -11,7 +11,7 @@ from federation.reasons import Reason
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import work_views
 from gateway.api.views.job_choices import CANDIDATES_MAX, PREFIX_CHARS_MIN, several, too_short
-from gateway.base.job_states import STATES, spelled
+from gateway.base.job_states import CHOICES, HELD, spelled
 from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
 from gateway.scheduler.model.jobs import Job
 from gateway.trust.rights import Asker
@@ -37,8 +37,8 @@ def read_filter(details: dict[str, Any]) -> JobFilter:
         if type(value) is not str or len(value) > TEXT_CHARS_MAX:
             raise BadQuestion(f"{key} must be text of at most {TEXT_CHARS_MAX} characters")
     found["state"] = spelled(found["state"])
-    if found["state"] not in ("", *STATES):
-        raise BadQuestion(f"state {found['state']!r:.40}: must be one of {', '.join(STATES)}")
+    if found["state"] not in ("", *CHOICES):
+        raise BadQuestion(f"state {found['state']!r:.40}: must be one of {', '.join(CHOICES)}")
     return JobFilter(**found)
 
 
@@ -154,7 +154,7 @@ class JobSearch:
                 and project in ("", job.spec.project)
                 and wanted.name in ("", job.spec.name)
                 and job.id.startswith(wanted.prefix)
-                and wanted.state in ("", work_views.live_state(job))
+                and _is_in(wanted.state, job)
                 and (-after_s, after) < (-job.opened_at_s, job.id)
             ):
                 yield job
@@ -165,3 +165,10 @@ class JobSearch:
         if job.waiting and (job.spec.hold or job.unmet or broker.admission.unpayable(job.spec)):
             view["why_waiting"] = work_views.why_waiting(broker, job, utc_s)
         return view
+
+
+def _is_in(state: str, job: Job) -> bool:
+    """Whether an unfinished job is in a state, or in any if none is given."""
+    if state == HELD:
+        return job.spec.hold is not None
+    return state in ("", work_views.live_state(job))

@@ -53,6 +53,8 @@ class LogDesk:
                     [each.number, each.at_s, each.task, each.stream, each.text]
                     for each in page.pieces
                 ]
+                if task is not None and tasks is None and not (rows or after or is_live):
+                    await self._check_counted(job, task)
                 return {
                     "job": job,
                     "pieces": rows,
@@ -71,6 +73,19 @@ class LogDesk:
             return max(live.total or 0, max((stop for _, stop in live.known), default=0))
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, job)
         return None if row is None else row.total
+
+    async def _check_counted(self, job: str, task: int) -> None:
+        """Raise BadQuestion for a task beyond those that an ended job without a total has had.
+
+        An attached job has none in the books. A task that ran at another gateway, from which its
+        client came, has left no output here.
+        """
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, job)
+        if row is None or row.ended_at_s is None:
+            return
+        tasks = row.done + row.failed + row.cancelled
+        if task >= tasks:
+            raise BadQuestion(unknown_task(job, task, tasks))
 
     async def _note(self, job: str, task: int | None, page: LogPage, is_live: bool) -> str:
         """Return why nothing was read, in words."""

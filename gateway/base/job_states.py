@@ -5,7 +5,9 @@ from typing import Final
 LIVE_STATES: Final = ("waiting", "running", "open")
 # States that are made of what the books have of a job that was done: they count its tasks.
 MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
+HELD: Final = "held"  # no state, but shown as one: an unfinished job that begins no task
 STATES: Final = (*LIVE_STATES, *MADE_STATES, "abandoned", "lost", "rejected")
+CHOICES: Final = (*STATES, HELD)  # by which jobs are listed
 
 
 def spelled(state: str) -> str:
@@ -25,4 +27,4 @@ def ended_state(state: str, done: int, failed: int, cancelled: int) -> str:
     return "cancelled" if cancelled and not done else "done"
 
 
-__all__ = ["LIVE_STATES", "MADE_STATES", "STATES", "ended_state", "spelled"]
+__all__ = ["CHOICES", "HELD", "LIVE_STATES", "MADE_STATES", "STATES", "ended_state", "spelled"]

@@ -5,6 +5,7 @@ An adapter adds a command of its own by an entry point of the group `gridfed.com
 
 import importlib
 import importlib.metadata
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -69,6 +70,30 @@ _SECTIONS: Final = {
         *("settle", "payments", "audit", "db"),
     ),
 }
+# What people of other systems type, and what it is here.
+_HABITS: Final = {
+    "undrain": "gridfed drain --resume WORKER",
+    "resume": "gridfed release JOB` (a job) or `gridfed drain --resume WORKER",
+    "uncordon": "gridfed drain --resume WORKER",
+    "suspend": "gridfed hold JOB",
+    "unhold": "gridfed release JOB",
+    "kill": "gridfed cancel JOB --stop",
+    "scancel": "gridfed cancel JOB",
+    "qdel": "gridfed cancel JOB",
+    "squeue": "gridfed jobs",
+    "qstat": "gridfed jobs",
+    "queue": "gridfed jobs",
+    "sinfo": "gridfed status",
+    "nodes": "gridfed workers",
+    "log": "gridfed logs JOB",
+    "start": "gridfed up` or `gridfed gateway",
+    "serve": "gridfed gateway",
+    "run": "gridfed up",
+    "users": "gridfed tokens list",
+    "price": "gridfed tariff show",
+    "prioritize": "gridfed prioritise JOB N",
+    "priority": "gridfed prioritise JOB N",
+}
 _SECTION_OF: Final = {name: section for section, names in _SECTIONS.items() for name in names}
 _FOLDERS: Final = {"inspect": "Daily", "operate": "Operator", "books": "Books"}
 _PLUG_IN_SECTION: Final = "Adapters"
@@ -100,6 +125,22 @@ class _Late(click.Group):
             if section in rows:
                 with formatter.section(section):
                     formatter.write_dl([(name, text) for _, name, text in sorted(rows[section])])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of one that does not exist, say which may be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = _HABITS.get(args[0], "")
+            if not meant:
+                near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+                meant = f"gridfed {near[0]}" if near else ""
+            if not meant:
+                raise
+            text = f"{error.message.rstrip('.')}: did you mean `{meant}`?"
+            raise click.UsageError(text, error.ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _MODULE_OF:

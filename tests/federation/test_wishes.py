@@ -47,3 +47,14 @@ def test_what_can_not_be_is_told(options, error, why):
 def test_options_that_plan_otherwise_make_another_job():
     views = [Options(), Options(task_s=1.0), Options(whole=True), Options(deadline_s=SOON_S)]
     assert len({each.key() for each in views}) == len(views)
+
+
+@pytest.mark.parametrize("bad", ["18:00", "soon", "2 parsecs", -5, 0, True, b"2h", "1e400s"])
+def test_a_wrong_deadline_says_which_forms_are_taken(bad):
+    with pytest.raises((TypeError, ValueError), match=r'as in "2h".*timedelta.*datetime.*1970'):
+        Options(deadline_s=bad)
+
+
+def test_a_deadline_as_a_small_number_says_how_a_duration_is_written():
+    with pytest.raises(ValueError, match='use "3600s" or'):
+        Options(deadline_s=3600)

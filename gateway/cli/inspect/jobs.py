@@ -9,7 +9,7 @@ import click
 from federation import Client
 from federation.reasons import Reason
 from federation.words import count, duration_text
-from gateway.base.job_states import STATES, spelled
+from gateway.base.job_states import CHOICES, spelled
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
@@ -131,8 +131,9 @@ def _carbon(pool: dict[str, Any]) -> str:
 @click.option("--name", help="Only jobs of this name.")
 @click.option(
     "--state",
-    type=_States(STATES),
-    help="Only jobs in this state.",
+    metavar="STATE",
+    type=_States(CHOICES),
+    help=f"Only jobs in this state: {', '.join(CHOICES)}.",
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--after", metavar="JOB", help="Go on after this job, the last of another list.")

@@ -55,6 +55,8 @@ def hold(job_id: str, reach: DialOptions, as_json: bool) -> None:
 
     Running tasks go on. Nothing new is sent to other sites. The job goes on with `gridfed release`:
     what the operator holds is released by the operator alone. A hold does not put a deadline off.
+
+    JOB is its id, the beginning of it, or the name of the only one that has not ended.
     """
     _order(reach, "hold", as_json=as_json, job=job_id)
 
@@ -65,7 +67,11 @@ def hold(job_id: str, reach: DialOptions, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def release(job_id: str, reach: DialOptions, as_json: bool) -> None:
-    """Let a held job of yours go on; the operator releases any user's."""
+    """Let a held job of yours go on; the operator releases any user's.
+
+    JOB is its id, the beginning of it, or the name of the only one that has not ended. `gridfed
+    jobs --state held` lists those that are held.
+    """
     _order(reach, "release", as_json=as_json, job=job_id)
 
 
@@ -77,6 +83,8 @@ def release(job_id: str, reach: DialOptions, as_json: bool) -> None:
 @errors_to_exit_codes
 def prioritise(job_id: str, priority: float, reach: DialOptions, as_json: bool) -> None:
     """Give a job of yours another priority: higher ones go first; the operator any user's.
+
+    JOB is its id, the beginning of it, or the name of the only one that has not ended.
 
     N is a number as in client.options(priority=N), below zero as well. Entitlements limit the
     priority that users give, but not the operator's.

@@ -175,3 +175,13 @@ def test_the_command_says_why_there_is_no_output(client, shared_site):
     done = gridfed("logs", job.id, *where)
     assert done.exit_code == 0
     assert "was forgotten with the results of the job" in done.stderr
+
+
+def test_a_map_that_has_ended_has_no_task_beyond_its_calls(client, shared_site):
+    """The books have no total of it, and the command said that the task had printed nothing."""
+    results = client.map(abs, [1, 2])
+    assert list(results) == [1, 2]
+    assert client.job(results.job).wait(200) == "done"
+    where = ("--gateway", shared_site.address)
+    said = gridfed("logs", results.job, "2", *where).stderr
+    assert f"job {results.job} has 2 tasks, numbers 0 to 1: there is no task 2" in said

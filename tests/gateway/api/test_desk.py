@@ -680,3 +680,32 @@ async def test_a_fault_of_ours_is_told_as_one_and_ends_nothing(tmp_path):
         counter.site.exchange.show = None
         assert (await counter.refusal("sites"))[0] == Reason.FAULT
         assert not (await counter.ask("status")).code
+
+
+async def test_a_wrong_worker_is_answered_by_what_is_near(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        why = (await counter.refusal("drain", home=True, worker="vm"))[1]
+        assert why == "no worker 'vm' found: no worker is here"
+        for number in range(4):
+            joined = events.WorkerJoined(
+                *(50 + number, f"crunch-{number}", "workers", 1, {}, "3.11"), host="vm.example.org"
+            )
+            counter.tell(joined)
+        for worker, told in (
+            ("VM", ": it is a host: `gridfed drain --host VM`"),
+            ("workers", ": it is a pool, with 4 workers: crunch-0, crunch-1, crunch-2 and 1 more"),
+            ("crunsh-3", ": did you mean 'crunch-3'?"),
+            ("zzz", ": `gridfed workers` lists them"),
+        ):
+            why = (await counter.refusal("drain", home=True, worker=worker))[1]
+            assert why == f"no worker '{worker}' found{told}"
+
+
+async def test_held_jobs_are_listed_as_those(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        assert (await counter.ask("jobs", state="held")).value == []
+        await counter.ask("hold", job="j-risk")
+        [found] = (await counter.ask("jobs", state="held")).value
+        assert found["id"] == "j-risk"
+        assert "held" in (await counter.refusal("jobs", state="resting"))[1]

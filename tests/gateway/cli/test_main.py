@@ -218,3 +218,29 @@ RESERVED = {
     "currency": "USD",
     "unused_factor": 0.5,
 }
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("undrain", "`gridfed drain --resume WORKER`"),
+        ("resume", "`gridfed release JOB` (a job) or `gridfed drain --resume WORKER`"),
+        ("prioritize", "`gridfed prioritise JOB N`"),
+        ("statu", "`gridfed status`"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_answered_by_the_one_that_is_meant(typed, meant):
+    found = CliRunner().invoke(cli, [typed, "w"])
+    assert found.exit_code == 2
+    assert f"No such command '{typed}': did you mean {meant}?" in found.stderr
+
+
+def test_a_command_like_no_other_is_only_refused():
+    assert "did you mean" not in CliRunner().invoke(cli, ["zzzzzz"]).stderr
+
+
+@pytest.mark.parametrize("name", ["cancel", "hold", "release", "prioritise", "forget", "logs"])
+def test_commands_about_a_job_say_how_it_is_named(name):
+    text = CliRunner().invoke(cli, [name, "--help"]).output
+    assert "JOB" in text.partition("\n")[0]
+    assert "JOB is its id, the beginning of it, or the name" in " ".join(text.split())
