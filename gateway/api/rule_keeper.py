@@ -22,6 +22,7 @@ from federation.words import count
 from gateway.api.context import SiteContext
 from gateway.api.reload import Change, compare
 from gateway.base.values import ConfigError, SettingError
+from gateway.checking.reading import mistakes_in
 from gateway.checking.whole import check_reload
 from gateway.config.pools import GridKinds
 from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file, with_local
@@ -238,7 +239,15 @@ class RuleKeeper:
             self._warnings(found, utc_s)  # for its errors; a reload gives the warnings
             return self._of_itself(found, utc_s)
         except (ConfigError, SettingError) as error:  # it is not in the file
-            raise SettingError(str(error).removeprefix(f"{file.file.path}: ")) from None
+            first = str(error).removeprefix(f"{file.file.path}: ")
+            raise SettingError(self._all_mistakes(file, changes[0], utc_s) or first) from None
+
+    def _all_mistakes(self, file: RuledFile, change: RuleChange, utc_s: UtcS) -> str:
+        """Return all mistakes of a change, a line each; empty where its text has but one."""
+        history = self.history.with_change(change)
+        document = with_rules(file.file, file.rules, history, max(change.from_s, utc_s))
+        found = mistakes_in(document, self._kinds, utc_s)
+        return "\n".join(found) if len(found) > 1 else ""
 
     def propose_cancel(self, number: int) -> Proposal:
         """Cancel a change that has not taken effect.

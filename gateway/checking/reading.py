@@ -5,7 +5,7 @@ table where that does not help. An error that only follows from a removed part i
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from gateway.config.site import ConfigFile, SiteConfig, check, parse, read_file
 
 T = TypeVar("T")
 MISTAKES_MAX: Final = 200  # that are reported
+RULE_MISTAKES_MAX: Final = 20  # likewise, where a gateway looks for them while it works
 _LINE: Final = re.compile(r"line ([0-9]+): ")
 _SYNTAX: Final = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -31,6 +32,7 @@ _NEEDS: Final = re.compile(r"\bneeds ([\w-]+)")
 _NOT_FOUND: Final = re.compile(
     r"not found|no window|no such share|no pool here is in|not known here"
 )
+_CLASH: Final = re.compile(r"of the same priority")
 _RARE: Final = re.compile(r"named nowhere else|is in no group")
 # Tables of a pool of any kind; the others belong to its kind.
 _OF_ANY_KIND: Final = frozenset({"tags", "carbon", "tariff", "environments", "scale"})
@@ -80,6 +82,8 @@ class Removed:
         for pattern, found in ((_NOT_FOUND, self.names), (_RARE, self.texts)):
             if pattern.search(text) and not found.isdisjoint(_QUOTED.findall(text)):
                 return True
+        if _CLASH.search(text) and any(each[:3] == table[:3] for each in self.keys):
+            return True  # a window of the pool has lost its hours
         said = set(_WORD.findall(text))
         needed = set(_NEEDS.findall(text))
         for removed, names in self.keys.items():
@@ -122,10 +126,36 @@ def read_whole(path: str, kinds: GridKinds, utc_s: UtcS) -> FileReading:
     return _Reader(file, kinds, utc_s).run()
 
 
+def mistakes_in(file: ConfigFile, kinds: GridKinds, utc_s: UtcS) -> list[str]:
+    """Return the mistakes of a document that was made of rules, and has no lines of its own.
+
+    At most RULE_MISTAKES_MAX: each costs a reading of the whole document.
+    """
+    numbered = {place: at for at, place in enumerate(_places(file.table), 1)}
+    reader = _Reader(replace(file, places=numbered), kinds, utc_s, RULE_MISTAKES_MAX)
+    return [each.text for each in reader.run().mistakes]
+
+
+def _places(value: Any, above: Place = ()) -> Iterator[Place]:
+    """Yield the places of everything in a document."""
+    if isinstance(value, dict):
+        items: Iterable[tuple[str | int, Any]] = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return
+    for key, below in items:
+        yield (*above, key)
+        yield from _places(below, (*above, key))
+
+
 class _Reader:
     """Reads a document again and again, each time without the part that was wrong."""
 
-    def __init__(self, file: ConfigFile, kinds: GridKinds, utc_s: UtcS) -> None:
+    def __init__(
+        self, file: ConfigFile, kinds: GridKinds, utc_s: UtcS, most: int = MISTAKES_MAX
+    ) -> None:
+        self._most = most
         self._file = replace(file, table=deepcopy(file.table))
         self._kinds = kinds
         self._utc_s = utc_s
@@ -135,7 +165,7 @@ class _Reader:
     def run(self) -> FileReading:
         """Return the mistakes, and what is left."""
         config: SiteConfig | None = None
-        while len(self._mistakes) < MISTAKES_MAX:
+        while len(self._mistakes) < self._most:
             try:
                 config = check(parse(self._file, self._kinds), self._utc_s)
                 break

@@ -1,9 +1,11 @@
 """The rules of a site over time: gridfed window, gridfed rules."""
 
 import functools
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,7 +165,8 @@ def add_window(pool: str, name: str, keys: dict[str, Any], **more: Any) -> None:
         raise click.ClickException(
             f"pool {pool} has a window {name!r} at that time: use `gridfed window change`"
         )
-    _change([_window_edit(pool, name, [{"name": name, **keys}])], **more)
+    with _naming_options():
+        _change([_window_edit(pool, name, [{"name": name, **keys}])], **more)
 
 
 @window.command("change")
@@ -186,7 +189,8 @@ def change_window(
     if not keys and not unset:
         raise click.UsageError("nothing to change: give a key, as in --to 22:00")
     kept = {key: value for key, value in present[0].items() if key not in unset}
-    _change([_window_edit(pool, name, [{**kept, **keys}])], **more)
+    with _naming_options():
+        _change([_window_edit(pool, name, [{**kept, **keys}])], **more)
 
 
 @window.command("end")
@@ -217,6 +221,34 @@ def list_windows(pool: str | None, reach: DialOptions, as_json: bool) -> None:
 def window_history(pool: str | None, name: str | None, reach: DialOptions, as_json: bool) -> None:
     """Print the changes of windows, the newest first: who, when, why, from what to what."""
     _history(reach, as_json=as_json, kind=RuleKind.WINDOW, pool=pool, name=name)
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """Let errors about keys of a window name the options that were typed."""
+    try:
+        yield
+    except GridError as error:
+        raise GridError(by_option(str(error))) from None
+
+
+def by_option(text: str) -> str:
+    """Return the gateway's text about keys of a window, with the options in their place."""
+    return _OF_KEY.sub(lambda found: _option_of(found[1], found[2]), text)
+
+
+def _option_of(key: str, number: str | None) -> str:
+    if key == "claims":
+        return f"--claim {number}" if number else "--claim"
+    return _OPTIONS.get(key, f"--{key}")
+
+
+_OPTIONS: Final = {key: option for option, key, *_ in _WINDOW}
+# The key that an error begins with, after the name of its window, if there is one.
+_OF_KEY: Final = re.compile(
+    r"(?m)^(?:line \d+: )?\[\[pool\.window\]\] '[^'\n]*' of [^:\n]*: "
+    rf"({'|'.join([*_OPTIONS, 'also', 'never', 'claims'])})\b(?:\[(\d+)\])?"
+)
 
 
 def _window_edit(pool: str, name: str, content: Any) -> dict[str, Any]:

@@ -168,6 +168,22 @@ def test_a_mistake_changes_nothing(world, key, content, text):
     assert world.disk.tables.rule_changes == before
 
 
+def test_all_mistakes_of_a_change_are_told_at_once(world):
+    keeper = world.start()
+    rows = {"from": "25:00", "zone": "Mars/X", "claims": [{"who": "others", "borows": 0}]}
+    edits = [
+        RuleEdit(RuleKey(RuleKind.WINDOW, "fast", name), [{"name": name, **row}])
+        for name, row in (("day", rows), ("noon", {"days": "mon-foo"}))
+    ]
+    with pytest.raises(SettingError) as caught:
+        keeper.propose([*edits, RuleEdit(PRICE, "x USD")], "ann", "command")
+    found = str(caught.value).split("\n")
+    assert len(found) == 5
+    for word in ("from", "zone", "borows", "days", "price"):
+        assert any(word in each for each in found), word
+    assert str(world.path) not in str(caught.value)
+
+
 def test_a_planned_change_takes_effect_at_its_time_and_ends_at_its_time(world):
     keeper = world.start()
     change(keeper, PRICE, "0.08 USD", from_s=NOON_S + 100, until_s=NOON_S + 200)

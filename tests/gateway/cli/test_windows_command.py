@@ -8,6 +8,7 @@ from support.answers import answer
 
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
+from gateway.cli.operate.rules import by_option
 from gateway.config.site import load
 from policies.access.claims import Amount, Claim, Claims
 from policies.parties import OTHERS, Owner, read_party
@@ -236,3 +237,17 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "no pool 'medium' here; known pools: fast, slow" in done.output
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("[[pool.window]] 'a' of p: zone: 'Mars' is none", "--zone: 'Mars' is none"),
+        ("line 7: [[pool.window]] 'a' of p: follows_work must", "--follows-work must"),
+        ("[[pool.window]] 'a' of p: claims[2].who: no", "--claim 2.who: no"),
+        ("[[pool.window]] 'a' of p: it is open at", "[[pool.window]] 'a' of p: it is open at"),
+        ("one\n[[pool.window]] 'a' of p: to: 9x", "one\n--to: 9x"),
+    ],
+)
+def test_mistakes_of_a_window_name_the_option(told, said):
+    assert by_option(told) == said
