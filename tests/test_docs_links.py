@@ -1,0 +1,59 @@
+"""Links of documents lead somewhere; the index names every command; pages lead to the glossary."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway.cli.main import cli
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [
+        *DOCS.rglob("*.md"),
+        *(path for path in ROOT.glob("*.md")),
+        *(
+            path
+            for root in ("federation", "gateway", "policies", "simulations", "benchmarks", "tests")
+            for path in (ROOT / root).rglob("README.md")
+        ),
+    ]
+)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub and most renderers make them."""
+    text = FENCED.sub("", path.read_text())
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", each).lower() for each in headings)
+    return {re.sub(r"[^\w\- ]", "", each).replace(" ", "-") for each in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        if link.startswith(("http:", "https:", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_index_names_every_command():
+    text = (DOCS / "README.md").read_text()
+    quoted = " ".join(re.findall(r"`([^`]+)`", text))
+    names = set(re.findall(r"[\w-]+", quoted))
+    assert set(cli.list_commands(click.Context(cli))) <= names
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]), ids=lambda p: p.stem
+)
+def test_each_page_leads_to_the_glossary(page):
+    links = {link.partition("#")[0].rpartition("/")[2] for link in LINK.findall(page.read_text())}
+    assert page.name == "glossary.md" or "glossary.md" in links
