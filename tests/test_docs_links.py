@@ -57,3 +57,41 @@ def test_the_index_names_every_command():
 def test_each_page_leads_to_the_glossary(page):
     links = {link.partition("#")[0].rpartition("/")[2] for link in LINK.findall(page.read_text())}
     assert page.name == "glossary.md" or "glossary.md" in links
+
+
+def quoted_commands(page):
+    """The words of each `gridfed …` that a page quotes, in a text or as a line to type."""
+    text = page.read_text().replace("\\\n", " ")
+    yield from (each.split()[1:] for each in re.findall(r"`(gridfed [^`]+)`", text))
+    for line in text.splitlines():
+        yield from (
+            each.split()[1:]
+            for each in re.findall(r"(?:^|\$\(|; |\$ )\s*(gridfed [^#;)|`]*)", line)
+        )
+
+
+def called(words):
+    """The command that the words call, or None if they are prose."""
+    command = cli
+    for word in (each for each in words if not each.startswith("-")):
+        if not isinstance(command, click.Group):
+            break
+        found = command.get_command(click.Context(command), word)
+        if found is None:
+            break
+        command = found
+    return None if command is cli else command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_option_that_a_page_quotes_is_one_of_its_command(page):
+    if page.name == "CHANGELOG.md":  # it quotes commands of before
+        return
+    for words in quoted_commands(page):
+        command = called(words)
+        options = [each for word in words for each in re.findall(r"^--[a-z][a-z-]*", word)]
+        if command is None or not options:
+            continue
+        known = {"--help"}
+        known |= {each for one in command.params for each in (*one.opts, *one.secondary_opts)}
+        assert set(options) <= known, " ".join(words)
