@@ -6,7 +6,7 @@ import pwd
 import pytest
 from click.testing import CliRunner
 
-from gateway.base.values import KnobError
+from gateway.base.values import SettingError
 from gateway.cli.main import cli
 from gateway.cli.operate import rules
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
@@ -59,7 +59,7 @@ def test_the_hosts_group_is_named_like_ours_unless_said():
 
 @pytest.mark.parametrize("texts", [["="], ["=x"], ["x="], [""], ["x", "x=y"]])
 def test_pairs_that_say_nothing_are_refused(texts):
-    with pytest.raises(KnobError):
+    with pytest.raises(SettingError):
         read_pairs(texts)
 
 
@@ -68,7 +68,7 @@ def test_members_are_the_listed_ones_and_those_of_whom_it_is_the_primary_group(d
 
 
 def test_a_group_that_the_host_does_not_have_is_an_error_with_the_way_to_look(directory):
-    with pytest.raises(KnobError, match="getent group quants"):
+    with pytest.raises(SettingError, match="getent group quants"):
         members("quants")
 
 
@@ -85,7 +85,7 @@ def test_other_groups_and_the_order_stay():
 
 
 def test_a_group_loses_its_last_member_only_where_that_is_meant():
-    with pytest.raises(KnobError, match="'eod' would have no member"):
+    with pytest.raises(SettingError, match="'eod' would have no member"):
         with_members({"eod": ["svc"]}, {"eod": []})
     assert with_members({"eod": ["svc"]}, {"eod": []}, may_be_empty=True) == {"eod": []}
 
