@@ -9,7 +9,7 @@ import pytest
 from chaos import processes
 from chaos.books import ChaosBooks, Delivery, Usage, read_books
 from chaos.evidence import Run, read_lines, value_of
-from chaos.faults import draw
+from chaos.faults import Act, draw
 from chaos.journal import Journal, read_journal
 from chaos.operations import refuses_open_books
 from chaos.reconciliation import (
@@ -21,8 +21,9 @@ from chaos.reconciliation import (
     read_promises,
     reconcile,
 )
-from chaos.report import quantile
+from chaos.report import Summary, quantile, recovery
 from chaos.run import KINDS
+from chaos.storm import Happened
 from sqlalchemy import insert, select
 from support.processes import wait_until
 
@@ -399,6 +400,21 @@ def test_a_second_gateway_is_refused_in_the_words_of_either_version(text, is_ref
 def test_quantiles():
     values = [float(each) for each in range(1, 21)]
     assert (quantile(values, 0.5), quantile(values, 0.95), quantile([3.0], 0.95)) == (10, 19, 3)
+
+
+def test_recovery_is_told_for_each_of_the_two_rules(facts):
+    took = [("slot-kill", 0.2), ("reload", 0.4), ("gateway-stop", 7.0), ("slot-kill", None)]
+    happened = [
+        Happened(Act("paris", kind, "paris", 0.0, 0.0, 0.0), 0.0, here_s=here_s)
+        for kind, here_s in took
+    ]
+    summary = Summary({}, happened, {}, facts, {}, [], KINDS, lease_s=7.0)
+    assert recovery(summary) == [
+        "- recovery where a lease may have to run out: p50 / p95 1.00 / 1.00 leases after the "
+        "restart, of 1; rule: 1.5 leases",
+        "- recovery where no lease has to run out: p50 / p95 0.30 / 0.40 s after the restart, "
+        "of 2; rule: 1 s",
+    ]
 
 
 @pytest.mark.real

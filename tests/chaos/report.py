@@ -96,6 +96,26 @@ def table(summary: Summary) -> list[str]:
     return rows
 
 
+def recovery(summary: Summary) -> list[str]:
+    """A line for each of the two rules: over all kinds of faults, how long it took."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    waits = {each.name: each.waits_for_lease for each in summary.kinds}
+    for each in summary.happened:
+        if (value := _measured(each)) is not None:
+            found[waits[each.act.kind]].append(value)
+    lines = []
+    for waits_for_lease, values in found.items():
+        unit, name = (summary.lease_s, "leases") if waits_for_lease else (1.0, "s")
+        what = "a lease may have to run out" if waits_for_lease else "no lease has to run out"
+        limit = f"{LEASES if waits_for_lease else SLACK_S:g} {name}"
+        if values:
+            lines.append(
+                f"- recovery where {what}: p50 / p95 {_pair(values, unit)} {name} after the "
+                f"restart, of {len(values)}; rule: {limit}"
+            )
+    return lines
+
+
 def counts(facts: ChaosFacts) -> dict[str, int]:
     """How much was looked at."""
     promises = facts.promises.values()
@@ -116,6 +136,7 @@ def markdown(summary: Summary) -> str:
     """The whole, for people."""
     lines = ["# Chaos", "", *(f"- {key}: {value}" for key, value in summary.about.items()), ""]
     lines += [f"- {key}: {value:,}" for key, value in counts(summary.facts).items()]
+    lines += recovery(summary)
     lines += ["", *table(summary), "", "| check | violations |", "|---|---|"]
     lines += [f"| {name} | {len(found)} |" for name, found in summary.violations.items()]
     for name, found in summary.violations.items():
