@@ -1,5 +1,6 @@
 """The chaos harness finds what is planted, and nothing where all is well."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -268,6 +269,28 @@ def test_what_an_audit_says_of_contracts_that_the_other_version_sold_is_told_apa
     )
     assert ("commands_are_content" in violated(facts)) is not is_excused
     facts.answers["paris", "audit"] += "problem: the chain is broken\n"
+    assert "commands_are_content" in violated(facts)
+
+
+@pytest.mark.parametrize(("until_s", "is_excused"), [(120.0, True), (90.0, False)])
+def test_a_probe_that_the_other_version_gave_up_is_told_apart(facts, until_s, is_excused):
+    text = "a probe from paris to paris ended: WorkerLost: its worker was lost 3 times"
+    facts.failed_probes = {"paris": [(100.0, text)]}
+    facts.others_until_s = {"paris": until_s}
+    assert ("nothing_complained" in violated(facts)) is not is_excused
+    assert (text in reconcile(facts)[1]) is is_excused
+
+
+@pytest.mark.parametrize(("until_s", "is_excused"), [(math.inf, True), (90.0, False)])
+def test_a_site_of_the_other_version_need_not_compare_what_it_bought(facts, until_s, is_excused):
+    facts.others_until_s = {"london": until_s}
+    facts.answers["paris", "reconcile london"] = (
+        "gridfed: 'london' has not answered about the deliveries that we sold: check that"
+    )
+    assert ("commands_are_content" in violated(facts)) is not is_excused
+    facts.answers["paris", "reconcile london"] = (
+        "gridfed: 'london' has not answered about the deliveries that we bought: check that"
+    )
     assert "commands_are_content" in violated(facts)
 
 

@@ -353,10 +353,14 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
         else:
             state, text = await reconciler.compare_sold(name, first_ms, stop_ms)
         if not state:
+            older = (
+                "; a gateway of an older version does not compare at a seller's request: have its "
+                "operator order `gridfed reconcile`"
+            )
             raise BadBooksQuestion(
                 f"{name[:60]!r} has not answered about the deliveries that we {dealt}: check "
                 "that its gateway is up and connected, and that the period has ended by its "
-                "clock"
+                f"clock{older if side == 'sell' else ''}"
             )
         states.append(state)
         said += [f"{dealt}: {text}"] if text else []

@@ -74,7 +74,7 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> ChaosFa
     quiet.wait("nothing is pending between sites", lambda: not _pending(stage))
     facts.problems += [*stage.problems, *clients.failed()]
     for name in NAMES:
-        facts.problems += Answers(stage.folder).failures(name)
+        facts.failed_probes[name] = Answers(stage.folder).failures(name)
     answers = {name: _ask(stage.site(name), facts) for name in NAMES}
     say("stopping the sites")
     with ThreadPoolExecutor() as pool:

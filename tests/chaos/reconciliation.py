@@ -3,6 +3,7 @@
 Each check takes the facts and gives a line of text for each violation; CHECKS lists them all.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ CANCELLED = {"CancelledError", "TaskStopped"}
 CRASHES = 2  # a task whose slot was killed so often is given up as poison, as the docs say
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # of ids, after Crockford
 PROBLEM = "problem: "  # what `gridfed audit` begins a line with for each
+UNASKED = "has not answered about the deliveries that we sold"  # `gridfed reconcile` of a seller
 SHOWN = 20  # violations that are shown of one check
 
 
@@ -66,6 +68,7 @@ class ChaosFacts:
         answers: by operators' commands: (site, command) → what is wrong by them, empty: nothing.
         leftovers: processes, files and sockets that should not be there.
         problems: what faults and clients said themselves.
+        failed_probes: by site, when each ended, UTC, and how.
         others_until_s: sites that ran the other version, and until when, UTC. It has defects that
             are known: what is wrong with jobs that it took is told, and is no violation.
     """
@@ -79,6 +82,7 @@ class ChaosFacts:
     answers: dict[tuple[str, str], str] = field(default_factory=dict)
     leftovers: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    failed_probes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     others_until_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -414,6 +418,8 @@ def nothing_is_left(facts: ChaosFacts) -> Iterator[str]:
 def nothing_complained(facts: ChaosFacts) -> Iterator[str]:
     """Faults came about as meant, sites recovered, and probes had answers."""
     yield from facts.problems
+    for found in facts.failed_probes.values():
+        yield from (text for _, text in found)
 
 
 CHECKS: list[Callable[[ChaosFacts], Iterator[str]]] = [
@@ -440,14 +446,33 @@ def reconcile(facts: ChaosFacts) -> tuple[dict[str, list[str]], list[str]]:
 
     A check without violations has an empty list.
     """
-    others = _of_other_version(facts)
+    others, known = _of_other_version(facts), _known_of_other_version(facts)
     violations: dict[str, list[str]] = {}
     apart: list[str] = []
     for check in CHECKS:
         ours = violations[check.__name__] = []
         for text in check(facts):
-            (apart if others & _words(text) else ours).append(text)
+            is_others = text in known or bool(others & _words(text))
+            (apart if is_others else ours).append(text)
     return violations, apart
+
+
+def _known_of_other_version(facts: ChaosFacts) -> set[str]:
+    """What is wrong while the other version runs at a site, and does not concern a job.
+
+    It gives up probes as it does tasks, and when a seller wants it to compare what it has bought it
+    does not know the message, and says nothing.
+    """
+    found = set()
+    for site, until_s in facts.others_until_s.items():
+        found |= {text for at_s, text in facts.failed_probes.get(site, ()) if at_s <= until_s}
+        if until_s == math.inf:
+            found |= {
+                f"{command} at {asks}: {text}"
+                for (asks, command), text in facts.answers.items()
+                if command == f"reconcile {site}" and UNASKED in text
+            }
+    return found
 
 
 def _words(text: str) -> set[str]:

@@ -132,11 +132,11 @@ class Answers:
         ]
         return min(done, default=None)
 
-    def failures(self, site: str) -> list[str]:
-        """Probes that ended in an error: they have none of their own."""
+    def failures(self, site: str) -> list[tuple[float, str]]:
+        """Probes that ended in an error, and when, UTC: they have none of their own."""
         path = self._folder / f"probe-{site}.probes"
         return [
-            f"a probe from {site} to {each['to']} ended: {each['error']}"
+            (each["at_s"], f"a probe from {site} to {each['to']} ended: {each['error']}")
             for each in read_journal(path)
             if each["what"] == "failed"
         ]

@@ -46,6 +46,7 @@ class Target:
                 to=self._site,
                 sent_s=sent_s,
                 done_s=time.monotonic(),
+                at_s=time.time(),
                 **({"error": f"{type(error).__name__}: {error}"[:300]} if error else {}),
             )
 

@@ -182,6 +182,16 @@ async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
         await reconcile(site, {"site": "paris", "start_s": 0})
 
 
+async def test_a_buyer_that_says_nothing_may_be_of_an_older_version():
+    async def compare_sold(*_asked):
+        return "", ""
+
+    site = site_with(Books(), SimpleNamespace(compare_sold=compare_sold))
+    site.store.contracts.partners = lambda side=None: ["paris"] if side != "buy" else []
+    with pytest.raises(BadBooksQuestion, match="older version does not compare at a seller's"):
+        await reconcile(site, {"site": "paris", "start_s": 0})
+
+
 # --- payments ------------------------------------------------------------------------------------
 
 
