@@ -166,9 +166,12 @@ class ChargedOnce(Invariant):
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
+        self._cut_short: Counter[str] = Counter()  # sold jobs, whose tasks were killed
 
     def see(self, entry: TraceEntry) -> None:
         """Count killed runs: they are charged, and may be followed by others."""
+        if entry.what == "is asked to cancel" and entry.data.kill and entry.data.ranges:
+            self._cut_short[entry.job] += 1
         if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
 
@@ -190,9 +193,17 @@ class ChargedOnce(Invariant):
                     charges = site.disk.charged(job.id)
                     tasks = range(record.first, record.first + record.tasks)
                     again = {number: charges[number] for number in tasks if charges[number] > 1}
-                    self._check_job(job, again, max(1, client.sessions))
+                    # A seller that stops all tasks of a contract delivers those that were lost, too.
+                    cut_short = sum(
+                        self._cut_short[f"{site.name}:{contract}"]
+                        for (side, contract), row in site.disk.tables.contracts.items()
+                        if side == "buy" and row.job == job.id
+                    )
+                    self._check_job(job, again, max(1, client.sessions), cut_short)
 
-    def _check_job(self, job: SimJob, charges: Mapping[int, int], sessions: int) -> None:
+    def _check_job(
+        self, job: SimJob, charges: Mapping[int, int], sessions: int, cut_short: int
+    ) -> None:
         for number, count in charges.items():
             manner = job.tasks[number].manner
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
@@ -200,7 +211,7 @@ class ChargedOnce(Invariant):
             runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
             # A client in a new session has all its retries again.
             may_run = runs * sessions if runs > 1 else 1
-            if count > may_run + self._stopped[job.id, number]:
+            if count > may_run + self._stopped[job.id, number] + cut_short:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:

@@ -38,7 +38,7 @@ TICKS_S: Final = 0.5  # due work is done at the next tick
 
 
 class PaidOnce(Invariant):
-    """A site buys no task more often than it has booked a run of it for its user."""
+    """A site pays for no task more often than it has booked a run of it for its user."""
 
     def finish(self) -> None:
         """Count each user's tasks in the books of purchases."""
@@ -47,7 +47,8 @@ class PaidOnce(Invariant):
             bought: defaultdict[str, Counter[int]] = defaultdict(Counter)
             for key, posted in tables.postings.items():
                 contract = tables.contracts.get(key[:2])
-                if key[0] == "buy" and contract is not None:
+                # A task that was stopped before it used anything is delivered, and is no run.
+                if key[0] == "buy" and contract is not None and posted.cost_nanos:
                     tasks = range(posted.first, posted.first + posted.tasks)
                     bought[contract.job].update(tasks)
             for name, times in bought.items():
