@@ -193,7 +193,7 @@ class ChargedOnce(Invariant):
                     charges = site.disk.charged(job.id)
                     tasks = range(record.first, record.first + record.tasks)
                     again = {number: charges[number] for number in tasks if charges[number] > 1}
-                    # A seller that stops all tasks of a contract delivers those that were lost, too.
+                    # A seller that stops a contract's tasks delivers those that were lost, too.
                     cut_short = sum(
                         self._cut_short[f"{site.name}:{contract}"]
                         for (side, contract), row in site.disk.tables.contracts.items()
