@@ -185,8 +185,9 @@ class World:
         receptions = [site.server for site in self.sites.values() if site.server is not None]
         brokers = [each.broker for each in receptions]
         workers = (each for broker in brokers for each in broker.workers.values())
-        present = sum(each.port is PortKind.WORKER for each in workers)
-        is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
+        # A worker that is back may have an older session that is not given up yet.
+        present = {each.name for each in workers if each.port is PortKind.WORKER}
+        is_whole = len(brokers) == len(self.sites) and present == set(self.workers)
         is_idle = all(worker.is_idle for worker in self.workers.values())
         is_stored = not any(each.store.backlog for each in receptions)
         is_empty = not any(each.jobs or each.clients for each in brokers)
