@@ -50,7 +50,7 @@ class Connection:
         self._tls = tls
         self.link: NngLink | None = None
         self._greeted = False
-        self._redial_s = MonoS(0.0)
+        self._redial_at_s = MonoS(0.0)
         self._lost_address = ""  # of the gateway that was reported as gone
         self._waker = Waker()
 
@@ -65,7 +65,7 @@ class Connection:
         if self.link is not None:
             poll.register(self.link.fileno(), select.POLLIN)
         else:
-            at_most_s = min(at_most_s, max(0.0, self._redial_s - MonoS(time.monotonic())))
+            at_most_s = min(at_most_s, max(0.0, self._redial_at_s - MonoS(time.monotonic())))
         wait_s = min(at_most_s, self._dialogue.acknowledge_s)
         lock.release()
         try:
@@ -93,7 +93,7 @@ class Connection:
 
     def redial(self, mono_s: MonoS) -> GatewayLoss | None:
         """Dial when it is time to; return a GatewayLoss if the address can't be dialled."""
-        if mono_s < self._redial_s:
+        if mono_s < self._redial_at_s:
             return None
         try:
             self.dial()
@@ -134,7 +134,7 @@ class Connection:
             _log.warning("the connection to the gateway at %s is lost; %s", address, what)
         match self.itinerary.lost(loss, mono_s, since_s):
             case DialGateway(to, at_s):
-                self._redial_s = at_s
+                self._redial_at_s = at_s
                 if to != address:
                     self._dialogue.start_over()
             case GiveUp(reason):
@@ -161,7 +161,7 @@ class Connection:
 
     def stop(self) -> None:
         """Stop dialling."""
-        self._redial_s = MonoS(math.inf)
+        self._redial_at_s = MonoS(math.inf)
 
     def close(self) -> None:
         """Release all resources. Idempotent."""

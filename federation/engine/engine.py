@@ -166,7 +166,7 @@ class ClientEngine:
         self._feeders: dict[str, Feeder] = {}
         self._sending: dict[str, Stream] = {}
         self._filling = StreamShelf()
-        self._sweep_s = MonoS(0.0)
+        self._sweep_at_s = MonoS(0.0)
         self._functions = FunctionShelf()
         self._sent_functions: set[bytes] = set()
         self._calls_out = 0
@@ -375,8 +375,8 @@ class ClientEngine:
     def _exchange(self, mono_s: MonoS) -> bool:
         while self._abandoned:
             self._drop(*self._abandoned.popleft())
-        if mono_s >= self._sweep_s:
-            self._sweep_s = mono_s + IDLE_S
+        if mono_s >= self._sweep_at_s:
+            self._sweep_at_s = mono_s + IDLE_S
             for stream in self._filling.sweep():
                 self.close_stream(stream)
         line, link, arrived = self._line, self._line.link, False

@@ -85,7 +85,7 @@ class Itinerary:
         self._rounds = 0
         self._pause_s = PAUSE_MIN_S
         self._has_session = False
-        self._away_s: MonoS | None = None
+        self._away_at_s: MonoS | None = None
         self._deadline_s: MonoS | None = None
         self._attempt_s = max(failover_s, ATTEMPT_MIN_S)
 
@@ -110,7 +110,7 @@ class Itinerary:
     def opened(self) -> None:
         """Note that a session is open: stay."""
         self._has_session = True
-        self._away_s = self._deadline_s = None
+        self._away_at_s = self._deadline_s = None
         self._attempt_s = max(self._failover_s, ATTEMPT_MIN_S)
         self._pause_s = PAUSE_MIN_S
         self._rounds = 0
@@ -125,8 +125,8 @@ class Itinerary:
         patience_s = max(self._failover_s, ATTEMPT_MIN_S)
         if self._give_up_s is None or self._give_up_s > patience_s:
             self._give_up_s = patience_s
-        if self._away_s is not None:
-            self._away_s = mono_s
+        if self._away_at_s is not None:
+            self._away_at_s = mono_s
             over_s = mono_s + self._give_up_s
             self._deadline_s = over_s if self._deadline_s is None else min(self._deadline_s, over_s)
 
@@ -139,14 +139,14 @@ class Itinerary:
 
         `since_s` is the time when it was last there: `mono_s` if the loss was seen at once.
         """
-        if self._away_s is None:
-            self._away_s = since_s
+        if self._away_at_s is None:
+            self._away_at_s = since_s
         if loss is GatewayLoss.UNWILLING:
             self._barred.add(self.address)
         left = [address for address in self.known if address not in self._barred]
         if not left:
             return GiveUp("every known gateway refuses this client")
-        if self._give_up_s is not None and mono_s >= self._away_s + self._give_up_s:
+        if self._give_up_s is not None and mono_s >= self._away_at_s + self._give_up_s:
             return GiveUp(
                 f"no gateway was reached within {duration_text(self._give_up_s)}: "
                 f"{', '.join(self.known)}"
@@ -154,8 +154,8 @@ class Itinerary:
         patient = self._has_session and loss is GatewayLoss.GONE
         if left == [self.address]:
             return self._dial(mono_s + self._pause(), None)
-        if patient and mono_s < self._away_s + self._failover_s:
-            return self._dial(mono_s + self._pause(), self._away_s + self._failover_s)
+        if patient and mono_s < self._away_at_s + self._failover_s:
+            return self._dial(mono_s + self._pause(), self._away_at_s + self._failover_s)
         return self._go_on(left, mono_s)
 
     def _go_on(self, left: list[str], mono_s: MonoS) -> DialGateway:
@@ -178,8 +178,8 @@ class Itinerary:
         return own + learnt + [address for address in left if address == self.address]
 
     def _dial(self, at_s: MonoS, deadline_s: MonoS | None) -> DialGateway:
-        if self._give_up_s is not None and self._away_s is not None:
-            over_s = self._away_s + self._give_up_s
+        if self._give_up_s is not None and self._away_at_s is not None:
+            over_s = self._away_at_s + self._give_up_s
             deadline_s = over_s if deadline_s is None else min(deadline_s, over_s)
         self._deadline_s = deadline_s
         return DialGateway(self.address, at_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from federation.clocks import UNIX_EPOCH_S, MonoS, UtcS
 from federation.messages.printed import STREAMS
 
 ASK_WAIT_S: Final = 10.0
@@ -37,11 +38,11 @@ class LogLine:
 
 @dataclass(slots=True)
 class _OpenLine:
-    """A line without its end; `since_s` and `last_s` are when its first and last part were fed."""
+    """A line without its end; its first part was fed at `since_s`, its last at `last_at_s`."""
 
     text: str
-    since_s: float
-    last_s: float
+    since_s: MonoS
+    last_at_s: MonoS
 
 
 class LineAssembler:
@@ -57,7 +58,7 @@ class LineAssembler:
         return bool(self._open)
 
     def feed(
-        self, at_s: float, task: int, stream: int, text: str, mono_s: float = 0.0
+        self, at_s: UtcS, task: int, stream: int, text: str, mono_s: MonoS = MonoS(0.0)
     ) -> Iterator[LogLine]:
         """Take a piece; yield the lines that it completes."""
         key = task, stream
@@ -73,15 +74,15 @@ class LineAssembler:
             since_s = mono_s if held is None or whole else held.since_s
             self._open[key] = _OpenLine(rest, since_s, mono_s)
 
-    def overdue(self, at_s: float, mono_s: float) -> Iterator[LogLine]:
+    def overdue(self, at_s: UtcS, mono_s: MonoS) -> Iterator[LogLine]:
         """Yield what there is of lines without an end that were held long enough."""
         for key, held in list(self._open.items()):
-            if mono_s - held.last_s >= HELD_S or mono_s - held.since_s >= HELD_MAX_S:
+            if mono_s - held.last_at_s >= HELD_S or mono_s - held.since_s >= HELD_MAX_S:
                 del self._open[key]
                 self._begun.add(key)
                 yield _line(at_s, *key, held.text)
 
-    def finish(self, at_s: float) -> Iterator[LogLine]:
+    def finish(self, at_s: UtcS) -> Iterator[LogLine]:
         """Yield the lines that have no end."""
         for (task, stream), held in self._open.items():
             yield _line(at_s, task, stream, held.text)
@@ -107,15 +108,16 @@ def read_lines(
         on_none: called with the reason, in words, where there was no line at all.
         mono_s: the monotonic clock.
     """
-    assembler, after, at_s = LineAssembler(), 0, 0.0
+    assembler, after, at_s = LineAssembler(), 0, UNIX_EPOCH_S
     details: dict[str, Any] = {} if task is None else {"task": task}
     wait_s = 0.0  # the first answer comes at once
     while True:
         found = ask({**details, "after": after, "wait_s": wait_s})
-        now_s = mono_s()
+        now_s = MonoS(mono_s())
         if not wait_s and not after and found["cut_bytes"]:
             on_cut(found["cut_bytes"])
-        for number, at_s, its_task, stream, text in found["pieces"]:
+        for number, printed_at_s, its_task, stream, text in found["pieces"]:
+            at_s = UtcS(printed_at_s)
             after = number
             yield from assembler.feed(at_s, its_task, stream, text, now_s)
         if not found["more"] and (found["ended"] or not follow):
@@ -128,9 +130,11 @@ def read_lines(
             wait_s = HELD_S if assembler.is_open else ASK_WAIT_S
 
 
-def _line(at_s: float, task: int, stream: int, text: str) -> LogLine:
+def _line(at_s: UtcS, task: int, stream: int, text: str) -> LogLine:
     shown = text.removesuffix("\r").rpartition("\r")[2]
-    return LogLine(task, STREAMS.get(stream, "stdout"), shown, datetime.fromtimestamp(at_s, UTC))
+    return LogLine(
+        task, STREAMS.get(stream, "stdout"), shown, datetime.fromtimestamp(float(at_s), UTC)
+    )
 
 
 __all__ = ["LineAssembler", "LogLine", "read_lines"]

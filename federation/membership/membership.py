@@ -111,7 +111,7 @@ class Membership:
         self._prober = Prober(roster, spreading, timetable, settings, rng)
         self._seeds: tuple[str, ...] = ()
         self._left = False
-        self._woken_s: MonoS | None = None
+        self._woken_at_s: MonoS | None = None
         self._due: Final[dict[TimerKind, Callable[[MonoS, object], None]]] = {
             TimerKind.PROBE: self._on_probe,
             TimerKind.ANSWER: lambda _, number: self._prober.seek_help(number),
@@ -184,8 +184,8 @@ class Membership:
             self._spreading.steer()
             self._spreading.flush(now)
             next_s = self._timetable.next_s
-            if next_s is not None and next_s != self._woken_s:
-                self._woken_s = next_s
+            if next_s is not None and next_s != self._woken_at_s:
+                self._woken_at_s = next_s
                 self._spreading.effects.append(WakeAt(next_s))
         effects, self._spreading.effects = self._spreading.effects, []
         return effects
@@ -235,9 +235,9 @@ class Membership:
             self._spreading.effects.append(Changed(site, None, None))
 
     def _wake(self, now: MonoS) -> None:
-        if self._woken_s is not None and now - self._woken_s > self._settings.late_s:
+        if self._woken_at_s is not None and now - self._woken_at_s > self._settings.late_s:
             self._excuse(now)
-        self._woken_s = None
+        self._woken_at_s = None
         for timer, key in self._timetable.due(now):
             self._due[timer](now, key)
 

@@ -41,7 +41,7 @@ class Spreading:
         self._timetable = timetable
         self._asks: defaultdict[str, list[Topic]] = defaultdict(list)
         self._steered = -1  # the change of the rings as of which our neighbours are computed
-        self._round_s = MonoS(0.0)  # no round to all neighbours before this time
+        self._round_at_s = MonoS(0.0)  # no round to all neighbours before this time
         self._is_round_set = False
 
     def send(self, peer: str, message: Message) -> None:
@@ -97,16 +97,16 @@ class Spreading:
             self._asks.clear()
         if not (self.updates or self.notices):
             return
-        if now >= self._round_s:
+        if now >= self._round_at_s:
             for peer in self.neighbours:
                 if self._has_for(peer):
                     news = self.news(peer)
                     if news != NOTHING:  # all of it may have reached its limit of sends
                         self.send(peer, Gossip(news))
-            self._round_s = now + self._settings.gossip_s
+            self._round_at_s = now + self._settings.gossip_s
         if not self._is_round_set and (self.updates or self.notices):
             self._is_round_set = True
-            self._timetable.at(self._round_s, TimerKind.GOSSIP)
+            self._timetable.at(self._round_at_s, TimerKind.GOSSIP)
 
     def begin_round(self) -> None:
         """Handle the timer of a round: the next flush sends it."""

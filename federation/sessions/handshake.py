@@ -225,9 +225,9 @@ class Dialogue:
         self._stuck: bytes | None = None
         self._hearing = Hearing(MonoS(0.0))
         self._patience = Patience()
-        self._sent_s = MonoS(0.0)
+        self._sent_at_s = MonoS(0.0)
         self._session_id = ""
-        self._greeted_s = MonoS(0.0)
+        self._greeted_at_s = MonoS(0.0)
         self._made: deque[tuple[int, MonoS]] = deque()  # unacknowledged frames, with their times
         # The gateway has heard from us since then: leases count from here. A frame that *arrives*
         # proves less, for it may have been in flight while nothing of ours gets there.
@@ -240,7 +240,7 @@ class Dialogue:
         """Greet on a new pipe that is up."""
         self._challenge = None
         self._stuck = None
-        self._greeted_s = mono_s
+        self._greeted_at_s = mono_s
         self._hearing.restarted(mono_s)
         self._hello = replace(
             self._hello,
@@ -315,7 +315,7 @@ class Dialogue:
                 message_bytes_max=min(welcome.message_bytes_max, self._message_bytes_max),
             )
             self._made.clear()
-        self.granted_at_s = self._greeted_s
+        self.granted_at_s = self._greeted_at_s
         self._session_id = welcome.session
         self.welcome = welcome
         self.is_open = True
@@ -356,7 +356,7 @@ class Dialogue:
             if not send(frame):
                 return False
             self._stuck = None
-            self._sent_s = mono_s
+            self._sent_at_s = mono_s
 
     def _next(self, mono_s: MonoS) -> bytes | None:
         if self._bare:
@@ -364,7 +364,7 @@ class Dialogue:
         if not self.is_open or self.session is None or self.welcome is None:
             return None
         owed = self.owes and self._patience.is_over(mono_s)
-        beat = mono_s - self._sent_s >= self.welcome.heartbeat_s
+        beat = mono_s - self._sent_at_s >= self.welcome.heartbeat_s
         before = self.session.sent
         frame = self.session.next_frame(acknowledge=owed, beat=beat)
         is_numbered = self.session.sent > before

@@ -34,8 +34,8 @@ class Hearing:
     def __init__(self, mono_s: MonoS) -> None:
         self.heard_at_s = self.word_at_s = mono_s
         self._pause_s = 0.0
-        self._looked_s = mono_s
-        self._listening_s = mono_s  # without a pause of our own since then
+        self._looked_at_s = mono_s
+        self._listening_at_s = mono_s  # without a pause of our own since then
 
     def heard(self, mono_s: MonoS) -> None:
         """Note a frame that is read now. It may be called again for a frame noted before."""
@@ -56,10 +56,10 @@ class Hearing:
 
     def silent_s(self, mono_s: MonoS, beat_s: float) -> float:
         """Return how long nothing came while this end listened; call it every second or more."""
-        if mono_s - self._looked_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
-            self._listening_s = mono_s
-        self._looked_s = mono_s
-        return mono_s - max(self.heard_at_s, self._listening_s)
+        if mono_s - self._looked_at_s > max(ABSENT_BEATS * beat_s, ABSENT_MIN_S):
+            self._listening_at_s = mono_s
+        self._looked_at_s = mono_s
+        return mono_s - max(self.heard_at_s, self._listening_at_s)
 
     def is_silent(self, mono_s: MonoS, beat_s: float, most_s: float) -> bool:
         """Whether the other end has been silent for so long that the pipe must be given up.

@@ -24,7 +24,7 @@ class Patience:
     """When the owed acknowledgement goes alone. `mono_s` is any monotonic clock."""
 
     def __init__(self) -> None:
-        self._owed_s = _NEVER_S  # since when the last one was owed
+        self._owed_at_s = _NEVER_S  # since when the last one was owed
         self._wait_s = WAIT_MIN_S
 
     @property
@@ -34,19 +34,19 @@ class Patience:
 
     def owed(self, mono_s: MonoS) -> None:
         """Note that a frame arrived, with all frames before it acknowledged."""
-        self._owed_s = mono_s
+        self._owed_at_s = mono_s
 
     def is_over(self, mono_s: MonoS) -> bool:
         """Whether the owed acknowledgement must go now, alone."""
-        return mono_s - self._owed_s >= self._wait_s - CLOCK_S
+        return mono_s - self._owed_at_s >= self._wait_s - CLOCK_S
 
     def went(self, mono_s: MonoS, *, alone: bool) -> None:
         """Note that a frame went: a bare acknowledgement, or one with a message."""
-        took_s = mono_s - self._owed_s
+        took_s = mono_s - self._owed_at_s
         if alone:
             self._wait_s = WAIT_MIN_S
         elif took_s < math.inf:
             # Even if the acknowledgement had gone alone by then: the next one should wait.
             is_soon = MARGIN * took_s <= WAIT_MAX_S
             self._wait_s = max(WAIT_MIN_S, MARGIN * took_s) if is_soon else WAIT_MIN_S
-            self._owed_s = _NEVER_S  # only the first frame that follows shows how long it takes
+            self._owed_at_s = _NEVER_S  # only the first frame that follows shows how long it takes

@@ -102,7 +102,7 @@ class RuleKeeper:
         self._turn = trio.Lock()  # one change after the other
         self._file: RuledFile | None = None
         self._started: ConfigFile | None = None  # the file as it was at the start
-        self._due_s: UtcS | None = None
+        self._due_at_s: UtcS | None = None
         self._is_open = False
         self.history = RuleHistory()
 
@@ -388,7 +388,7 @@ class RuleKeeper:
 
     def _take(self, proposal: Proposal) -> None:
         self._file, self.history = proposal.file, proposal.history
-        self._due_s = self.history.next_edge(self.clock_s())
+        self._due_at_s = self.history.next_edge(self.clock_s())
 
     def _say_done(self, proposal: Proposal) -> None:
         for each in proposal.history.changes:
@@ -411,9 +411,9 @@ class RuleKeeper:
         """Have the planned changes take effect whose time has come."""
         async with self._turn:
             utc_s = self.clock_s()
-            if self._due_s is None or utc_s < self._due_s or self._file is None:
+            if self._due_at_s is None or utc_s < self._due_at_s or self._file is None:
                 return
-            self._due_s = self.history.next_edge(utc_s)
+            self._due_at_s = self.history.next_edge(utc_s)
             try:
                 change = await self._site.runtime.read(
                     self._compare, self._file, self.history, utc_s

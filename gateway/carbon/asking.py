@@ -74,7 +74,7 @@ class Asking(Generic[T]):
         self._say = say
         self.known: T | None = cache.read(utc_s())
         self._failures = 0
-        self._failed_s = UtcS(-inf)
+        self._failed_at_s = UtcS(-inf)
         self._trouble = ""
         self._url = question.url(utc_s())  # of the latest request
 
@@ -94,7 +94,7 @@ class Asking(Generic[T]):
         if self._failures:
             doublings = min(self._failures - 1, RETRY_DOUBLINGS_MAX)
             every_s = min(every_s, RETRY_S * float(2**doublings))
-            wait_s = self._failed_s + every_s - utc_s
+            wait_s = self._failed_at_s + every_s - utc_s
         else:
             wait_s = self.known.checked_s + every_s - utc_s if self.known else 0.0
         return min(wait_s, every_s)  # the clock may have been set back
@@ -136,13 +136,13 @@ class Asking(Generic[T]):
 
     def _fail(self, why: str) -> None:
         self._failures += 1
-        self._failed_s = self._utc_s()
+        self._failed_at_s = self._utc_s()
         # Errors of the library may quote the request.
         why = why.replace(self._url, "its URL")
         why = (why.replace(self._key, "(the key)") if self._key else why)[:300]
         if why != self._trouble:
             self._trouble = why
-            instead = self._question.instead(self._failed_s)
+            instead = self._question.instead(self._failed_at_s)
             self._say(f"carbon: {self._config.host}: {why}; using {instead}")
 
     async def _keep(self, found: T) -> None:

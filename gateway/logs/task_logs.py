@@ -68,7 +68,7 @@ class TaskLogs:
         self._file = LogFile(self._path, limits)
         self._say = say
         self._mono_s = mono_s
-        self._said_s = float("-inf")
+        self._said_at_s = float("-inf")
         self._turn = threading.Condition()
         self._queue: deque[_Order] = deque()
         self._bytes = 0
@@ -163,8 +163,8 @@ class TaskLogs:
 
     def _tell(self, text: str) -> None:
         mono_s = self._mono_s()
-        if mono_s - self._said_s >= TROUBLE_S:
-            self._said_s = mono_s
+        if mono_s - self._said_at_s >= TROUBLE_S:
+            self._said_at_s = mono_s
             with contextlib.suppress(RuntimeError):  # the loop that writes the log has ended
                 self._say(f"logs: {text}")
 

@@ -115,14 +115,14 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._shows = shows
         self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
-        self._wake_s = MonoS(0.0)
+        self._wake_at_s = MonoS(0.0)
         self.neighbours: tuple[str, ...] = ()  # the sites to stay connected to
         self._shown: SiteAdvert | None = None
-        self._shown_s = MonoS(-inf)
+        self._shown_at_s = MonoS(-inf)
         self._shown_in = ""  # the federation that our advert was signed for
         self._size = 512  # approximate bytes of our advert
         self._allowance = float(ADVERTS_AT_ONCE)
-        self._looked_s = runtime.mono_s() - ADVERT_MIN_S
+        self._looked_at_s = runtime.mono_s() - ADVERT_MIN_S
         self._settings = GossipSettings()
         seed = int.from_bytes(runtime.random_bytes(8), "big")
         self.membership = Membership(
@@ -174,8 +174,8 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
     def tick(self) -> None:
         """Act on the passing of time: probes, suspicions, our own advert."""
         self._admit()
-        if self._clock.mono_s() >= self._wake_s:
-            self._wake_s = MonoS(inf)
+        if self._clock.mono_s() >= self._wake_at_s:
+            self._wake_at_s = MonoS(inf)
             self._handle(Tick())
         self._show()
 
@@ -292,7 +292,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
                 case Keep(peers):
                     self.neighbours = tuple(peers)
                 case WakeAt(at_s):
-                    self._wake_s = at_s
+                    self._wake_at_s = at_s
                 case Overtaken(by=site):
                     self._complain(
                         site,
@@ -331,15 +331,15 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
 
     def _show(self) -> None:
         mono_s = self._clock.mono_s()
-        if mono_s - self._looked_s < ADVERT_MIN_S:
+        if mono_s - self._looked_at_s < ADVERT_MIN_S:
             return
-        waited_s = mono_s - self._shown_s
+        waited_s = mono_s - self._shown_at_s
         members = self.membership.members
         every_s = max(ADVERT_MIN_S, members * self._size / CHANGES_BYTES_S)
         self._allowance = min(
-            ADVERTS_AT_ONCE, self._allowance + (mono_s - self._looked_s) / every_s
+            ADVERTS_AT_ONCE, self._allowance + (mono_s - self._looked_at_s) / every_s
         )
-        self._looked_s = mono_s
+        self._looked_at_s = mono_s
         if self._allowance < 1:
             return
         refresh_s = refresh_every_s(self._settings, members, self._size)
@@ -354,7 +354,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         if not is_due and self._shown is not None and not _differs(self._shown, whole):
             return
         registry = self._peers.registry
-        self._shown, self._shown_s, self._shown_in = whole, mono_s, registry.sealer.federation
+        self._shown, self._shown_at_s, self._shown_in = whole, mono_s, registry.sealer.federation
         self._allowance -= 1
         advert = redact(whole, self._shows)
         body = registry.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), utc_s)

@@ -99,7 +99,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._say = say
         self.older_books = OlderBooks()
         self._reopening = Reopening()
-        self._said_farewell_s = MonoS(-math.inf)
+        self._said_farewell_at_s = MonoS(-math.inf)
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
         self._looked_at: set[str] = set()  # sites being probed
@@ -295,8 +295,8 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         mono_s = mono_now()
         self.flush(mono_s)
         if self.registry.has_left and news:
-            self._said_farewell_s = mono_s
-        if mono_s - self._said_farewell_s > FAREWELL_S:
+            self._said_farewell_at_s = mono_s
+        if mono_s - self._said_farewell_at_s > FAREWELL_S:
             self._part()
             self.links.keep(self._neighbours())
         self.flush(mono_s)

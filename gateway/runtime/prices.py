@@ -41,18 +41,18 @@ class Prices:
         self._rules = rules
         self._lists: dict[str, PriceList] = {pool.name: pool.prices for pool in pools}
         self._spots: dict[str, SpotState] = {}
-        self._looked_s: UtcS | None = None
+        self._looked_at_s: UtcS | None = None
         self.now: dict[str, PriceNow] = {
             name: self._at(prices, utc_s, 0) for name, prices in self._lists.items()
         }
-        self._asked_s = utc_s
-        self._due_s = self._next_s(utc_s)
+        self._asked_at_s = utc_s
+        self._due_at_s = self._next_at_s(utc_s)
 
     def renew(self, broker: Broker, utc_s: UtcS) -> PricesChanged | None:
         """Return the price changes that the broker must know, if any."""
         levels = self._levels(broker, utc_s)
         # A clock that was set back is before the last change, or before several.
-        is_due = utc_s >= self._due_s or utc_s < self._asked_s
+        is_due = utc_s >= self._due_at_s or utc_s < self._asked_at_s
         if not levels and not is_due:
             return None
         changed = {
@@ -60,7 +60,7 @@ class Prices:
             for name, prices in self._lists.items()
             if is_due or name in levels
         }
-        self._asked_s, self._due_s = utc_s, self._next_s(utc_s)
+        self._asked_at_s, self._due_at_s = utc_s, self._next_at_s(utc_s)
         changed = {name: each for name, each in changed.items() if each != self.now[name]}
         self.now |= changed
         return PricesChanged(changed, self._rules) if changed else None
@@ -73,12 +73,12 @@ class Prices:
         """Use new price lists for the same pools; the next `renew` reports them."""
         self._rules = rules
         self._lists = {pool.name: pool.prices for pool in pools}
-        self._due_s = UtcS(0.0)
+        self._due_at_s = UtcS(0.0)
 
     def reprice(self, pool: PoolConfig) -> None:
         """Use a new price list for one pool; the next `renew` reports it."""
         self._lists[pool.name] = pool.prices
-        self._due_s = UtcS(0.0)
+        self._due_at_s = UtcS(0.0)
 
     def had_ns(self, books: UsageBooks, utc_s: UtcS) -> Mapping[Buyer, int]:
         """Return this month's paid slot time by buyer, for pools with volume prices."""
@@ -99,10 +99,10 @@ class Prices:
 
     def _levels(self, broker: Broker, utc_s: UtcS) -> set[str]:
         """Follow utilisation; return the pools whose spot price has changed its level."""
-        since_s = None if self._looked_s is None else utc_s - self._looked_s
+        since_s = None if self._looked_at_s is None else utc_s - self._looked_at_s
         if since_s is not None and 0 <= since_s < LOOK_S:
             return set()
-        self._looked_s = utc_s
+        self._looked_at_s = utc_s
         moved = set()
         for name, prices in self._lists.items():
             busy, slots = _load(broker, name) if prices.spot is not None else (0, 0)
@@ -118,7 +118,7 @@ class Prices:
     def _level(self, name: str) -> int:
         return self._spots.get(name, SpotState()).level
 
-    def _next_s(self, utc_s: UtcS) -> UtcS:
+    def _next_at_s(self, utc_s: UtcS) -> UtcS:
         """Return when to check the calendar again."""
         found = [prices.next_change_s(utc_s) for prices in self._lists.values()]
         return min((at_s for at_s in found if at_s is not None), default=utc_s + AHEAD_S)

@@ -124,14 +124,14 @@ class Conversation:
         self._frames: deque[bytes] = deque()  # taken from the pipe, and not opened yet
         self._messages: list[Any] = []  # of the last frame, not handled yet
         self._says_bye = False  # one of them ends the session
-        self._heard_s: MonoS | None = None  # the last frame; the first step before any
+        self._heard_at_s: MonoS | None = None  # the last frame; the first step before any
         self._was_refused = False
         self._dial_s = DIAL_MIN_S
         self._until_s = MonoS(0.0)  # a pipe that is not up by then is given up
         self._wait_s = REDIAL_MIN_S
-        self._redial_s = MonoS(-math.inf)
+        self._redial_at_s = MonoS(-math.inf)
         self._not_before_s = MonoS(-math.inf)
-        self._leaves_s = MonoS(math.inf)
+        self._leaves_at_s = MonoS(math.inf)
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(
@@ -222,13 +222,13 @@ class Conversation:
 
     def leave(self, mono_s: MonoS) -> None:
         """Stop when the gateway has acknowledged everything, after SETTLE_MAX_S at the latest."""
-        self._leaves_s = min(self._leaves_s, mono_s + SETTLE_MAX_S)
+        self._leaves_at_s = min(self._leaves_at_s, mono_s + SETTLE_MAX_S)
         self.flush(mono_s)
         self.wake()
 
     def stop(self) -> None:
         """Stop at the next step."""
-        self._leaves_s = MonoS(-math.inf)
+        self._leaves_at_s = MonoS(-math.inf)
         self.wake()
 
     def close(self) -> None:
@@ -243,8 +243,8 @@ class Conversation:
 
         Raises the correspondent's exceptions, which end the conversation.
         """
-        if self._heard_s is None:
-            self._heard_s = mono_s
+        if self._heard_at_s is None:
+            self._heard_at_s = mono_s
         try:
             self._advance(mono_s)
         except (SessionRefused, ProtocolError) as error:
@@ -253,7 +253,7 @@ class Conversation:
             self._hang_up(mono_s)
         if self._is_leaving(mono_s):
             self.close()
-        return self._due_s(mono_s)
+        return self._due_at_s(mono_s)
 
     def _advance(self, mono_s: MonoS) -> None:
         if self._is_leaving(mono_s):
@@ -262,7 +262,7 @@ class Conversation:
             self._hang_up(mono_s)
         if self._is_hurried:
             self._is_hurried = False
-            self._redial_s = mono_s
+            self._redial_at_s = mono_s
         if self.link is None:
             self._dial(mono_s)
         link = self.link
@@ -276,26 +276,28 @@ class Conversation:
             self._hang_up(mono_s)
 
     def _is_leaving(self, mono_s: MonoS) -> bool:
-        return mono_s >= self._leaves_s or (self._leaves_s < MonoS(math.inf) and self.is_settled)
+        return mono_s >= self._leaves_at_s or (
+            self._leaves_at_s < MonoS(math.inf) and self.is_settled
+        )
 
-    def _due_s(self, mono_s: MonoS) -> MonoS:
+    def _due_at_s(self, mono_s: MonoS) -> MonoS:
         if self.is_over:
             return MonoS(math.inf)
         if self._messages or self._frames or self._is_stale:
             return mono_s
         if self.link is None:
-            return min(max(self._redial_s, self._not_before_s), self._leaves_s)
+            return min(max(self._redial_at_s, self._not_before_s), self._leaves_at_s)
         # An acknowledgement waits briefly for a message to carry it, then is sent alone.
-        return min(mono_s + min(CHECK_S, self._dialogue.acknowledge_s), self._leaves_s)
+        return min(mono_s + min(CHECK_S, self._dialogue.acknowledge_s), self._leaves_at_s)
 
     # --- pipes ---------------------------------------------------------------------------------
 
     def _dial(self, mono_s: MonoS) -> None:
-        if mono_s < max(self._redial_s, self._not_before_s):
+        if mono_s < max(self._redial_at_s, self._not_before_s):
             return
         if self._was_refused:  # it has answered: do not count the back-off as silence
             self._was_refused = False
-            self._heard_s = mono_s
+            self._heard_at_s = mono_s
         self.link = self._correspondent.dial(lambda: self.wake())
         self._until_s = mono_s + self._dial_s
         self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
@@ -310,7 +312,7 @@ class Conversation:
         if link.is_lost or mono_s > self._until_s:
             self._hang_up(mono_s)
         else:
-            self._correspondent.unanswered(mono_s - (self._heard_s or MonoS(0.0)))
+            self._correspondent.unanswered(mono_s - (self._heard_at_s or MonoS(0.0)))
         return False
 
     def _receive(self, link: Link, mono_s: MonoS) -> None:
@@ -323,7 +325,7 @@ class Conversation:
         if arrived:
             if not self._check_lease(mono_s):
                 return
-            self._heard_s = mono_s
+            self._heard_at_s = mono_s
             self._frames.extend(arrived)
         if not (self._messages or self._frames):
             return
@@ -347,7 +349,7 @@ class Conversation:
         self._close_link()
         self._wait_s = REDIAL_MIN_S if is_fresh else min(2 * self._wait_s, REDIAL_MAX_S)
         jitter = 0.5 + int.from_bytes(self._random_bytes(4)) / (1 << 32)
-        self._redial_s = mono_s + self._wait_s * jitter
+        self._redial_at_s = mono_s + self._wait_s * jitter
 
     def _close_link(self) -> None:
         self._is_greeted = self._is_stale = False

@@ -230,7 +230,7 @@ class _Line:
         self.is_over = False
         self._told = ""  # the reason for being down that was reported last
         self._mono_s = links.driver.mono_s
-        self.used_s = self._trouble_s = self._mono_s()
+        self.used_s = self._trouble_at_s = self._mono_s()
         self.conversation = Conversation(
             self,
             self,
@@ -285,8 +285,8 @@ class _Line:
 
     def _wait_on(self, mono_s: MonoS) -> None:
         """Give up messages that wait for a site in back-off, as if it were out of reach."""
-        if not self.is_empty and mono_s - self._trouble_s > self._links.limits.give_up_s:
-            self._trouble_s = mono_s
+        if not self.is_empty and mono_s - self._trouble_at_s > self._links.limits.give_up_s:
+            self._trouble_at_s = mono_s
             wait_s = self._penalty_until_s - mono_s
             reason = self._links.penalties.reason(self.site)
             self._fail(f"in back-off for {duration_text(wait_s)}: {reason}")
@@ -365,10 +365,10 @@ class _Line:
                 case Opened(resumed):
                     self._opened(resumed)
                 case Lapsed(reason):
-                    self._trouble_s = self.used_s
+                    self._trouble_at_s = self.used_s
                     self._down(reason)
                 case Bye(reason):
-                    self._trouble_s = self.used_s
+                    self._trouble_at_s = self.used_s
                     self._down(f"closed by the site: {reason[:200]}")
                 case Unknown():
                     continue
@@ -384,14 +384,14 @@ class _Line:
             self._down("it opened a new session")
         self.is_up = True
         self._told = ""
-        self._trouble_s = self.used_s
+        self._trouble_at_s = self.used_s
         self._links.tell(LinkUp(self.site, resumed))
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Handle a refusal: it is final unless it is transient or the site is kept."""
         mono_s = self._mono_s()
         passing = isinstance(error, SessionRefused) and error.code in PASSING_REFUSALS
-        if self.is_over or (passing and mono_s - self._trouble_s < self._links.limits.give_up_s):
+        if self.is_over or (passing and mono_s - self._trouble_at_s < self._links.limits.give_up_s):
             return
         self.conversation.start_over()
         if isinstance(error, SessionRefused):
@@ -405,7 +405,7 @@ class _Line:
     def unanswered(self, _for_s: float) -> None:
         """Give up in time without a pipe. A session that was open lapses by itself."""
         mono_s = self._mono_s()
-        if not self.is_up and mono_s - self._trouble_s > self._links.limits.give_up_s:
-            self._trouble_s = mono_s
+        if not self.is_up and mono_s - self._trouble_at_s > self._links.limits.give_up_s:
+            self._trouble_at_s = mono_s
             self._links.tell(LinkSilent(self.site))
             self._fail(f"no answer for {duration_text(self._links.limits.give_up_s)}")

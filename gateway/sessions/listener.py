@@ -159,7 +159,7 @@ class SessionListener:
         self._dirty: dict[int, PeerSession] = {}
         self._owed: dict[int, PeerSession] = {}  # peers with unacknowledged frames, in order
         self._round: deque[int] = deque()  # peers that `tick` has not checked in this round
-        self._ticked_s = self._ticked_before_s = MonoS(-math.inf)
+        self._ticked_at_s = self._ticked_before_s = MonoS(-math.inf)
 
     # --- incoming ------------------------------------------------------------------------------
 
@@ -408,8 +408,8 @@ class SessionListener:
         if not self._round:
             self._round.extend(self.peers)
         round_s = min(ROUND_S, self.rules.heartbeat_s / ROUNDS_A_BEAT)
-        share = min(1.0, (mono_s - self._ticked_s) / round_s)
-        self._ticked_before_s, self._ticked_s = self._ticked_s, mono_s
+        share = min(1.0, (mono_s - self._ticked_at_s) / round_s)
+        self._ticked_before_s, self._ticked_at_s = self._ticked_at_s, mono_s
         for _ in range(max(LOOKED_AT_MIN, math.ceil(len(self.peers) * share))):
             if not self._round:
                 return

@@ -59,7 +59,7 @@ class Reopening:
         self._is_wanted = False
         self._is_urgent = False
         self._wait_s = 0.0
-        self._opened_s = MonoS(0.0)
+        self._opened_at_s = MonoS(0.0)
 
     def want(self, *, urgent: bool) -> None:
         """Note that the ports show or trust outdated certificates."""
@@ -68,14 +68,14 @@ class Reopening:
 
     def is_due(self, mono_s: MonoS) -> bool:
         """Whether to open the ports anew now."""
-        is_time = self._is_urgent or mono_s - self._opened_s >= self._wait_s
+        is_time = self._is_urgent or mono_s - self._opened_at_s >= self._wait_s
         return self._is_wanted and is_time
 
     def opened(self, mono_s: MonoS) -> None:
         """Note that the ports have been opened anew."""
         if not self._is_urgent:
-            is_quiet = mono_s - self._opened_s >= 2 * self._wait_s
+            is_quiet = mono_s - self._opened_at_s >= 2 * self._wait_s
             doubled = REOPEN_MIN_S if is_quiet else 2 * self._wait_s
             self._wait_s = min(REOPEN_MAX_S, doubled)
-            self._opened_s = mono_s
+            self._opened_at_s = mono_s
         self._is_wanted = self._is_urgent = False

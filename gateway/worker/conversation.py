@@ -75,8 +75,8 @@ class WorkerConversation:
         self._conversation = Conversation(self, outbox, hello, credentials, secrets.token_bytes)
         self.hear = hear
         self._last_refusal = ""
-        self._refused_s: MonoS | None = None  # start of the current run of refusals
-        self._closed_s = MonoS(0.0)  # the last time without a session
+        self._refused_at_s: MonoS | None = None  # start of the current run of refusals
+        self._closed_at_s = MonoS(0.0)  # the last time without a session
 
     async def run(self) -> None:
         """Talk to the gateway for ever; raise the reason for giving up."""
@@ -94,9 +94,9 @@ class WorkerConversation:
         """Keep the lease, and send heartbeats."""
         mono_s = mono_now()
         if not self.is_open:
-            self._closed_s = mono_s
-        elif mono_s - self._closed_s > STAYS_S:
-            self._refused_s = None
+            self._closed_at_s = mono_s
+        elif mono_s - self._closed_at_s > STAYS_S:
+            self._refused_at_s = None
         self._conversation.tick(mono_s)
 
     @property
@@ -134,9 +134,9 @@ class WorkerConversation:
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Tell the user; raise a permanent refusal, or one that has lasted too long."""
         mono_s = mono_now()
-        if self._refused_s is None:
-            self._refused_s = mono_s
-        if self._give_up_s and mono_s - self._refused_s > self._give_up_s:
+        if self._refused_at_s is None:
+            self._refused_at_s = mono_s
+        if self._give_up_s and mono_s - self._refused_at_s > self._give_up_s:
             raise error
         if isinstance(error, ProtocolError):
             self._say(f"closed the connection: {error}")

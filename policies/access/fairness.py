@@ -124,8 +124,8 @@ class Tree:
             ShareNode, list[ShareNode]
         ] = {}  # by parent: its waiting children in order
         self._walked: list[ShareNode] = []  # the leaves in that order, once all were visited
-        self._seen_s: UtcS | None = None
-        self._origin_s = UtcS(0.0)  # the moment whose weight is that of UNIT_BITS
+        self._seen_at_s: UtcS | None = None
+        self._origin_at_s = UtcS(0.0)  # the moment whose weight is that of UNIT_BITS
         self._clock_s = 0.0  # seconds since then
         self._weight = 1 << UNIT_BITS
         below: dict[str, list[Share]] = {}
@@ -137,14 +137,14 @@ class Tree:
 
     def move_on(self, utc_s: UtcS) -> None:
         """Set the current time."""
-        if utc_s == self._seen_s:
+        if utc_s == self._seen_at_s:
             return
-        if self._seen_s is None:
-            self._origin_s = utc_s
-        elif utc_s < self._seen_s:
-            self._origin_s -= self._seen_s - utc_s
-        self._seen_s = utc_s
-        self._clock_s = utc_s - self._origin_s
+        if self._seen_at_s is None:
+            self._origin_at_s = utc_s
+        elif utc_s < self._seen_at_s:
+            self._origin_at_s -= self._seen_at_s - utc_s
+        self._seen_at_s = utc_s
+        self._clock_s = utc_s - self._origin_at_s
         half_lives = self._clock_s / self.rules.half_life_s
         if half_lives > HALF_LIVES_MAX:
             self._halve(int(half_lives))
@@ -154,7 +154,7 @@ class Tree:
     def _halve(self, times: int) -> None:
         """Move the origin by whole half-lives, so that sums stay short."""
         passed_s = times * self.rules.half_life_s
-        self._origin_s += passed_s
+        self._origin_at_s += passed_s
         self._clock_s -= passed_s
         self._forgot_s -= passed_s
         for node in self.nodes():

@@ -51,7 +51,7 @@ class _Turns:
     def __init__(self, host: SimHost, conversation: Conversation) -> None:
         self._host = host
         self._conversation = conversation
-        self._next_s = MonoS(math.inf)
+        self._next_at_s = MonoS(math.inf)
         conversation.wake = self.wake
 
     def wake(self) -> None:
@@ -59,14 +59,14 @@ class _Turns:
         self._take_at(self._host.mono_s())
 
     def _take_at(self, at_s: MonoS) -> None:
-        if at_s < self._next_s:
-            self._next_s = at_s
+        if at_s < self._next_at_s:
+            self._next_at_s = at_s
             wait_s = max(0.0, at_s - self._host.mono_s())
             self._host.after(wait_s, lambda: self._take(at_s))
 
     def _take(self, at_s: MonoS) -> None:
-        if at_s != self._next_s or self._conversation.is_over:
+        if at_s != self._next_at_s or self._conversation.is_over:
             return  # an earlier step was taken
-        self._next_s = MonoS(math.inf)
+        self._next_at_s = MonoS(math.inf)
         # Clocks that drift round: it is never earlier than the time that was asked for.
         self._take_at(self._conversation.step(max(at_s, self._host.mono_s())))

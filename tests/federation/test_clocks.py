@@ -93,13 +93,29 @@ KEYS = {"issued_s", "checked_s", "oldest_s"}  # on the wire, in files and answer
 
 
 def fields():
-    """Every annotated field of a class: where it is, its name, the types of its annotation."""
+    """Yield class, name and type of each field: annotated, or set to an instant."""
     for path in sorted(each for root in PRODUCT for each in (ROOT / root).rglob("*.py")):
         for owner in ast.walk(ast.parse(path.read_text())):
-            for field in owner.body if isinstance(owner, ast.ClassDef) else ():
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    types = ast.unparse(field.annotation).removesuffix(" | None")
-                    yield f"{path.relative_to(ROOT)}: {owner.name}", field.target.id, types
+            for node in ast.walk(owner) if isinstance(owner, ast.ClassDef) else ():
+                where = f"{path.relative_to(ROOT)}: {owner.name}"
+                if isinstance(node, ast.AnnAssign) and (node in owner.body or is_own(node.target)):
+                    types = ast.unparse(node.annotation).removesuffix(" | None")
+                    yield where, ast.unparse(node.target).removeprefix("self."), types
+                elif isinstance(node, ast.Assign) and (types := type_of(node.value)):
+                    for target in filter(is_own, node.targets):
+                        yield where, target.attr, types
+
+
+def is_own(target):
+    """Whether it is an attribute of `self`."""
+    return isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+
+
+def type_of(value):
+    """The clock of a value that is an instant by its own form; empty for any other."""
+    text = ast.unparse(value)
+    found = re.match(r"(UtcS|MonoS)\([^()]*\)$", text)
+    return found[1] if found else {"utc_s": "UtcS", "mono_s": "MonoS"}.get(text, "")
 
 
 def test_the_name_of_a_field_tells_an_instant_from_a_duration():

@@ -175,7 +175,7 @@ class Enquiries:
         left = max(0, min(known) - job.limited_nanos - granted)
         return left if room is None else min(left, room)
 
-    def _grant(self, job: Job, purchase: Purchase, made_s: UtcS) -> bytes:
+    def _grant(self, job: Job, purchase: Purchase, made_at_s: UtcS) -> bytes:
         """The grant of the seller's rights in the user's name; raises NotGranted."""
         spec, given = job.spec, job.spec.given
         grant_terms = GrantTerms(
@@ -187,13 +187,13 @@ class Enquiries:
             function=spec.function,
             max_cost_nanos=purchase.max_cost_nanos,
             currency=spec.currency or "",
-            expires_s=made_s + self._rules.grant_s,
+            expires_s=made_at_s + self._rules.grant_s,
             hops_left=max(0, spec.hops_left - 1),
             regions=self._wishes_of(spec).jurisdictions,
             sites=given.grant_terms.sites if given else self._may_have(purchase.site, spec),
         )
         if given is not None:
-            return self._signer.narrow(given, grant_terms, made_s)
+            return self._signer.narrow(given, grant_terms, made_at_s)
         return self._signer.issue(grant_terms)
 
     def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
@@ -406,11 +406,11 @@ def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
     if plan is not None and len(plan.shares) > 1:
         return quoted
     quotes = {(each.site, each.pool): each for each in quoted}
-    made_s = decision.made_at_s
+    made_at_s = decision.made_at_s
     best = choose_quote(
         decision,
         [_as_quote(key, each, decision) for key, each in quotes.items() if each.quote],
-        made_s,
+        made_at_s,
     )
     if best is not None:
         return [quotes[best.key]]

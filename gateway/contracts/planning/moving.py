@@ -28,7 +28,7 @@ class Moving:
     def __init__(self, jobs: Mapping[str, Job], task_s: Callable[[bytes], float | None]) -> None:
         self._jobs = jobs
         self._task_s = task_s
-        self._looked_s = MonoS(0.0)
+        self._looked_at_s = MonoS(0.0)
         self._placed_by_s: dict[str, float] = {}
 
     def due(self, away: Iterable[str], mono_s: MonoS) -> Iterator[Job]:
@@ -38,9 +38,9 @@ class Moving:
             away: the names of the jobs with contracts.
             mono_s: now.
         """
-        if mono_s - self._looked_s < LOOK_S:
+        if mono_s - self._looked_at_s < LOOK_S:
             return
-        self._looked_s = mono_s
+        self._looked_at_s = mono_s
         names = set(away)
         self._placed_by_s = {job: each for job, each in self._placed_by_s.items() if job in names}
         left = JOBS_MAX

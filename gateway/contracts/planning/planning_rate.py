@@ -30,17 +30,17 @@ class PlanningRateLimit:
 
     def __init__(self, round_s: float) -> None:
         self._round_s = round_s
-        self._begun_s = MonoS(-inf)
+        self._begun_at_s = MonoS(-inf)
         self._looks = 1 + PLAN_LOOKS  # of one plan
         self.plans = 0.0  # left in this round
         self.judgements = 0.0  # left in this round for jobs that begin, in plans
 
     def begin(self, mono_s: MonoS, candidates: int) -> None:
         """Begin a round, if the last is over."""
-        rounds = (mono_s - self._begun_s) / self._round_s
+        rounds = (mono_s - self._begun_at_s) / self._round_s
         if rounds < 1:
             return
-        self._begun_s, self._looks = mono_s, candidates + PLAN_LOOKS
+        self._begun_at_s, self._looks = mono_s, candidates + PLAN_LOOKS
         plans = max(1.0, LOOKS_MAX / self._looks)
         most = JUDGED_PART * plans
         self.plans = min(plans, self.plans + rounds * plans)

@@ -50,15 +50,15 @@ class IdleHolds:
             mono_s, self._rules
         )
 
-    def gave_back(self, buyer: str, held_s: MonoS, idle_s: float, mono_s: MonoS) -> None:
-        """Note that a buyer released a hold taken at `held_s` that stood idle for `idle_s`.
+    def gave_back(self, buyer: str, held_at_s: MonoS, idle_s: float, mono_s: MonoS) -> None:
+        """Note that a buyer released a hold taken at `held_at_s` that stood idle for `idle_s`.
 
         Overlapping idle time counts once. Idle time above `hold_s` is our own delay and does not
         count.
         """
         before = self._given_back.get(buyer, NEVER)
-        over_s = held_s + min(idle_s, self._rules.hold_s)
-        counted_s = max(0.0, over_s - max(held_s, before.counted_until_s))
+        over_s = held_at_s + min(idle_s, self._rules.hold_s)
+        counted_s = max(0.0, over_s - max(held_at_s, before.counted_until_s))
         until_s = max(mono_s, before.until_s) + IDLE_TIMES * counted_s
         self._given_back[buyer] = _Idled(max(over_s, before.counted_until_s), until_s)
 

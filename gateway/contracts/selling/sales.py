@@ -96,7 +96,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._requests = 0
         self.renewals = Renewals(outcome)
         self._stopping = Stopping(site, broker, rules)
-        self._billed_s = self._mono_s = MonoS(0.0)
+        self._billed_at_s = self._mono_s = MonoS(0.0)
         self._unsettled = UnsettledResults(rules.unsettled_bytes_max)
         self._idle_holds = IdleHolds(rules)
         self._lapses = Lapses(rules)
@@ -527,9 +527,9 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         """Expire quotes and holds, ask for renewals, stop expired leases, bill, close contracts."""
         renew: dict[str, list[Sale]] = {}
         self._mono_s = mono_s
-        is_billing = mono_s - self._billed_s >= self._rules.bill_s
+        is_billing = mono_s - self._billed_at_s >= self._rules.bill_s
         if is_billing:
-            self._billed_s = mono_s
+            self._billed_at_s = mono_s
         for sale in list(self.sales.values()):
             if sale.phase in (ContractPhase.QUOTED, ContractPhase.HELD):
                 if mono_s >= sale.until_s:

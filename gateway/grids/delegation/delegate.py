@@ -144,7 +144,7 @@ class Lot:
         self.is_ending = False
         self._is_draining = False
         self._said_bye = False
-        self._pulse_s = MonoS(0.0)
+        self._pulse_at_s = MonoS(0.0)
         self._asked: set[bytes] = set()
         self._missing: dict[str, MonoS] = {}  # parcels that the engine does not hold, since when
         settings = owner.settings
@@ -285,8 +285,8 @@ class Lot:
             del self._missing[name]
             self.hear_engine(Lost(name, "the engine no longer knows it"))
         is_heard = self._gateway.is_open and not self._said_bye
-        if is_heard and mono_s - self._pulse_s > self._gateway.pulse_s:
-            self._pulse_s = mono_s
+        if is_heard and mono_s - self._pulse_at_s > self._gateway.pulse_s:
+            self._pulse_at_s = mono_s
             self._outbox.add(Pulse(self._pulse(mono_s)))
         self.feed()
         self._gateway.tick()

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from federation.clocks import UtcS
+
 CODES: Final[Mapping[str, str]] = {
     "instance-reboot": "restarts the instance",
     "instance-retirement": "retires the instance",
@@ -22,7 +24,7 @@ _OVER: Final = ("[Completed]", "[Canceled]")
 
 
 def leaving(
-    statuses: Iterable[Mapping[str, Any]], pilots: Mapping[str, Collection[str]], utc_s: float
+    statuses: Iterable[Mapping[str, Any]], pilots: Mapping[str, Collection[str]], utc_s: UtcS
 ) -> dict[str, str]:
     """Return the pilots whose instance has an event now or soon, each with the reason.
 
@@ -40,11 +42,11 @@ def leaving(
     return found
 
 
-def _near(status: Mapping[str, Any], utc_s: float) -> Iterator[str]:
+def _near(status: Mapping[str, Any], utc_s: UtcS) -> Iterator[str]:
     for event in status.get("Events") or ():
         code, at = str(event.get("Code", "")), event.get("NotBefore")
         is_over = str(event.get("Description", "")).startswith(_OVER)
         if code not in CODES or is_over or not isinstance(at, datetime):
             continue
-        if at.timestamp() - utc_s <= LEAD_S:
+        if UtcS(at.timestamp()) - utc_s <= LEAD_S:
             yield f"EC2 {CODES[code]} ({code}) from {at:%Y-%m-%d %H:%M %Z} on"

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from federation.clocks import MonoS
+from federation.clocks import MonoS, UtcS
 from federation.words import count, duration_text
 from gateway.grids.contract import (
     Capacity,
@@ -291,7 +291,7 @@ class Ec2Grid:
         mono_s = MonoS(time.monotonic())
         if self._events is None or mono_s - self._events[0] >= EVENTS_S:
             self._events = mono_s, self._calls.statuses(sorted(events.CODES))
-        return events.leaving(self._events[1], self._shown, time.time())
+        return events.leaving(self._events[1], self._shown, UtcS(time.time()))
 
     def _price(self) -> tuple[int, str] | None:
         book = self._book(is_needed=False)

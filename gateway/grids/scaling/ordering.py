@@ -74,9 +74,9 @@ class Ordering:
         self._capacity: Capacity | None = None
         # The slots that it could give, including our visible ones; None: unknown.
         self._with_ours: int | None = None
-        self._told_s: dict[str, UtcS] = {}  # when pilots were told to stop
+        self._told_at_s: dict[str, UtcS] = {}  # when pilots were told to stop
         self._starting: dict[str, int] = {}  # orders being sent to the grid: how often
-        self._orders_s: list[UtcS] = []  # when orders of the last minute were made
+        self._orders_at_s: list[UtcS] = []  # when orders of the last minute were made
         self._names = self._name_orders()
 
     @property
@@ -88,8 +88,8 @@ class Ordering:
 
     def clock_set(self, by_s: float) -> None:
         """Shift all noted times, as the time of day was set."""
-        self._told_s = {name: at_s + by_s for name, at_s in self._told_s.items()}
-        self._orders_s = [each + by_s for each in self._orders_s]
+        self._told_at_s = {name: at_s + by_s for name, at_s in self._told_at_s.items()}
+        self._orders_at_s = [each + by_s for each in self._orders_at_s]
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -156,16 +156,16 @@ class Ordering:
 
     def order(self, pilots: int, utc_s: UtcS) -> list[Order]:
         """Return new orders for pilots, as many and as large as the grid takes in a minute."""
-        self._orders_s = [each for each in self._orders_s if each > utc_s - MINUTE_S]
+        self._orders_at_s = [each for each in self._orders_at_s if each > utc_s - MINUTE_S]
         made: list[Order] = []
-        while pilots > 0 and len(self._orders_s) < self.limits.orders_max:
+        while pilots > 0 and len(self._orders_at_s) < self.limits.orders_max:
             left = self.limits.pilots_left
             some = min(pilots, self.limits.pilots_max, pilots if left is None else left)
             if not some:
                 break  # it is full, until it is asked again
             if left is not None:
                 self.limits = replace(self.limits, pilots_left=left - some)
-            self._orders_s.append(utc_s)
+            self._orders_at_s.append(utc_s)
             made.append(self._new(some, self.shape, utc_s))
             pilots -= some
         return made
@@ -237,12 +237,12 @@ class Ordering:
         over = {
             name
             for name in names
-            if not utc_s - self._told_s.get(name, UtcS(-1e18)) < STOP_AGAIN_S
+            if not utc_s - self._told_at_s.get(name, UtcS(-1e18)) < STOP_AGAIN_S
             and not self._is_being_started(name)
         }
         if over:
-            self._told_s = {
-                name: at_s for name, at_s in self._told_s.items() if name in self._fleet.pilots
+            self._told_at_s = {
+                name: at_s for name, at_s in self._told_at_s.items() if name in self._fleet.pilots
             } | dict.fromkeys(over, utc_s)
         return frozenset(over)
 
@@ -253,7 +253,7 @@ class Ordering:
 
     def was_told(self, name: str) -> bool:
         """Whether a pilot was told to stop."""
-        return name in self._told_s
+        return name in self._told_at_s
 
     async def stop(self, names: Collection[str]) -> None:
         """Have pilots stopped."""
@@ -264,7 +264,7 @@ class Ordering:
 
         if await self.ask("stop", stop) is None:
             again_s = self._utc_s() - STOP_AGAIN_S + STOP_RETRY_S
-            self._told_s |= dict.fromkeys(names, again_s)
+            self._told_at_s |= dict.fromkeys(names, again_s)
 
     def _name_orders(self) -> Iterator[str]:
         """Yield unique names of orders: the first part is the time of this run of the site."""

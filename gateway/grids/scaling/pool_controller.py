@@ -113,7 +113,7 @@ class PoolController:
         self._reprice = reprice
         self._followed_nanos = 0  # the grid's charge when our own price was set
         self._idle_since_s: dict[str, UtcS] = {}
-        self._strange_s: dict[str, UtcS] = {}  # since when workers are here that are no pilots
+        self._strange_at_s: dict[str, UtcS] = {}  # since when workers are here that are no pilots
         self._drained: dict[str, int] = {}  # pilots that we drained, with their workers' handles
         self._carried = Carried()
         self._promised = broker.offers.get(f"pool {pool.name}")
@@ -126,8 +126,8 @@ class PoolController:
         self._seen: dict[int, tuple[str, UtcS | None]] = {}
         # the same, of pilots without a worker yet
         self._awaited: dict[str, tuple[str, UtcS | None]] = {}
-        self._looked_s = self._asked_s = UtcS("-inf")
-        self._leaving_asked_s = UtcS("-inf")
+        self._looked_at_s = self._asked_at_s = UtcS("-inf")
+        self._leaving_asked_at_s = UtcS("-inf")
 
     async def run(self) -> None:
         """Keep the pool until cancelled. Its pilots go on: the next run of the site adopts them."""
@@ -242,11 +242,11 @@ class PoolController:
             self.fleet.clock_set(by_s)
             self._ordering.clock_set(by_s)
             self._tidings.said_at_s += by_s
-            for noted in (self._idle_since_s, self._strange_s, self._kept):
+            for noted in (self._idle_since_s, self._strange_at_s, self._kept):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
-            self._looked_s += by_s
-            self._asked_s += by_s
-            self._leaving_asked_s += by_s
+            self._looked_at_s += by_s
+            self._asked_at_s += by_s
+            self._leaving_asked_at_s += by_s
         return utc_s
 
     def _with_kept(
@@ -336,14 +336,14 @@ class PoolController:
         wait_s = self.scale.look_s
         if self.fleet.is_moving:
             wait_s = min(HASTE_S, wait_s)
-        if 0 <= utc_s - self._looked_s < wait_s:
+        if 0 <= utc_s - self._looked_at_s < wait_s:
             return
-        self._looked_s = utc_s
+        self._looked_at_s = utc_s
         found = await self._ordering.ask("pilots", self.grid.pilots)
         if found is None:
             return
-        if not 0 <= utc_s - self._leaving_asked_s < self.scale.look_s:
-            self._leaving_asked_s = utc_s
+        if not 0 <= utc_s - self._leaving_asked_at_s < self.scale.look_s:
+            self._leaving_asked_at_s = utc_s
             self._note_leaving(await self._ordering.ask_leaving())
         workers = self._workers()
         utc_s = self._now()
@@ -354,8 +354,8 @@ class PoolController:
         if not self._has_looked:
             self._has_looked = True
             self._found_again(found, utc_s)
-        if not 0 <= utc_s - self._asked_s < FACTS_S:
-            self._asked_s = utc_s
+        if not 0 <= utc_s - self._asked_at_s < FACTS_S:
+            self._asked_at_s = utc_s
             await self._ordering.ask_facts()
             self._follow_price()
 
@@ -424,7 +424,7 @@ class PoolController:
     async def _start(self, order: Order) -> str:
         """Make an order, and look at once: a worker may come before the next scheduled look."""
         fault = await self._ordering.start(order)
-        self._looked_s = UtcS("-inf")
+        self._looked_at_s = UtcS("-inf")
         return fault
 
     async def _look_whether_it_works(self) -> None:
@@ -484,11 +484,11 @@ class PoolController:
         them to us, so nothing else would ever stop them. A drained one ends.
         """
         strange = at_work.keys() - self.fleet.pilots.keys()
-        self._strange_s = {name: self._strange_s.get(name, utc_s) for name in strange}
-        found = [name for name, at_s in self._strange_s.items() if utc_s - at_s >= STRANGER_S]
+        self._strange_at_s = {name: self._strange_at_s.get(name, utc_s) for name in strange}
+        found = [name for name, at_s in self._strange_at_s.items() if utc_s - at_s >= STRANGER_S]
         for name in found:
             self._say(f"the grid does not show worker {name}, which is released")
-            self._strange_s[name] = utc_s
+            self._strange_at_s[name] = utc_s
         return found
 
     def _drain(self, workers: Mapping[str, Worker], strangers: Collection[str]) -> None:

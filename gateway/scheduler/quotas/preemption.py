@@ -133,7 +133,7 @@ class Preemption:
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
-        self._looked_s = UtcS(-inf)
+        self._looked_at_s = UtcS(-inf)
         self._stopped: dict[str, deque[tuple[UtcS, int]]] = {}  # by pool: when, how many
         self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
@@ -169,7 +169,7 @@ class Preemption:
                     told.stops.append(each)
             if not told.stops:
                 del self._told[told.assignment.id]
-        self._looked_s = UtcS(-inf)
+        self._looked_at_s = UtcS(-inf)
 
     def _keep(
         self, stop: _Stop, told: _Told, rules: PoolRules, over: dict[int, int], claim: int
@@ -184,9 +184,9 @@ class Preemption:
 
     def settle(self, utc_s: UtcS) -> None:
         """Check which tasks must make room, unless that was just done."""
-        if not self._occupancy.pools or 0 <= utc_s - self._looked_s < LOOK_S:
+        if not self._occupancy.pools or 0 <= utc_s - self._looked_at_s < LOOK_S:
             return
-        self._looked_s = utc_s
+        self._looked_at_s = utc_s
         for number, told in list(self._told.items()):
             if not told.assignment.left:
                 del self._told[number]

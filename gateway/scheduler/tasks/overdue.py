@@ -47,7 +47,7 @@ class Overdue:
         self._workers = workers
         self._lease_s = lease_s
         self._clock_s = 0.0
-        self._looked_s: UtcS | None = None  # UTC
+        self._looked_at_s: UtcS | None = None  # UTC
         # By assignment and task: when a task was first seen to have begun, by `_clock_s`.
         self._begun_s: dict[tuple[int, int], float] = {}
         # By handle: the tasks done, the oldest assignment, and since when both are the same.
@@ -55,8 +55,8 @@ class Overdue:
 
     def look(self, utc_s: UtcS, *, is_behind: bool) -> list[Fault]:
         """Return the workers at fault; `is_behind`: reports of workers wait unread."""
-        passed_s = 0.0 if self._looked_s is None else utc_s - self._looked_s
-        self._looked_s = utc_s
+        passed_s = 0.0 if self._looked_at_s is None else utc_s - self._looked_at_s
+        self._looked_at_s = utc_s
         if not is_behind:
             self._clock_s += min(max(0.0, passed_s), STEP_MAX_S)
         begun_s: dict[tuple[int, int], float] = {}

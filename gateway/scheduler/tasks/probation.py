@@ -66,7 +66,7 @@ class Probation:
         self._newcomers: dict[_Group, dict[str, UtcS]] = {}
         self._waiting: dict[int, tuple[Worker, UtcS]] = {}  # by handle, and when its back-off ends
         self._new: dict[_Group, dict[int, Worker]] = {}  # by handle
-        self._judged_s: dict[_Group, UtcS] = {}  # when present sessions were last judged
+        self._judged_at_s: dict[_Group, UtcS] = {}  # when present sessions were last judged
 
     @property
     def is_waiting(self) -> bool:
@@ -124,7 +124,7 @@ class Probation:
 
     def _judge_others(self, group: _Group, record: _Record, utc_s: UtcS) -> list[int]:
         """Put the present new sessions of a group on trial."""
-        if 0 <= utc_s - self._judged_s.get(group, UtcS(-inf)) < JUDGED_S:
+        if 0 <= utc_s - self._judged_at_s.get(group, UtcS(-inf)) < JUDGED_S:
             return []
         # A grid's worker may have joined before it was known that it had been requested.
         others = [
@@ -134,8 +134,10 @@ class Probation:
         ]
         for each in others:
             self._try(each, record, utc_s)
-        self._judged_s = {each: at_s for each, at_s in self._judged_s.items() if each in self._new}
-        self._judged_s[group] = utc_s
+        self._judged_at_s = {
+            each: at_s for each, at_s in self._judged_at_s.items() if each in self._new
+        }
+        self._judged_at_s[group] = utc_s
         return [each.handle for each in others]
 
     def finished(self, worker: Worker, tasks: int) -> None:

@@ -31,18 +31,18 @@ class Provisional:
         self._refusal = refusal
         self._offers = offers
         self._offered = 0
-        self._due_s: dict[str, UtcS] = {}  # in the order of judging
-        self._began_s: UtcS | None = None
+        self._due_at_s: dict[str, UtcS] = {}  # in the order of judging
+        self._began_at_s: UtcS | None = None
 
     def is_early(self, utc_s: UtcS) -> bool:
         """Whether the start was so recent that workers and sites may still return."""
-        if self._began_s is None:
-            self._began_s = utc_s
-        return utc_s - self._began_s < SETTLE_S
+        if self._began_at_s is None:
+            self._began_at_s = utc_s
+        return utc_s - self._began_at_s < SETTLE_S
 
     def take(self, job: Job, utc_s: UtcS) -> None:
         """Schedule a new job to be judged again."""
-        self._due_s[job.id] = utc_s + SETTLE_S
+        self._due_at_s[job.id] = utc_s + SETTLE_S
 
     def look(self, jobs: Mapping[str, Job], utc_s: UtcS) -> list[tuple[Job, Refusal]]:
         """Judge the jobs that are due; return those that are refused after all.
@@ -52,11 +52,11 @@ class Provisional:
         self.is_early(utc_s)  # time counts from the first call on
         if len(self._offers) != self._offered:
             self._offered = len(self._offers)
-            self._due_s = dict.fromkeys(self._due_s, utc_s + SETTLE_S)
-        due = [name for name, due_s in list(self._due_s.items())[:JUDGED_MAX] if due_s <= utc_s]
+            self._due_at_s = dict.fromkeys(self._due_at_s, utc_s + SETTLE_S)
+        due = [name for name, due_s in list(self._due_at_s.items())[:JUDGED_MAX] if due_s <= utc_s]
         refused = []
         for name in due:
-            del self._due_s[name]
+            del self._due_at_s[name]
             job = jobs.get(name)
             if job is None or job.leaving or job.in_flight or job.ended:
                 continue
@@ -64,5 +64,5 @@ class Provisional:
             if refusal is not None:
                 refused.append((job, refusal))
             else:
-                self._due_s[name] = utc_s + SETTLE_S
+                self._due_at_s[name] = utc_s + SETTLE_S
         return refused

@@ -36,13 +36,13 @@ class Reaper:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()  # processes that had ended at the last look
-        self._looks_s = MonoS(0.0)
+        self._looks_at_s = MonoS(0.0)
 
     def look(self, own: Collection[int], mono_s: MonoS) -> None:
         """Remove processes that had ended by the last look, but none of `own`. Call it often."""
-        if mono_s < self._looks_s:
+        if mono_s < self._looks_at_s:
             return
-        self._looks_s = mono_s + REAP_S
+        self._looks_at_s = mono_s + REAP_S
         ended = {pid for pid in children(os.getpid()) if pid not in own and _has_ended(pid)}
         for pid in ended & self._seen:
             with contextlib.suppress(ChildProcessError):

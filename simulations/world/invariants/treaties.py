@@ -109,8 +109,8 @@ class IdleContractsClose(Invariant):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        self._busy_s: dict[tuple[str, int, int], MonoS] = {}  # by site, its run, and handle
-        self._over_s: dict[tuple[str, int, int], MonoS] = {}  # since when its job is over
+        self._busy_at_s: dict[tuple[str, int, int], MonoS] = {}  # by site, its run, and handle
+        self._over_at_s: dict[tuple[str, int, int], MonoS] = {}  # since when its job is over
 
     def see(self, entry: TraceEntry) -> None:
         """Note tasks that are handed out, however briefly."""
@@ -119,7 +119,7 @@ class IdleContractsClose(Invariant):
         port, worker = entry.data
         if port is PortKind.PEER:
             site = self.world.sites[entry.host]
-            self._busy_s[site.name, site.life, worker] = site.mono_s()
+            self._busy_at_s[site.name, site.life, worker] = site.mono_s()
 
     def check(self) -> None:
         """Check every open contract."""
@@ -134,13 +134,13 @@ class IdleContractsClose(Invariant):
         key, mono_s = (site.name, site.life, purchase.handle), site.mono_s()
         worker = broker.workers.get(purchase.handle)
         if purchase.is_recovered or (worker is not None and worker.assignments):
-            self._busy_s[key] = mono_s
-            self._over_s.pop(key, None)
+            self._busy_at_s[key] = mono_s
+            self._over_at_s.pop(key, None)
             return
-        idle_s = mono_s - self._busy_s.setdefault(key, mono_s)
+        idle_s = mono_s - self._busy_at_s.setdefault(key, mono_s)
         over_s = 0.0
         if purchase.job not in broker.jobs:
-            over_s = mono_s - self._over_s.setdefault(key, mono_s)
+            over_s = mono_s - self._over_at_s.setdefault(key, mono_s)
         if is_awake and (idle_s > site.plan.deals.idle_s + LATE_S or over_s > LATE_S):
             text = f"{site.name} keeps {purchase.contract}, idle for {idle_s:.1f} s"
             self.fail(text, purchase.job)

@@ -494,7 +494,7 @@ def test_a_function_of_its_own_for_every_call_leaves_few_jobs_open(client, monke
 
 def test_a_job_that_nobody_submits_to_is_closed_and_another_follows(client, monkeypatch):
     monkeypatch.setattr(federation.engine.engine, "IDLE_S", 0.01)
-    client._engine._sweep_s = 0.0
+    client._engine._sweep_at_s = 0.0
     first = client.submit(square, 3)
     assert first.result() == 9
     wait_until(lambda: _open_jobs(client, [first]) == 0, "the end of the idle job")
@@ -510,7 +510,7 @@ def test_a_job_with_unfinished_tasks_is_not_idle(client, monkeypatch, tmp_path):
             time.sleep(0.002)
 
     monkeypatch.setattr(federation.engine.engine, "IDLE_S", 0.01)
-    client._engine._sweep_s = 0.0
+    client._engine._sweep_at_s = 0.0
     first, sweeps = client.submit(held, str(tmp_path / "go")), []
     sweep = client._engine._filling.sweep
     monkeypatch.setattr(client._engine._filling, "sweep", lambda: sweeps.append(1) or sweep())

@@ -51,7 +51,9 @@ class Kept:
         )
 
     async def look(self):
-        self.controller._looked_s = self.controller._asked_s = float("-inf")  # it is due again
+        self.controller._looked_at_s = self.controller._asked_at_s = float(
+            "-inf"
+        )  # it is due again
         await self.controller._look()
         return [each.price for each in self.prices]
 

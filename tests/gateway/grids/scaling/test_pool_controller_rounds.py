@@ -238,7 +238,7 @@ async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=3)))
     )
     await world.round()
-    world.controller._asked_s = float("-inf")
+    world.controller._asked_at_s = float("-inf")
     await world.round()
     world.hear()
     assert world.broker.growth[POOL].slots == 4
