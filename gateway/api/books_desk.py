@@ -1,6 +1,6 @@
 """Answers questions about the debts between sites, and takes orders about them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from heapq import nsmallest
@@ -20,6 +20,7 @@ from federation.messages.reconciliation import (
 from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
 from gateway.api.context import SiteContext
 from gateway.api.views.work_views import narrow
+from gateway.base.details import DetailReader, Details
 from gateway.ledger.accounting.caps import capped
 from gateway.ledger.accounting.margins import Margin, kept, margins
 from gateway.ledger.accounting.settlement import Statement
@@ -41,7 +42,6 @@ from gateway.ledger.store.store import Store
 from gateway.settlement.payments import told_of
 from gateway.settlement.reconciler import Reconciler
 
-Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (
     *("site", "currency", "opening", "sold", "refunded", "bought", "credited"),
     *("paid", "received", "written_off", "balance", "balance_nanos", "held_sold", "held_bought"),
@@ -68,6 +68,9 @@ FOREVER_MS: Final = 253_402_300_799_000
 
 class BadBooksQuestion(GridError):
     """A question or order about the books that is malformed or can't be followed."""
+
+
+READ: Final = DetailReader(BadBooksQuestion)
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -203,7 +206,7 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     `is_cut`: there are later ones than `rows` has. By `cost`, paid deliveries net of reversals
     equal the statement of that time.
     """
-    name = _text(details, "site")
+    name = READ.text(details, "site", NAME_CHARS_MAX)
     start_s, end_s = _span(details, site.runtime.utc_s())
     contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
@@ -336,7 +339,7 @@ async def reconcile(site: SiteContext, details: Details) -> Any:
     Without a start, compare what is not closed. With `accept`, compare nothing: go on although our
     books lack entries that the site has.
     """
-    name, reconciler = _text(details, "site"), _reconciler(site)
+    name, reconciler = READ.text(details, "site", NAME_CHARS_MAX), _reconciler(site)
     await site.read(_check_known, site.store, name)
     if details.get("accept"):
         await reconciler.in_turn(lambda: reconciler.accept(name))
@@ -390,7 +393,11 @@ async def _compared_span(
 
 async def dispute(site: SiteContext, details: Details) -> Any:
     """Dispute deliveries that we paid under a contract."""
-    contract, reason, reconciler = _text(details, "contract"), _reason(details), _reconciler(site)
+    contract, reason, reconciler = (
+        READ.text(details, "contract", NAME_CHARS_MAX),
+        READ.text(details, "reason", REASON_CHARS_MAX),
+        _reconciler(site),
+    )
     found = await reconciler.in_turn(
         lambda: reconciler.disputes.dispute(contract, _chosen(details), reason)
     )
@@ -399,7 +406,11 @@ async def dispute(site: SiteContext, details: Details) -> Any:
 
 async def answer_dispute(site: SiteContext, details: Details) -> Any:
     """Accept or reject a buyer's dispute."""
-    contract, reason, reconciler = _text(details, "contract"), _reason(details), _reconciler(site)
+    contract, reason, reconciler = (
+        READ.text(details, "contract", NAME_CHARS_MAX),
+        READ.text(details, "reason", REASON_CHARS_MAX),
+        _reconciler(site),
+    )
     accept = details.get("accept")
     if not isinstance(accept, bool):
         raise BadBooksQuestion("accept must be true or false")
@@ -425,7 +436,7 @@ async def changes_of(site: SiteContext, verb: str, details: Details) -> list[tup
     Raises BadBooksQuestion where the order itself would. Nothing is booked.
     """
     _reconciler(site)
-    name = _text(details, "site")
+    name = READ.text(details, "site", NAME_CHARS_MAX)
     await site.read(_check_known, site.store, name)
     paid = await site.read(site.store.settlement.payments, name)
     make, sign = (_settle, 1) if verb == "settle" else (_undo, -1)
@@ -448,7 +459,7 @@ async def _book(
     make: Callable[[list[PaymentRow], Details, UtcS], list[Record]],
 ) -> Any:
     """Book payments, or their reversal, and tell the other site; return the new statement."""
-    reconciler, name = _reconciler(site), _text(details, "site")
+    reconciler, name = _reconciler(site), READ.text(details, "site", NAME_CHARS_MAX)
     await site.read(_check_known, site.store, name)
 
     async def book() -> None:
@@ -462,7 +473,11 @@ async def _book(
 
 
 def _settle(paid: list[PaymentRow], details: Details, utc_s: UtcS) -> list[Record]:
-    name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
+    name, reference, note = (
+        READ.text(details, "site", NAME_CHARS_MAX),
+        READ.text(details, "reference", NAME_CHARS_MAX),
+        READ.text(details, "note", REASON_CHARS_MAX, least=0),
+    )
     same = [each for each in paid if each.reference == reference]
     booked = next((each for each in same if each.stands), None)
     if booked is not None:
@@ -492,7 +507,11 @@ def _settle(paid: list[PaymentRow], details: Details, utc_s: UtcS) -> list[Recor
 
 
 def _undo(paid: list[PaymentRow], details: Details, utc_s: UtcS) -> list[Record]:
-    name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
+    name, reference, note = (
+        READ.text(details, "site", NAME_CHARS_MAX),
+        READ.text(details, "reference", NAME_CHARS_MAX),
+        READ.text(details, "note", REASON_CHARS_MAX, least=0),
+    )
     found = [each for each in paid if each.reference == reference and each.stands]
     if not found:
         raise BadBooksQuestion(
@@ -536,32 +555,11 @@ def _span(details: Details, utc_s: UtcS) -> tuple[UtcS, UtcS]:
     return UtcS(start_s), UtcS(end_s)
 
 
-def _text(details: Details, key: str) -> str:
-    value = details.get(key)
-    if type(value) is not str or not 0 < len(value) <= NAME_CHARS_MAX or not value.isprintable():
-        raise BadBooksQuestion(f"{key} must be 1 to {NAME_CHARS_MAX} printable characters")
-    return value
-
-
 def _one_of(details: Details, key: str, words: tuple[Any, ...]) -> Any:
     for word in words:
         if details.get(key) == word:
             return word
     raise BadBooksQuestion(f"{key} must be one of {', '.join(words)}")
-
-
-def _note(details: Details) -> str:
-    note = details.get("note", "")
-    if not isinstance(note, str) or len(note) > REASON_CHARS_MAX or not (note + "x").isprintable():
-        raise BadBooksQuestion(f"note must be up to {REASON_CHARS_MAX} printable characters")
-    return note
-
-
-def _reason(details: Details) -> str:
-    value = details.get("reason")
-    if type(value) is not str or not 0 < len(value) <= REASON_CHARS_MAX or not value.isprintable():
-        raise BadBooksQuestion(f"reason must be 1 to {REASON_CHARS_MAX} printable characters")
-    return value
 
 
 def _chosen(details: Details) -> list[tuple[int, int]] | None:

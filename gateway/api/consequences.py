@@ -12,11 +12,10 @@ from federation.money import format_money
 from federation.words import count
 from gateway.api import books_desk
 from gateway.api.context import SiteContext
+from gateway.base.details import Details
 from gateway.scheduler.model.ports import PortKind
 
 NAMES_SHOWN: Final = 10
-
-Details = Mapping[str, Any]
 
 
 class BadConsequencesQuestion(GridError):

@@ -39,6 +39,7 @@ from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.views import job_choices, work_views
 from gateway.api.views.wait_reasons import wait_reason
+from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
 from gateway.base.values import SettingError, number
 from gateway.checking.kept import KeptFindings
@@ -63,6 +64,7 @@ from policies.reservations.reservations import CantReserve
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
 WAIT_MAX_S: Final = 30.0
+READ: Final = DetailReader(BadQuestion)
 PROBE_S: Final = 300.0  # the default time that a pool test waits for a worker, …
 PROBE_MAX_S: Final = 86_400.0  # … and at most
 _SPAN: Final = ("start_s", "end_s")
@@ -283,16 +285,16 @@ class Desk:
         return found
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
-        limit = _number(details, "limit", 50, JOBS_MAX)
+        limit = READ.whole(details, "limit", 0, JOBS_MAX, 50)
         return await self._search.listed(asker, read_filter(details), limit)
 
     async def _id_of(self, asker: Asker, details: dict[str, Any]) -> str:
         """Return the id of the job that the detail `job` means; BadQuestion if it means several."""
-        return await self._search.resolve(asker, _text(details, "job"))
+        return await self._search.resolve(asker, READ.text(details, "job"))
 
     async def _id_for_order(self, asker: Asker, details: dict[str, Any]) -> str:
         """Return the id of the job that an order means; BadQuestion if that has ended."""
-        name = await self._search.resolve(asker, _text(details, "job"), for_order=True)
+        name = await self._search.resolve(asker, READ.text(details, "job"), for_order=True)
         if name not in self._site.broker.jobs:
             row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
             if row is not None and asker.may_see(row.user, row.project):
@@ -344,9 +346,9 @@ class Desk:
 
     async def _results(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
-        name, after = await self._id_of(asker, details), _number(details, "after", 0, 1 << 62)
-        limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
-        until_s = self._site.runtime.mono_s() + _wait_s(details)
+        name, after = await self._id_of(asker, details), READ.whole(details, "after", 0, 1 << 62, 0)
+        limit = READ.whole(details, "limit", 0, OUTCOME_BUNDLES_MAX, 16)
+        until_s = self._site.runtime.mono_s() + READ.seconds(details, "wait_s", WAIT_MAX_S, 0.0)
         store = self._site.store
         while True:
             # Registered before the store is read, so that results in between are not missed.
@@ -379,12 +381,14 @@ class Desk:
 
     async def _logs(self, asker: Asker, details: dict[str, Any]) -> Any:
         """What tasks of a job have printed after a piece, waiting up to `wait_s` for more."""
-        name, after = await self._id_of(asker, details), _number(details, "after", 0, 1 << 62)
-        task = None if details.get("task") is None else _number(details, "task", 0, 1 << 62)
+        name, after = await self._id_of(asker, details), READ.whole(details, "after", 0, 1 << 62, 0)
+        task = None if details.get("task") is None else READ.whole(details, "task", 0, 1 << 62, 0)
         job = self._site.broker.jobs.get(name)
         if job is None or not _may_see(asker, job):
             await self._ended_job(asker, name, is_live=job is not None)
-        return await self._log_desk.logs(asker, name, task, after, _wait_s(details))
+        return await self._log_desk.logs(
+            asker, name, task, after, READ.seconds(details, "wait_s", WAIT_MAX_S, 0.0)
+        )
 
     async def _ended_job(self, asker: Asker, name: str, *, is_live: bool = False) -> JobRow:
         """Return a job from the books; BadQuestion if it is none of the asker's."""
@@ -582,7 +586,7 @@ class Desk:
 
     async def _test_alert(self, _asker: Asker, details: dict[str, Any]) -> Any:
         try:
-            return await self._site.watch.test(_text(details, "name"))
+            return await self._site.watch.test(READ.text(details, "name"))
         except NoSuchAlert as error:
             raise BadQuestion(str(error)) from None
 
@@ -674,24 +678,3 @@ def _check_known(ask: Ask) -> None:
     for unknown in sorted(ask.details.keys() - takes):
         known = ", ".join(sorted(takes)) or "none"
         raise BadQuestion(f"{ask.verb} has no detail {unknown[:60]!r}; its details: {known}")
-
-
-def _text(details: dict[str, Any], key: str) -> str:
-    value = details.get(key)
-    if type(value) is not str:
-        raise BadQuestion(f"the detail {key} is missing")
-    return value
-
-
-def _wait_s(details: dict[str, Any]) -> float:
-    wait_s = details.get("wait_s", 0)
-    if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
-        raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-    return float(wait_s)
-
-
-def _number(details: dict[str, Any], key: str, default: int, largest: int) -> int:
-    value = details.get(key, default)
-    if type(value) is not int or not 0 <= value <= largest:
-        raise BadQuestion(f"{key} must be 0 to {largest}")
-    return value

@@ -6,20 +6,19 @@ gateway's process.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
 from federation.words import count
 from gateway.api.context import BadQuestion, SiteContext
+from gateway.base.details import Details
 from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.scheduler.model.events import DrainAsked, DrainKind, DrainOrdered
 from gateway.scheduler.model.intake import HOST_CHARS_MAX
 from gateway.scheduler.model.jobs import Worker
 from gateway.scheduler.quotas.drains import DRAINS_MAX, host_names
 from gateway.trust.rights import Asker
-
-Details = Mapping[str, Any]
 
 
 async def drain(site: SiteContext, asker: Asker, details: Details) -> Any:

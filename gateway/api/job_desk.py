@@ -11,6 +11,7 @@ from typing import Any, Final
 from federation.reasons import Reason
 from federation.words import count
 from gateway.api.context import BadQuestion, SiteContext
+from gateway.base.details import Details
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobHold
@@ -20,8 +21,6 @@ from gateway.scheduler.tasks.job_control import (
     why_not_released,
 )
 from gateway.trust.rights import Asker
-
-Details = Mapping[str, Any]
 
 
 async def hold(site: SiteContext, asker: Asker, details: Details) -> Any:

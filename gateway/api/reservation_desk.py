@@ -3,13 +3,14 @@
 A reservation is on disk before the answer says that it is booked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
 from federation.clocks import UtcS
 from gateway.api.context import SiteContext
+from gateway.base.details import DetailReader, Details
 from gateway.config.groups import owner_of
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
@@ -33,9 +34,7 @@ from policies.reservations.reservations import (
 LISTED_MAX: Final = 500
 SLOTS_MAX: Final = 10**8
 LASTS_MAX_S: Final = 366 * 86_400.0
-TIME_MAX_S: Final = 253_402_300_800
-
-Details = Mapping[str, Any]
+READ: Final = DetailReader(CantReserve)
 
 
 async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
@@ -44,10 +43,11 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     At each of `sites`, or here. Raises CantReserve.
     """
     utc_s = site.runtime.utc_s()
-    slots = _number(details, "slots", None, SLOTS_MAX)
-    lasts_s = _seconds(details, "lasts_s", None, LASTS_MAX_S)
-    from_s = UtcS(_seconds(details, "from_s", float(utc_s), TIME_MAX_S))
-    pool, is_dry = _text(details, "pool"), details.get("dry_run", False) is True
+    slots = READ.whole(details, "slots", -SLOTS_MAX, SLOTS_MAX)
+    lasts_s = READ.seconds(details, "lasts_s", LASTS_MAX_S)
+    begin_s = READ.time(details, "from_s")
+    from_s = utc_s if begin_s is None else begin_s
+    pool, is_dry = READ.text(details, "pool", 200, least=0), details.get("dry_run", False) is True
     who, by = _whose(site, asker, details)
     # The entitlements of a named user are checked. For other parties an operator needs none.
     is_operators = asker.is_operator and who.kind is not PartyKind.USER
@@ -75,7 +75,9 @@ async def reserve(site: SiteContext, asker: Asker, details: Details) -> Any:
         is_barred = not any(
             entitling.verdict(Work(by), each.name).is_yes for each in site.config.pools
         )
-        is_for_itself = asker.is_operator and not _text(details, "who") and is_barred
+        is_for_itself = (
+            asker.is_operator and not READ.text(details, "who", 200, least=0) and is_barred
+        )
         more = "; --user NAME or --who names the party that you reserve for"
         raise CantReserve(f"{error}{more if is_for_itself else ''}") from None
     if not is_dry:
@@ -124,7 +126,7 @@ def _parts(site: SiteContext, whole: Whole) -> list[dict[str, Any]]:
 async def unreserve(site: SiteContext, asker: Asker, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
     utc_s = site.runtime.utc_s()
-    name, bookings = _text(details, "reservation"), site.server.bookings
+    name, bookings = READ.text(details, "reservation", 200, least=0), site.server.bookings
     whole = site.server.buying.find(name)
     if whole is not None and _may_cancel(asker, whole.by):
         if whole.machine.phase is not BookingPhase.BOOKED:
@@ -192,9 +194,9 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Ow
 
     An operator (gateway.trust.rights.is_operator) may name any user, group or project of this site.
     """
-    groups, project = site.config.groups, _text(details, "project")
+    groups, project = site.config.groups, READ.text(details, "project", 200, least=0)
     by = owner_of(groups, asker.user, project)
-    text = _text(details, "who") or f"user:{asker.user}"
+    text = READ.text(details, "who", 200, least=0) or f"user:{asker.user}"
     try:
         who = read_party(text)
     except ValueError as error:
@@ -233,25 +235,3 @@ def _sites(site: SiteContext, details: Details) -> set[str]:
             names = ", ".join(sorted(known))
             raise CantReserve(f"unknown site {each[:60]!r}; known sites: {names}")
     return set(value)
-
-
-def _text(details: Details, key: str) -> str:
-    value = details.get(key, "")
-    if type(value) is not str or len(value) > 200 or not (value.isprintable() or not value):
-        raise CantReserve(f"{key} must be text of up to 200 printable characters")
-    return value
-
-
-def _number(details: Details, key: str, default: int | None, largest: int) -> int:
-    value: Any = details.get(key, default)
-    if type(value) is not int or not -largest <= value <= largest:
-        raise CantReserve(f"{key} must be a whole number of up to {largest:,}")
-    return value
-
-
-def _seconds(details: Details, key: str, default: float | None, largest: float) -> float:
-    value: Any = details.get(key)
-    value = default if value is None else value
-    if type(value) not in (int, float) or not 0 <= value <= largest:
-        raise CantReserve(f"{key} must be seconds, from 0 to {largest:,.0f}")
-    return float(value)

@@ -1,19 +1,20 @@
 """Answers questions about the rules of this site over time, and changes them by command."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 from federation.clocks import NEVER_S, UtcS
 from gateway.api.rule_keeper import FILE, NothingToReload, Proposal, RuleKeeper
+from gateway.base.details import DetailReader, Details
 from gateway.base.values import ConfigError, SettingError
 from gateway.config.scale import OF_PILOTS
 from gateway.rules.history import EDITS_MAX, RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
 from gateway.trust.rights import Asker
 
 LISTED_MAX: Final = 1_000
-TIME_MAX_S: Final = 253_402_300_800
+READ: Final = DetailReader(SettingError)
 NAME_CHARS_MAX: Final = 200
 NOT_POSSIBLE: Final = (ConfigError, SettingError, NothingToReload)
 _SOURCE: Final = re.compile(r"[\w][\w -]{0,39}")
@@ -22,8 +23,6 @@ _OF_POOLS: Final = frozenset(
     {RuleKind.WINDOW, RuleKind.CLAIMS, RuleKind.PRICE, RuleKind.TARIFF, RuleKind.SCALE}
 )
 
-Details = Mapping[str, Any]
-
 
 async def rules(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     """Return the rules in force: {at_s or version, kind, pool}; now, without either.
@@ -31,7 +30,7 @@ async def rules(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     What is planned from that time on is in the answer, too.
     """
     history, utc_s = keeper.history, keeper.clock_s()
-    at_s = _time(details, "at_s") or utc_s
+    at_s = READ.time(details, "at_s") or utc_s
     if (version := details.get("version")) is not None:
         at_s = _begin_s(history, version)
     kind, pool = details.get("kind"), details.get("pool")
@@ -122,7 +121,7 @@ async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> An
             "source must be 1 to 40 letters, digits, spaces or dashes, and not 'file'"
         )
     edits = list(_edits(details.get("edits")))
-    until_s, reason = _time(details, "until_s"), details.get("reason", "")
+    until_s, reason = READ.time(details, "until_s"), details.get("reason", "")
     if not isinstance(reason, str):
         raise SettingError("reason must be a string")
     propose = partial(
@@ -130,11 +129,11 @@ async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> An
         edits,
         asker.user,
         source,
-        from_s=_time(details, "from_s"),
+        from_s=READ.time(details, "from_s"),
         until_s=NEVER_S if until_s is None else until_s,
         reason=reason,
     )
-    is_dry = _flag(details, "dry_run")
+    is_dry = READ.flag(details, "dry_run")
     return told(await keeper.change(propose, is_dry=is_dry), is_dry=is_dry)
 
 
@@ -143,7 +142,7 @@ async def cancel_change(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     number = details.get("change")
     if type(number) is not int:
         raise SettingError("change must be the number of a change: see `gridfed rules history`")
-    is_dry = _flag(details, "dry_run")
+    is_dry = READ.flag(details, "dry_run")
     found = await keeper.change(partial(keeper.propose_cancel, number), is_dry=is_dry)
     return told(found, is_dry=is_dry)
 
@@ -214,19 +213,3 @@ def _edit(where: str, value: Any) -> RuleEdit:
         if any(not isinstance(row, dict) or row.get("name") != name for row in rows):
             raise SettingError(f"{where}: the name in the content must be {name!r}")
     return RuleEdit(RuleKey(kind, pool, name), content)
-
-
-def _time(details: Details, key: str) -> UtcS | None:
-    value = details.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < TIME_MAX_S:
-        raise SettingError(f"{key} must be a time in seconds since 1970")
-    return UtcS(float(value))
-
-
-def _flag(details: Details, key: str) -> bool:
-    value = details.get(key, False)
-    if not isinstance(value, bool):
-        raise SettingError(f"{key} must be true or false")
-    return value

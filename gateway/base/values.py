@@ -13,6 +13,7 @@ _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _KEYS_S: Final = {"_s": 1.0, "hours": 3600.0, "_days": 86400.0}
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MEMORY_BYTES_MIN: Final = 64 << 20  # per slot: Python and our slot process alone take half of that
+TEXT_CHARS_MAX: Final = 4_096  # of a text with no bound of its own: a path, an address
 T = TypeVar("T")
 
 
@@ -164,7 +165,9 @@ def flag(key: str, value: Any) -> bool:
     return value
 
 
-def text_of(key: str, value: Any, most: int, *, least: int = 0, is_printable: bool = True) -> str:
+def text_of(
+    key: str, value: Any, most: int = TEXT_CHARS_MAX, *, least: int = 0, is_printable: bool = True
+) -> str:
     """Return a text of `least` to `most` characters. Raises SettingError, which names the key."""
     if not isinstance(value, str) or not least <= len(value) <= most:
         length = f"up to {most:,}" if not least else f"{least:,} to {most:,}"

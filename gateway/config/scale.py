@@ -39,6 +39,7 @@ from gateway.base.values import (
     guarded,
     length_s,
     share,
+    text_of,
 )
 from policies.placement.autoscaling import ScalingRules
 
@@ -127,8 +128,8 @@ def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
         dial_for_s=lengths.get("dial_for", 300.0),
         look_s=lengths.get("look", 5.0),
         python=_python(table),
-        token_file=_text(table, "token_file"),
-        ca_file=_text(table, "ca_file"),
+        token_file=text_of("token_file", table.get("token_file", "")),
+        ca_file=text_of("ca_file", table.get("ca_file", "")),
         currency=hourly[1] if hourly else "",
         dry_run=flag("dry_run", table.get("dry_run", False)),
         markup=float(share("markup", table["markup"], *MARKUP)) if "markup" in table else None,
@@ -138,7 +139,7 @@ def read_scale(table: Mapping[str, Any]) -> ScaleConfig:
 def _hourly(table: Mapping[str, Any]) -> tuple[int, str] | None:
     if "hourly_cost" not in table:
         return None
-    text = _text(table, "hourly_cost")
+    text = text_of("hourly_cost", table.get("hourly_cost", ""))
     nanos, currency = guarded("hourly_cost", lambda: parse_money(text))
     if nanos <= 0:
         raise SettingError(f"hourly_cost is {text}: it must be above zero")
@@ -146,7 +147,7 @@ def _hourly(table: Mapping[str, Any]) -> tuple[int, str] | None:
 
 
 def _address(table: Mapping[str, Any]) -> str:
-    address = _text(table, "dial")
+    address = text_of("dial", table.get("dial", ""))
     if address:
         try:
             check_address(address)
@@ -156,14 +157,7 @@ def _address(table: Mapping[str, Any]) -> str:
 
 
 def _python(table: Mapping[str, Any]) -> str:
-    version = _text(table, "python")
+    version = text_of("python", table.get("python", ""))
     if version and not _PYTHON.fullmatch(version):
         raise SettingError(f'python is {version[:20]!r}: it must be a minor version, as in "3.11"')
     return version
-
-
-def _text(table: Mapping[str, Any], key: str) -> str:
-    value = table.get(key, "")
-    if not isinstance(value, str) or not value.isprintable():
-        raise SettingError(f"{key} must be a string")
-    return value

@@ -52,7 +52,7 @@ from federation.offers import show_time
 from gateway.base.files import read_regular
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
-from gateway.base.values import SettingError, check_known, count, flag, guarded, number
+from gateway.base.values import SettingError, check_known, count, flag, guarded, number, text_of
 from gateway.config.tariffs import read_factor, read_time
 from policies.access.claims import (
     CLAIMS_MAX,
@@ -167,11 +167,11 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
     half_days: dict[date, time] = {}
     weekend = SATURDAY_SUNDAY
     if "weekend" in table:
-        text = _text("weekend", table["weekend"])
+        text = text_of("weekend", table["weekend"])
         weekend = guarded("weekend", lambda: read_weekdays(text) if text else frozenset())
     if "holidays" in table:
         # Not pathlib's, which fails on the home of an unknown user.
-        path = folder / expanduser(_text("holidays", table["holidays"]))
+        path = folder / expanduser(text_of("holidays", table["holidays"]))
         holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
     if "dates" in table:
         lines = _list("dates", table["dates"], 2 * HOLIDAYS_MAX)
@@ -225,7 +225,7 @@ def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
 def _when(row: dict[str, Any], calendars: Mapping[str, Calendar]) -> Schedule:
     zone = UTC_ZONE
     if "zone" in row:
-        zone = guarded("zone", lambda: read_zone(_text("zone", row["zone"])))
+        zone = guarded("zone", lambda: read_zone(text_of("zone", row["zone"])))
     schedule = _schedule(row, zone, calendars)
     if not any(key in row for key in _VALID):
         return schedule
@@ -250,19 +250,19 @@ def _schedule(
         if both := sorted(_OF_HOURS & row.keys()):
             raise SettingError(f"cron and {both[0]} exclude each other: remove one of them")
         lasts_s = count("lasts_s", row.get("lasts_s"), LASTS_MIN_S, LASTS_MAX_S)
-        return guarded("cron", lambda: Cron(_text("cron", row["cron"]), lasts_s, zone))
+        return guarded("cron", lambda: Cron(text_of("cron", row["cron"]), lasts_s, zone))
     if "lasts_s" in row:
         raise SettingError("lasts_s needs cron: use to instead")
     calendar = Calendar()
     if "calendar" in row:
-        named = _text("calendar", row["calendar"])
+        named = text_of("calendar", row["calendar"])
         if named not in calendars:
             known = ", ".join(sorted(calendars)) or "none"
             raise SettingError(f"calendar {named!r} not found; known calendars: {known}")
         calendar = calendars[named]
     days: Days = Weekdays(EVERY_DAY)
     if "days" in row:
-        days = guarded("days", lambda: read_days(_text("days", row["days"])))
+        days = guarded("days", lambda: read_days(text_of("days", row["days"])))
     return Hours(
         read_time("from", row.get("from", "00:00")),
         read_time("to", row.get("to", "24:00")),
@@ -277,7 +277,7 @@ def _schedule(
 
 def _moment(key: str, value: Any, zone: ZoneInfo) -> UtcS:
     """Read a date or a time, of the zone unless it has an offset, as seconds since 1970."""
-    text = _text(key, value)
+    text = text_of(key, value)
     try:
         found = datetime.fromisoformat(text)
         return UtcS((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp())
@@ -305,7 +305,7 @@ def _claim(where: str, value: Any) -> Claim:
     if not isinstance(value, dict):
         raise SettingError(f"{where} must be a table")
     guarded(where, lambda: check_known(value, OF_CLAIMS))
-    who = guarded(f"{where}.who", lambda: read_party(_text("who", value.get("who", ""))))
+    who = guarded(f"{where}.who", lambda: read_party(text_of("who", value.get("who", ""))))
 
     def amount(key: str, usual: Amount) -> Amount:
         found: Amount = usual
@@ -323,12 +323,6 @@ def _claim(where: str, value: Any) -> Claim:
 
 
 # --- values --------------------------------------------------------------------------------------
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise SettingError(f"{key} must be a string")
-    return value
 
 
 def _list(key: str, value: Any, most: int = DATES_MAX) -> list[str]:

@@ -7,7 +7,7 @@ plain data.
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from federation.signed.declarations import (
 from federation.signed.identity import site_id
 from federation.signed.tokens import PREFIX, Scope, UserToken, check_token, write_token
 from federation.users import check_project, check_user
+from gateway.base.details import DetailReader, Details
 from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
@@ -37,12 +38,14 @@ TOKENS_SHOWN_MAX: Final = 5_000
 
 SECRETS: Final = frozenset({"invitation", "token"})  # grant access
 SHOWN_CHARS_MAX: Final = 500
-
-Details = Mapping[str, Any]
+CHARS_MAX: Final = 1 << 16  # of a token or an invitation
 
 
 class BadOrder(GridError):
     """An order that can't be carried out as given."""
+
+
+READ: Final = DetailReader(BadOrder)
 
 
 async def perform(registry: Registry, verb: str, details: Details) -> Any:
@@ -93,7 +96,7 @@ async def _invite(registry: Registry, details: Details) -> Any:
         secrets.token_bytes(SECRET_BYTES),
         registry.clock(),
         valid_s=_span(details, "expires_s", VALID_S),
-        approve=_flag(details, "approve") or False,
+        approve=READ.flag(details, "approve"),
     )
     registry.save()
     return {
@@ -110,7 +113,7 @@ async def _invite(registry: Registry, details: Details) -> Any:
 async def _join(registry: Registry, details: Details) -> Any:
     """Join with an invitation: {invitation, approve} → the inviter, and our level there."""
     joined = await join(
-        registry, _text(details, "invitation"), approve=_flag(details, "approve") or False
+        registry, READ.text(details, "invitation", CHARS_MAX), approve=READ.flag(details, "approve")
     )
     site = joined.card.content.site
     return {
@@ -128,7 +131,7 @@ async def _approve(registry: Registry, details: Details) -> Any:
     """
     site, shown = _site(details), details.get("fingerprint", "")
     if shown:
-        registry.book.approve(site, _text(details, "fingerprint"))
+        registry.book.approve(site, READ.text(details, "fingerprint"))
         registry.save()
     return _view(registry, site, _member(registry, site))
 
@@ -150,7 +153,7 @@ async def _expel(registry: Registry, details: Details) -> Any:
     book = registry.book
     if book.find(site) is None and not book.expulsions.is_expelled(site):
         raise BadOrder(f"site {site!r} not found in the trust book")
-    say = book.keep if _flag(details, "keep") else book.expel
+    say = book.keep if READ.flag_or_none(details, "keep") else book.expel
     word = say(site, reason, registry.signing_key, registry.clock())
     registry.save(("expulsion", word.raw))
     level = registry.level(site)
@@ -178,7 +181,7 @@ async def _trust(registry: Registry, details: Details) -> Any:
                 raise BadOrder(f"{key} has a rule that {'forbids' if permits else 'permits'}")
             rules = frozenset(kept | new)
     book.trust(site, rules)
-    pickles, users = _flag(details, "pickles"), _flag(details, "users")
+    pickles, users = READ.flag_or_none(details, "pickles"), READ.flag_or_none(details, "users")
     if site == ANY:
         if pickles is not None or users is not None:
             raise BadOrder("pickles and users are set for one site at a time")
@@ -214,13 +217,15 @@ async def _token(registry: Registry, details: Details) -> Any:
     """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
     utc_s = registry.clock()
     projects = details.get("projects")
-    scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
+    scopes = READ.names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL]
     unknown = {each for each in scopes if not _is_scope(each)}
     if unknown:
         raise BadOrder(f"unknown scope {min(unknown)!r}; known scopes: {', '.join(Scope)}")
     try:
-        user = check_user(_text(details, "user"))
-        projects = None if projects is None else [*map(check_project, _names(details, "projects"))]
+        user = check_user(READ.text(details, "user"))
+        projects = (
+            None if projects is None else [*map(check_project, READ.names(details, "projects"))]
+        )
     except ValueError as error:
         raise BadOrder(str(error)) from None
     token = UserToken(
@@ -230,7 +235,7 @@ async def _token(registry: Registry, details: Details) -> Any:
         user=user,
         projects=None if projects is None else frozenset(projects),
         scopes=frozenset(map(str, scopes)),
-        sites=frozenset(_names(details, "sites") or [registry.site]),
+        sites=frozenset(READ.names(details, "sites") or [registry.site]),
         issued_s=utc_s,
         expires_s=utc_s + _span(details, "expires_s", TOKEN_VALID_S),
     )
@@ -261,12 +266,12 @@ async def _revoke(registry: Registry, details: Details) -> Any:
     if "user" in details:
         if "token" in details:
             raise BadOrder("revoke a token or a user, not both at once")
-        user = _text(details, "user")
+        user = READ.text(details, "user")
         found = {each.id: each.expires_at_s for each in registry.tokens.of_user(user, utc_s)}
         said = registry.book.revoke(found, registry.signing_key, utc_s)
         registry.tokens.cut_off(user, utc_s)
         return _revoked(registry, said, {"id": "", "user": user, "tokens": [*found]})
-    text = _text(details, "token")
+    text = READ.text(details, "token", CHARS_MAX)
     if not text.startswith(PREFIX):
         known = registry.tokens.find(text)
         if known is None:
@@ -301,7 +306,7 @@ async def _tokens(registry: Registry, details: Details) -> Any:
     user, utc_s = details.get("user"), registry.clock()
     if user is not None and type(user) is not str:
         raise BadOrder("user must be a name")
-    shows_all = _flag(details, "all") or False
+    shows_all = READ.flag(details, "all")
     found = []
     for each in registry.tokens:
         state = each.state(utc_s)
@@ -314,8 +319,8 @@ async def _tokens(registry: Registry, details: Details) -> Any:
 
 async def _rotate(registry: Registry, details: Details) -> Any:
     """Start a key rotation: {compromised, force} → its stage, and members that lack the keys."""
-    compromised = _flag(details, "compromised") or False
-    force = _flag(details, "force") or False
+    compromised = READ.flag(details, "compromised")
+    force = READ.flag(details, "force")
     hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
     names = sorted(host.strip("[]") for host in hosts)
     awaited = registry.rotate(names, compromised=compromised, force=force)
@@ -339,7 +344,7 @@ async def _known(registry: Registry, details: Details) -> Any:
     `forget`, these are forgotten, and not accepted from that member again.
     """
     book = registry.book
-    source, forget = details.get("from"), _flag(details, "forget") or False
+    source, forget = details.get("from"), READ.flag(details, "forget")
     if source is None and forget:
         raise BadOrder("forget needs `from`, the member whose reports are forgotten")
     if source is not None and (type(source) is not str or source not in book.hearsay.sources):
@@ -437,27 +442,6 @@ def _rules(plain: object, verb: Verb) -> list[permissions.PermissionRule]:
     if any(rule.verb is not verb for rule in rules):
         raise BadOrder(f"a rule under {verb} is for the other direction")
     return rules
-
-
-def _text(details: Details, key: str) -> str:
-    value = details.get(key)
-    if type(value) is not str or not value:
-        raise BadOrder(f"the detail {key} is missing")
-    return value
-
-
-def _names(details: Details, key: str) -> list[str]:
-    value = details.get(key) or []
-    if not isinstance(value, list) or not all(type(each) is str for each in value):
-        raise BadOrder(f"{key} must be a list of names")
-    return value
-
-
-def _flag(details: Details, key: str) -> bool | None:
-    value = details.get(key)
-    if value is not None and type(value) is not bool:
-        raise BadOrder(f"{key} must be true or false")
-    return value
 
 
 def _span(details: Details, key: str, default_s: float) -> float:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, login
 from federation.messages.messages import Hello
 from federation.sessions.handshake import SharedSecret
 from federation.sessions.task_passes import (
@@ -110,8 +110,7 @@ class AgentSettings:
             about[ABOUT] = own.subject
         elif self.token:
             about["token"] = self.token
-        user = os.environ.get("USER") or f"uid-{os.getuid()}"
-        return Hello([], "worker", self.name, user, b"", "", 0, about)
+        return Hello([], "worker", self.name, login(), b"", "", 0, about)
 
 
 def read_arguments() -> AgentSettings:

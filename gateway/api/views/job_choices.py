@@ -1,10 +1,10 @@
 """Which jobs a name may mean, and why an order about a job comes too late. Pure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from federation.clocks import UtcS
+from federation.offers import show_time
 from federation.words import age_text
 from gateway.api.views.work_views import latest
 
@@ -23,7 +23,7 @@ def several(text: str, meant: Sequence[Mapping[str, Any]], utc_s: UtcS, kind: st
     """
     lines = [
         f"{each['id']}  {each['name']}, {each['state']}, of {each['user']}, submitted "
-        f"{age_text(utc_s - each['submitted_at_s'])} ago, {_moment(each['submitted_at_s'])}"
+        f"{age_text(utc_s - each['submitted_at_s'])} ago, {show_time(each['submitted_at_s'])}"
         for each in latest(list(map(dict, meant)), CANDIDATES_MAX)
     ]
     more = "\nand others" if len(meant) > CANDIDATES_MAX else ""
@@ -43,13 +43,9 @@ def ended(view: Mapping[str, Any], utc_s: UtcS) -> str:
     """Say that a job takes no orders, because it has ended: when and how."""
     why = view["first_error"] or view["reason"]
     at_s = view["ended_at_s"]
-    when = "" if at_s is None else f" {age_text(utc_s - at_s)} ago, {_moment(at_s)}"
+    when = "" if at_s is None else f" {age_text(utc_s - at_s)} ago, {show_time(at_s)}"
     name = f" ({view['name']})" if view["name"] else ""
     return (
         f"job {view['id']}{name} of {view['user']} has ended{when}, as {view['state']}"
         f"{f' ({why})' if why else ''}: only an unfinished job takes this order"
     )
-
-
-def _moment(epoch_s: float) -> str:
-    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"

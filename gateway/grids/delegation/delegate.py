@@ -33,7 +33,7 @@ from typing import Any, Final, assert_never
 
 import trio
 
-from federation.address import TOKEN_VARIABLE
+from federation.address import TOKEN_VARIABLE, login
 from federation.clocks import MonoS
 from federation.errors import GridError
 from federation.messages.messages import (
@@ -128,8 +128,7 @@ class DelegateSettings:
         }
         if (own := read_pass(self.credential)) is not None:
             about[ABOUT] = own.subject
-        user = os.environ.get("USER") or f"uid-{os.getuid()}"
-        return Hello([], "worker", f"{self.name}-{lot}", user, b"", "", 0, about)
+        return Hello([], "worker", f"{self.name}-{lot}", login(), b"", "", 0, about)
 
 
 class Lot:

@@ -26,8 +26,8 @@ def test_several_jobs_are_listed_with_their_state_and_age():
     text = several("nightly", [view(5), view(2)], NOW_S, "unfinished")
     assert text.splitlines() == [
         "'nightly' may mean several unfinished jobs; name one by its id:",
-        "01job2  nightly, running, of ann, submitted 2 min ago, 2027-01-15 07:58 UTC",
-        "01job5  nightly, running, of ann, submitted 5 min ago, 2027-01-15 07:55 UTC",
+        "01job2  nightly, running, of ann, submitted 2 min ago, 2027-01-15 07:58:00 UTC",
+        "01job5  nightly, running, of ann, submitted 5 min ago, 2027-01-15 07:55:00 UTC",
     ]
 
 
@@ -46,7 +46,9 @@ def test_the_list_is_bounded():
 )
 def test_a_job_that_has_ended_says_when_and_how(changes, how):
     text = ended(view(1, **changes), NOW_S)
-    assert text.startswith("job 01job1 (nightly) of ann has ended 2 h ago, 2027-01-15 06:00 UTC, ")
+    assert text.startswith(
+        "job 01job1 (nightly) of ann has ended 2 h ago, 2027-01-15 06:00:00 UTC, "
+    )
     assert how in text
 
 

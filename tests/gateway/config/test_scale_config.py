@@ -60,7 +60,7 @@ def test_defaults():
         ({"max": 4, "dial": "gw.example"}, "dial"),
         ({"max": 4, "python": "python3"}, 'it must be a minor version, as in "3.11"'),
         ({"max": 4, "dry_run": "yes"}, "dry_run must be true or false"),
-        ({"max": 4, "token_file": 7}, "token_file must be a string"),
+        ({"max": 4, "token_file": 7}, "token_file must be text of up to 4,096 characters"),
         ({"max": 4, "slots": 7}, "unknown key 'slots'"),
     ],
 )
