@@ -74,6 +74,8 @@ UNCLEAR_MAX: Final = 50  # kept with the comparison
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are requested in one round
 WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; further ones are asked for again
 QUESTIONS_MAX: Final = 2_000  # for entries, to one seller between two looks
+QUESTIONS_OPEN_MAX: Final = 20_000  # of these to all sellers, unanswered for several looks
+OPEN_MAX: Final = 100  # unanswered comparisons with one seller
 ANSWER_S: Final = 20.0  # time for a seller to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0  # at most, or this many looks if sooner:
@@ -152,7 +154,8 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self._tries_since_s = context.utc_s()
         self._shunning: set[str] = set()  # buyers that have been reported
         self._early: set[str] = set()  # buyers whose clock is ahead, reported since the last look
-        self._entries_asked: set[tuple[str, str, int, int]] = set()
+        # Questions for entries, the oldest first.
+        self._entries_asked: dict[tuple[str, str, int, int], None] = {}
         self._questions: Counter[str] = Counter()  # for entries, by seller, since the last look
         self._day_ms = context.rules.day_ms
         self._wanted: dict[tuple[str, ComparisonSpan], _Wanted] = {}  # comparisons wanted of buyers
@@ -235,15 +238,21 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
 
     async def look(self) -> None:
         """Compare what is due, and repeat unanswered questions."""
-        # Keep the questions that an operator waits for.
-        self._asked = {key: each for key, each in self._asked.items() if each.waiting}
-        self._entries_asked.clear()
+        # Keep open questions: a seller with much to do may answer only after several looks, and we
+        # may be asking for another window by then.
+        self._asked = {
+            key: each
+            for key, each in self._asked.items()
+            if each.waiting or not each.answered.is_set()
+        }
         self._questions.clear()
         self._wants.clear()
         self._early.clear()
         again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._context.rules.reconcile_s)
         if not 0 <= self._context.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
+            self._asked = {key: each for key, each in self._asked.items() if each.waiting}
+            self._entries_asked.clear()
             self._tries_since_s = self._context.utc_s()
         for seller in await self._context.read(self._context.store.contracts.partners, "buy"):
             if self._context.is_partner(seller):
@@ -461,6 +470,10 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
             before.waiting += waiting
             return before
         self._tries[seller, window] += 1
+        self._asked.pop((seller, window), None)
+        opened = [key for key, each in self._asked.items() if key[0] == seller and not each.waiting]
+        for key in opened[: len(opened) - OPEN_MAX + 1]:
+            del self._asked[key]
         tally = await self._tally("buy", seller, window)
         envelope = self._tell_ours(seller, window, tally)
         asked = self._asked[seller, window] = _Asked(
@@ -520,7 +533,9 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
     def _ask_entries(self, seller: str, contract: str, first_ms: int, stop_ms: int) -> None:
         if not self._context.is_live(contract) and self._questions[seller] < QUESTIONS_MAX:
             self._questions[seller] += 1
-            self._entries_asked.add((seller, contract, first_ms, stop_ms))
+            self._entries_asked[seller, contract, first_ms, stop_ms] = None
+            while len(self._entries_asked) > QUESTIONS_OPEN_MAX:
+                del self._entries_asked[next(iter(self._entries_asked))]
             ask = AskEntries(contract, first_ms, stop_ms)
             self._context.post.carry(seller, PeerSide.SELLER, ask)
 
@@ -530,7 +545,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
         if question_of(seller, message) not in self._entries_asked:
             return  # a second answer
-        self._entries_asked.remove(question_of(seller, message))
+        del self._entries_asked[question_of(seller, message)]
         row = await self._context.contract("buy", contract, seller)
         if row is None or self._context.is_live(contract):
             return

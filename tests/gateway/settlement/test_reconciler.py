@@ -38,9 +38,15 @@ from gateway.config.books import period_of, read_books
 from gateway.ledger.accounting.settlement import agreed_until
 from gateway.ledger.db.contracts.records import posted
 from gateway.ledger.db.errors import StoreError
+from gateway.settlement.comparing import ComparisonSpan
 from gateway.settlement.context import NoSuchEntry
 from gateway.settlement.payments import ANSWERS_MAX
-from gateway.settlement.reconciler import QUESTIONS_MAX, WAITING_MAX, Comparison
+from gateway.settlement.reconciler import (
+    QUESTIONS_MAX,
+    TRIES_MAX,
+    WAITING_MAX,
+    Comparison,
+)
 from gateway.settlement.turns import OURS
 
 
@@ -73,6 +79,44 @@ async def test_a_day_is_compared_when_it_is_over_and_once(world):
     assert (kept.digest, kept.ours, kept.theirs) == (theirs.digest, theirs.theirs, theirs.ours)
     assert kept.ours
     assert kept.theirs
+
+
+async def test_a_seller_that_answers_after_many_looks_is_heard_all_the_same(world):
+    """By then the buyer has asked for the first day as often as it may, and asks for the next."""
+    both(world, delivery(0), delivery(10, MORNING_S + DAY_S))
+    world.utc_s += 2 * DAY_S
+    reconciler = world.london.reconciler
+    for _ in range(2 * TRIES_MAX):
+        await reconciler.in_turn(reconciler.look)
+    await world.deliver()
+    for each in (world.london, world.paris):
+        assert each.statements() == [(DAY_3_MS, "agreed", False), (DAY_4_MS, "agreed", False)]
+
+
+async def test_entries_that_come_after_a_look_mend_the_books(world):
+    both(world, delivery(0))
+    world.london.posted(delivery(10), Verdict.POST)
+    world.paris.posted(delivery(10))
+    world.utc_s += DAY_S
+    reconciler = world.london.reconciler
+    await reconciler.in_turn(reconciler.look)
+    await world.deliver(messages_max=2)
+    [(_, question)] = world.mail
+    assert isinstance(question, AskEntries)
+    await reconciler.in_turn(reconciler.look)
+    while len(world.mail) > 1:
+        world.mail.pop()  # lost: the question of that look
+    await world.deliver()
+    assert world.paris.entries() == [(delivery(0), 1), (delivery(10), 1)]
+
+
+async def test_a_seller_that_never_answers_leaves_a_bounded_number_of_questions(world, monkeypatch):
+    monkeypatch.setattr("gateway.settlement.reconciler.OPEN_MAX", 3)
+    reconciler = world.london.reconciler
+    for at in range(10):
+        window = ComparisonSpan(DAY_3_MS + at, DAY_3_MS + 100)
+        await reconciler.in_turn(partial(reconciler._ask, "paris", window))
+    assert len(reconciler._asked) == 3
 
 
 async def test_a_seller_has_kept_what_it_agrees_to_before_it_says_so(world):
