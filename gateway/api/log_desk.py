@@ -3,16 +3,16 @@
 import sqlite3
 from typing import Any, Final
 
-import trio
-
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views.output_notes import no_output, unknown_task
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.logs.limits import LogPage
+from gateway.logs.reading_turns import ReadingTurns
 from gateway.trust.rights import Asker
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 READERS: Final = 2  # threads that read the file at a time: a read may wait for the disk
+READERS_OF_USER: Final = 1  # so that one user's slow reads leave a thread to others
 
 
 class LogDesk:
@@ -20,7 +20,7 @@ class LogDesk:
 
     def __init__(self, site: SiteContext) -> None:
         self._site = site
-        self._readers = trio.CapacityLimiter(READERS)
+        self._turns = ReadingTurns(READERS, READERS_OF_USER)
 
     async def logs(
         self, asker: Asker, job: str, task: int | None, after: int, wait_s: float
@@ -40,7 +40,7 @@ class LogDesk:
             more = site.output_of(job)  # before the read, so that output in between is not missed
             is_live = job in site.broker.jobs
             try:
-                async with self._readers:
+                async with self._turns.of(asker.user):
                     page = await site.runtime.read(
                         site.logs.read, job, task, after, ANSWER_BYTES_MAX
                     )

@@ -690,7 +690,8 @@ def _short(content: Any) -> str:
         else str(row)
         for row in rows
     )
-    return text if len(text) <= _CONTENT_CHARS else text[: _CONTENT_CHARS - 1] + "…"
+    is_cut = len(text) > _CONTENT_CHARS and sys.stdout.isatty()  # what is piped has room
+    return text[: _CONTENT_CHARS - 1] + "…" if is_cut else text
 
 
 def _value(value: Any) -> str:
