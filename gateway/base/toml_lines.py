@@ -22,6 +22,14 @@ _KEY: Final = re.compile(rf"\s*((?:{_NAME.pattern})(?:\s*\.\s*(?:{_NAME.pattern}
 _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _LONG: Final = re.compile(r'"""|\'\'\'')
 
+KEY_PARTS_MAX: Final = 100
+_DEEP_KEY: Final = re.compile(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{KEY_PARTS_MAX}}}")
+# Texts, whose dots join nothing, and comments.
+_TEXTS: Final = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'|#[^\n]*",
+    re.DOTALL,
+)
+
 
 def find_places(text: str) -> dict[Path, int]:
     """Return the lines, from 1, of all tables and keys: `("pool", 0, "window", 1, "from")`.
@@ -185,3 +193,16 @@ class Passage:
             yield
         except SettingError as error:
             raise self.error(str(error)) from None
+
+
+def check_depth(text: str) -> None:
+    """Refuse keys of very many parts, as in a.b.c: a reader of TOML takes minutes over them.
+
+    Raises ValueError.
+    """
+    # A text that ends no line stands for a part of a key: a key may be written in quotes.
+    plain = _TEXTS.sub(lambda found: "s" + "\n" * found[0].count("\n"), text)
+    deep = _DEEP_KEY.search(plain)
+    if deep is not None:
+        line = plain.count("\n", 0, deep.start()) + 1
+        raise ValueError(f"line {line}: a key of over {KEY_PARTS_MAX} parts, joined by dots")

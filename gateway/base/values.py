@@ -14,6 +14,7 @@ _KEYS_S: Final = {"_s": 1.0, "hours": 3600.0, "_days": 86400.0}
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MEMORY_BYTES_MIN: Final = 64 << 20  # per slot: Python and our slot process alone take half of that
 TEXT_CHARS_MAX: Final = 4_096  # of a text with no bound of its own: a path, an address
+WORKER_SLOTS_MAX: Final = 4096  # of one worker, which has a process for each
 T = TypeVar("T")
 
 

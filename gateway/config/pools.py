@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from federation.words import size_text
 from gateway.base.tags import check_tags
 from gateway.base.toml_lines import Passage
-from gateway.base.values import MEMORY_BYTES_MIN, SettingError, number, size
+from gateway.base.values import MEMORY_BYTES_MIN, WORKER_SLOTS_MAX, SettingError, number, size
 from gateway.config.carbon import CarbonConfig, read_carbon, read_intensity
 from gateway.config.environments import (
     ANY_USER,
@@ -256,6 +256,8 @@ def _pool(given: Passage, calendars: Mapping[str, Calendar], kinds: GridKinds) -
     pool = PoolConfig(**{**own, **read, "plan": plan})
     if type(pool.slots) is not int or pool.slots < 0:
         raise given.error("slots must be a whole number of zero or more")
+    if pool.kind == "local" and pool.slots > WORKER_SLOTS_MAX:
+        raise given.error(f"slots: a local pool has one worker, of at most {WORKER_SLOTS_MAX:,}")
     _check_facts(pool, given)
     with given.about():
         check_confines(pool.confines)

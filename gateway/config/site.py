@@ -141,7 +141,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import size_text
 from gateway.base.secret_files import read_secret, secret_of_environment
-from gateway.base.toml_lines import Passage, find_places, line_about
+from gateway.base.toml_lines import Passage, check_depth, find_places, line_about
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import ConfigError, SettingError, flag, guarded, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
@@ -311,9 +311,14 @@ def read_file(path: str) -> ConfigFile:
         if len(body) > FILE_BYTES_MAX:
             raise ConfigError(f"{path}: the file has more than {size_text(FILE_BYTES_MAX)}")
         text = body.decode("utf-8-sig")  # some editors begin with a byte order mark
+        check_depth(text)
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: byte {error.start + 1} is not UTF-8: it must be a text of TOML"
+        ) from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: {error}") from None
     except RecursionError:

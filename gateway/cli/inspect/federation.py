@@ -1,7 +1,7 @@
 """Views of the federation: sites, pools, deals, explain."""
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,8 @@ from gateway.cli.shared.common import (
     reach_options,
 )
 from gateway.cli.shared.moments import LengthType
+
+TASKS_MAX: Final = 1 << 40  # of one job
 
 
 @click.command()
@@ -139,7 +141,11 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @json_option
 @exact_option
 @click.option(
-    "--tasks", default=1, show_default=True, type=click.IntRange(1), help="The number of tasks."
+    "--tasks",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, TASKS_MAX),
+    help="The number of tasks.",
 )
 @click.option(
     "--task-s", type=LengthType(), help="The duration of a task, as in 30s. [default: as measured]"

@@ -16,7 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
-from gateway.base.toml_lines import find_places
+from gateway.base.toml_lines import check_depth, find_places
 from gateway.base.values import ConfigError, SettingError
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
 from gateway.cli.shared import show
@@ -321,7 +321,11 @@ def rules() -> None:
 
 @rules.command("list")
 @click.option("--at", metavar="WHEN", help="The rules at that time, past or future.")
-@click.option("--version", type=int, help="The rules of that version, which usage records name.")
+@click.option(
+    "--version",
+    type=click.IntRange(0, 1 << 62),
+    help="The rules of that version, which usage records name.",
+)
 @click.option("--kind", type=click.Choice(_KINDS), help="Only of this kind.")
 @click.option("--pool", help="Only of this pool.")
 @reach_options
@@ -402,6 +406,7 @@ def apply_rules(path: str, replace_windows: bool, source: str, **more: Any) -> N
 def _from_input() -> ConfigFile:
     text = sys.stdin.read()
     try:
+        check_depth(text)
         return ConfigFile("-", tomllib.loads(text), find_places(text))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"standard input: {error}") from None

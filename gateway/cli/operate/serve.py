@@ -22,7 +22,7 @@ from gateway.base.child import collect_seldom
 from gateway.base.clocks import utc_now
 from gateway.base.no_pickle import forbid_unpickling
 from gateway.base.secret_files import take_secret
-from gateway.base.values import ConfigError, SettingError
+from gateway.base.values import WORKER_SLOTS_MAX, ConfigError, SettingError
 from gateway.checking.whole import check_start
 from gateway.cli.operate.log_lines import LogLines
 from gateway.cli.shared import show
@@ -57,7 +57,9 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 
 @click.command()
 @click.option(
-    "--slots", type=click.IntRange(min=1), help="The number of slots. [default: one per core]"
+    "--slots",
+    type=click.IntRange(1, WORKER_SLOTS_MAX),
+    help="The number of slots. [default: one per core]",
 )
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
 @click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")

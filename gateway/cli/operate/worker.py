@@ -15,7 +15,7 @@ from federation.address import (
     resolve,
 )
 from federation.transport import TlsSettings
-from gateway.base.values import SettingError
+from gateway.base.values import WORKER_SLOTS_MAX, SettingError
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -31,7 +31,9 @@ from gateway.worker.settings import read_rules_file
 
 @click.command()
 @click.option(
-    "--slots", type=click.IntRange(min=1), help="The number of slots. [default: one per core]"
+    "--slots",
+    type=click.IntRange(1, WORKER_SLOTS_MAX),
+    help="The number of slots. [default: one per core]",
 )
 @click.option("--tags", default="", help="The tags of the slots, as in linux,gpu=2.")
 @click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")

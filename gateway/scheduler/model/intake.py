@@ -17,6 +17,7 @@ from federation.ranges import Range
 from federation.users import check_project
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway.base.tags import PROBE_TAG, check_tags
+from gateway.base.values import WORKER_SLOTS_MAX
 from gateway.config.groups import NO_GROUPS, Groups, owner_of
 from gateway.config.pools import USUAL_POOL
 from gateway.scheduler.model import events
@@ -28,7 +29,7 @@ from policies.placement.environments import is_sandbox
 from policies.placement.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
-SLOTS_MAX: Final = 4096
+SLOTS_MAX: Final = WORKER_SLOTS_MAX
 HOST_CHARS_MAX: Final = 255  # as of a DNS name
 TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from gateway.base.toml_lines import find_key, find_places
+from gateway.base.toml_lines import check_depth, find_key, find_places
 
 TEXT = '''\
 # a site
@@ -98,3 +98,29 @@ def test_the_first_key_that_a_message_names_is_meant(text, found):
     table = {"pilot_slots": 8, "max": 4, "idel": 1, "": 0}
     table |= {"http": {"fresh_s": 1, "keep_s": 0}, "tags": {"gpu": 3}}
     assert find_key(table, text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (".".join(["a"] * 100_000) + " = 1", 1),
+        ("x = 1\n[" + " . ".join(['"a"'] * 100_000) + "]", 2),
+        ('y = """a\n\nb"""\nx = {' + ".".join(["a", "'b.c'"] * 50_000) + " = 1}", 4),
+    ],
+)
+def test_a_key_of_very_many_parts_is_refused_at_once(text, line):
+    with pytest.raises(ValueError, match=f"line {line}: a key of over 100 parts"):
+        check_depth(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x = "' + "a." * 500 + '"',
+        "# " + "a." * 500,
+        "x = '''" + "a.\n" * 500 + "'''",
+        "a.b.c = 1.5",
+    ],
+)
+def test_dots_in_texts_and_comments_are_no_parts_of_keys(text):
+    check_depth(text)

@@ -244,3 +244,36 @@ def test_commands_about_a_job_say_how_it_is_named(name):
     text = CliRunner().invoke(cli, [name, "--help"]).output
     assert "JOB" in text.partition("\n")[0]
     assert "JOB is its id, the beginning of it, or the name" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["up", "--slots", "99999999999999"], "'--slots': 99999999999999 is not in the range"),
+        (["worker", "--slots", "5000"], "'--slots': 5000 is not in the range 1<=x<=4096"),
+        (["explain", "--tasks", str(10**20)], "'--tasks'"),
+        (["rules", "list", "--version", str(10**20)], "'--version'"),
+    ],
+)
+def test_absurd_numbers_are_refused_by_their_option(line, said):
+    found = CliRunner().invoke(cli, line)
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\xff\xfe\x00", "byte 1 is not UTF-8: it must be a text of TOML"),
+        (b"[site]\n" + b".".join([b"a"] * 100_000) + b" = 1", "line 2: the file: a key of over"),
+        (
+            b'[site]\nname = "x"\n[[pool]]\nname = "p"\nkind = "local"\nslots = 5000',
+            "at most 4,096",
+        ),
+    ],
+)
+def test_an_odd_configuration_is_refused_at_once(tmp_path, body, said):
+    path = tmp_path / "gateway.toml"
+    path.write_bytes(body)
+    found = CliRunner().invoke(cli, ["check", str(path)])
+    assert (found.exit_code, said in found.output) == (1, True), found.output

@@ -271,7 +271,7 @@ def test_shares_that_can_not_be_are_refused_by_line_and_key(write, table, line, 
         (b"a = " + b"{a = " * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
         (b"[limits]\nsessions = " + b"9" * 5_000, "Exceeds the limit"),
         (b"#" * (4 << 20) + b"\n", "more than 4 MiB"),
-        (b"# \xe9", "can't decode byte 0xe9"),
+        (b"# \xe9", "byte 3 is not UTF-8"),
     ],
     ids=["lists", "tables", "digits", "length", "latin"],
 )
