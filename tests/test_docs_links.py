@@ -95,3 +95,11 @@ def test_every_option_that_a_page_quotes_is_one_of_its_command(page):
         known = {"--help"}
         known |= {each for one in command.params for each in (*one.opts, *one.secondary_opts)}
         assert set(options) <= known, " ".join(words)
+
+
+def test_the_modules_that_formulae_name_exist():
+    text = (DOCS / "policies.md").read_text().partition("## Settings")[0]
+    named = set(re.findall(r"\*[^*]+\* \(`(\w+)`", text)) | set(re.findall(r"\(`(\w+)`\)", text))
+    there = {path.stem for path in (ROOT / "policies").rglob("*.py")}
+    assert len(named) > 10
+    assert named <= there
