@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
+from gateway.api import problems_desk
 from gateway.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
@@ -103,3 +104,14 @@ def test_the_modules_that_formulae_name_exist():
     there = {path.stem for path in (ROOT / "policies").rglob("*.py")}
     assert len(named) > 10
     assert named <= there
+
+
+def test_the_operators_page_has_the_code_of_every_problem():
+    views = (ROOT / "gateway" / "api" / "views" / "problems.py").read_text()
+    codes = set(re.findall(r'Problem\("([\w-]+)"', views)) | set(problems_desk._OF_FILES)
+    text = (
+        (DOCS / "operating.md").read_text().partition("## Problems")[2].partition("## Signals")[0]
+    )
+    first_cells = " ".join(re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE))
+    assert len(codes) > 10
+    assert set(re.findall(r"`([\w-]+)`", first_cells)) == codes

@@ -97,3 +97,24 @@ def test_texts_for_users_name_their_subjects():
     words = sum(len(words_of(text)) for text in texts)
     assert words > 5_000
     assert len(vague) <= SHARE_MAX * words, f"{len(vague)} of {words}: {sorted(set(vague))}"
+
+
+SENTENCE_WORDS_MAX = 35
+# Sentences over it that remain, most of them lists of names. It only ever gets lower.
+LONG_SENTENCES_MAX = 210
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """Yield the sentences of a document, without its tables, headings, code and links."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for block in re.split(r"\n\s*\n|\n(?=\s*[-*] |\s*\d+\. )", text):
+        lines = [line for line in block.splitlines() if not line.startswith(("    ", "|", "#"))]
+        plain = re.sub(r"\]\([^)]*\)", "]", " ".join(" ".join(lines).split()))
+        yield from re.split(r"(?<=[.?!])\s+(?=[A-Z`*(\[0-9])", plain)
+
+
+def test_long_sentences_of_documents_get_no_more():
+    texts = [path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    lengths = [len(words_of(each)) for text in texts for each in sentences_of(text)]
+    assert len(lengths) > 2_000
+    assert sum(each > SENTENCE_WORDS_MAX for each in lengths) <= LONG_SENTENCES_MAX
