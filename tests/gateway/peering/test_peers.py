@@ -1,6 +1,7 @@
 """Gateways among themselves, over real sockets with mutual TLS: who gets in, what gets through."""
 
 import contextlib
+import math
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from gateway.sessions.links import LinkDown, LinkSaid, LinkUp
 from gateway.sessions.listener import PeerLeft
 from gateway.trust import introduction
 from gateway.trust.book import BookError
+from gateway.trust.card_rates import REOPEN_MIN_S
 from gateway.trust.certificates import fetch_leaf, make_leaf, to_pem
 from gateway.trust.hearsay import PER_SOURCE_MAX
 from gateway.trust.identity_store import pack_words
@@ -375,18 +377,23 @@ async def test_declarations_that_are_not_believed_change_nothing_and_are_logged(
 async def test_a_member_that_renews_its_card_without_end_cuts_off_nobody(tmp_path, monkeypatch):
     async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
         await meet(london, paris, lyon)
-        await trio.sleep(3.0)  # until the last new pins are shown
+        reopening = london.peers._reopening
+        await until(lambda: not reopening._is_wanted, "the last new pins")
         opened, port = [], london.peers._port
         monkeypatch.setattr(
             port, "reopen", lambda tls: (opened.append(0), NngPort.reopen(port, tls))
         )
         was, key = lyon.registry.book.own.card.content, lyon.registry.signing_key
+        begun_s = trio.current_time()
         for number in range(1, 36):  # 7 a second
             leaves = (*was.leaves, make_leaf("lyon", ["127.0.0.1"], was.issued_s).certificate)
             new = sign(replace(was, leaves=leaves, serial=was.serial + number), key)
             london.peers._learn("paris", pack_words([("card", new.raw)]))
             await trio.sleep(1 / 7)
-        assert 1 <= len(opened) <= 4
+        await until(lambda: opened, "the first of the new pins")
+        took_s = trio.current_time() - begun_s
+        # It waits twice as long each time, from a second on: four in five seconds.
+        assert len(opened) <= 2 + math.log2(1 + took_s / REOPEN_MIN_S)
         await until(lambda: london.meets(paris), "a session each way")
 
 
