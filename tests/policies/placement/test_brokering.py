@@ -158,6 +158,13 @@ def test_what_nobody_can_do_in_time_is_named() -> None:
     assert (decision.plan.short, decision.plan.reason) == (70, Reason.DEADLINE)
 
 
+def test_what_nobody_can_do_before_a_window_closes_is_named() -> None:
+    closes = AdvertisedWindow(NOW_S - 1, NOW_S + 15, 30, CENT)
+    decision = decide(make_ask(), make_market(a=make_pool(slots_total=30, windows=(closes,))))
+    assert shares(decision) == {"a": 30}
+    assert (decision.plan.short, decision.plan.reason) == (70, Reason.WINDOW_CLOSED)
+
+
 def test_a_task_of_unknown_length_is_tried_a_round_at_a_time() -> None:
     market = make_market(a=make_pool(slots_total=30), b=make_pool(slots_total=20))
     ask = make_ask(tasks=1000, task_s=None)

@@ -13,6 +13,7 @@ from policies.reservations.coallocation import (
     AGAIN_S,
     ASK_S,
     BOOK_S,
+    FORGET_S,
     KEEP_S,
     OVER,
     AskPart,
@@ -55,6 +56,57 @@ def test_sites_are_asked_one_after_the_other_and_then_told_together():
     assert made.tick(0.5 + AGAIN_S) == [AskPart("paris", "keep")]
     assert made.heard("paris", "booked", 3.0) == []
     assert made.tick(99.0) == []
+
+
+def test_each_site_is_asked_to_hold_once_those_before_it_do():
+    made = Coallocation(("tokyo", "paris", "london"))
+    assert made.begin(0.0) == [AskPart("london", "hold")]
+    assert made.heard("london", "held", 0.1, 30.0) == [AskPart("paris", "hold")]
+    assert made.heard("paris", "held", 0.2, 30.0) == [AskPart("tokyo", "hold")]
+    assert made.heard("tokyo", "held", 0.3, 30.0)[0] == Decide(BookingPhase.BOOKING)
+
+
+def test_a_hold_at_a_site_that_never_answers_is_forgotten_when_it_must_have_lapsed():
+    made = holding()
+    asked_s = 0.1 + ASK_S
+    assert made.tick(asked_s) == [AskPart("london", "release"), AskPart("paris", "release")]
+    assert made.heard("london", "cancelled", asked_s) == []
+    assert made.tick(asked_s + FORGET_S - 0.01) == [AskPart("paris", "release")]
+    assert made.tick(asked_s + FORGET_S) == [Decide(BookingPhase.RELEASED)]
+    assert made.phase is BookingPhase.RELEASED
+
+
+def test_a_site_that_was_not_asked_yet_holds_nothing_for_us():
+    made = Coallocation(("tokyo", "paris", "london"))
+    made.begin(0.0)
+    assert made.heard("tokyo", "held", 0.1, 30.0) == []
+    assert (made.phase, made.leases_s) == (BookingPhase.HOLDING, {})
+
+
+def test_what_was_decided_is_not_forgotten_while_a_site_may_have_booked():
+    made = booking()
+    late_s = 0.2 + BOOK_S
+    assert made.tick(late_s)[0] == Decide(BookingPhase.RELEASING)
+    told = made.tick(late_s + FORGET_S)
+    assert told == [AskPart("london", "release"), AskPart("paris", "release")]
+    assert made.phase is BookingPhase.RELEASING
+
+
+def test_a_site_is_told_again_only_after_a_while():
+    made = Coallocation(("paris", "london"))
+    made.begin(0.0)
+    made.heard("london", "held", 0.1, 200.0)
+    assert len(made.heard("paris", "held", 50.0, 200.0)) == 3
+    assert made.tick(50.0 + AGAIN_S / 2) == []
+    assert made.tick(50.0 + AGAIN_S) == [AskPart("london", "book"), AskPart("paris", "book")]
+
+
+def test_all_is_over_where_the_only_site_that_was_asked_refuses():
+    made = Coallocation(("paris", "london"))
+    made.begin(0.0)
+    assert made.heard("london", "refused", 0.1) == [Decide(BookingPhase.RELEASED)]
+    assert made.phase is BookingPhase.RELEASED
+    assert made.tick(0.1 + AGAIN_S) == []
 
 
 def test_who_refuses_has_the_others_released_and_nothing_was_written():

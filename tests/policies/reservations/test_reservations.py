@@ -195,6 +195,14 @@ def test_what_is_billed_at_its_end(used_h, left_h, unused, cancel, bill):
     assert each.bill_nanos(ReservationUse(round(used_h * HOUR_S * 1e9))) == round(bill * 10**9)
 
 
+def test_what_records_were_rounded_up_by_is_taken_off_the_bill():
+    each, hour_ns = made(), round(HOUR_S * 1e9)
+    bill = each.bill_nanos(ReservationUse(hour_ns, 10**9, 2))
+    assert each.bill_nanos(ReservationUse(hour_ns, 10**9 + 2, 2)) == bill - 2 > 0
+    # More than a nano for each record is no rounding, but an addition to the price.
+    assert each.bill_nanos(ReservationUse(hour_ns, 10**9 + 3, 2)) == bill
+
+
 @given(
     used_s=st.integers(0, 40_000),
     left_s=st.none() | st.integers(-4_000, 20_000),
@@ -246,6 +254,16 @@ def test_a_window_that_is_open_says_how_what_makes_way_is_treated():
     rules = overlay(rules_at(WindowPlan((day,)), NOON), [made()], RULES, NOON)
     window = rules.spans[1].window
     assert (window.name, window.grace_s, window.preempts) == ("day, reservation r1", 7.0, False)
+
+
+def test_rules_began_when_the_last_reservation_did_that_has_begun():
+    # One is over, one stands since half an hour, and one is to come.
+    three = [
+        made("r1", from_h=-3, until_h=-1), made("r2", from_h=-0.5), made("r3", from_h=1),
+    ]  # fmt: skip
+    noon = rules_at(NO_WINDOWS, NOON)
+    rules = overlay(replace(noon, begun_at_s=NOON - HOUR_S), three, RULES, NOON)
+    assert rules.begun_at_s == NOON - 0.5 * HOUR_S
 
 
 def test_what_comes_after_is_seen_as_well():
