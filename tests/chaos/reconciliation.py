@@ -1,4 +1,4 @@
-"""Compares what clients were promised, what tasks left behind, and what the books say. Pure.
+"""Compares promises to clients, traces of tasks, and the books. Pure.
 
 Each check takes the facts and gives a line of text for each violation; CHECKS lists them all.
 """
@@ -13,12 +13,12 @@ from typing import Any
 from tests.chaos.books import ChaosBooks, Delivery, Usage
 from tests.chaos.evidence import Run, value_of
 
-# What a job's own doing may come to, by its manner or kind.
+# The possible outcomes of a job's own faults, by its manner or kind.
 OWN_ERRORS = {"wrong": {"ValueError"}}
 CANCELLED = {"CancelledError", "TaskStopped"}
 CRASHES = 2  # a task whose slot was killed so often is given up as poison, as the docs say
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # of ids, after Crockford
-PROBLEM = "problem: "  # what `gridfed audit` begins a line with for each
+PROBLEM = "problem: "  # the beginning of the line of `gridfed audit` for each
 UNASKED = "has not answered about the deliveries that we sold"  # `gridfed reconcile` of a seller
 SHOWN = 20  # violations that are shown of one check
 
@@ -65,12 +65,12 @@ class ChaosFacts:
         killed_slots: process ids of slots that a fault has killed, as far as is known.
         left_clients: names of clients that had not ended when the quiet time was over.
         refusals: of jobs that sites could have done.
-        answers: by operators' commands: (site, command) → what is wrong by them, empty: nothing.
+        answers: by operators' commands: (site, command) → the faults that it finds, empty: none.
         leftovers: processes, files and sockets that should not be there.
-        problems: what faults and clients said themselves.
+        problems: the texts of faults and clients.
         failed_probes: by site, when each ended, UTC, and how.
         others_until_s: sites that ran the other version, and until when, UTC. It has defects that
-            are known: what is wrong with jobs that it took is told, and is no violation.
+            are known: faults of jobs that it took are reported, and are no violation.
     """
 
     promises: dict[str, Promise] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _runs_of(facts: ChaosFacts) -> dict[tuple[str, int], list[Run]]:
     return found
 
 
-# --- what clients heard --------------------------------------------------------------------------
+# --- answers to clients --------------------------------------------------------------------------
 
 
 def each_ends_once(facts: ChaosFacts) -> Iterator[str]:
@@ -194,7 +194,7 @@ def clients_end(facts: ChaosFacts) -> Iterator[str]:
     yield from (f"client {name} has not ended" for name in facts.left_clients)
 
 
-# --- what is charged -----------------------------------------------------------------------------
+# --- charges -------------------------------------------------------------------------------------
 
 
 def _own_usage(facts: ChaosFacts) -> dict[tuple[str, str], list[Usage]]:
@@ -229,7 +229,7 @@ def charged_once(facts: ChaosFacts) -> Iterator[str]:
 
 
 def done_is_charged(facts: ChaosFacts) -> Iterator[str]:
-    """What a client has the result of has a usage record at its site."""
+    """A task whose result a client has got has a usage record at its site."""
     usage = _own_usage(facts)
     for promise in facts.promises.values():
         recorded = {
@@ -275,7 +275,7 @@ def charges_are_evident(facts: ChaosFacts) -> Iterator[str]:
 
 
 def evidence_is_recorded(facts: ChaosFacts) -> Iterator[str]:
-    """What ran to its end is in the books of its user's site, once the job has come to its end.
+    """A run that reached its end is in the books of its user's site, once the job has ended.
 
     A run whose report never reached a gateway leaves no record; then the task runs again.
     """
@@ -332,10 +332,10 @@ def _differs(bought: Delivery | None, sold: Delivery | None) -> str:
 
 
 def reports_equal_statements(facts: ChaosFacts) -> Iterator[str]:
-    """Reports and statements say what their rows come to, and their rows are of the same runs.
+    """Totals of reports and statements are those of their rows, and the rows are of the same runs.
 
-    The site pays for what ran again through nobody's fault, and its user does not. Each run that
-    was bought is matched by itself.
+    The site pays for runs that were repeated without a fault of the job, and its user does not.
+    Each run that was bought is matched by itself.
     """
     for site, books in facts.books.items():
         used: Counter[str] = Counter()
@@ -442,7 +442,7 @@ CHECKS: list[Callable[[ChaosFacts], Iterator[str]]] = [
 
 
 def reconcile(facts: ChaosFacts) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the violations by check, and what concerns jobs that the other version took.
+    """Return the violations by check, and the findings about jobs that the other version took.
 
     A check without violations has an empty list.
     """
@@ -458,9 +458,9 @@ def reconcile(facts: ChaosFacts) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _known_of_other_version(facts: ChaosFacts) -> set[str]:
-    """What is wrong while the other version runs at a site, and does not concern a job.
+    """Return findings of the time in which the other version runs, that do not concern a job.
 
-    It gives up probes as it does tasks, and when a seller wants it to compare what it has bought it
+    It gives up probes as it does tasks, and when a seller wants it to compare its purchases it
     does not know the message, and says nothing.
     """
     found = set()

@@ -1,4 +1,4 @@
-"""Who may use how much: tables, and what holds whatever is claimed and used."""
+"""The slots that each party may use: tables, and properties for any claims and usage."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from policies.parties import OTHERS, Owner, read_party
 
 RISK, ADA = Owner("bo", "", "risk"), Owner("ada", "", "pricing")
 PARIS = Owner("cy@paris", "", "risk", "paris")
-REST = 2  # the number of everybody else's claim below
+REST = 2  # the number of the claim of all others below
 OWNED = Claims(
     (Claim(OTHERS, borrows=NOTHING), Claim(read_party("project:risk"), guaranteed=Amount(6)))
 )
@@ -45,19 +45,19 @@ def test_work_belongs_to_the_first_claim_that_includes_it():
 @pytest.mark.parametrize(
     ("claims", "used", "claim", "slots"),
     [
-        # Nobody claims anything.
+        # There is no claim.
         (Claims(), {}, 0, 10),
         (Claims(), {0: 10}, 0, 0),
-        # Others may have nothing; what is guaranteed is lent, all of it.
+        # Others may have nothing; the guaranteed slots are lent, all of them.
         (OWNED, {}, 0, 0),
         (OWNED, {}, 1, 10),
         (OWNED, {}, REST, 10),
         (OWNED, {1: 6}, REST, 4),
-        # What is not lent is kept.
+        # Slots that are not lent are kept.
         (Claims((Claim(read_party("project:risk"), Amount(6), lends=NOTHING),)), {}, 1, 4),
         (Claims((Claim(read_party("project:risk"), Amount(6), lends=NOTHING),)), {0: 6}, 1, 4),
         (Claims((Claim(read_party("project:risk"), Amount(6), lends=Amount(2)),)), {0: 1}, 1, 6),
-        # A bound on what is borrowed.
+        # A bound on borrowed slots.
         (Claims((Claim(read_party("all"), borrows=Amount(part=5_000)),)), {0: 2}, 0, 3),
         (Claims((Claim(read_party("all"), Amount(2), borrows=Amount(1)),)), {}, 0, 3),
         # Over its claim already.
@@ -76,7 +76,7 @@ def test_how_many_more_slots_a_claim_may_take(claims, used, claim, slots):
         ({REST: 10, 1: 0}, {}, {}),
         ({REST: 4}, {1: 100}, {}),  # there are six free
         ({REST: 8}, {1: 100}, {REST: 4}),
-        ({1: 6, REST: 4}, {1: 100}, {}),  # it has what is guaranteed
+        ({1: 6, REST: 4}, {1: 100}, {}),  # it has its guaranteed slots
         ({0: 3, REST: 7}, {1: 6}, {REST: 6}),
         ({0: 7, REST: 3}, {1: 8}, {0: 6}),
     ],

@@ -1,4 +1,4 @@
-"""Whose turn it is: decayed usage, the order of a tree, and that parts become what was written."""
+"""The order of service: decayed usage, the order of a tree, and shares that come to be as set."""
 
 import itertools
 import random
@@ -39,7 +39,7 @@ def order(made, *leaves):
     return [leaf.title for leaf in found]
 
 
-# --- whose work it is ----------------------------------------------------------------------------
+# --- the owner of work ---------------------------------------------------------------------------
 
 
 def test_the_share_that_each_one_has_is_its_party_s():
@@ -105,14 +105,14 @@ def test_names_without_end_fill_no_memory():
     busy = [made.leaf_of(project(str(n))) for n in range(CHILDREN_MAX)]
     for leaf in busy[:-1]:
         leaf.jobs = 1
-    # One of them is idle: it makes room. Then all that comes shares a rest, but who is known.
+    # One of them is idle: it makes room. Then all newcomers share a rest, but for known ones.
     assert made.leaf_of(project("new")).title == "project:new"
     made.leaf_of(project("new")).jobs = 1
     for n in range(100):
         assert made.leaf_of(project(f"more {n}")).title == "rest"
     assert made.leaf_of(project("0")) is busy[0]
     assert len(list(made.nodes())) <= CHILDREN_MAX + 2
-    # A minute later it is looked again who has gone.
+    # A minute later the tree looks again for those that have gone.
     busy[5].jobs = 0
     made.move_on(NOW_S + 61)
     assert made.leaf_of(project("late")).title == "project:late"
@@ -219,7 +219,7 @@ def test_of_the_hour_that_goes_on_what_has_passed_counts():
     assert spread_ns(1000, NOW_S + 10, NOW_S + 20, NOW_S, 3600.0) == 1000  # the clock was set back
 
 
-# --- whose turn ----------------------------------------------------------------------------------
+# --- turns ---------------------------------------------------------------------------------------
 
 
 def test_who_has_used_least_for_its_shares_goes_first_level_by_level():
@@ -234,7 +234,7 @@ def test_who_has_used_least_for_its_shares_goes_first_level_by_level():
     assert order(made, a, b, c) == ["y/c", "x/b", "x/a"]  # 299/3 before 100
     made.charge(c, 2 * NS)
     # b has used nothing, and waits behind a's group all the same when that is behind: no leaf gains
-    # by what its group did not use, or suffers from another group's.
+    # by the unused part of its group, or suffers from another group's.
     assert order(made, a, b, c) == ["x/b", "x/a", "y/c"]
     made.charge(b, 100 * NS)
     assert order(made, a, b, c) == ["y/c", "x/a", "x/b"]
@@ -262,7 +262,7 @@ def test_what_is_handed_out_counts_before_it_is_reported():
         ((0, 0), 60),  # its part of eighty
         ((0, 100), 80),  # all of them: the other has had a hundred
         ((30, 24), 60),
-        ((6, 24), 67),  # what it takes until the other is first, and the one that makes it so
+        ((6, 24), 67),  # the tasks until the other is first, and the one that makes it so
         ((300, 10), 60),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_turn_is_what_others_are_ahead_or_ones_part(used_s, tasks):
         made.charge(leaf, seconds * NS)
     order(made, a, b)
     assert made.turn(a, {b}, NS, 80) == tasks
-    assert made.turn(a, set(), NS, 80) == 80  # nobody else wants them
+    assert made.turn(a, set(), NS, 80) == 80  # no other party wants them
 
 
 def test_a_turn_ends_where_any_other_is_first_at_its_level():
@@ -311,7 +311,7 @@ def test_who_has_waited_long_enough_goes_first_once():
     made.begin([a, b])
     for at_s, first in ((0, "b"), (3599, "b"), (3600, "a")):
         made.move_on(NOW_S + at_s)
-        made.gave(b)  # who is served all the while is never late
+        made.gave(b)  # a party that is served all the while is never late
         assert order(made, a, b)[0] == first, at_s
     assert made.turn(a, {b}, NS, 100) == 1
     made.hold(a, NS)
@@ -372,7 +372,7 @@ def test_nobody_waits_longer_than_the_longest_wait_and_a_turn_of_each_sibling(
 class Saturated:
     """Slots that are always busy, and leaves that always want more.
 
-    What is expected of a task is what the leaf's last one took: often wrong.
+    The expected duration of a task is that of the leaf's last one: often wrong.
     """
 
     def __init__(self, made, leaves, slots, task_s):
@@ -381,7 +381,7 @@ class Saturated:
         self.used_s = dict.fromkeys(leaves, 0.0)
 
     def served(self):
-        """Who was served, and when, for ever."""
+        """The whole history of service: parties and times."""
         running = []
         expected_ns = dict.fromkeys(self.leaves, NS)
         for number in itertools.count():
@@ -427,12 +427,12 @@ def test_where_everybody_always_wants_more_parts_become_shares(drawn, slots, see
     note(f"seed {seed}")
     chance = random.Random(seed)
     shares, users = drawn
-    # Durations as long as an hour: the longest wait is to be well above what a round takes.
+    # Durations as long as an hour: the longest wait is to be well above the duration of a round.
     made = tree(*shares, half_life_s=30 * DAY_S, max_wait_s=366 * DAY_S)
     leaves = [made.leaf_of(Owner(str(user))) for user in range(users)]
     longest_s = {leaf: 10 ** chance.uniform(0, 2.5) for leaf in leaves}
     world = Saturated(made, leaves, slots, lambda leaf: chance.uniform(0.0, longest_s[leaf]))
-    # As long as it takes until a task is small beside what each is to have.
+    # As long as it takes until a task is small beside the share of each.
     targets = {each.node: each.target for each in made.standings()}
     until_s = NOW_S + 60 * max(longest_s.values()) / min(targets[leaf] for leaf in leaves)
     for count, (_, at_s) in enumerate(world.served()):
@@ -472,7 +472,7 @@ def test_how_shares_stand():
     made.begin([a, b])
     made.move_on(NOW_S + 10.0)
     shown = {each.node.title: each for each in made.standings()}
-    assert shown["a"].target == pytest.approx(0.6)  # somebody came whom nobody wrote down
+    assert shown["a"].target == pytest.approx(0.6)  # a party came that has no share
     assert (shown["rest"].place, shown["rest"].wait_s) == (None, None)
     assert (shown["a"].place, shown["b"].place) == (1, 2)
     assert shown["a"].part == pytest.approx(0.75)

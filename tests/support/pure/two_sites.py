@@ -1,4 +1,4 @@
-"""Two sites with real books and a post that a test carries by hand: what is between them is ours.
+"""Two sites with real books; a test carries the messages between them by hand.
 
 Everything that decides or books is the gateway's own: Purchases and Sales, EffectOutbox, Reconciler
 with Disputes, and a store of its own each. In place of brokers and sessions there is what they come
@@ -60,7 +60,7 @@ RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5
 
 @cache
 def _reader(url):
-    """What asks the same questions of one database again and again, whatever becomes of it."""
+    """A database that is asked the same questions again and again, also after it was replaced."""
     return create_engine(url, poolclass=NullPool)
 
 
@@ -78,17 +78,17 @@ class SiteDisk:
         self._kept: list[bytes] = []
 
     def keep(self) -> None:
-        """What is written now is on the disk."""
+        """All writes until now are on the disk."""
         self._kept = [each.read_bytes() if each.exists() else b"" for each in self._files]
 
     def cut(self) -> None:
-        """The power fails, and all since `keep` is gone; nobody has the files open."""
+        """The power fails, and all writes since `keep` are gone; no file is open."""
         for path, content in zip(self._files, self._kept, strict=True):
             path.write_bytes(content)
 
 
 class BookedSite:
-    """One of the two: `side` says what it does with the other one, "buy" or "sell"."""
+    """One of the two sites: by its `side` it buys from the other one or sells to it."""
 
     def __init__(self, name, other, side, url, world):
         self.name, self.other, self.side, self.world = name, other, side, world
@@ -140,7 +140,7 @@ class BookedSite:
                 self.sales.recover(row, postings, 0.0)
             else:
                 self.purchases.recover(row, postings, 0.0, None)
-        # What an operator's order sees of a gateway.
+        # The part of a gateway that an operator's order uses.
         self.desk = SimpleNamespace(
             store=self.store,
             reconciler=self.reconciler,
@@ -152,7 +152,7 @@ class BookedSite:
         self.perform()
 
     def crash(self, *, power=False):
-        """Lose all that is known by heart; with its power, also what is not on the disk."""
+        """Lose the state in memory; after a power cut, also writes that are not on the disk."""
         self.store.close()
         if power:
             self.disk.cut()
@@ -213,7 +213,7 @@ class BookedSite:
         found = self._settled_ms(side)
         found[site] = max(until_ms, found.get(site, 0))
 
-    # --- what it says and hears ----------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------
 
     def seal(self, site, message):
         return Sealed(envelope(message))
@@ -228,7 +228,7 @@ class BookedSite:
         pass
 
     def perform(self):
-        """Carry out what was decided, and let what came of it be known."""
+        """Carry out the decisions, and report their results."""
         for event in self.outcome.events:
             self._happened(event)
         effects, self.outcome.effects = self.outcome.effects, []
@@ -242,7 +242,7 @@ class BookedSite:
                 self.outbox.perform([each])
 
     def _happened(self, event):
-        """What a broker does: it counts tasks as back, and writes what they cost."""
+        """Act as a broker: count tasks as back, and write their cost."""
         if not isinstance(event, events.Reported):
             return
         worker = self.broker.workers[event.worker]
@@ -258,7 +258,7 @@ class BookedSite:
         return trio.run(self.reconciler.in_turn, work)
 
     def order(self, verb, **details):
-        """Let the reconciler do what an operator wants."""
+        """Let the reconciler carry out an operator's order."""
         trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
 
     def hear(self, message):
@@ -275,7 +275,7 @@ class BookedSite:
         while (found := self.reconciler.turns.take()) is not None:
             self.ask(found[1])
 
-    # --- what its books say --------------------------------------------------------------------
+    # --- its books -----------------------------------------------------------------------------
 
     def audit(self):
         with _reader(self.disk.url).begin() as connection:
@@ -287,7 +287,7 @@ class BookedSite:
             return traded(connection, self.name, self.other)
 
     def days(self):
-        """What was delivered and reversed, by day and currency."""
+        """Return the delivered and reversed amounts, by day and currency."""
         found = defaultdict(Sums)
         for each in self.store.settlement.entries(self.side, self.other, 0, 10**15):
             found[each.delivery.at_ms // DAY_MS, each.currency].add(each)
@@ -296,13 +296,13 @@ class BookedSite:
         return dict(found)
 
     def paid(self):
-        """What both have booked of payments, side by side."""
+        """Return the payments in the books of both, side by side."""
         return owed.paid_with(
             self.store.settlement, self.other, self.store.settlement.payments(self.other)
         )
 
     def statement(self):
-        """What the other one owes us by our books, by currency."""
+        """Return the debt of the other site by our books, by currency."""
         found = owed.statements(self.store.settlement, self.other, 0.0, 1e10)
         return {each.currency: each for each in found}
 
@@ -315,7 +315,7 @@ def usage(job, pool, epoch, first, tasks, cost_nanos, wall_ns, at_s):
 
 
 class TwoSitesWorld:
-    """London buys of Paris. What either says waits in `mail`, by who said it."""
+    """London buys from Paris. Their messages wait in `mail`, by sender."""
 
     def __init__(self, urls):
         self.utc_s = BEGIN_S
@@ -359,7 +359,7 @@ class TwoSitesWorld:
             queue.clear()
 
     def meet(self):
-        """There is a new session: what may be lost is said again."""
+        """Open a new session: messages that may be lost are sent again."""
         if self.paris is not None and self.london is not None:
             with self.paris.alive():
                 self.paris.sales.buyer_came("london")
@@ -440,7 +440,7 @@ class TwoSitesWorld:
         )
 
     def bill(self):
-        """Paris bills what it has not billed, and ends what is over."""
+        """Let Paris bill its unbilled deliveries, and end the contracts that are over."""
         with self.paris.alive():
             for sale in list(self.paris.sales.sales.values()):
                 self.paris.sales._bill(sale)

@@ -1,4 +1,4 @@
-"""The journal: no transfer twice, a chain without a gap, books that nobody can change unseen."""
+"""The journal: no transfer twice, a chain without a gap, no unseen change of books."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -62,7 +62,7 @@ def disputed(first: int) -> Disputed:
 
 
 def answered(first: int) -> DisputeSettled:
-    """What is accepted of the first, and not of the others."""
+    """The settlement of a dispute: the first is accepted, others are rejected."""
     state: Any = "rejected" if first else "accepted"
     return DisputeSettled(
         "sell", "london-1-1", 1, first, "london", state, "", 1_700_000_003.0, 500, "EUR"
@@ -78,7 +78,7 @@ def agreed(store: Store) -> StatementKept:
 
 
 def told_of() -> PaymentsTold:
-    """What the other site has booked of payments."""
+    """The payments in the books of the other site."""
     lines = [["wire", "EUR", "paid", 700, 1_700_000_000_000]]
     said = envelope(Payments(lines, 0, b"heard"))
     return PaymentsTold("london", pack(lines), 0, b"heard", said, 1.7e9)
@@ -91,7 +91,7 @@ def audited(url: str) -> Audit:
 
 @contextmanager
 def vandal(url: str) -> Iterator[Any]:
-    """Somebody who writes to the database by hand."""
+    """A person who writes to the database by hand."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
@@ -124,7 +124,7 @@ def test_what_is_written_twice_is_booked_once(
     commit(store, posted(1), usage(first=2), usage(first=1), settled(1, "post"))
     commit(store, settled(1, "void"))  # the first verdict stands
     store.close()
-    store = open_store()  # another life: the journal knows what there is
+    store = open_store()  # another life: the journal knows its transfers
     commit(store, usage(first=2), settled(1, "post"), usage(first=3))
     kinds = [(each.number, each.transfer.kind) for each in store.journal.booked(0, 100)]
     assert kinds == [(1, "entry"), (2, "hold"), (3, "entry"), (4, "post"), (5, "entry")]
@@ -247,7 +247,7 @@ DROP = {
 
 
 def disarm(url: str, run: Callable[[str], Any]) -> None:
-    """Take away what keeps transfers from being changed."""
+    """Remove the triggers that keep transfers from being changed."""
     for drop in DROP["sqlite" if url.startswith("sqlite") else "postgresql"]:
         run(drop)
 
@@ -331,7 +331,7 @@ def test_a_change_by_hand_is_found(
 
 
 def fill_more(url: str, commit: Commit, usage: Usage) -> None:
-    """A detached job: what was tried again, what ran again, and what never ran."""
+    """A detached job with tasks that were retried, that ran again, and that never ran."""
     outcome = [[b"a"] * 10, [], [], []]
     dropped = [[b""] * 10, [[n, "cancelled", "", b""] for n in range(10)], [], []]
     partly = [[b"a"] * 10, [[3, "error", "", b""]], [], []]
@@ -767,7 +767,7 @@ def whatever_happens(data: st.DataObject, url: str, commit: Commit, usage: Usage
     numbers = st.integers(0, 6)
 
     def tried(n: int, attempt: int) -> UsageRecord:
-        """What was done is not done again; what failed is."""
+        """Finished work is not repeated; failed work is."""
         return usage(first=10 * n, attempt=attempt, state="ok" if attempt == 6 else "failed")
 
     record = st.one_of(

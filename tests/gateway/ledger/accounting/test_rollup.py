@@ -60,7 +60,7 @@ def problems(found: Audit) -> str:
 
 @contextmanager
 def vandal(url: str) -> Iterator[Any]:
-    """Somebody who writes to the database by hand."""
+    """A person who writes to the database by hand."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
@@ -103,7 +103,7 @@ def roll_up(store: SqlStore, now_s: float, keep_s: float = 0.0, pieces: int = 10
 
 
 def seen(store: SqlStore, jobs: list[str]) -> dict[str, Any]:
-    """All that anybody can read of what was used, delivered and booked."""
+    """All readable figures of usage, deliveries and postings."""
     found: dict[str, Any] = {
         each.value: store.usage.totals([each], BEGIN_S, BEGIN_S + 400 * DAY_S) for each in Dimension
     }
@@ -157,7 +157,7 @@ def write_all(store: SqlStore, commit: Commit, usage: Usage, data: st.DataObject
     for fields in data.draw(st.lists(uses, max_size=30)):
         made.setdefault((fields["job"], fields["first"], fields["attempt"]), usage(**fields))
     for (job, first, attempt), each in made.items():
-        # What was done is not charged again.
+        # Finished work is not charged again.
         if attempt == 1 and (job, first, 2) in made and each.state == "ok":
             made[job, first, attempt] = replace(each, state="failed")
     for side, first, state in data.draw(st.lists(deliveries, max_size=20)):
@@ -184,13 +184,13 @@ def any_roll_up(url: str, commit: Commit, usage: Usage, data: st.DataObject) -> 
         for _ in range(data.draw(st.integers(1, 3))):
             now_s = BEGIN_S + data.draw(st.floats(0, PERIOD_S + DAY_S))
             roll_up(store, now_s, pieces=data.draw(st.integers(1, 12)))
-            if data.draw(st.booleans()):  # whoever is killed here, has committed this much
+            if data.draw(st.booleans()):  # a process that is killed here has committed this much
                 store.close()
                 found = audited(url)
                 assert found.is_clean, found
                 store = SqlStore(url)
             assert seen(store, JOBS) == before
-        roll_up(store, BEGIN_S + 400 * DAY_S)  # what was begun before goes on as it was begun
+        roll_up(store, BEGIN_S + 400 * DAY_S)  # a roll-up that had begun goes on as it began
         roll_up(store, BEGIN_S + 400 * DAY_S)
         assert seen(store, JOBS) == before
         left = rows(url, "usage"), rows(url, "transfers"), rows(url, "postings")
@@ -244,20 +244,20 @@ def test_the_same_on_postgresql(
     any_roll_up(new_url("postgresql"), commit, usage, data)
 
 
-# --- what becomes of rows -------------------------------------------------------------------------
+# --- the fate of rows -----------------------------------------------------------------------------
 
 LATER_S = BEGIN_S + 100 * DAY_S
 
 
 def closed(store: SqlStore) -> StatementKept:
-    """Both sites have closed the period of what was sold, up to what is pending."""
+    """Both sites have closed the period of the sale, up to pending deliveries."""
     span = round(BEGIN_S * 1000), round(BEGIN_S * 1000) + 38_000
     account = tally_of(store.settlement.entries("sell", "london", *span))
     return agreed_on("sell", "london", span, account, is_final=True)
 
 
 def fill(url: str, commit: Commit, usage: Usage) -> dict[str, Any]:
-    """A job of 300 records in two hours, another that is open, what was bought and sold."""
+    """A job of 300 records in two hours, another that is open, purchases and sales."""
     with closing(SqlStore(url)) as store:
         commit(store, opened("job-1"), opened("job-2"))
         commit(store, contract("c-1", "buy"), contract("c-1", "sell"))
@@ -308,10 +308,10 @@ def test_a_job_becomes_a_row_for_each_hour(url: str, commit: Commit, usage: Usag
          start_s + 299 * 24),
     ]  # fmt: skip
     assert [tuple(row) for row in ranges] == [("job-1", 0, 3000), ("london:c-1", 0, 3000)]
-    # Open: its records stay. The transfers are gone, but for the holds that nobody resolved.
+    # Open: its records stay. The transfers are gone, but for unresolved holds.
     assert rows(url, "usage WHERE job = 'job-2'") == 300
     assert (rows(url, "transfers"), checked) == (4, 900 + 2 * 78)
-    # Sold: by verdict, and what is pending. Bought: what was paid for stays.
+    # Sold: by verdict, and pending ones. Bought: paid ones stay.
     assert rows(url, "postings WHERE side = 'sell'") == 2 + 2
     assert rows(url, "postings WHERE side = 'buy'") == 19 + 1 + 2
     assert rows(url, "usage_hours") == 4  # ours, and those of another site's job
@@ -529,7 +529,7 @@ def test_what_is_rolled_up_is_moved_as_it_is(
     assert audited(moved).checkpoint == audited(url).checkpoint
     with closing(SqlStore(moved)) as store:
         assert seen(store, ["job-1", "job-2", "london:c-1"]) == before
-        commit(store, usage(first=0, ended_at_s=BEGIN_S))  # it knows what is rolled up
+        commit(store, usage(first=0, ended_at_s=BEGIN_S))  # it knows the rolled-up records
         assert store.journal.balances() == before["balances"]
         commit(store, ended("job-2", BEGIN_S))
         roll_up(store, LATER_S + DAY_S, 90 * DAY_S)
