@@ -23,7 +23,7 @@ from typing import Any, Final
 import cloudpickle
 
 from federation.errors import SerializationError
-from federation.sources import with_sources
+from federation.sources import dumps_with_files, with_sources
 
 PROTOCOL: Final = 5
 SCALARS: Final = frozenset({int, float, str, bytes, bool, type(None)})
@@ -128,8 +128,7 @@ def _by_value() -> Iterator[None]:
 
 def _dump(value: Any) -> bytes:
     with _by_value():
-        body: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
-    return body
+        return dumps_with_files(value, PROTOCOL)
 
 
 # --- functions -----------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ as well: a worker of an earlier version needs no part of this module.
 """
 
 import builtins
+import io
 import linecache
 import pickle
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -51,6 +53,35 @@ class _Seeder:
         if not _Seeder.body:
             _Seeder.body = _by_value(_seed)  # type: ignore[arg-type]
         return pickle.loads, (_Seeder.body,)
+
+
+_FILE_AT: Final = 10  # the place of co_filename in the arguments of types.CodeType
+
+
+def _with_its_file(code: types.CodeType) -> Any:
+    """Reduce a code object as cloudpickle does, and keep the name of its file.
+
+    From 3.1.3 on cloudpickle writes "<dynamic-code>" in its place, for all code alike: tracebacks
+    then show neither file nor line, and lines of two cells can't be told apart.
+    """
+    reduced = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    build, arguments = reduced[:2]
+    if build is not types.CodeType or not isinstance(arguments[_FILE_AT], str):
+        return reduced
+    # A copy of the text: one that is interned would be written differently from time to time.
+    kept = "".join(list(code.co_filename))
+    return build, (*arguments[:_FILE_AT], kept, *arguments[_FILE_AT + 1 :])
+
+
+class _FilePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table = ChainMap({types.CodeType: _with_its_file}, cloudpickle.Pickler.dispatch_table)
+
+
+def dumps_with_files(value: Any, protocol: int) -> bytes:
+    """Pickle a value by cloudpickle; code that travels by value keeps the name of its file."""
+    with io.BytesIO() as file:
+        _FilePickler(file, protocol=protocol).dump(value)
+        return file.getvalue()
 
 
 class Sourced:

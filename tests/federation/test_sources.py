@@ -3,8 +3,10 @@
 import linecache
 import subprocess
 import sys
+import types
 from functools import partial
 
+import cloudpickle
 import pytest
 
 from federation.payload import seal_function
@@ -53,3 +55,23 @@ def test_a_worker_of_any_version_shows_the_lines_of_a_cell_and_no_more(price, wr
 
 def test_installed_functions_travel_without_lines():
     assert b"linecache" not in seal_function(subprocess.run).body
+
+
+@pytest.mark.real
+def test_a_cloudpickle_that_hides_files_does_not_hide_lines(price, monkeypatch):
+    """From 3.1.3 on it does: a traceback of a notebook had "<dynamic-code>" and no line."""
+    table = cloudpickle.Pickler.dispatch_table
+    usual = table[types.CodeType]
+
+    def hidden(code):
+        build, arguments = usual(code)
+        return build, (*arguments[:10], "<dynamic-code>", *arguments[11:])
+
+    monkeypatch.setitem(table, types.CodeType, hidden)
+    assert b"<dynamic-code>" in cloudpickle.dumps(price)
+    body = seal_function(partial(price)).body
+    command = [sys.executable, "-c", WORKER]
+    shown = subprocess.run(command, input=body, capture_output=True, check=True).stdout.decode()
+    assert 'File "<cell 7>", line 7, in price' in shown
+    assert "return x / 0  # the line at fault" in shown
+    assert body == seal_function(partial(price)).body  # it is addressed by its content
