@@ -294,14 +294,19 @@ def _change(
         details["until_s"] = _moment(until, "--until", reach)
     found = ask(reach, "change_rules", **details)
     when = show.moment(details["from_s"]) if at is not None else None
-    _say_changed(found, is_dry=is_dry, as_json=as_json, at=when)
+    rows = edits[0]["content"] if len(edits) == 1 else None
+    is_window = edits[0]["kind"] == RuleKind.WINDOW and isinstance(rows, list)
+    zone = str(rows[0].get("zone", "")) if is_window and rows else ""
+    _say_changed(found, is_dry=is_dry, as_json=as_json, at=when, zone=zone)
 
 
-def _say_changed(found: Any, *, is_dry: bool, as_json: bool, at: str | None) -> None:
+def _say_changed(
+    found: Any, *, is_dry: bool, as_json: bool, at: str | None, zone: str = ""
+) -> None:
     if as_json:
         show.as_json(found)
         return
-    say_change(found)
+    say_change(found, zone)
     when = f"takes effect at {at}" if at is not None else "is in force"
     rest = ", but for what takes effect after a restart" if found["later"] else ""
     done = f"change {found['change']} {when}{rest}"

@@ -1,9 +1,11 @@
 """What a change of the rules does, for people."""
 
 from collections.abc import Mapping
+from datetime import datetime, tzinfo
 from typing import Any, Final
 
 from gateway.cli.shared import show
+from policies.calendar.periods import read_zone
 
 _TEXTS: Final = {
     "shares": "the rules of fair share have changed",
@@ -14,20 +16,27 @@ _TEXTS: Final = {
 }
 
 
-def say_change(found: Mapping[str, Any]) -> None:
-    """Print the answer of a gateway to a reload, or to a change of its rules."""
+def say_change(found: Mapping[str, Any], zone: str = "") -> None:
+    """Print the answer of a gateway to a reload, or to a change of its rules.
+
+    `zone` is that of the changed window's clock: its hours are shown in it beside those of the
+    site, unless it is the same.
+    """
+    own = None if zone in ("", str(show.zone())) else read_zone(zone)
     rows = [
         [
             each["pool"],
             show.when(each["from_s"]),
             show.when(each["until_s"]),
+            *(() if own is None else (_hours_in(each, own),)),
             each["before"] or "none",
             (each["after"] or "none")
             + (", with other rules" if each["before"] == each["after"] else ""),
         ]
         for each in found["windows"]
     ]
-    columns = ("pool", show.timed("from"), "until", "window before", "window now")
+    there = () if own is None else (f"in {zone}",)
+    columns = ("pool", show.timed("from"), "until", *there, "window before", "window now")
     show.table(columns, rows, "no windows change in the next two weeks")
     for each in found["prices"]:
         show.say(f"prices of {each['pool']}: {each['before']} → {each['after']}")
@@ -52,6 +61,17 @@ def say_change(found: Mapping[str, Any]) -> None:
         show.say(f"takes effect after a restart: {each}")
     for each in found.get("overridden", ()):
         show.say(f"set by a command before, and now from the file: {each}")
+
+
+def _hours_in(row: Mapping[str, Any], zone: tzinfo) -> str:
+    """Return the hours of a row in a zone: 2026-12-01 22:00 to 06:00."""
+    texts = [
+        ""
+        if at_s is None or not at_s < show.LAST_S
+        else f"{datetime.fromtimestamp(at_s, zone):{form}}"
+        for at_s, form in ((row["from_s"], "%Y-%m-%d %H:%M"), (row["until_s"], "%H:%M"))
+    ]
+    return " to ".join(filter(None, texts))
 
 
 def changes_anything(found: Mapping[str, Any]) -> bool:

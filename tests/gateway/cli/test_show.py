@@ -14,7 +14,7 @@ from gateway.cli.books import between
 from gateway.cli.inspect import jobs
 from gateway.cli.main import cli
 from gateway.cli.operate import scale
-from gateway.cli.shared import show
+from gateway.cli.shared import rule_changes, show
 
 DASH = "\N{EN DASH}"
 COLUMNS = [
@@ -217,3 +217,16 @@ def test_how_long_ago_is_in_the_largest_unit(since_s, text):
 def test_what_has_not_happened_is_no_time_ago():
     assert show.ago(None, 5.0) == ""
     assert show.ago(float("inf"), 5.0) == ""
+
+
+def test_hours_of_a_window_are_shown_in_its_zone_and_in_that_of_the_site(printed):
+    row = {"pool": "p", "from_s": 1.8e9, "until_s": 1.8e9 + 3600, "before": "", "after": "night"}
+    found = {"windows": [row], "prices": [], "later": []}
+    rule_changes.say_change(found, "Asia/Tokyo")
+    shown = printed()
+    assert "from, UTC" in shown
+    assert "in Asia/Tokyo" in shown
+    assert "2027-01-15 08:00:00" in shown
+    assert "2027-01-15 17:00 to 18:00" in shown
+    rule_changes.say_change(found, "UTC")
+    assert printed().count("Asia/Tokyo") == 1
