@@ -244,7 +244,7 @@ UNDONE = replace(BOOKED, undone_at_s=NOW_S)
         ({"amount_nanos": True}, "an amount must be above zero"),
         ({"currency": "usd"}, "three capital letters"),
         ({"currency": None}, "got .NoneType"),
-        ({"note": "x\ny"}, "note must be up to"),
+        ({"note": "x\ny"}, "note must be text of up to"),
         ({"through": "exchange"}, "into_nanos: an amount must be above zero"),
         (
             {"through": "exchange", "into_nanos": 4, "into_currency": "USD"},
