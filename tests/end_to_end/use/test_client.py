@@ -550,7 +550,7 @@ def test_too_large_a_result_fails_that_task(client):
 
 
 def test_nobody_there(tmp_path):
-    with pytest.raises(GatewayUnreachable, match="gridfed up") as caught:
+    with pytest.raises(GatewayUnreachable, match="the socket does not exist") as caught:
         Client(f"ipc://{tmp_path}/nothing.sock")
     assert "nothing.sock" in str(caught.value)
 
