@@ -6,6 +6,8 @@
     ├── JobRefused              no pool can ever run this job, or the gateway takes no work
     │   └── LimitsUnmet         it can't keep its `deadline_s` and `max_cost`; its `offers` could
     ├── JobNotFound             the gateway knows no job of that id
+    ├── ObjectRefused           an object can't be put, or not be read by this client
+    ├── ObjectLost              nobody holds an object any more
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.sessions.nng)
     │   └── MissingResolver     a service name without dnspython (federation.engine.resolver)
@@ -109,6 +111,14 @@ class LimitsUnmet(JobRefused):
 
 class JobNotFound(GridError):
     """The gateway knows no job of that id."""
+
+
+class ObjectRefused(GridError):
+    """An object was not taken, or may not be read, here; the text says why."""
+
+
+class ObjectLost(GridError):
+    """Nobody holds an object any more; the text names the object, and where it was held."""
 
 
 class SerializationError(GridError):

@@ -23,6 +23,7 @@ from typing import Any, Final
 import cloudpickle
 
 from federation.errors import SerializationError
+from federation.objects.references import Sealing, with_head
 from federation.sources import dumps_with_files, with_sources
 
 PROTOCOL: Final = 5
@@ -129,6 +130,13 @@ def _by_value() -> Iterator[None]:
 def _dump(value: Any) -> bytes:
     with _by_value():
         return dumps_with_files(value, PROTOCOL)
+
+
+def dump_apart(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> bytes:
+    """Pickle a value, and hand its buffers to `keep`, which returns True to leave one inside."""
+    with _by_value():
+        body: bytes = cloudpickle.dumps(value, protocol=PROTOCOL, buffer_callback=keep)
+    return body
 
 
 # --- functions -----------------------------------------------------------------------------------
@@ -383,6 +391,11 @@ def seal_singles(values: Sequence[Any]) -> list[bytes]:
 
 
 def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    with Sealing() as found:
+        return with_head(_dump_call(call, args, kwargs), found)
+
+
+def _dump_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     try:
         return _dump(call)
     except Exception as error:

@@ -1,0 +1,1 @@
+"""Objects: values that stay where they were made, and references to them."""

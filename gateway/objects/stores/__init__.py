@@ -1,0 +1,1 @@
+"""Stores that keep the bytes of objects outside of memory."""
