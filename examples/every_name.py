@@ -18,6 +18,9 @@ from federation import (
     JobHandle,
     LimitsUnmet,
     LogLine,
+    ObjectLost,
+    ObjectRef,
+    ObjectRefused,
     TaskFuture,
     TlsSettings,
     as_completed,
@@ -103,6 +106,23 @@ def by_maps(client: Client) -> float:
     return total
 
 
+def worth(book: Any) -> float:
+    """Return the sum of a book; a reference arrives as the value that it stands for."""
+    return float(sum(book))
+
+
+def by_reference(client: Client) -> float:
+    """Put a book once, and price it by references to it."""
+    try:
+        ref: ObjectRef = client.put([95.0, 105.0], name="book", for_s="10m")
+        total = client.submit(worth, ref).result() + sum(client.map(worth, [ref, ref]))
+        print(client.object("book").result(), ref.where())
+    except (ObjectRefused, ObjectLost) as error:
+        print(error)  # it is not on this host, or is gone
+        total = 0.0
+    return total
+
+
 def detached(client: Client) -> float:
     """Price by a job that outlives this process."""
     view = client.options(
@@ -151,6 +171,7 @@ def run(ca_file: Path | None = None) -> float:
         except JobNotFound as error:
             print(error)
         total = one_by_one(client) + by_maps(client) + detached(client)
+        total += by_reference(client)
         client.shutdown(wait=True, cancel_futures=False)
     return total
 

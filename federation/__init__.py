@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from federation.client import Client, TaskFuture, as_completed
     from federation.engine.jobs import JobHandle
     from federation.engine.log_lines import LogLine
-    from federation.errors import GridError, LimitsUnmet
+    from federation.engine.objects import ObjectRef
+    from federation.errors import GridError, LimitsUnmet, ObjectLost, ObjectRefused
     from federation.running import deadline
     from federation.transport import TlsSettings
 
@@ -23,6 +24,9 @@ __all__ = [
     "JobHandle",
     "LimitsUnmet",
     "LogLine",
+    "ObjectLost",
+    "ObjectRef",
+    "ObjectRefused",
     "TaskFuture",
     "TlsSettings",
     "as_completed",
@@ -37,6 +41,9 @@ _WHERE: Final = {
     "JobHandle": "federation.engine.jobs",
     "LimitsUnmet": "federation.errors",
     "LogLine": "federation.engine.log_lines",
+    "ObjectLost": "federation.errors",
+    "ObjectRef": "federation.engine.objects",
+    "ObjectRefused": "federation.errors",
     "TaskFuture": "federation.client",
     "TlsSettings": "federation.transport",
     "as_completed": "federation.client",

@@ -35,6 +35,7 @@ from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.nearest import GatewayChoice, choose, measure
+from federation.engine.objects import NAMED_S, ObjectRef
 from federation.engine.outcomes import exception_of
 from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
@@ -741,6 +742,34 @@ class Client(concurrent.futures.Executor):
             raise
         return future
 
+    def put(
+        self, value: Any, *, name: str | None = None, for_s: float | str = NAMED_S
+    ) -> ObjectRef:
+        """Put a value at the gateway's site, and return a reference to it.
+
+        Pass the reference anywhere among the arguments of calls of the same project: the bytes are
+        written once, and tasks read arrays where they lie, read-only and without a copy. The object
+        is held for this client until the reference and the calls that use it are gone; with a
+        `name` also for `for_s` seconds, for other clients of the project (`object`). So far this
+        works on the gateway's own host, with local pools.
+
+        Raises:
+            SerializationError: the value can't be pickled.
+            ObjectRefused: the site has no room, keeps no objects, or is on another host.
+        """
+        seconds: float = read_seconds("for_s", for_s)
+        if name is not None and not (isinstance(name, str) and 0 < len(name) <= 200):
+            raise ValueError(f"name is {name!r:.80}; it must be text of 1 to 200 characters")
+        kept_s = None if name is None else seconds
+        return self._nearest().objects.put(value, self._options.project, name or "", kept_s)
+
+    def object(self, name: str) -> ObjectRef:
+        """Return a reference to an object that was put with this name in the view's project.
+
+        Raises ObjectLost when there is none, or its time is over.
+        """
+        return self._nearest().objects.find(name, self._options.project)
+
     def _stream(self, engine: ClientEngine, function: SealedFunction) -> Stream:
         """Return the job for calls of this function under these options."""
         sealed = self._options.with_environment(function)
@@ -1130,4 +1159,12 @@ def _register_at_exit() -> None:
 _register_at_exit()
 
 
-__all__ = ["Client", "GridError", "JobRefused", "Options", "TaskFuture", "as_completed"]
+__all__ = [
+    "Client",
+    "GridError",
+    "JobRefused",
+    "ObjectRef",
+    "Options",
+    "TaskFuture",
+    "as_completed",
+]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from federation.errors import SerializationError
+from federation.errors import ObjectLost, ObjectRefused, SerializationError
 from federation.objects.references import Sealing, with_head
 from federation.sources import dumps_with_files, with_sources
 
@@ -398,6 +398,8 @@ def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> by
 def _dump_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     try:
         return _dump(call)
+    except (ObjectLost, ObjectRefused):
+        raise  # of a reference: it says what to do
     except Exception as error:
         named = [(f"argument {at}", value) for at, value in enumerate(args)]
         named += [(f"argument {name!r}", value) for name, value in kwargs.items()]

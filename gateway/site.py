@@ -65,6 +65,7 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
+from gateway.objects.keeper import ObjectKeeper, usual_bytes
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import FederationSide
@@ -121,6 +122,14 @@ class Site:
         self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
         self.logs: TaskLogs | None = None  # None where no output of tasks is kept
+        self.objects: ObjectKeeper | None = None  # only where slots are on this host
+        if any(pool.kind == "local" for pool in config.pools):
+            self.objects = ObjectKeeper(
+                lambda session: session in self.listener.peers,
+                self.runtime.utc_s,
+                say,
+                usual_bytes(),
+            )
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self._more_output: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
@@ -251,6 +260,8 @@ class Site:
         if self.reconciler is not None:
             nursery.start_soon(self.reconciler.run)
         nursery.start_soon(self.recorder.run)
+        if self.objects is not None:
+            nursery.start_soon(self.objects.run)
         nursery.start_soon(self.keeper.run)
         if self.config.results_s:
             nursery.start_soon(self._forget_old)
@@ -270,7 +281,9 @@ class Site:
                     self._say(f"pool {pool.name}: {TAKES_NONE}")
                 credential = str(self.server.task_passes.give(WORKER))
                 door = f"ipc://{self._folder}/{SOCKET}" if self._has_slot_users else ""
-                grid = LocalGrid(pool, address, credential, self._say, door)
+                assert self.objects is not None
+                objects = self.objects.address, self.objects.agent_ticket
+                grid = LocalGrid(pool, address, credential, self._say, door, objects)
                 nursery.start_soon(grid.run)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)
@@ -326,6 +339,7 @@ class Site:
             on_results=self._note_results,
             on_unfinished=self._note_unfinished,
             keep_output=self._keep_output if self.logs is not None else None,
+            objects=self.objects,
         )
         self.listener.set_others(list(self.config.others))
         if peers is not None:

@@ -17,6 +17,7 @@ from federation.membership import gossip
 from federation.membership.probing import GossipSettings
 from federation.messages import messages
 from federation.messages.messages import BETWEEN_GATEWAYS, HANDSHAKE, MESSAGES
+from federation.messages.objects import OBJECT_MESSAGES
 from federation.messages.registry import FromBuyer, FromSeller
 from gateway.api import books_desk
 from gateway.api.desk import TAKES, Desk
@@ -65,7 +66,9 @@ def table_rows(name, *, section=None, without=()):
     return rows
 
 
-@pytest.mark.parametrize("cls", [*HANDSHAKE.classes, *MESSAGES.classes], ids=lambda c: c.kind)
+@pytest.mark.parametrize(
+    "cls", [*HANDSHAKE.classes, *MESSAGES.classes, *OBJECT_MESSAGES.classes], ids=lambda c: c.kind
+)
 def test_every_message_and_field_is_in_the_protocol(cls):
     row = table_rows("protocol.md", without=(GOSSIP, JOINING))[cls.kind]
     for field in dataclasses.fields(cls):
@@ -119,7 +122,8 @@ def test_what_each_question_takes_is_in_the_protocol():
 
 
 def test_the_protocol_has_no_message_that_is_not_there():
-    known = {cls.kind for cls in (*HANDSHAKE.classes, *MESSAGES.classes)}
+    catalogues = (HANDSHAKE, MESSAGES, OBJECT_MESSAGES)
+    known = {cls.kind for each in catalogues for cls in each.classes}
     assert set(table_rows("protocol.md", without=(GOSSIP, JOINING))) == known
     assert messages.MESSAGES is MESSAGES
 

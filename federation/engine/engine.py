@@ -15,6 +15,7 @@ dialled. Futures are resolved outside the lock: their callbacks may call any met
 """
 
 import logging
+import operator
 import os
 import secrets
 import sys
@@ -30,6 +31,7 @@ from federation.address import USUAL_ORIGIN
 from federation.clocks import MonoS
 from federation.engine.connection import Connection
 from federation.engine.gateways import GatewayLoss, Itinerary
+from federation.engine.objects import ClientObjects
 from federation.engine.outcomes import resolve_all, screen, show
 from federation.engine.shelves import FunctionShelf, StreamShelf
 from federation.engine.streams import ClientBundle, Ended, Outcome, Placed, Stream
@@ -54,6 +56,7 @@ from federation.messages.messages import (
     Hello,
     HoldChanged,
     Kept,
+    LetGo,
     NeedFunction,
     OpenJob,
     PutFunction,
@@ -86,6 +89,7 @@ _CANCELLED: Final = Ended("cancelled", "cancelled by this client")
 _ELSEWHERE: Final = "elsewhere"  # the code of a request to a gateway that the client has left
 
 _log = logging.getLogger("gridfed")
+FIRST_BYTE: Final = operator.itemgetter(0)  # zero for a call with references
 _here = os.getpid()  # read once in each process, not at every submit
 
 os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
@@ -175,6 +179,9 @@ class ClientEngine:
         self._request = 0
         self._kept: dict[str, Kept] = {}
         self._resolved: deque[tuple[Any, Outcome]] = deque()
+        self.objects = ClientObjects(self, self._let_go_of)
+        self.session_number = 0  # sessions that were opened; each loses the objects of the last
+        self._let_go: deque[tuple[str, bytes]] = deque()
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
         self._printed: list[tuple[str, int]] = []  # with the stream of each
@@ -373,8 +380,8 @@ class ClientEngine:
             raise
 
     def _exchange(self, mono_s: MonoS) -> bool:
-        while self._abandoned:
-            self._drop(*self._abandoned.popleft())
+        self._drop_abandoned()
+        self._post_let_go()
         if mono_s >= self._sweep_at_s:
             self._sweep_at_s = mono_s + IDLE_S
             for stream in self._filling.sweep():
@@ -407,6 +414,16 @@ class ClientEngine:
             return True
         self.transmit()
         return arrived
+
+    def _drop_abandoned(self) -> None:
+        while self._abandoned:
+            self._drop(*self._abandoned.popleft())
+
+    def _post_let_go(self) -> None:
+        while self._let_go:
+            project, digest = self._let_go.popleft()
+            if self._dialogue.session is not None:
+                self._dialogue.post(LetGo(project, [digest]))
 
     def _refused(self, refusal: SessionRefused, mono_s: MonoS) -> None:
         """Handle a refusal by the gateway. If it is not temporary, only another can help."""
@@ -553,6 +570,7 @@ class ClientEngine:
         """Submit calls again, to the open job of their kind or to a new one."""
         digest, opening = stream.opening.function, stream.opening
         body = self._functions.body(digest)
+        held = stream.leases()  # they must not be let go of meanwhile
         calls, placed = stream.take_out(first, stop) if body is not None else ([], Placed())
         if not calls or body is None:
             return
@@ -565,7 +583,8 @@ class ClientEngine:
         for payload, held in calls:
             future = held() if isinstance(held, weakref.ref) else held
             if future is not None:
-                future.placed(target, target.submit(payload, future))
+                leases = None if payload[0] else held
+                future.placed(target, target.submit(payload, future, leases))
         self._sending[target.id] = target
         self._take(stream, placed)
 
@@ -623,6 +642,9 @@ class ClientEngine:
         self._refusal = None
         if opened.resumed:
             return
+        self.session_number += 1
+        self._let_go.clear()
+        self._end_lost()
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0
         for stream in list(self._streams.values()):
@@ -641,6 +663,17 @@ class ClientEngine:
                 self._dialogue.post(question)
             else:
                 answers.append(self._no_answer(question.request, at))
+
+    def _end_lost(self) -> None:
+        """End the calls whose objects the gateway held for the last session."""
+        for stream in self.streams:
+            lost = stream.with_objects()
+            if lost:
+                text = (
+                    "the objects that this call refers to ended with the session with the gateway: "
+                    f"{self.address} was lost or restarted; submit it again, with the reference"
+                )
+                self._take(stream, stream.end(lost, Ended("object", text)))
 
     def _taken_back(self, question: Any) -> list[Range]:
         """Return the calls of a cancel that were never sent in the new session, and end them."""
@@ -733,6 +766,7 @@ class ClientEngine:
         Returns False if the job takes no more calls: it was unused and closed, or it has ended.
         """
         self.check_size(payload)
+        leases = self.objects.leases_for([payload], stream.opening) if not payload[0] else None
         if self._pid != _here:
             self._check_process()  # before the lock, which a thread lost in the fork may hold
         with self._lock:
@@ -740,7 +774,7 @@ class ClientEngine:
                 self._check_usable()
             if stream.closed or stream.rejection is not None:
                 return False
-            number = stream.submit(payload, future)
+            number = stream.submit(payload, future, leases)
             future.placed(stream, number)
             self._sending[stream.id] = stream
             session = self._dialogue.session
@@ -751,12 +785,24 @@ class ClientEngine:
     def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> ClientBundle:
         """Add many calls to a job; `late` ones are accepted even after shutdown."""
         self._check_process()
+        refers = not all(map(FIRST_BYTE, arguments))
+        leases = self.objects.leases_for(arguments, stream.opening) if refers else None
         with self._lock:
             self._check_usable(late=late)
-            bundle = stream.extend(arguments)
+            bundle = stream.extend(arguments, leases)
             self._sending[stream.id] = stream
             self.transmit()
         return bundle
+
+    def _let_go_of(self, project: str, digest: bytes) -> None:
+        """Tell the gateway, soon, that this session needs an object no more.
+
+        Safe in a finaliser. Does nothing in a forked child.
+        """
+        if self.is_foreign or self.closed:
+            return
+        self._let_go.append((project, digest))
+        self._line.wake()
 
     def close_stream(self, stream: Stream) -> None:
         """Close a job to new calls. Does nothing in a forked child."""
@@ -962,7 +1008,8 @@ class ClientEngine:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of this client is under way here: it may leave without a loss."""
-        return self.takes_work and not self.unfinished and not self._feeders
+        is_done = not self.unfinished and not self._feeders
+        return self.takes_work and is_done and self.objects.is_idle
 
     def has_attached(self, job: str) -> bool:
         """Whether the job follows this client to other gateways, and is unfinished."""
@@ -1052,6 +1099,7 @@ class ClientEngine:
         return session is None or session.is_idle or not self._dialogue.is_open
 
     def _release(self) -> None:
+        self.objects.close()
         with self._lock:
             self.closed = True
             self._line.close()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
-from federation.engine.engine import ClientEngine
+from federation.engine.engine import FIRST_BYTE, ClientEngine
 from federation.engine.inquiries import why_waiting
 from federation.engine.outcomes import failure_of
 from federation.engine.progress import bar
@@ -352,6 +352,7 @@ class Feeder:
         self._batch = 1
         self._gathers = inputs.at_hand and (inputs.total or BUNDLE_TASKS_MAX) < BUNDLE_TASKS_MAX
         self._sealed: deque[list[bytes]] = deque()  # sealed, but not sent: large arguments
+        self._leases: dict[bytes, Any] = {}  # of the objects that these refer to
         self._ended = False
         self._lock = threading.RLock()  # the thread that closes the client feeds as well
         self.is_unattended = False
@@ -433,6 +434,8 @@ class Feeder:
                 return None
             bundle = self._engine.extend(self.stream, self._sealed[0], late=self.is_closing)
             self._sealed.popleft()
+            if not self._sealed:
+                self._leases.clear()
             return bundle
 
     def _gather(self) -> None:
@@ -447,6 +450,8 @@ class Feeder:
                 break
             self._taken += len(calls)
             sealed = self._seal(calls)
+            if not all(map(FIRST_BYTE, sealed)):  # now: the inputs may hold the only references
+                self._leases.update(self._engine.objects.leases_for(sealed, self.stream.opening))
             size += sum(map(len, sealed))
             payloads += sealed
             is_quick = time.perf_counter() - started_s < BATCH_S and size < BUNDLE_BYTES_MAX // 2

@@ -14,6 +14,7 @@ from federation.errors import (
     GatewayUnreachable,
     JobRefused,
     LimitsUnmet,
+    ObjectLost,
     RemoteTraceback,
     SerializationError,
     SessionRefused,
@@ -131,6 +132,8 @@ def exception_of(ended: Ended) -> BaseException:
         if code == Reason.LIMITS_UNMET:
             return LimitsUnmet(ended.text, ended.offers)
         return JobRefused(ended.text, code)
+    if ended.kind == "object":
+        return ObjectLost(ended.text)
     if ended.kind == "unreachable":
         return GatewayUnreachable(ended.text)
     if ended.payload:

@@ -7,7 +7,7 @@ call ends once: later outcomes for it are ignored.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ class ClientBundle:
         "failures",
         "first",
         "futures",
+        "leases",
         "missing",
         "outcomes",
         "sent",
@@ -66,13 +67,21 @@ class ClientBundle:
         "taken",
     )
 
-    def __init__(self, first: int, arguments: list[bytes], futures: list[Any] | None) -> None:
+    def __init__(
+        self,
+        first: int,
+        arguments: list[bytes],
+        futures: list[Any] | None,
+        leases: Mapping[bytes, Any] | None = None,
+    ) -> None:
         self.first = first
         self.arguments = arguments
         self.futures = futures
         self.outcomes: list[Any] = [PENDING] * len(arguments)
         self.missing = len(arguments)
         self.failures = 0
+        # By digest, the objects that its calls refer to; held until all of the calls have ended.
+        self.leases: dict[bytes, Any] = dict(leases or {})
         self.sent = False
         self.taken = 0  # outcomes that a map has yielded
         self.size = sum(map(len, arguments))
@@ -82,9 +91,13 @@ class ClientBundle:
         """The number after its last call's."""
         return self.first + len(self.outcomes)
 
-    def append(self, payload: bytes, future: Any) -> None:
+    def append(
+        self, payload: bytes, future: Any, leases: Mapping[bytes, Any] | None = None
+    ) -> None:
         """Add a call to a bundle that has not been sent."""
         assert self.futures is not None
+        if leases:
+            self.leases.update(leases)
         self.arguments.append(payload)
         self.futures.append(future)
         self.outcomes.append(PENDING)
@@ -127,8 +140,8 @@ class Stream:
 
     # --- calls ---------------------------------------------------------------------------------
 
-    def submit(self, payload: bytes, future: Any) -> int:
-        """Add one call; return its number."""
+    def submit(self, payload: bytes, future: Any, leases: Mapping[bytes, Any] | None = None) -> int:
+        """Add one call; return its number. `leases` are of the objects that it refers to."""
         tail = self._bundles[-1] if self._bundles else None
         if (
             tail is None
@@ -137,15 +150,17 @@ class Stream:
             or len(tail.arguments) >= BUNDLE_TASKS_MAX
             or tail.size + len(payload) > BUNDLE_BYTES_MAX
         ):
-            self._add(ClientBundle(self.total, [payload], [future]))
+            self._add(ClientBundle(self.total, [payload], [future], leases))
         else:
-            tail.append(payload, future)
+            tail.append(payload, future, leases)
         self.total += 1
         return self.total - 1
 
-    def extend(self, arguments: list[bytes]) -> ClientBundle:
+    def extend(
+        self, arguments: list[bytes], leases: Mapping[bytes, Any] | None = None
+    ) -> ClientBundle:
         """Add a bundle of calls whose outcomes are read from the bundle itself."""
-        bundle = ClientBundle(self.total, arguments, None)
+        bundle = ClientBundle(self.total, arguments, None, leases)
         self._add(bundle)
         self.total = bundle.stop
         return bundle
@@ -199,7 +214,10 @@ class Stream:
 
     def _messages(self, bundle: ClientBundle) -> list[Tasks]:
         return [
-            Tasks(self.id, low, bundle.arguments[low - bundle.first : high - bundle.first])
+            Tasks(
+                *(self.id, low, bundle.arguments[low - bundle.first : high - bundle.first]),
+                sorted(bundle.leases),
+            )
             for low, high in bundle.unfinished()
         ]
 
@@ -344,7 +362,15 @@ class Stream:
         del self._firsts[at], self._bundles[at]
         if bundle.sent:
             placed.size += bundle.size
-        bundle.arguments = []
+        bundle.arguments, bundle.leases = [], {}
+
+    def leases(self) -> dict[bytes, Any]:
+        """Return the leases of the objects that its unfinished bundles refer to."""
+        return {digest: each for bundle in self._bundles for digest, each in bundle.leases.items()}
+
+    def with_objects(self) -> list[Range]:
+        """Return the unfinished calls of bundles that refer to objects."""
+        return [span for each in self._bundles if each.leases for span in each.unfinished()]
 
 
 def _with_call(outcome: Any, call: bytes) -> Any:

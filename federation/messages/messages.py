@@ -186,6 +186,7 @@ class Tasks:
     job: Text
     first: Count
     arguments: Payloads
+    objects: Payloads = field(default_factory=list)  # digests of the objects that they refer to
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,15 @@ class Cancel:
     job: Text
     ranges: Pairs
     stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Release objects that this session has put, or has asked for by name: once for each digest."""
+
+    kind: ClassVar[str] = "let-go"
+    project: Text
+    digests: Payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +357,7 @@ class Assign:
     pass_key: bytes = b""  # with which tasks of the job may connect as its user; sealed, or empty
     wary: bool = False  # a worker was lost with these: start them singly, each after a BegunTasks
     logs: bool = False  # whether the output of tasks is sent while they run, as TaskOutput
+    objects: Text = ""  # the project whose objects the calls refer to; empty: they refer to none
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,7 +524,7 @@ HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
 MESSAGES = Catalogue(
     [
         *(Bye, Unknown, deals.Sealed, *BETWEEN_GATEWAYS),
-        *(OpenJob, Tasks, CloseJob, Cancel, Ask),
+        *(OpenJob, Tasks, CloseJob, Cancel, LetGo, Ask),
         *(RejectJob, Results, Dropped, Kept, HoldChanged, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
         *(Report, BegunTasks, TaskOutput, Returned, Preparing, Pulse),

@@ -101,6 +101,16 @@ def _place(start: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
 def read_layout(view: memoryview) -> tuple[str, str, list[memoryview]]:
     """Return the format, the Python version and the parts of an object's bytes. Raises BadBody."""
+    form, python, parts = _read(view)
+    return form, python, parts[1:]
+
+
+def parts_of(view: memoryview) -> list[memoryview]:
+    """Return all that identifies an object: its header, and its parts. Raises BadBody."""
+    return _read(view)[2]
+
+
+def _read(view: memoryview) -> tuple[str, str, list[memoryview]]:
     start = len(MAGIC) + _LENGTH.size
     if len(view) < start or bytes(view[: len(MAGIC)]) != MAGIC:
         raise BadBody("it does not begin as an object does")
@@ -124,7 +134,7 @@ def read_layout(view: memoryview) -> tuple[str, str, list[memoryview]]:
     if whole != len(view):
         raise BadBody("its parts do not fill it")
     parts = [view[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
-    return form, python, parts
+    return form, python, [view[: start + length], *parts]
 
 
 def load(view: memoryview) -> Any:

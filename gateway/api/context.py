@@ -14,6 +14,7 @@ from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.logs.task_logs import TaskLogs
+from gateway.objects.keeper import ObjectKeeper
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.neighbours import FederationSide
 from gateway.runtime.capacity_recorder import CapacityRecorder
@@ -42,6 +43,7 @@ class SiteContext(Protocol):
     watch: Watch
     recorder: CapacityRecorder
     logs: TaskLogs | None  # None where no output of tasks is kept
+    objects: ObjectKeeper | None  # None where no slot is on the gateway's host
 
     @property
     def config(self) -> SiteConfig:

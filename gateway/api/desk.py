@@ -26,6 +26,7 @@ from gateway.api import (
     drain_desk,
     federation_desk,
     job_desk,
+    object_desk,
     report_desk,
     reservation_desk,
     rules_desk,
@@ -77,6 +78,9 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "write_off": ("name", "site"),
         "consequences": ("order", "details"),
         "scale": (),
+        "object_host": ("project",),
+        "object": ("project", "digest", "name"),
+        "objects": ("project", ALL_USERS),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),
         "job": ("job", "for_order"),
@@ -167,6 +171,7 @@ class Desk:
             "test_alert": self._test_alert,
             "budgets": self._budgets,
             "write_off": self._write_off,
+            **{verb: partial(each, self._site) for verb, each in object_desk.VERBS.items()},
             "consequences": self._consequences,
         }
 

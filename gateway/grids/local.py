@@ -18,6 +18,7 @@ from gateway.base.clocks import mono_now
 from gateway.base.interpreter import run_module
 from gateway.config.environments import OWN_USER
 from gateway.config.site import PoolConfig
+from gateway.worker.settings import TICKET_VARIABLE
 from policies.placement.placement import show_tag
 
 RESTART_MIN_S: Final = 0.5
@@ -35,6 +36,7 @@ class LocalGrid:
         credential: the agent's: a worker's pass (federation.sessions.task_passes).
         say: takes lines for the operator.
         tasks_dial: where its tasks dial us; empty: where the agent does.
+        objects: the address of the object host, and the agent's ticket for it; empty: none.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class LocalGrid:
         credential: str,
         say: Callable[[str], None],
         tasks_dial: str = "",
+        objects: tuple[str, str] = ("", ""),
     ) -> None:
+        self._objects = objects
         self._pool = pool
         self._address = address
         self._credential = credential
@@ -74,11 +78,13 @@ class LocalGrid:
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
         command += ["--slot-user", self._pool.user, "--tasks-dial", self._tasks_dial]
+        command += ["--objects", self._objects[0]]
         command += self._pool.agent_options
         environment = dict(os.environ)
         # it grants more than any worker needs, as does our token
         environment.pop(SECRET_VARIABLE, None)
         environment[TOKEN_VARIABLE] = self._credential
+        environment[TICKET_VARIABLE] = self._objects[1]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

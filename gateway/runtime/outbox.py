@@ -23,6 +23,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
+    HoldObjects,
     KeepOutput,
     LogOrder,
     PeerSide,
@@ -71,6 +72,7 @@ class OutboxUses:
         on_order: writes an operator's order into the log.
         keep_output: keeps output of tasks: (job, (task, stream, text) of each piece); must not
             wait. None where no output is kept.
+        hold_objects: lets a job hold objects of a project, by their digests.
     """
 
     recall: StoreLookup = recall_now
@@ -79,6 +81,9 @@ class OutboxUses:
     on_write: Callable[[Record], None] | None = None
     on_order: Callable[[LogOrder], None] = lambda _order: None
     keep_output: Callable[[str, Pieces], None] | None = None
+    hold_objects: Callable[[str, str, Sequence[bytes]], None] = lambda _job, _project, _objects: (
+        None
+    )
 
 
 class EffectOutbox:
@@ -148,6 +153,8 @@ class EffectOutbox:
                     self._send_function(effect)
                 case Remark():
                     self._uses.remark(effect.text)
+                case HoldObjects():
+                    self._uses.hold_objects(effect.job, effect.project, effect.digests)
                 case KeepOutput():
                     if self._uses.keep_output is not None:
                         self._uses.keep_output(effect.job, effect.pieces)

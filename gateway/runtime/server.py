@@ -10,7 +10,7 @@ acknowledgements or other peers. If work remains, `on_unfinished` is called: the
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -23,6 +23,7 @@ from federation.messages.messages import (
     Ask,
     Cancel,
     CloseJob,
+    LetGo,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -45,6 +46,7 @@ from gateway.contracts.exchange import Exchange
 from gateway.contracts.model.dealing import Permits
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.ledger.store.store import Store
+from gateway.objects.keeper import ObjectKeeper
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling
 from gateway.runtime.budget_books import read_known
@@ -143,6 +145,7 @@ class GatewayServer:
         recall: looks things up in the store without blocking.
         on_results: see EffectOutbox.
         on_unfinished: called when `go_on` must be called soon.
+        objects: the objects of this site; None where there are none.
     """
 
     def __init__(  # noqa: PLR0913 - its dependencies, each by its name
@@ -160,7 +163,9 @@ class GatewayServer:
         on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
         on_unfinished: Callable[[], None],
         keep_output: Callable[[str, Pieces], None] | None = None,
+        objects: ObjectKeeper | None = None,
     ) -> None:
+        self.objects = objects
         self.config = config
         self.store = store
         self._clock = runtime
@@ -218,6 +223,7 @@ class GatewayServer:
                 else None,
                 on_order=self._log_order,
                 keep_output=keep_output,
+                hold_objects=self._hold_objects,
             ),
         )
         self._recall = recall
@@ -417,6 +423,8 @@ class GatewayServer:
             self.order_log.tick()
             self._watch_tokens(happened)
             self.functions.sweep(set(self.listener.peers))
+            if self.objects is not None:
+                self.objects.sweep(self.broker.jobs.keys())
             for line in self.broker.spending.news():
                 self._say(f"budget: {line}")
         utc_s = self._clock.utc_s()
@@ -639,6 +647,8 @@ class GatewayServer:
                 self._heed(peer, message, happened)
         if peer.role == "client":
             happened.append(events.ClientGone(peer.handle))
+            if self.objects is not None:
+                self.objects.session_ended(peer.handle)
         else:
             silent_s = self._clock.mono_s() - peer.hearing.word_at_s
             happened.append(
@@ -712,6 +722,10 @@ class GatewayServer:
             case _, Ask():
                 self._ask(peer, message)
                 return None
+            case _, LetGo(project, digests):
+                if self.objects is not None:
+                    self.objects.let_go(peer.handle, project, digests)
+                return None
             case _:
                 return client_event(message, peer.handle)
 
@@ -720,6 +734,10 @@ class GatewayServer:
         waiting = self.functions.put(message.digest, message.body, sender)
         self.outbox.hand_function(message.digest, waiting)
         return events.FunctionArrived(message.digest)
+
+    def _hold_objects(self, job: str, project: str, digests: Sequence[bytes]) -> None:
+        if self.objects is not None:
+            self.objects.hold(job, project, digests)
 
     def _functions_used(self) -> set[bytes]:
         return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions

@@ -36,6 +36,7 @@ from gateway.scheduler.model.effects import (
     Charge,
     Effect,
     Expel,
+    HoldObjects,
     KeepOutput,
     LogOrder,
     SendToClient,
@@ -624,6 +625,9 @@ class Broker:
             self._tell(event.client, rejection)
             return
         first, stop = event.first, event.first + len(event.arguments)
+        if event.objects:
+            job.need_objects()
+            self._effects.append(HoldObjects(job.id, job.spec.project, event.objects))
         if job.missed:
             job.reopen(first, stop)
         client = self.clients.get(event.client)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import SessionRefused
-from federation.messages.messages import Ask, Challenge, Hello, OpenJob
+from federation.messages.messages import Ask, Challenge, Hello, LetGo, OpenJob
 from federation.reasons import Reason
 from federation.sessions.handshake import Credentials, Prover, SharedSecret
 from federation.sessions.task_passes import (
@@ -37,6 +37,7 @@ from gateway.scheduler.model.terms import NO_WARRANT, JobSpec, Warrant
 from gateway.trust.rights import Denied
 from gateway.trust.token_checker import NO_SCOPE, NO_TOKEN, ShownToken
 
+ABOUT_OBJECTS: Final = frozenset({"object_host", "object"})  # questions about a project's objects
 NO_PASS: Final = "pass"  # noqa: S105 - the code of a refusal
 
 
@@ -61,6 +62,13 @@ class JobPass(ShownToken):
 
     def complete(self, message: Any) -> Any:
         """Fill in a holder's message from the pass."""
+        if isinstance(message, LetGo) and message.project == USUAL_PROJECT:
+            return replace(message, project=self.project)
+        if isinstance(message, Ask) and message.verb in ABOUT_OBJECTS:
+            if message.details.get("project", USUAL_PROJECT) == USUAL_PROJECT:
+                details = {**message.details, "project": self.project}
+                return replace(message, details=details)
+            return message
         if not isinstance(message, OpenJob):
             return message
         if message.project == USUAL_PROJECT:

@@ -28,6 +28,7 @@ from federation.signed.identity import Trust, TrustRefusal, Untrusted
 from federation.signed.tokens import Scope, UserToken, check_token
 from federation.transport import Origin
 from federation.users import check_user
+from federation.wishes import USUAL_PROJECT
 from gateway.scheduler.model.terms import Warrant
 from gateway.trust.rights import Denied
 
@@ -45,7 +46,12 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     Cancel: (Scope.CANCEL, Scope.SUBMIT, Scope.ADMIN),
 }
 # Questions in the name of a project, with the project meant if they name none.
-_OF_A_PROJECT: Final = {"reserve": "", "explain": None}
+_OF_A_PROJECT: Final = {
+    "reserve": "",
+    "explain": None,
+    "object_host": USUAL_PROJECT,
+    "object": USUAL_PROJECT,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.environments import Environments
 from gateway.worker.fault import End, judge
+from gateway.worker.held_objects import HeldObjects, objects_of
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.isolation.adoption import Reaper, adopt_strays
 from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
@@ -65,6 +66,7 @@ from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
 from gateway.worker.slot.channel import are_said, is_part
 from gateway.worker.slot.functions import FunctionCache
+from gateway.worker.slot.lent_objects import LENT_MAX
 from gateway.worker.slot.meter import Attention, Moment
 from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
 from gateway.worker.task_book import LEVEL_S, TaskBook
@@ -80,6 +82,7 @@ NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
 # Exit codes of sysexits.h: batch systems show them, and they don't look like a fault of the node.
 NO_GATEWAY, REFUSED = 69, 77
+FETCH_S: Final = 30.0  # time for the object host to hand out objects, after which they are lost
 WRONG: Final = 2  # usage, as of every command
 GPU_TAG: Final = "gpu"
 GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
@@ -123,6 +126,10 @@ class Agent:
             say=say,
         )
         self._functions = FunctionCache()
+        self._objects = HeldObjects(settings.objects, settings.objects_ticket, self._dropped)
+        # Assignments that wait for objects, each with the messages about it that came meanwhile.
+        self._fetching: dict[int, list[Recall | Notice]] = {}
+        self._site = ""
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
@@ -166,6 +173,8 @@ class Agent:
                     self._drop_all(reason)
                 case Assign():
                     self._assigned(message)
+                case Recall() | Notice() if message.assignment in self._fetching:
+                    self._fetching[message.assignment].append(message)
                 case PutFunction(digest, body):
                     self._got_function(digest, body)
                 case Recall():
@@ -179,6 +188,7 @@ class Agent:
         self._feed()
 
     def _opened(self, opened: Opened) -> None:
+        self._site = opened.site
         if not opened.resumed:
             self._drop_all("the gateway opened a new session")
             slots = self._settings.slots
@@ -193,15 +203,45 @@ class Agent:
             stop = first + len(message.arguments)
             self._outbox.add(Returned(number, [[first, stop]]))
             return
-        function = message.function
+        if message.objects and message.assignment not in self._fetching:
+            lacking = self._objects.lacks(message.objects, objects_of(message.arguments))
+            if lacking:
+                self._fetching[message.assignment] = []
+                self._nursery.start_soon(self._fetch, message, lacking)
+                return
+        self._take_up(message)
+
+    async def _fetch(self, message: Assign, lacking: list[bytes]) -> None:
+        """Fetch the objects of an assignment, then take up its tasks, and what came meanwhile."""
+        since = self._fetching[message.assignment]
+        with trio.move_on_after(FETCH_S):
+            await self._objects.fetch(message.objects, lacking, self._nursery)
+        if self._fetching.get(message.assignment) is not since:
+            return  # the tasks are the gateway's again
+        del self._fetching[message.assignment]
+        self._assigned_late(message, since)
+
+    def _assigned_late(self, message: Assign, since: list[Recall | Notice]) -> None:
+        if self._is_draining or self._is_stopping:
+            stop = message.first + len(message.arguments)
+            self._outbox.add(Returned(message.assignment, [[message.first, stop]]))
+        else:
+            self._take_up(message)
+        self._hear(list(since))
+
+    def _take_up(self, message: Assign) -> None:
+        """Queue the tasks of an assignment; the objects that they refer to are here, or lost."""
+        number, first, function = message.assignment, message.first, message.function
         terms = AssignmentTerms(
             *(number, message.job, function, message.timeout_s, message.prints),
             *(message.origin, self._gpus_of(message.holds)),
             task_pass=self._settings.pass_of(message.job, message.pass_key),
             wary=message.wary,
             logs=message.logs,
+            objects=message.objects,
         )
-        self._task_book.assign(terms, first, message.arguments)
+        is_much = bool(message.objects) and len(objects_of(message.arguments)) > LENT_MAX
+        self._task_book.assign(terms, first, message.arguments, alone=is_much)
         if function not in self._functions:
             if function not in self._asked:
                 self._asked.add(function)
@@ -238,6 +278,7 @@ class Agent:
     def _drop_all(self, reason: str) -> None:
         """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
+        self._fetching.clear()
         self._asked.clear()
         self._outbox.take()
         if not self._task_book.is_idle:
@@ -366,6 +407,8 @@ class Agent:
         if terms.task_pass != process.task_pass:
             process.task_pass = terms.task_pass
             process.send(["pass", terms.task_pass])
+        if terms.objects or process.objects:
+            self._lend(process, bundle)
         process.send(
             [
                 *("chunk", bundle.number, terms.function, bundle.piece.arguments),
@@ -373,6 +416,28 @@ class Agent:
                 *(bundle.piece.first, self._settings.label(terms.job), terms.logs),
             ]
         )
+
+    def _lend(self, process: SlotProcess, bundle: SlotBundle) -> None:
+        """Hand a slot the objects that its next tasks refer to, unless it has them."""
+        scope = bundle.piece.terms.objects
+        new, dropped = process.objects.lend(scope, objects_of(bundle.piece.arguments))
+        if dropped is not None:
+            process.send(["drop", dropped])
+        for digest in new:
+            segment = self._objects.find(scope, digest)
+            if segment is not None:
+                process.send(["object", digest, segment.size], segment.descriptor)
+            else:
+                text = f"it is not held at site {self._site or 'of this worker'} any more"
+                process.send(["lost", digest, text])
+                process.objects.drop([digest])  # asked for again the next time
+
+    def _dropped(self, digests: list[bytes]) -> None:
+        """Have the slots let go of objects that are held no more."""
+        for process in self._processes:
+            had = process.objects.drop(digests)
+            if had:
+                process.send(["drop", had])
 
     def _started(self) -> list[int]:
         return [process.started for process in self._processes]

@@ -23,6 +23,7 @@ class AssignmentTerms:
     task_pass: str = ""  # by which its tasks may be clients of the grid; empty: they may not be
     wary: bool = False  # each task is reported as begun before it starts
     logs: bool = False  # the output of its tasks is sent while they run
+    objects: str = ""  # the project whose objects its calls refer to; empty: they refer to none
 
 
 @dataclass(slots=True)

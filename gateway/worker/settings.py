@@ -25,6 +25,7 @@ from federation.sessions.task_passes import (
 )
 from federation.transport import TlsSettings
 from gateway.base.files import read_regular
+from gateway.base.tags import OBJECTS_TAG
 from gateway.base.values import SettingError
 from gateway.config.environments import (
     FREE,
@@ -36,6 +37,7 @@ from gateway.config.environments import (
 from gateway.worker.interruption import POLL_S
 from gateway.worker.isolation.secrecy import take_variable
 
+TICKET_VARIABLE: Final = "GRIDFED_OBJECTS_TICKET"
 RULES_BYTES_MAX: Final = 1 << 20
 
 
@@ -49,7 +51,8 @@ class AgentSettings:
     `interruptions_s`; with `heeds_rebalance` also a possible end (gateway.worker.interruption).
     `rules` say which environments slots may have; `gpus` are those it gives out, in the format of
     CUDA_VISIBLE_DEVICES; without any that variable is not touched. `tasks_dial` is the address at
-    which tasks dial the gateway, if it is not the agent's.
+    which tasks dial the gateway, if it is not the agent's. `objects` is the address of the object
+    host, empty for none, and `objects_ticket` the ticket for it, in hexadecimal digits.
     """
 
     address: str
@@ -70,6 +73,8 @@ class AgentSettings:
     confines: Confines = FREE
     gpus: tuple[str, ...] = ()
     tasks_dial: str = ""
+    objects: str = ""
+    objects_ticket: str = field(default="", repr=False)
 
     def label(self, job: str) -> str:
         """Return the worker, its host and its pool, for people; for other sites' jobs the pool."""
@@ -94,7 +99,7 @@ class AgentSettings:
         """Return the agent's Hello; `offered` are the tags of the environments of slots."""
         about: dict[str, Any] = {
             "slots": self.slots,
-            "tags": {**self.tags, **offered},
+            "tags": {**self.tags, **offered, **({OBJECTS_TAG: True} if self.objects else {})},
             "pool": self.pool,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "host": socket.gethostname(),
@@ -135,6 +140,7 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--pin", action="store_true")
     parser.add_argument("--slot-user", default="none")
     parser.add_argument("--tasks-dial", default="")
+    parser.add_argument("--objects", default="")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -155,6 +161,8 @@ def read_arguments() -> AgentSettings:
         confines=Confines(given.cpus, given.pids_max, given.cgroups, given.pin, given.slot_user),
         gpus=_gpus(given.gpus),
         tasks_dial=given.tasks_dial,
+        objects=given.objects,
+        objects_ticket=take_variable(TICKET_VARIABLE),
     )
 
 

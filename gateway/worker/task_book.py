@@ -60,12 +60,19 @@ class TaskBook:
 
     # --- assignments ---------------------------------------------------------------------------
 
-    def assign(self, terms: AssignmentTerms, first: int, arguments: list[bytes]) -> None:
-        """Add an assignment to the queue, unless it is known."""
+    def assign(
+        self,
+        terms: AssignmentTerms,
+        first: int,
+        arguments: list[bytes],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Add an assignment to the queue, unless it is known; `alone`: its tasks go one by one."""
         if arguments and terms.assignment not in self.held:
             left = RangeSet([(first, first + len(arguments))])
             self.held[terms.assignment] = HeldAssignment(terms, left)
-            self._queue.append(AgentBundle(terms, first, arguments, alone=terms.wary))
+            self._queue.append(AgentBundle(terms, first, arguments, alone=alone or terms.wary))
 
     @property
     def functions(self) -> set[bytes]:

@@ -27,6 +27,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     Expel,
     Harden,
+    HoldObjects,
     KeepOutput,
     LogOrder,
     PeerSide,
@@ -218,7 +219,7 @@ class YearMember:
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
-            case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction():
+            case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction() | HoldObjects():
                 return
             case _:
                 assert_never(effect)

@@ -15,6 +15,7 @@ from federation.clocks import UtcS
 from federation.messages.messages import Assign, Recall
 from federation.ranges import RangeSet
 from gateway.base.ranked import RankedItems
+from gateway.base.tags import OBJECTS_TAG
 from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
 from gateway.scheduler.dispatch.worker_index import WorkerIndex
 from gateway.scheduler.model import matching
@@ -521,6 +522,7 @@ class Dispatcher:
                     show_tags(job.counted) if job.counted else "",
                     wary=run.is_wary,
                     logs=job.is_logged and worker.tells_output,
+                    objects=spec.project if OBJECTS_TAG in spec.tags else "",
                 ),
                 worker.port,
             )

@@ -84,6 +84,15 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldObjects:
+    """Let a job hold the objects of its project that its calls refer to."""
+
+    job: str
+    project: str
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepOutput:
     """Keep output of tasks of a job of ours: (task, stream, text) of each piece."""
 
@@ -148,6 +157,7 @@ Effect = (
     | Expel
     | Remark
     | KeepOutput
+    | HoldObjects
     | LogOrder
     | SendToSite
     | SendFunction

@@ -174,12 +174,16 @@ class JobRecovered:
 
 @dataclass(frozen=True, slots=True)
 class TasksArrived:
-    """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store."""
+    """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store.
+
+    `objects` are the digests of the objects that the calls refer to.
+    """
 
     client: int
     job: str
     first: int
     arguments: list[bytes]
+    objects: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
+from federation.objects.manifests import is_digest
 from federation.ranges import Range
 from federation.users import check_project
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
@@ -29,6 +30,7 @@ from policies.placement.environments import is_sandbox
 from policies.placement.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
+REFERENCES_MAX: Final = 100_000  # digests in one message of tasks
 SLOTS_MAX: Final = WORKER_SLOTS_MAX
 HOST_CHARS_MAX: Final = 255  # as of a DNS name
 TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
@@ -231,7 +233,11 @@ def client_event(message: Any, client: int) -> Event | None:
         case messages.Tasks():
             if message.first + len(message.arguments) > TASKS_IN_JOB_MAX:
                 raise ProtocolError("a task number is too large")
-            return events.TasksArrived(client, message.job, message.first, message.arguments)
+            objects = tuple(message.objects)
+            if len(objects) > REFERENCES_MAX or not all(map(is_digest, objects)):
+                raise ProtocolError("the digests of objects are not valid")
+            named = (message.job, message.first, message.arguments)
+            return events.TasksArrived(client, *named, objects)
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
                 raise ProtocolError("the job is too large")

@@ -13,6 +13,7 @@ from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from federation.words import headline
+from gateway.base.tags import OBJECTS_TAG
 from gateway.ledger.db.usage.records import (
     REPEAT_MIN_NS,
     REPEATS_MAX,
@@ -311,6 +312,12 @@ class Job:
         """Change some of its terms, by their names in JobSpec; file it anew afterwards."""
         self.spec = replace(self.spec, **changes)
         self.work, self.terms = self.spec.work, None
+
+    def need_objects(self) -> None:
+        """Note that calls of it refer to objects: only workers of the objects' host have them."""
+        if OBJECTS_TAG not in self.spec.tags:
+            self.change_terms(tags={**self.spec.tags, OBJECTS_TAG: True})
+            self.need = self.spec.need
 
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""

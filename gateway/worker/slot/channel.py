@@ -4,6 +4,9 @@ Agent to slot:
 
     ["function", digest, body]
     ["forget", digest]
+    ["object", digest, size]   an object that later tasks refer to; its file, sealed, comes along
+    ["lost", digest, text]     instead: it is not to be had, for this reason
+    ["drop", [digest, …]]      these objects are needed no more; none: all of them
     ["pass", text]             the pass by which the next tasks may be clients; empty: none
     ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s, first,
      worker, live]             tasks `number`, `number` + 1, …, which are the job's tasks `first`,
@@ -28,7 +31,9 @@ the slot's end: the agent checks everything it reads, and kills a slot that send
 """
 
 import contextlib
+import io
 import itertools
+import os
 import socket
 import struct
 import threading
@@ -40,6 +45,7 @@ import msgpack
 
 from federation.messages.printed import STREAMS
 from federation.messages.wire import CHECKS, TEXT_CHARS_MAX, pack
+from federation.sessions.object_socket import ANCILLARY_BYTES, files_of
 
 LARGE_BYTES: Final = 1 << 16  # byte strings of this size are sent without a copy
 _BIN32: Final = struct.Struct("!BI")
@@ -121,20 +127,31 @@ class SendQueue:
 
     def __init__(self) -> None:
         self._views: deque[memoryview] = deque()
+        self._files: deque[tuple[memoryview, int]] = deque()  # descriptors, with their bytes
 
     def __bool__(self) -> bool:
         return bool(self._views)
 
-    def add(self, parts: Iterable[bytes]) -> None:
-        """Queue the parts of a message."""
-        self._views.extend(memoryview(part) for part in parts)
+    def add(self, parts: Iterable[bytes], file: int = -1) -> None:
+        """Queue the parts of a message, and a descriptor that goes along with their first byte.
+
+        The descriptor is duplicated: the caller may close its own.
+        """
+        views = [memoryview(part) for part in parts]
+        if file >= 0:
+            self._files.append((views[0], os.dup(file)))
+        self._views.extend(views)
 
     def send(self, connection: socket.socket) -> None:
         """Send as much as the socket takes at once. Raises OSError when the other end is gone."""
         while self._views:
             view = self._views[0]
             try:
-                sent = connection.send(view)
+                if self._files and self._files[0][0] is view:
+                    sent = socket.send_fds(connection, [view], [self._files[0][1]])
+                    os.close(self._files.popleft()[1])
+                else:
+                    sent = connection.send(view)
             except BlockingIOError:
                 return
             if sent < len(view):
@@ -145,6 +162,8 @@ class SendQueue:
     def clear(self) -> None:
         """Discard the queue."""
         self._views.clear()
+        while self._files:
+            os.close(self._files.popleft()[1])
 
 
 class Decoder:
@@ -218,12 +237,34 @@ def _is_printed(value: object) -> bool:
     )
 
 
+class _Reader(io.RawIOBase):
+    """Reads a socket, and keeps the descriptors that come along, in order."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self.files: deque[int] = deque()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read once."""
+        size, ancillary, _, _ = self._socket.recvmsg_into(
+            [buffer], ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+        )
+        if ancillary:
+            self.files += files_of(ancillary)
+        return size
+
+
 class BlockingChannel:
     """The slot's end: one thread, blocking."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._stream = connection.makefile("rb", buffering=READ_BYTES)
+        self._raw = _Reader(connection)
+        self._stream = io.BufferedReader(self._raw, READ_BYTES)
         self._sending = threading.Lock()
 
     def send(self, message: list[Any]) -> None:
@@ -251,6 +292,12 @@ class BlockingChannel:
         """Wait for a message. Raises ChannelClosedError."""
         (size,) = HEADER.unpack(self._read(HEADER.size))
         return _decode(self._read(size))
+
+    def take_file(self) -> int:
+        """Return the descriptor of the message received last. Raises ChannelClosedError."""
+        if not self._raw.files:
+            raise ChannelClosedError
+        return self._raw.files.popleft()
 
     def _read(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)

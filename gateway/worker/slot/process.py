@@ -42,6 +42,7 @@ from gateway.worker.slot.channel import (
 )
 from gateway.worker.slot.container_init import OUT_OF_MEMORY
 from gateway.worker.slot.functions import Lent
+from gateway.worker.slot.lent_objects import LentObjects
 
 READ_BYTES: Final = 1 << 18
 STDERR_KEPT_BYTES: Final = 8192
@@ -115,6 +116,7 @@ class SlotProcess:
         self.pid = 0 if launch.socket else self.leader
         self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
+        self.objects = LentObjects()
         self.task_pass = ""  # the last one sent to it
         self.kill_reason: KillReason | None = None
         self.is_breached = False
@@ -192,10 +194,10 @@ class SlotProcess:
             self._cells.view[STOPS_NS] = at_ns
             self._cells.view[STOPS_WHICH] = number
 
-    def send(self, message: list[Any]) -> None:
-        """Queue a message, and send it now if the channel takes it."""
+    def send(self, message: list[Any], file: int = -1) -> None:
+        """Queue a message, with a descriptor if given; send it now if the channel takes it."""
         was_empty = not self._outgoing
-        self._outgoing.add(encode_parts(message))
+        self._outgoing.add(encode_parts(message), file)
         if was_empty:
             self._push()
         if self._outgoing:
@@ -410,6 +412,7 @@ class SlotProcess:
                     os.killpg(self.leader, signal.SIGKILL)
             self._process.wait()
             await self._end_what_is_left()
+        self._outgoing.clear()
         self._socket.close()
         for reading in self._outputs.values():
             os.close(reading)

@@ -21,6 +21,12 @@ import cloudpickle
 
 from federation import running
 from federation.address import TOKEN_VARIABLE
+from federation.errors import ObjectLost
+from federation.objects import references
+from federation.objects.bodies import load
+from federation.objects.manifests import digest_text
+from federation.objects.references import pickle_of
+from federation.objects.segments import Segment
 from federation.payload import NONE, PROTOCOL, SCALARS
 from federation.raised import add_note, seal_exception, show_call
 from federation.words import NOTE
@@ -52,6 +58,9 @@ EXCEPTION_BYTES_MAX: Final = 128 << 10
 CHANNEL_DESCRIPTOR: Final = 900
 # Kept out of reach of a task that patches the module `time`, or a library for frozen time.
 _CLOCKS: Final = (time.monotonic_ns, time.process_time_ns)
+READ_ONLY: Final = (
+    "arguments that come from a reference are read-only: change a copy of them, x.copy()"
+)
 _NOW_NS: Final = time.time_ns
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -105,6 +114,7 @@ class Slot:
         self._bodies: dict[bytes, bytes] = {}
         self._functions: dict[bytes, Any] = {}
         self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
+        self._objects: dict[bytes, memoryview | str] = {}  # mapped; or why they are not here
         self._result_bytes_max = 0
         self._is_fork = False
         self._timeout_s: float | None = None  # of the tasks of this bundle
@@ -112,6 +122,7 @@ class Slot:
         self._ahead: int | None = None
         self._worker = ""  # the worker, its host and its pool, for people
         running.set_source(self._deadline)
+        references.set_source(self._fill)
 
     def serve(self) -> None:
         """Take messages until the agent is gone. Raises ChannelClosedError."""
@@ -122,6 +133,15 @@ class Slot:
                     self._bodies[digest] = body
                 case ["pass", text]:
                     self._take_pass(text)
+                case ["object", digest, size]:
+                    segment = Segment(self._channel.take_file(), size, is_sealed=True)
+                    self._objects[digest] = segment.view()
+                    segment.close()
+                case ["lost", digest, text]:
+                    self._objects[digest] = text
+                case ["drop", digests]:
+                    for digest in digests or list(self._objects):
+                        self._objects.pop(digest, None)
                 case ["forget", digest]:
                     self._bodies.pop(digest, None)
                     self._functions.pop(digest, None)
@@ -222,7 +242,7 @@ class Slot:
                 break
             call = value = self  # stands for "not yet"
             try:
-                call = loads(payload)
+                call = loads(payload if payload[0] else pickle_of(payload))
                 if type(call) is tuple:
                     value = function(*call)
                 else:
@@ -237,12 +257,8 @@ class Slot:
                     part.bytes += len(data)
             except BaseException as error:  # noqa: BLE001 - a task may raise anything
                 self._exit_if_fork()
-                if call is self:
-                    what = f"the arguments of {self._which(number, job)}"
-                    part.fail(FAILED, _explain_unpickling(what, error), b"")
-                else:
-                    note = f"{self._which(number, job)}: {_call(function, call)}"
-                    part.fail(*_explain(error, note))
+                called = function, None if call is self else call
+                self._fail(part, error, called, payload, self._which(number, job))
             if self._is_fork:
                 os._exit(0)
             if prints.is_dirty:
@@ -251,6 +267,33 @@ class Slot:
                     self._channel.send(["said", prints.rows()])
             number += 1
         return part
+
+    @staticmethod
+    def _fail(
+        part: _Part, error: BaseException, called: tuple[Any, Any], payload: bytes, which: str
+    ) -> None:
+        """Add the failure of a call (function, arguments); no arguments if they did not open."""
+        function, call = called
+        if call is None and isinstance(error, ObjectLost):
+            part.fail(*_explain(error, which))
+        elif call is None:
+            what = f"the arguments of {which}"
+            part.fail(FAILED, _explain_unpickling(what, error), b"")
+        else:
+            note = f"{which}: {_call(function, call)}"
+            if not payload[0] and "read-only" in str(error):
+                note += f"\n{READ_ONLY}"
+            part.fail(*_explain(error, note))
+
+    def _fill(self, digest: bytes) -> Any:
+        """Return the value of an object that a task's arguments refer to. Raises ObjectLost.
+
+        It is loaded anew for each task, as a task may change what is not in its buffers.
+        """
+        found = self._objects.get(digest, "it was not handed to this slot")
+        if isinstance(found, str):
+            raise ObjectLost(f"object {digest_text(digest)}: {found}")
+        return load(found)
 
     def _which(self, number: int, job: str) -> str:
         which = "a task" if self._ahead is None else f"task {number + self._ahead}"

@@ -97,3 +97,20 @@ def test_the_last_word_about_a_hold_goes_to_the_next_gateway():
         "is_own": False,
     }
     assert stream.opening.hold == {}  # a job that takes its calls over is not held
+
+
+def test_a_bundle_names_the_objects_of_its_calls_and_keeps_them_until_all_have_ended():
+    stream = Stream(OPENING, deque())
+    stream.submit(b"0", "a", {b"1": "lease 1"})
+    stream.submit(b"0", "b", {b"2": "lease 2"})
+    stream.submit(b"x", "c")
+    found = stream.next_to_send()
+    assert found is not None
+    assert [message.objects for message in found[1]] == [[b"1", b"2"]]
+    assert stream.with_objects() == [(0, 3)]
+    stream.place(0, [b"v", b"v"], failed=False)
+    assert set(stream.leases()) == {b"1", b"2"}
+    assert stream.with_objects() == [(2, 3)]
+    stream.place(2, [b"v"], failed=False)
+    assert stream.leases() == {}
+    assert stream.with_objects() == []

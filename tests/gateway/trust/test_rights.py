@@ -26,7 +26,7 @@ from policies.parties import Owner, read_party
 
 # What a token of one scope alone may ask, verb by verb.
 ANY = {"status", "sites", "pools", "scale", "jobs", "reservations", "workers", "shares", "job"} | {
-    *("results", "explain", "running", "logs")
+    *("results", "explain", "running", "logs", "object", "objects")
 }
 ADMIN = {
     "drain",
@@ -43,7 +43,7 @@ ADMIN = {
 } | {*(*books_desk.ORDERS, *orders.VERBS)}
 CONTROL = {"hold", "release", "prioritise"}
 OF_SCOPE = {
-    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve"},
+    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve", "object_host"},
     Scope.CANCEL: ANY | CONTROL | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY
@@ -53,7 +53,8 @@ OF_SCOPE = {
 }
 # Whose rows: these verbs name users, their jobs, and what is theirs.
 OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
-    *("workers", "shares", "report", "budgets", "running", "logs", *CONTROL)
+    *("workers", "shares", "report", "budgets", "running", "logs", *CONTROL),
+    *("object_host", "object", "objects"),
 }
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from federation.errors import SessionRefused
-from federation.messages.messages import Ask, Cancel, Challenge, Hello, OpenJob
+from federation.messages.messages import Ask, Cancel, Challenge, Hello, LetGo, OpenJob
 from federation.sessions.handshake import Prover, SharedSecret
 from federation.sessions.task_passes import (
     ABOUT,
@@ -140,6 +140,12 @@ def test_what_it_is_good_for():
             asker_of(peer, held.token, right_to(verb), {})
     with pytest.raises(Denied, match="risk"):
         held.check(held.complete(replace(OPEN, project="another")))
+    asked = held.complete(Ask(1, "object_host", {"project": "default"}))
+    assert asked.details == {"project": "risk"}
+    assert held.complete(Ask(1, "object", {})).details == {"project": "risk"}
+    assert held.complete(LetGo("default", [])).project == "risk"
+    with pytest.raises(Denied, match="risk"):
+        held.check(held.complete(Ask(1, "object_host", {"project": "another"})))
     assert opened.wishes == {}
     for verb in ("reserve", "unreserve"):
         with pytest.raises(Denied, match="can't reserve slots"):

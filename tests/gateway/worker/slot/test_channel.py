@@ -1,7 +1,9 @@
 """Messages between agent and slot: cut anywhere, or nonsense."""
 
 import itertools
+import os
 import socket
+import threading
 
 import hypothesis.strategies as st
 import pytest
@@ -155,3 +157,51 @@ def test_rows_are_sent_while_nothing_else_is():
             assert not channel.send_said(lambda: pytest.fail("taken"))
         far.close()
         assert channel.send_said(lambda: [[0, "a", 1]])  # a broken channel is no fault of a print
+
+
+def test_descriptors_arrive_with_their_messages_however_the_socket_takes_them():
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ours.setblocking(False)
+    files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("one", "two")]
+    for number, each in enumerate(files):
+        os.write(each, bytes([number]))
+    queue, channel = SendQueue(), BlockingChannel(theirs)
+    queue.add(encode_parts(["chunk", b"x" * 300_000]))
+    queue.add(encode_parts(["object", b"1", 1]), files[0])
+    queue.add(encode_parts(["object", b"2", 1]), files[1])
+    queue.add(encode_parts(["forget", b"d"]))
+    for each in files:
+        os.close(each)  # the queue has its own
+    received = []
+
+    def receive():
+        for _ in range(4):
+            message = channel.receive()
+            received.append((message[0], channel.take_file() if message[0] == "object" else -1))
+
+    reader = threading.Thread(target=receive)
+    reader.start()
+    while queue:
+        queue.send(ours)
+    reader.join()
+    assert [kind for kind, _ in received] == ["chunk", "object", "object", "forget"]
+    taken = [file for _, file in received if file >= 0]
+    assert [os.pread(file, 1, 0) for file in taken] == [b"\0", b"\1"]
+    for file in taken:
+        os.close(file)
+    with pytest.raises(ChannelClosedError):
+        channel.take_file()
+    channel.close()
+    ours.close()
+
+
+def test_a_queue_that_is_discarded_closes_its_descriptors():
+    file = os.memfd_create("one", os.MFD_CLOEXEC)
+    before = len(os.listdir("/proc/self/fd"))
+    queue = SendQueue()
+    queue.add([b"x"], file)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    queue.clear()
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(file)

@@ -1,0 +1,356 @@
+"""Objects of a client: puts values at the object host of its gateway's host, and refers to them.
+
+    put ─► body ─► segment ══ descriptor ══► object host ─► gateway: held by this session
+    reference ─► lease ◄─ calls that use it, until they have ended
+
+A lease is one hold of this session on an object. The reference that the user has, and every call
+that uses it, share it; when the last of them is gone, the gateway is told to let go.
+"""
+
+import contextlib
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, Protocol
+
+from federation.errors import GridError, ObjectLost, ObjectRefused, ProtocolError
+from federation.messages.messages import OpenJob
+from federation.messages.objects import (
+    GetObject,
+    HostOpen,
+    ObjectHere,
+    ObjectKept,
+    OpenHost,
+    PutObject,
+)
+from federation.objects.bodies import load, make_body
+from federation.objects.manifests import digest_text, read_digest
+from federation.objects.references import reduced, references_of
+from federation.objects.segments import Segment, create
+from federation.sessions.object_socket import BlockingObjectSocket
+
+HOST_S: Final = 60.0  # time for the object host to answer
+NAMED_S: Final = 86_400.0  # how long a name lasts if nothing is said
+CALL_MAX: Final = 256  # references of one call: each costs the slot a descriptor
+
+
+class ObjectGateway(Protocol):
+    """What objects use of an engine."""
+
+    @property
+    def session_number(self) -> int:
+        """The number of sessions so far: the objects of earlier ones are let go."""
+
+    @property
+    def site(self) -> str:
+        """The site of the gateway."""
+
+    def ask(self, verb: str, details: dict[str, Any]) -> Any:
+        """Ask the gateway."""
+
+
+class ObjectLease:
+    """One hold of a session on an object; let go of when nothing refers to it."""
+
+    __slots__ = ("__weakref__", "digest", "project", "segment", "session", "size")
+
+    def __init__(
+        self, digest: bytes, size: int, project: str, session: int, segment: Segment | None
+    ) -> None:
+        self.digest = digest
+        self.size = size
+        self.project = project
+        self.session = session
+        self.segment = segment
+
+
+class ObjectRef:
+    """A reference to a value that stays at its site.
+
+    Pass it anywhere among the arguments of a call, also inside lists, dicts and dataclasses: the
+    task gets the value, whose buffers (arrays) it reads where they lie, without a copy. They are
+    read-only there. `client.put` makes one.
+    """
+
+    __slots__ = ("_lease", "_objects", "name")
+
+    def __init__(self, objects: "ClientObjects", lease: ObjectLease, name: str) -> None:
+        self._objects = objects
+        self._lease: ObjectLease | None = lease
+        self.name = name
+
+    @property
+    def lease(self) -> ObjectLease:
+        """The hold on the object. Raises ObjectLost after `release`."""
+        if self._lease is None:
+            raise ObjectLost("the reference was released: put the value again")
+        return self._lease
+
+    @property
+    def size(self) -> int:
+        """The bytes of the object."""
+        return self.lease.size
+
+    @property
+    def digest(self) -> str:
+        """The identity of the object, by its content: `b3:…` or `s2:…`."""
+        return digest_text(self.lease.digest)
+
+    @property
+    def project(self) -> str:
+        """The project whose calls may refer to it."""
+        return self.lease.project
+
+    def result(self) -> Any:
+        """Return the value; its buffers are read-only views of the object.
+
+        Raises ObjectLost when nothing holds the object any more.
+        """
+        return load(self._objects.segment_of(self.lease).view())
+
+    def where(self) -> list[dict[str, Any]]:
+        """Return where it is held: `site`, `host` and `bytes` of each copy. Moves no bytes."""
+        found = self._objects.describe(self.lease)
+        return [{"site": found["site"], "host": found["host"], "bytes": found["bytes"]}]
+
+    def release(self) -> None:
+        """Let go of the object, once the calls that refer to it have ended. Idempotent.
+
+        Dropping the last reference does the same. A name keeps the object until it expires.
+        """
+        self._lease = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self._objects.note(self.lease))
+
+    def __copy__(self) -> "ObjectRef":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ObjectRef":
+        return self
+
+    def __repr__(self) -> str:
+        if self._lease is None:
+            return "<ObjectRef, released>"
+        name = f" {self.name!r}" if self.name else ""
+        return f"<ObjectRef{name} {self.digest[:15]}…, {self.size:,} bytes>"
+
+
+class ClientObjects:
+    """The objects of one engine.
+
+    Args:
+        engine: its session with the gateway.
+        let_go: tells the gateway, soon, that this session needs an object of a project no more; in
+            any thread, and in a finaliser.
+    """
+
+    def __init__(self, engine: ObjectGateway, let_go: Callable[[str, bytes], None]) -> None:
+        self._engine = engine
+        self._let_go = let_go
+        self._lock = threading.RLock()  # a callback of a future may put, too
+        self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
+        self._leases: weakref.WeakValueDictionary[tuple[str, bytes], ObjectLease] = (
+            weakref.WeakValueDictionary()
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held at this gateway."""
+        return not self._leases
+
+    def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef:
+        """Put a value; see federation.client.Client.put."""
+        body = make_body(value)
+        segment = create(body.size)
+        try:
+            segment.write(body.pieces())
+        except OSError as error:
+            raise ObjectRefused(
+                f"this host has no memory for an object of {body.size:,} bytes: {error}"
+            ) from None
+        segment.seal()
+        return ObjectRef(self, self._send(segment, project, name, for_s), name)
+
+    def find(self, name: str, project: str) -> ObjectRef:
+        """Return a reference to the object of a name. Raises ObjectLost."""
+        session = self._engine.session_number
+        try:
+            found = self._engine.ask("object", {"name": name, "project": project})
+        except GridError as error:
+            raise ObjectLost(str(error)) from None
+        digest = read_digest(found["digest"])
+        return ObjectRef(self, self._lease(digest, found["bytes"], project, session, None), name)
+
+    def _send(
+        self, segment: Segment, project: str, name: str = "", for_s: float | None = None
+    ) -> ObjectLease:
+        session = self._engine.session_number
+        message = PutObject(1, segment.size, name, for_s)
+        answer, _ = self._request(session, project, message, segment.descriptor)
+        if not isinstance(answer, ObjectKept):
+            raise ObjectRefused(getattr(answer, "reason", "the object host does not answer"))
+        return self._lease(answer.digest, segment.size, project, session, segment)
+
+    def _lease(
+        self, digest: bytes, size: int, project: str, session: int, segment: Segment | None
+    ) -> ObjectLease:
+        lease = ObjectLease(digest, size, project, session, segment)
+        self._leases[project, digest] = lease
+        weakref.finalize(lease, _let_go, weakref.ref(self), session, project, digest).atexit = False
+        return lease
+
+    # --- uses ----------------------------------------------------------------------------------
+
+    def note(self, lease: ObjectLease) -> bytes:
+        """Make sure that this session holds an object that a call is going to use."""
+        if lease.session != self._engine.session_number:
+            if lease.segment is None:
+                raise ObjectLost(
+                    f"object {digest_text(lease.digest)} was held for an earlier session with "
+                    f"site {self._engine.site}: ask for it again by its name"
+                )
+            again = self._send(lease.segment, lease.project)
+            # The new hold belongs to this lease: it lives as long as the user's reference.
+            lease.session = again.session
+            weakref.finalize(lease, _keep, again).atexit = False
+        self._leases[lease.project, lease.digest] = lease
+        return lease.digest
+
+    def leases_for(self, calls: Iterable[bytes], opening: OpenJob) -> dict[bytes, ObjectLease]:
+        """Return the leases of the objects that calls of a job refer to, by digest.
+
+        Raises ObjectRefused where they can't.
+        """
+        found = {
+            lease.digest: lease
+            for call in calls
+            for lease in self._leases_of(call, opening.project)
+        }
+        if found and opening.detached:
+            raise ObjectRefused(
+                "a detached job can't refer to objects yet, as they end with this client: pass the "
+                "value itself, or use submit or map"
+            )
+        return found
+
+    def ended(self, session: int, project: str, digest: bytes) -> None:
+        """Note that a lease is gone."""
+        if session == self._engine.session_number:
+            self._let_go(project, digest)
+
+    def _leases_of(self, call: bytes, project: str) -> list[ObjectLease]:
+        """Return the leases of the objects that a sealed call refers to.
+
+        Raises ObjectRefused for objects of another project, and for too many.
+        """
+        digests = references_of(call)
+        if len(digests) > CALL_MAX:
+            raise ObjectRefused(
+                f"a call has {len(digests):,} references to objects, the limit is {CALL_MAX}"
+            )
+        found = []
+        for digest in digests:
+            lease = self._leases.get((project, digest))
+            if lease is None:
+                raise ObjectRefused(
+                    f"object {digest_text(digest)} is not held here for project {project}, in "
+                    f"which the call is made: put it by client.options(project={project!r}).put(…)"
+                )
+            found.append(lease)
+        return found
+
+    def segment_of(self, lease: ObjectLease) -> Segment:
+        """Return the file of an object: this client's own, or from the object host. ObjectLost."""
+        if lease.segment is None:
+            message = GetObject(1, lease.project, lease.digest)
+            answer, file = self._request(lease.session, lease.project, message)
+            if not isinstance(answer, ObjectHere):
+                reason = getattr(answer, "reason", "")
+                raise ObjectLost(f"site {self._engine.site}: {reason}")
+            lease.segment = Segment(file, answer.size, is_sealed=True)
+        return lease.segment
+
+    def describe(self, lease: ObjectLease) -> dict[str, Any]:
+        """Return what the gateway knows of an object. Raises ObjectLost."""
+        details = {"project": lease.project, "digest": digest_text(lease.digest)}
+        try:
+            return dict(self._engine.ask("object", details))
+        except GridError as error:
+            raise ObjectLost(f"site {self._engine.site}: {error}") from None
+
+    # --- the object host -----------------------------------------------------------------------
+
+    def _request(self, session: int, project: str, message: Any, file: int = -1) -> tuple[Any, int]:
+        with self._lock:
+            known = self._sockets.get((session, project))
+            if known is not None:
+                with contextlib.suppress(ObjectLost):  # it may have ended since
+                    return self._exchange(known, message, file)
+            self._close()
+            connection = self._sockets[session, project] = self._open(project)
+            return self._exchange(connection, message, file)
+
+    def _exchange(
+        self, connection: BlockingObjectSocket, message: Any, file: int
+    ) -> tuple[Any, int]:
+        try:
+            return connection.ask(message, file)
+        except (OSError, ProtocolError) as error:
+            self._close()
+            raise ObjectLost(
+                f"the object host of site {self._engine.site} is gone: {error}"
+            ) from None
+        except BaseException:  # Ctrl-C: an answer may come later
+            self._close()
+            raise
+
+    def _open(self, project: str) -> BlockingObjectSocket:
+        try:
+            where = self._engine.ask("object_host", {"project": project})
+        except GridError as error:
+            raise ObjectRefused(f"objects can't be put here: {error}") from None
+        try:
+            connection = BlockingObjectSocket(where["address"], HOST_S)
+        except OSError:
+            self._is_elsewhere(where["host"])
+        try:
+            if connection.peer_pid != where["pid"]:
+                self._is_elsewhere(where["host"])
+            answer, _ = connection.ask(OpenHost(where["ticket"]))
+            if not isinstance(answer, HostOpen):
+                raise ObjectRefused("the object host refuses this client")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_elsewhere(self, host: str) -> NoReturn:
+        raise ObjectRefused(
+            f"the objects of site {self._engine.site} are kept on host {host}, and this process, "
+            f"on {socket.gethostname()}, is on another one, or in another network namespace. Only "
+            "clients on that host can put objects so far: pass the value itself as an argument"
+        )
+
+    def _close(self) -> None:
+        sockets, self._sockets = self._sockets, {}
+        for each in sockets.values():
+            each.close()
+
+    def close(self) -> None:
+        """Close the connection to the object host."""
+        with self._lock:
+            self._close()
+
+
+def _keep(_lease: ObjectLease) -> None:
+    """Refer to a lease until another is gone."""
+
+
+def _let_go(
+    objects: "weakref.ref[ClientObjects]", session: int, project: str, digest: bytes
+) -> None:
+    found = objects()
+    if found is not None:
+        found.ended(session, project, digest)

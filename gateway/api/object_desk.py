@@ -1,0 +1,89 @@
+"""Questions about objects: where they are put, who holds them."""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from federation.objects.manifests import read_digest
+from federation.reasons import Reason
+from federation.wishes import USUAL_PROJECT
+from gateway.api.context import BadQuestion, SiteContext
+from gateway.objects.catalogue import HeldObject
+from gateway.objects.keeper import ObjectKeeper
+from gateway.trust.rights import Asker
+
+OBJECTS_SHOWN_MAX: Final = 10_000
+
+
+async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
+    """Return the address of the object host, and a ticket for the asker's session."""
+    objects = _objects(site)
+    if not await objects.ready():
+        raise BadQuestion("the object host does not start: see the log of the gateway")
+    ticket = objects.ticket(asker.handle, asker.user, _project(details))
+    return {
+        "address": objects.address,
+        "pid": objects.pid,
+        "ticket": ticket,
+        "host": os.uname().nodename,
+        "site": site.config.name,
+    }
+
+
+async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
+    """Show one object; the asker's session holds what was asked for by its name."""
+    objects, project, name = _objects(site), _project(details), details.get("name")
+    if name is not None:
+        held = objects.catalogue.named(project, name) if isinstance(name, str) else None
+        if held is None:
+            raise BadQuestion(f"project {project} has no object named {name!r:.80} here")
+        objects.take(asker.handle, held)
+        return _plain(site, held)
+    try:
+        digest = read_digest(str(details.get("digest")))
+    except ValueError as error:
+        raise BadQuestion(str(error)) from None
+    held = objects.catalogue.find(project, digest)
+    if held is None:
+        raise BadQuestion(f"project {project} has no object {details['digest']} here")
+    return _plain(site, held)
+
+
+async def _listed(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
+    """List the objects that the asker may see, the largest first."""
+    only = details.get("project")
+    catalogue = site.objects.catalogue if site.objects is not None else ()
+    found = [
+        each
+        for each in catalogue
+        if asker.sees(each.user, each.key.scope) and only in (None, each.key.scope)
+    ]
+    found.sort(key=lambda each: -each.size)
+    return [_plain(site, each) for each in found[:OBJECTS_SHOWN_MAX]]
+
+
+def _plain(site: SiteContext, held: HeldObject) -> dict[str, Any]:
+    return {**held.to_plain(), "site": site.config.name, "host": os.uname().nodename}
+
+
+def _objects(site: SiteContext) -> ObjectKeeper:
+    if site.objects is None:
+        raise BadQuestion(
+            f"site {site.config.name} keeps no objects: it has no local pool, whose slots could "
+            "read them"
+        )
+    return site.objects
+
+
+def _project(details: dict[str, Any]) -> str:
+    project = details.get("project", USUAL_PROJECT)
+    if not isinstance(project, str):
+        raise BadQuestion("project must be a text", Reason.BAD_REQUEST)
+    return project
+
+
+VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
+    "object_host": _host,
+    "object": _object,
+    "objects": _listed,
+}

@@ -1,0 +1,190 @@
+"""Who holds which object of a site, and which are dropped. Pure.
+
+An object lives as long as something holds it that has a life of its own: the session of the client
+that put it, an unfinished job whose calls refer to it, or a name until it expires. There is no
+count of references in processes: when a holder ends, all that it held is let go at once.
+
+Objects are known by project and digest. Equal bytes in two projects are two objects: otherwise the
+answer to one project would tell what another has.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.clocks import UtcS
+from federation.objects.manifests import digest_text
+
+OBJECTS_MAX: Final = 100_000  # of a site
+NAME_CHARS_MAX: Final = 200
+NAMED_MAX_S: Final = 366 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """The identity of an object at a site: its project, and its digest."""
+
+    scope: str
+    digest: bytes
+
+
+@dataclass(slots=True)
+class HeldObject:
+    """An object, and who holds it."""
+
+    key: ObjectKey
+    size: int
+    user: str  # the one that put it first
+    put_at_s: UtcS
+    sessions: Counter[int] = field(default_factory=Counter)
+    jobs: set[str] = field(default_factory=set)
+    names: dict[str, UtcS] = field(default_factory=dict)  # with their ends
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anything holds it."""
+        return bool(self.sessions or self.jobs or self.names)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it for people and programs."""
+        return {
+            "digest": digest_text(self.key.digest),
+            "project": self.key.scope,
+            "user": self.user,
+            "bytes": self.size,
+            "put_at_s": float(self.put_at_s),
+            "sessions": len(self.sessions),
+            "jobs": sorted(self.jobs),
+            "names": {name: float(end_s) for name, end_s in sorted(self.names.items())},
+        }
+
+
+class ObjectCatalogue:
+    """The objects of a site.
+
+    Args:
+        bytes_max: the room for all objects together.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: dict[ObjectKey, HeldObject] = {}
+        self._by_session: dict[int, set[ObjectKey]] = {}
+        self._by_job: dict[str, set[ObjectKey]] = {}
+        self._names: dict[tuple[str, str], ObjectKey] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[HeldObject]:
+        return iter(self._held.values())
+
+    def find(self, scope: str, digest: bytes) -> HeldObject | None:
+        """Return an object of a project."""
+        return self._held.get(ObjectKey(scope, digest))
+
+    def named(self, scope: str, name: str) -> HeldObject | None:
+        """Return the object of a name in a project."""
+        key = self._names.get((scope, name))
+        return None if key is None else self._held[key]
+
+    # --- holders ---------------------------------------------------------------------------------
+
+    def put(self, key: ObjectKey, size: int, user: str, session: int, utc_s: UtcS) -> str:
+        """Let a session hold an object that has been sealed; return why not, or an empty text."""
+        held = self._held.get(key)
+        if held is None:
+            if len(self._held) >= OBJECTS_MAX:
+                return f"the site holds {OBJECTS_MAX:,} objects already"
+            if self.bytes + size > self._bytes_max:
+                return (
+                    f"the site has room for {self._bytes_max:,} bytes of objects, holds "
+                    f"{self.bytes:,}, and this one has {size:,}: release others first"
+                )
+            held = self._held[key] = HeldObject(key, size, user, utc_s)
+            self.bytes += size
+        held.sessions[session] += 1
+        self._by_session.setdefault(session, set()).add(key)
+        return ""
+
+    def name(self, key: ObjectKey, name: str, until_s: UtcS) -> list[ObjectKey]:
+        """Give an object a name until then; return the object that had it, if that is let go."""
+        before = self._names.get((key.scope, name))
+        self._names[key.scope, name] = key
+        self._held[key].names[name] = until_s
+        if before is None or before == key:
+            return []
+        del self._held[before].names[name]
+        return self._gone([before])
+
+    def take(self, key: ObjectKey, session: int) -> bool:
+        """Let a session hold an object that is here; return whether it is."""
+        held = self._held.get(key)
+        if held is None:
+            return False
+        held.sessions[session] += 1
+        self._by_session.setdefault(session, set()).add(key)
+        return True
+
+    def hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
+        """Let an unfinished job hold the objects of its project that its calls refer to."""
+        for digest in digests:
+            held = self.find(scope, digest)
+            if held is not None:
+                held.jobs.add(job)
+                self._by_job.setdefault(job, set()).add(held.key)
+
+    # --- ends of holders: each returns the objects that nothing holds any more
+    # ---------------------
+
+    def let_go(self, session: int, scope: str, digest: bytes) -> list[ObjectKey]:
+        """Take back one `put` or `take` of a session."""
+        held = self.find(scope, digest)
+        if held is None or session not in held.sessions:
+            return []
+        held.sessions[session] -= 1
+        if held.sessions[session] > 0:
+            return []
+        del held.sessions[session]
+        self._by_session[session].discard(held.key)
+        return self._gone([held.key])
+
+    def session_ended(self, session: int) -> list[ObjectKey]:
+        """Let go of all that a session held."""
+        keys = self._by_session.pop(session, set())
+        for key in keys:
+            del self._held[key].sessions[session]
+        return self._gone(keys)
+
+    def sweep(self, jobs: Set[str], utc_s: UtcS) -> list[ObjectKey]:
+        """Let go of what was held by old names, and by jobs that are not among the unfinished."""
+        touched: list[ObjectKey] = []
+        for job in [each for each in self._by_job if each not in jobs]:
+            for key in self._by_job.pop(job):
+                self._held[key].jobs.discard(job)
+                touched.append(key)
+        for (scope, name), key in list(self._names.items()):
+            if self._held[key].names[name] <= utc_s:
+                del self._names[scope, name], self._held[key].names[name]
+                touched.append(key)
+        return self._gone(touched)
+
+    def clear(self) -> None:
+        """Forget everything: the process that kept the bytes has ended."""
+        self._held.clear()
+        self._by_session.clear()
+        self._by_job.clear()
+        self._names.clear()
+        self.bytes = 0
+
+    def _gone(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
+        gone = []
+        for key in dict.fromkeys(keys):
+            held = self._held.get(key)
+            if held is not None and not held.is_held:
+                del self._held[key]
+                self.bytes -= held.size
+                gone.append(key)
+        return gone

@@ -1,0 +1,144 @@
+"""Objects that an agent has fetched from the object host of its site, for its slots.
+
+The agent maps nothing and reads nothing: it holds descriptors, and hands them on. What the host
+drops is dropped here at once, and in the slots before their next tasks.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import trio
+
+from federation.errors import ProtocolError
+from federation.messages.objects import (
+    DropObject,
+    GetObject,
+    HostOpen,
+    ObjectHere,
+    ObjectMissing,
+    OpenHost,
+)
+from federation.objects.references import references_of
+from federation.objects.segments import Segment
+from gateway.worker.object_pipe import ObjectPipe
+
+_PEER: Final = struct.Struct("3i")
+
+
+class HeldObjects:
+    """Files of objects, by project and digest.
+
+    Args:
+        address: of the object host; empty: there is none.
+        ticket: this agent's.
+        on_drop: is called with the digests of objects that are held no more.
+    """
+
+    def __init__(self, address: str, ticket: str, on_drop: Callable[[list[bytes]], None]) -> None:
+        self._address = address
+        self._ticket = bytes.fromhex(ticket)
+        self._on_drop = on_drop
+        self._files: dict[tuple[str, bytes], Segment] = {}
+        self._pipe: ObjectPipe | None = None
+        self._request = 0
+        self._asked: dict[int, tuple[tuple[str, bytes], trio.Event]] = {}
+        self._opening = trio.Lock()
+
+    def find(self, scope: str, digest: bytes) -> Segment | None:
+        """Return the file of an object, if it is here."""
+        return self._files.get((scope, digest))
+
+    def lacks(self, scope: str, digests: Iterable[bytes]) -> list[bytes]:
+        """Return those of the digests whose objects are not here."""
+        return [each for each in digests if (scope, each) not in self._files]
+
+    async def fetch(self, scope: str, digests: Iterable[bytes], nursery: trio.Nursery) -> None:
+        """Fetch objects, as far as the host has them. `nursery` runs the connection."""
+        waiting = []
+        try:
+            pipe = await self._open(nursery)
+            for digest in digests:
+                self._request += 1
+                arrived = trio.Event()
+                self._asked[self._request] = (scope, digest), arrived
+                waiting.append(arrived)
+                await pipe.send(GetObject(self._request, scope, digest))
+        except (OSError, ProtocolError):
+            return  # the host is gone, and its objects with it
+        for each in waiting:
+            await each.wait()
+
+    async def _open(self, nursery: trio.Nursery) -> ObjectPipe:
+        async with self._opening:
+            if self._pipe is None:
+                connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                pipe = ObjectPipe(connection)
+                try:
+                    await connection.connect("\0" + self._address.removeprefix("@"))
+                    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                    if _PEER.unpack(raw)[1] != os.getuid():
+                        raise ProtocolError("the object host belongs to another user")
+                    await pipe.send(OpenHost(self._ticket))
+                    messages = await pipe.receive()
+                    if not messages or not isinstance(messages[0][0], HostOpen):
+                        raise ProtocolError("the object host refuses this agent")
+                except BaseException:
+                    pipe.close()
+                    raise
+                self._pipe = pipe
+                nursery.start_soon(self._listen, pipe)
+            return self._pipe
+
+    async def _listen(self, pipe: ObjectPipe) -> None:
+        try:
+            while messages := await pipe.receive():
+                for message, file in messages:
+                    self._hear(message, file)
+        except (OSError, ProtocolError):
+            pass  # as at its end
+        finally:
+            pipe.close()
+            self._pipe = None
+            self.close()
+
+    def _hear(self, message: Any, file: int) -> None:
+        match message:
+            case ObjectHere(request, size) if request in self._asked:
+                key, arrived = self._asked.pop(request)
+                self._files[key] = Segment(file, size, is_sealed=True)
+                arrived.set()
+            case ObjectMissing(request, _) if request in self._asked:
+                self._asked.pop(request)[1].set()
+            case DropObject(scope, digest):
+                segment = self._files.pop((scope, digest), None)
+                if segment is not None:
+                    segment.close()
+                    self._on_drop([digest])
+            case _:
+                if file >= 0:
+                    os.close(file)
+
+    def close(self) -> None:
+        """Release all files."""
+        files, self._files = self._files, {}
+        for segment in files.values():
+            segment.close()
+        for _, arrived in self._asked.values():
+            arrived.set()
+        self._asked.clear()
+        if files:
+            self._on_drop([digest for _, digest in files])
+
+
+def objects_of(calls: Iterable[bytes]) -> list[bytes]:
+    """Return the digests of the objects that calls refer to, each once, in order."""
+    found: dict[bytes, None] = {}
+    for call in calls:
+        try:
+            found.update(dict.fromkeys(references_of(call)))
+        except ProtocolError:
+            continue  # the slot reports what is wrong with it
+    return list(found)

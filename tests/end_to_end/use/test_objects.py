@@ -1,0 +1,287 @@
+"""Objects on one host: real clients, gateway, object host, agent and slots."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import psutil
+import pytest
+from support.processes import wait_until
+
+from federation import Client
+from federation.errors import ObjectLost, ObjectRefused, SerializationError, TaskCrashed
+
+pytestmark = pytest.mark.real
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+SIZE = 1_000_000  # numbers of 8 bytes
+
+
+@dataclass
+class Deal:
+    book: object
+    count: int
+
+
+def described(array, *more, deals=()):
+    """What a task sees: the sum, whether it could be changed, and whether it is a copy."""
+    arrays = [array, *more, *(each.book["a"][0] for each in deals)]
+    return [(float(each.sum()), each.flags.writeable, each.flags.owndata) for each in arrays]
+
+
+def summed(array, number=0):
+    return float(array.sum()) + number
+
+
+def changed(array):
+    array[0] = 1
+
+
+def crash(_array):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def waited(path, array):
+    Path(path).touch()
+    while Path(path).exists():
+        time.sleep(0.01)
+    return float(array.sum())
+
+
+def processes(site):
+    """The gateway and all that it has started: object host, agent, slots."""
+    parent = psutil.Process(site.gateway.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def held(site):
+    """The number of open or mapped files of objects in the site's processes."""
+    count = 0
+    for each in processes(site):
+        folder = f"/proc/{each.pid}/fd"
+        with suppress(OSError, psutil.Error):
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    count += "gridfed-object" in os.readlink(f"{folder}/{name}")
+            count += Path(f"/proc/{each.pid}/maps").read_text().count("gridfed-object")
+    return count
+
+
+def command_of(process):
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def kill_part(site, module):
+    """Kill the processes of a module, as the kernel would."""
+    parts = [each for each in processes(site) if module in command_of(each)]
+    assert parts
+    for each in parts:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    for each in parts:
+        wait_until(lambda each=each: not each.is_running() or each.status() == "zombie")
+
+
+def test_tasks_read_arrays_of_references_in_place_wherever_they_stand(client):
+    array = np.arange(float(SIZE))
+    ref = client.put(array)
+    whole = (float(array.sum()), False, False)
+    assert client.submit(described, ref).result() == [whole]
+    deal = Deal({"a": [ref]}, 1)
+    assert client.submit(described, ref, ref, deals=(deal, deal)).result() == [whole] * 4
+    assert list(client.map(summed, [ref] * 50, range(50))) == [whole[0] + at for at in range(50)]
+    assert ref.size > array.nbytes
+    (copy,) = ref.where()
+    assert copy["bytes"] == ref.size
+
+
+def test_a_value_comes_back_and_equal_values_are_one_object(client):
+    value = {"name": "book", "array": np.ones(SIZE), "text": "x" * 100}
+    one, other = client.put(value), client.put(value)
+    assert one.digest == other.digest
+    assert len({each["digest"] for each in client.ask("objects")} & {one.digest}) == 1
+    one.release()
+    found = other.result()
+    assert found["text"] == value["text"]
+    np.testing.assert_array_equal(found["array"], value["array"])
+    assert client.submit(summed, other).result is not None
+    with pytest.raises(ObjectLost, match="released"):
+        one.result()
+
+
+def test_a_task_that_changes_an_argument_is_told_to_copy_it(client):
+    with pytest.raises(ValueError, match="read-only") as raised:
+        client.submit(changed, client.put(np.zeros(10))).result()
+    assert "copy()" in "".join(raised.value.__notes__)
+
+
+def test_references_that_nobody_holds_any_more_leave_nothing_behind(make_site):
+    site = make_site(2)
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE))
+        assert client.submit(summed, ref).result() == SIZE
+        # The inputs hold the only references.
+        assert list(client.map(summed, (client.put(np.full(1000, at)) for at in range(20)))) == [
+            1000.0 * at for at in range(20)
+        ]
+        assert held(site) > 0
+        assert len(client.ask("objects")) >= 1
+        del ref
+        wait_until(lambda: not client.ask("objects"))
+        wait_until(lambda: held(site) == 0)
+
+
+CLIENT = """
+import sys, time, numpy
+from federation import Client
+client = Client(sys.argv[1])
+ref = client.put(numpy.ones(1000000))
+print(client.submit(lambda array: float(array.sum()), ref).result(), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_kill_9_of_a_client_leaves_nothing_behind(make_site):
+    site = make_site(1)
+    command = [sys.executable, "-c", CLIENT, site.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert float(process.stdout.readline()) == 1_000_000
+        assert held(site) > 0
+        process.kill()
+    wait_until(lambda: held(site) == 0)
+
+
+def test_kill_9_of_slots_and_agent_loses_no_object_and_leaves_nothing_behind(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE))
+        with pytest.raises(TaskCrashed):
+            client.submit(crash, ref).result()
+        assert client.submit(summed, ref).result() == SIZE
+        kill_part(site, "gateway.worker.agent")
+        assert client.submit(summed, ref).result() == SIZE
+        del ref
+        wait_until(lambda: held(site) == 0)
+
+
+def test_an_object_whose_host_was_killed_is_lost_by_name_and_can_be_put_again(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE))
+        assert client.submit(summed, ref).result() == SIZE
+        kill_part(site, "gateway.objects.host")
+        wait_until(lambda: held(site) == 0)  # the agent has noticed, too
+        with pytest.raises(ObjectLost, match=ref.digest) as lost:
+            client.submit(summed, ref).result()
+        assert "site local" in str(lost.value)
+        with pytest.raises(ObjectLost, match="local"):
+            ref.where()
+        again = client.put(np.ones(SIZE))  # by the next object host
+        assert client.submit(summed, again).result() == SIZE
+
+
+def test_a_restarted_gateway_ends_calls_with_references_and_takes_new_ones(make_site, tmp_path):
+    site = make_site(1)
+    started = tmp_path / "started"
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE))
+        future = client.submit(waited, str(started), ref)
+        wait_until(started.exists)
+        site.kill()
+        site.start()
+        with pytest.raises(ObjectLost, match="submit it again"):
+            future.result()
+        assert client.submit(summed, ref).result() == SIZE  # this client has kept it
+        del ref
+        wait_until(lambda: held(site) == 0)
+
+
+def test_a_name_keeps_an_object_for_a_time_without_its_client(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        first = client.put(np.ones(SIZE), name="book", for_s=3600).digest
+        client.put([1], name="short", for_s=0.2)
+    with site.client() as client:
+        ref = client.object("book")
+        assert ref.digest == first
+        assert client.submit(summed, ref).result() == SIZE
+        assert float(ref.result().sum()) == SIZE
+
+        def is_gone():
+            try:
+                client.object("short").release()
+            except ObjectLost as error:
+                return "short" in str(error)
+
+        wait_until(is_gone)
+        with pytest.raises(ObjectLost, match="other"):
+            client.object("other")
+
+
+def test_references_where_they_can_not_work_are_refused_with_a_reason(client):
+    ref = client.put([1, 2])
+    with pytest.raises(ObjectRefused, match="detached"):
+        client.submit_job(len, [ref])
+    with pytest.raises(ObjectRefused, match="for project other"):
+        client.options(project="other").submit(len, ref)
+    with pytest.raises(SerializationError, match="argument"):
+        client.submit(lambda: ref)
+    with pytest.raises(SerializationError, match="argument"):
+        client.put([ref])
+    with pytest.raises(ObjectRefused, match="limit is 256"):
+        client.submit(len, [client.put(each) for each in range(257)])
+    with pytest.raises(ValueError, match="name"):
+        client.put(1, name="")
+    with pytest.raises(ObjectRefused, match="seconds"):
+        client.put(1, name="x", for_s=0)
+
+
+def test_a_client_of_another_network_namespace_is_told_so(client, monkeypatch):
+    from federation.engine import objects
+
+    def refuse(*_):
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(objects, "BlockingObjectSocket", refuse)
+    with pytest.raises(ObjectRefused, match="another"):
+        client.put(1)
+
+
+def test_calls_without_references_go_to_workers_without_an_object_host(make_site):
+    site = make_site(0)
+    site.add_worker(1)
+    with site.client() as client:
+        assert client.submit(abs, -1).result() == 1
+        with pytest.raises(ObjectRefused, match="no local pool"):
+            client.put(1)
+
+
+def test_many_references_in_one_map_are_lent_to_the_slot_in_turn(client):
+    refs = [client.put(np.full(10, at)) for at in range(300)]
+    assert list(client.map(summed, refs)) == [10.0 * at for at in range(300)]
+
+
+def test_another_client_closes_and_a_client_is_freed_of_its_own(client):
+    assert isinstance(client, Client)
+    before = held_here()
+    for _ in range(5):
+        client.put(np.ones(1000))
+    assert held_here() <= before
+
+
+def held_here():
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += "gridfed-object" in os.readlink(f"/proc/self/fd/{name}")
+    return found

@@ -1,0 +1,130 @@
+"""Objects of a client (federation.engine.objects), at a gateway that only takes notes."""
+
+import gc
+
+import pytest
+
+from federation.engine import objects
+from federation.engine.objects import ClientObjects
+from federation.engine.streams import Stream
+from federation.errors import ObjectLost, ObjectRefused
+from federation.messages.messages import OpenJob
+from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost
+from federation.objects.manifests import SHA256
+from federation.payload import seal_call
+
+OPENING = OpenJob(
+    "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
+)
+
+
+class Engine:
+    session_number = 1
+    site = "london"
+
+    def ask(self, verb, details):
+        assert verb == "object_host"
+        return {"address": "@x", "pid": 7, "ticket": b"t", "host": "h1", "site": "london"}
+
+
+class Host:
+    """An object host: each file is an object of its own; it may be deaf, or full."""
+
+    puts = 0
+    is_gone = False
+    refuses = ""
+
+    def __init__(self, address, timeout_s):
+        self.peer_pid = 7
+
+    def ask(self, message, file=-1):
+        if isinstance(message, OpenHost):
+            return HostOpen(100), -1
+        if Host.is_gone:
+            Host.is_gone = False
+            raise ConnectionResetError("gone")
+        if Host.refuses:
+            return ObjectMissing(1, Host.refuses), -1
+        Host.puts += 1
+        return ObjectKept(1, bytes([SHA256]) + bytes([Host.puts]) * 32), -1
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def world(monkeypatch):
+    monkeypatch.setattr(objects, "BlockingObjectSocket", Host)
+    monkeypatch.setattr(Host, "puts", 0)
+    let_go = []
+    engine = Engine()
+    found = ClientObjects(engine, lambda project, digest: let_go.append((project, digest[1])))
+    return engine, found, let_go
+
+
+def test_a_lease_lasts_as_long_as_the_reference_or_a_call_with_it(world):
+    _, found, let_go = world
+    ref = found.put([1], "p", "", None)
+    call = seal_call(([ref],), {})
+    stream = Stream(OPENING, [])
+    stream.submit(call, None, found.leases_for([call], OPENING))
+    del ref
+    gc.collect()
+    assert (let_go, found.is_idle) == ([], False)
+    stream.place(0, [b"v"], failed=False)
+    assert let_go == [("p", 1)]
+    assert found.is_idle
+
+
+def test_each_reference_is_let_go_of_once(world):
+    _, found, let_go = world
+    one, other = found.put([1], "p", "", None), found.put([2], "p", "", None)
+    one.release()
+    one.release()
+    assert let_go == [("p", 1)]
+    with pytest.raises(ObjectLost, match="released"):
+        seal_call((one,), {})
+    assert other.result() == [2]
+
+
+def test_in_a_new_session_a_call_puts_its_object_again_and_the_old_hold_is_not_let_go_of(world):
+    engine, found, let_go = world
+    ref = found.put([1], "p", "", None)
+    engine.session_number = 2
+    call = seal_call((ref,), {})
+    assert Host.puts == 2
+    assert list(found.leases_for([call], OPENING)) == [call[3:36]]
+    seal_call((ref,), {})
+    assert Host.puts == 2
+    del ref
+    gc.collect()
+    assert let_go == [("p", 2)]
+
+
+def test_a_host_that_has_ended_since_is_dialled_again(world):
+    _, found, _ = world
+    found.put([1], "p", "", None)
+    Host.is_gone = True
+    assert found.put([1], "p", "", None).result() == [1]
+
+
+def test_a_refusal_has_its_reason(world, monkeypatch):
+    _, found, _ = world
+    monkeypatch.setattr(Host, "refuses", "the site has room for 10 bytes")
+    with pytest.raises(ObjectRefused, match="room for 10"):
+        found.put([1], "p", "", None)
+
+
+def test_another_process_at_the_address_is_shown_no_ticket(world, monkeypatch):
+    _, found, _ = world
+    monkeypatch.setattr(Host, "ask", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(Host, "__init__", lambda self, *_: setattr(self, "peer_pid", 8))
+    with pytest.raises(ObjectRefused, match="on host h1"):
+        found.put([1], "p", "", None)
+
+
+def test_calls_of_another_project_are_refused(world):
+    _, found, _ = world
+    ref = found.put([1], "q", "", None)
+    with pytest.raises(ObjectRefused, match="for project p"):
+        found.leases_for([seal_call((ref,), {})], OPENING)

@@ -1,0 +1,128 @@
+"""Who holds which object (gateway.objects.catalogue)."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.clocks import UtcS
+from federation.objects.manifests import SHA256, digest_text
+from gateway.objects import catalogue
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+
+NOW = UtcS(1000.0)
+
+
+def key(number, scope="risk"):
+    return ObjectKey(scope, bytes([SHA256]) + bytes([number]) * 32)
+
+
+def put(found, number, *, session=1, scope="risk", size=10):
+    return found.put(key(number, scope), size, "ann", session, NOW)
+
+
+def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
+    found = ObjectCatalogue(100)
+    assert put(found, 1) == ""
+    found.hold("job", "risk", [key(1).digest])
+    assert found.name(key(1), "book", UtcS(2000.0)) == []
+    assert found.session_ended(1) == []
+    assert found.sweep(set(), NOW) == []
+    assert found.bytes == 10
+    assert found.sweep(set(), UtcS(2000.0)) == [key(1)]
+    assert (len(found), found.bytes) == (0, 0)
+    assert found.named("risk", "book") is None
+
+
+def test_a_session_holds_an_object_as_often_as_it_has_put_it():
+    found = ObjectCatalogue(100)
+    put(found, 1)
+    put(found, 1)
+    assert found.bytes == 10
+    assert found.let_go(1, "risk", key(1).digest) == []
+    assert found.let_go(2, "risk", key(1).digest) == []
+    assert found.let_go(1, "risk", key(1).digest) == [key(1)]
+    assert found.let_go(1, "risk", key(1).digest) == []
+
+
+def test_equal_bytes_of_two_projects_are_two_objects():
+    found = ObjectCatalogue(100)
+    put(found, 1, scope="risk")
+    put(found, 1, scope="fx")
+    assert found.bytes == 20
+    found.hold("job", "fx", [key(1).digest, key(2).digest])
+    assert found.session_ended(1) == [key(1)]
+    assert found.find("fx", key(1).digest) is not None
+
+
+def test_more_than_there_is_room_for_is_refused_and_an_object_that_is_here_is_not(monkeypatch):
+    found = ObjectCatalogue(25)
+    put(found, 1)
+    put(found, 2)
+    assert "room for 25 bytes" in put(found, 3)
+    assert put(found, 2, session=2) == ""
+    monkeypatch.setattr(catalogue, "OBJECTS_MAX", 2)
+    assert "2 objects already" in put(found, 3, size=1)
+
+
+def test_a_name_that_is_given_again_leaves_the_object_that_had_it():
+    found = ObjectCatalogue(100)
+    put(found, 1)
+    put(found, 2)
+    found.name(key(1), "book", UtcS(2000.0))
+    found.let_go(1, "risk", key(1).digest)
+    assert found.name(key(2), "book", UtcS(2000.0)) == [key(1)]
+    held = found.named("risk", "book")
+    assert held is not None
+    assert held.to_plain()["digest"] == digest_text(key(2).digest)
+    assert found.take(key(1), 3) is False
+    assert found.take(key(2), 3) is True
+
+
+steps = st.tuples(
+    st.sampled_from(["put", "take", "let_go", "end", "hold", "sweep", "name"]),
+    st.integers(0, 3),
+    st.integers(0, 2),
+)
+
+
+@given(st.lists(steps, max_size=40))
+def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
+    found = ObjectCatalogue(1 << 40)
+    sessions, jobs, names = Counter(), set(), {}
+    here, clock = set(), 0.0
+    for what, number, who in given_steps:
+        clock += 1.0
+        now, each, gone = UtcS(clock), key(number), []
+        if what == "put":
+            assert found.put(each, 10, "ann", who, now) == ""
+            sessions[who, each] += 1
+            here.add(each)
+        elif what == "take" and found.take(each, who):
+            sessions[who, each] += 1
+        elif what == "let_go":
+            gone = found.let_go(who, each.scope, each.digest)
+            sessions[who, each] = max(0, sessions[who, each] - 1)
+        elif what == "end":
+            gone = found.session_ended(who)
+            for pair in list(sessions):
+                if pair[0] == who:
+                    del sessions[pair]
+        elif what == "hold":
+            found.hold(f"job {who}", each.scope, [each.digest])
+            if each in here:
+                jobs.add((f"job {who}", each))
+        elif what == "sweep":
+            left = {f"job {who}"}
+            gone = found.sweep(left, now)
+            jobs = {pair for pair in jobs if pair[0] in left}
+            names = {name: pair for name, pair in names.items() if pair[1] > clock}
+        elif what == "name" and each in here:
+            gone = found.name(each, f"name {who}", UtcS(clock + 3))
+            names[f"name {who}"] = each, clock + 3
+        wanted = {each for (_, each), count in sessions.items() if count}
+        wanted |= {each for _, each in jobs} | {each for each, _ in names.values()}
+        assert set(gone) == here - wanted
+        here = wanted
+        assert {each.key for each in found} == here
+        assert found.bytes == 10 * len(here)
