@@ -20,7 +20,7 @@ async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
     objects = _objects(site)
     if not await objects.ready():
         raise BadQuestion("the object host does not start: see the log of the gateway")
-    ticket = objects.ticket(asker.handle, asker.user, _project(details))
+    ticket = objects.ticket(asker.handle, asker.user, _project(asker, details))
     return {
         "address": objects.address,
         "pid": objects.pid,
@@ -32,7 +32,7 @@ async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
 
 async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
     """Show one object; the asker's session holds what was asked for by its name."""
-    objects, project, name = _objects(site), _project(details), details.get("name")
+    objects, project, name = _objects(site), _project(asker, details), details.get("name")
     if name is not None:
         held = objects.catalogue.named(project, name) if isinstance(name, str) else None
         if held is None:
@@ -75,10 +75,18 @@ def _objects(site: SiteContext) -> ObjectKeeper:
     return site.objects
 
 
-def _project(details: dict[str, Any]) -> str:
+def _project(asker: Asker, details: dict[str, Any]) -> str:
+    """Return the project that is meant; BadQuestion if the asker's token does not cover it."""
     project = details.get("project", USUAL_PROJECT)
     if not isinstance(project, str):
         raise BadQuestion("project must be a text", Reason.BAD_REQUEST)
+    if asker.projects is not None and project not in asker.projects:
+        covered = ", ".join(sorted(asker.projects))
+        raise BadQuestion(
+            f"the token does not cover project {project}, but {covered}: use one of these, or ask "
+            "for another token",
+            Reason.NOT_ENTITLED,
+        )
     return project
 
 

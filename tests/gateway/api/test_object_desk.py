@@ -1,0 +1,54 @@
+"""Questions about objects, within the projects that a token covers."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from federation.objects.manifests import digest_text, make_manifest
+from federation.reasons import Reason
+from gateway.api.context import BadQuestion
+from gateway.api.object_desk import VERBS
+from gateway.config.site import SiteConfig
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+from gateway.trust.rights import Asker
+
+DIGEST = make_manifest([memoryview(b"curves")]).digest
+
+
+@pytest.fixture
+def site():
+    catalogue = ObjectCatalogue(1_000)
+    key = ObjectKey("rates", DIGEST)
+    assert catalogue.put(key, 6, "ann", 1, 0.0) == ""
+    catalogue.name(key, "curves", 1e9)
+
+    async def ready():
+        return True
+
+    objects = SimpleNamespace(
+        catalogue=catalogue,
+        ready=ready,
+        address="@objects",
+        pid=1,
+        ticket=lambda session, user, scope: f"{session} {user} {scope}".encode(),
+        take=lambda session, held: catalogue.take(held.key, session),
+    )
+    return SimpleNamespace(objects=objects, config=SiteConfig(name="london"))
+
+
+QUESTIONS = [
+    ("object_host", {}),
+    ("object", {"digest": digest_text(DIGEST)}),
+    ("object", {"name": "curves"}),
+]
+
+
+@pytest.mark.parametrize(("verb", "details"), QUESTIONS)
+async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, details):
+    details = {"project": "rates", **details}
+    inside = Asker(1, "ann", projects=frozenset({"rates"}))
+    assert await VERBS[verb](site, inside, details)
+    outside = Asker(2, "eve", projects=frozenset({"credit"}))
+    with pytest.raises(BadQuestion, match="does not cover project rates, but credit: use") as told:
+        await VERBS[verb](site, outside, details)
+    assert told.value.code == Reason.NOT_ENTITLED
