@@ -85,7 +85,7 @@ def _project(asker: Asker, details: dict[str, Any]) -> str:
         raise BadQuestion(
             f"the token does not cover project {project}, but {covered}: use one of these, or ask "
             "for another token",
-            Reason.NOT_ENTITLED,
+            Reason.PROJECT_NOT_ALLOWED,
         )
     return project
 

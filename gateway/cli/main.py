@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     "gateway.cli.operate.found": ("init",),
     "gateway.cli.inspect.jobs": ("status", "jobs", "job", "workers"),
     "gateway.cli.inspect.logs": ("logs",),
+    "gateway.cli.inspect.objects": ("objects",),
     "gateway.cli.inspect.federation": ("sites", "pools", "deals", "explain"),
     "gateway.cli.books.report": ("report",),
     "gateway.cli.inspect.reserve": ("reserve", "reservations"),
@@ -56,7 +57,7 @@ _COMMANDS: Final = {
 _SECTIONS: Final = {
     "Daily": (
         *("status", "jobs", "job", "cancel", "forget", "explain", "workers", "pools", "sites"),
-        *("can", "budgets", "shares", "reserve", "reservations"),
+        *("objects", "can", "budgets", "shares", "reserve", "reservations"),
     ),
     "Operator": (
         *("init", "up", "gateway", "worker", "reload", "drain", "scale", "pool", "windows"),

@@ -1,7 +1,6 @@
 """What a change of the rules does, for people."""
 
 from collections.abc import Mapping
-from datetime import datetime, tzinfo
 from typing import Any, Final
 
 from gateway.cli.shared import show
@@ -28,7 +27,7 @@ def say_change(found: Mapping[str, Any], zone: str = "") -> None:
             each["pool"],
             show.when(each["from_s"]),
             show.when(each["until_s"]),
-            *(() if own is None else (_hours_in(each, own),)),
+            *(() if own is None else (show.hours(each["from_s"], each["until_s"], own),)),
             each["before"] or "none",
             (each["after"] or "none")
             + (", with other rules" if each["before"] == each["after"] else ""),
@@ -61,17 +60,6 @@ def say_change(found: Mapping[str, Any], zone: str = "") -> None:
         show.say(f"takes effect after a restart: {each}")
     for each in found.get("overridden", ()):
         show.say(f"set by a command before, and now from the file: {each}")
-
-
-def _hours_in(row: Mapping[str, Any], zone: tzinfo) -> str:
-    """Return the hours of a row in a zone: 2026-12-01 22:00 to 06:00."""
-    texts = [
-        ""
-        if at_s is None or not at_s < show.LAST_S
-        else f"{datetime.fromtimestamp(at_s, zone):{form}}"
-        for at_s, form in ((row["from_s"], "%Y-%m-%d %H:%M"), (row["until_s"], "%H:%M"))
-    ]
-    return " to ".join(filter(None, texts))
 
 
 def changes_anything(found: Mapping[str, Any]) -> bool:

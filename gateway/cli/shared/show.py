@@ -264,6 +264,16 @@ def moment(epoch_s: float | None) -> str:
     return show_time(epoch_s, zone())
 
 
+def hours(from_s: float | None, until_s: float | None, of_zone: tzinfo) -> str:
+    """Format a span of hours in a zone, 2026-12-01 22:00 to 06:00; a missing end is left out."""
+    texts = [
+        f"{datetime.fromtimestamp(at_s, of_zone):{form}}"
+        for at_s, form in ((from_s, "%Y-%m-%d %H:%M"), (until_s, "%H:%M"))
+        if at_s is not None and at_s < LAST_S
+    ]
+    return " to ".join(texts)
+
+
 def clock(at_s: int) -> str:
     """Format a time of day, in seconds since midnight, as 17:30, with seconds if it has any."""
     seconds = f":{at_s % 60:02}" if at_s % 60 else ""

@@ -116,7 +116,17 @@ def commands(folder, london, lyon):
     yield "token", ("--user", "ann", *here)
     yield "tokens list", tuple(here)
     yield "tokens revoke", ("--user", "ann", *here)
-    for name in ("status", "jobs", "workers", "sites", "pools", "deals", "explain", "shares"):
+    for name in (
+        "status",
+        "jobs",
+        "workers",
+        "sites",
+        "pools",
+        "deals",
+        "explain",
+        "shares",
+        "objects",
+    ):
         yield name, at
     for name in ("budgets", "alerts", "payments", "disputes", "reservations", "scale", "reload"):
         yield name, at

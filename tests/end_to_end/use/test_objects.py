@@ -1,5 +1,6 @@
 """Objects on one host: real clients, gateway, object host, agent and slots."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,10 +14,12 @@ import cloudpickle
 import numpy as np
 import psutil
 import pytest
+from click.testing import CliRunner
 from support.processes import wait_until
 
 from federation import Client
 from federation.errors import ObjectLost, ObjectRefused, SerializationError, TaskCrashed
+from gateway.cli.main import cli
 
 pytestmark = pytest.mark.real
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -285,3 +288,29 @@ def held_here():
         with suppress(OSError):
             found += "gridfed-object" in os.readlink(f"/proc/self/fd/{name}")
     return found
+
+
+def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
+    site = make_site(slots=1)
+
+    def shown(*arguments):
+        result = CliRunner().invoke(cli, ["objects", *arguments, "--gateway", site.address])
+        return result.exit_code, result.output
+
+    code, text = shown()
+    assert (code, text.startswith("no objects: `client.put(value)` makes one")) == (0, True)
+    with site.client() as client:
+        named = client.put(np.ones(SIZE), name="curves", for_s=3600)
+        other = client.put(np.zeros(10))
+        assert named.size > other.size
+        code, text = shown()
+        first, second = text.splitlines()[1:]
+        assert "7.63 MiB" in first
+        assert "curves (" in first
+        assert " left)" in first
+        assert second.startswith(other.digest[:12])
+        code, text = shown("curves", "--json")
+        [row] = json.loads(text)["rows"]
+        assert (code, row["digest"], row["sessions"]) == (0, named.digest, 1)
+        assert shown(other.digest[:12])[0] == 0
+        assert shown("cubes") == (1, "no object here has the name or digest cubes\n")

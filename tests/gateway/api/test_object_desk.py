@@ -51,4 +51,4 @@ async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, detai
     outside = Asker(2, "eve", projects=frozenset({"credit"}))
     with pytest.raises(BadQuestion, match="does not cover project rates, but credit: use") as told:
         await VERBS[verb](site, outside, details)
-    assert told.value.code == Reason.NOT_ENTITLED
+    assert told.value.code == Reason.PROJECT_NOT_ALLOWED

@@ -1,0 +1,78 @@
+"""The view of objects: `gridfed objects`."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from federation.words import duration_text, size_text
+from gateway.cli.shared import show
+from gateway.cli.shared.common import (
+    DialOptions,
+    all_users_option,
+    ask,
+    errors_to_exit_codes,
+    json_option,
+    of_users,
+    reach_options,
+)
+
+_DIGEST_CHARS: Final = 15  # of those shown of a digest: enough to tell objects apart
+
+
+@click.command()
+@click.argument("wanted", required=False, metavar="[OBJECT]")
+@click.option("--project", help="Of this project.")
+@reach_options
+@json_option
+@all_users_option
+@errors_to_exit_codes
+def objects(
+    wanted: str | None, project: str | None, reach: DialOptions, as_json: bool, all_users: bool
+) -> None:
+    """List the objects at a site, the largest first, and what holds each.
+
+    OBJECT is a name, or the beginning of a digest ("b3:daa82a"): then only objects that match it
+    are shown. An object lives as long as a session, a job or a name holds it.
+    """
+    details = of_users(all_users=all_users) | ({} if project is None else {"project": project})
+    found = ask(reach, "objects", **details)
+    if wanted is not None:
+        found = [each for each in found if _is_meant(each, wanted)]
+    if as_json:
+        show.as_json(found)
+    else:
+        now_s = time.time()
+        none = "no objects: `client.put(value)` makes one, see docs/data.md"
+        if wanted is not None:
+            none = f"no object here has the name or digest {wanted}"
+        show.table(
+            ("digest", "size", "user", "project", "put", "sessions", "jobs", "names"),
+            [_row(each, now_s) for each in found],
+            none,
+        )
+    if wanted is not None and not found:
+        sys.exit(1)
+
+
+def _is_meant(row: Mapping[str, Any], wanted: str) -> bool:
+    return wanted in row["names"] or row["digest"].startswith(wanted)
+
+
+def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
+    names = (
+        f"{name} ({duration_text(max(0.0, end_s - now_s))} left)"
+        for name, end_s in row["names"].items()
+    )
+    return [
+        row["digest"][:_DIGEST_CHARS],
+        size_text(row["bytes"]),
+        row["user"],
+        row["project"],
+        show.ago(row["put_at_s"], now_s),
+        row["sessions"],
+        len(row["jobs"]),
+        ", ".join(names),
+    ]
