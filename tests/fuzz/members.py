@@ -14,7 +14,7 @@ from federation.membership.gossip import (
     BulletinNotice,
     Bulletins,
     Gossip,
-    MemberClaim,
+    MemberUpdate,
     MemberState,
     News,
     Ping,
@@ -162,7 +162,7 @@ class MemberRole:
     def _gossip(self, chance: random.Random) -> dict[str, Any]:
         draw = chance.random()
         claims = tuple(
-            MemberClaim(
+            MemberUpdate(
                 chance.choice((self.site, self.other, "paris", "madrid", "berlin", "tokyo")),
                 MemberState(int(chance.random() * 4)),
                 chance.choice((0, 1, 2**31, 2**62, self.registry.boot << 20)),

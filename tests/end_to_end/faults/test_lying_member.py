@@ -10,7 +10,7 @@ from support.processes import wait_until
 from federation.membership.gossip import (
     INCARNATION_MAX,
     Gossip,
-    MemberClaim,
+    MemberUpdate,
     MemberState,
     News,
     to_plain,
@@ -82,7 +82,7 @@ def test_a_member_that_lies_has_nobody_taken_for_gone(sites):
         for there, other in (("london", "paris"), ("paris", "london")):
             incarnations = [registry.boot << BOOT_SHIFT, INCARNATION_MAX]
             lies = [
-                MemberClaim(other, state, each) for each in incarnations for state in MemberState
+                MemberUpdate(other, state, each) for each in incarnations for state in MemberState
             ]
             trio.run(tell, registry, there, lies)
     for here, there in ((london, paris), (paris, london)):
