@@ -121,9 +121,8 @@ class Broker:
         self.shares: FairShares | None = None  # the fair shares of slots, if configured
         self.budget_accounts = budget_accounts or BudgetAccounts()
         self.reserved = ReservedAmounts(self.budget_accounts)
-        suspects = LossSuspects()
         self._dispatcher = Dispatcher(
-            *(self.clients, self._effects, boot, self.tariff_at, self.jobs, suspects),
+            *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
             self.reserved.accounts_of,
         )
         self.workers = self._dispatcher.workers
@@ -158,7 +157,7 @@ class Broker:
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
         self._losses = Losses(
-            *(self.charging, self._completion, self._withdrawals, suspects),
+            *(self.charging, self._completion, self._withdrawals, LossSuspects()),
             release=self._dispatcher.release,
             book=self._book,
             fail=self._failed,

@@ -23,7 +23,6 @@ from gateway.scheduler.model.durations import Durations
 from gateway.scheduler.model.effects import Effect, SendToWorker
 from gateway.scheduler.model.events import JobHeld, Resumed
 from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, QueuedBundle, Worker
-from gateway.scheduler.model.loss_suspects import LossSuspects, has_tasks_of
 from gateway.scheduler.quotas.accounts import BrokerClient
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.fair_shares import FairShares, Rank
@@ -58,7 +57,6 @@ class Dispatcher:
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: returns the tariff at which a job is charged at a worker from now on.
         jobs: all jobs.
-        suspects: the payers that are kept apart.
         paid_ahead: (pool, tariff) → the budgets in which its charges are held already.
     """
 
@@ -69,7 +67,6 @@ class Dispatcher:
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
-        suspects: LossSuspects,
         paid_ahead: Callable[[str, Tariff], tuple[BudgetAccount, ...]] = lambda *_: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
@@ -85,7 +82,6 @@ class Dispatcher:
         self._held: dict[str, set[str]] = {}  # job → contracts that may have tasks of it
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
-        self._suspects = suspects
         self._paid_ahead = paid_ahead
         self._shares: FairShares | None = None
         self._order: Callable[[Job, float | None], Rank] = matching.order
@@ -350,8 +346,6 @@ class Dispatcher:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or matching.refusal(job, worker) is not None:
             return 0
-        if self._must_wait_apart(job, worker, task_s, utc_s):
-            return 0
         bound = self.occupancy.bound(job, worker, task_s, utc_s)
         if bound is not None:
             tasks = min(tasks, bound)
@@ -395,24 +389,6 @@ class Dispatcher:
             self._turned.append(job)  # nothing may be filed as long as jobs are walked through
         return best is not None
 
-    def _must_wait_apart(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> bool:
-        """Whether a job waits for another worker than this one, which has tasks of other suspects.
-
-        It waits only if there is a worker that can take its tasks and has none of theirs.
-        """
-        others = self._suspects.apart_from(job, utc_s)
-        if not others or worker.job or not has_tasks_of(worker, others):
-            return False
-        self._looks += LOOK_MAX
-        return any(
-            each.trial is None
-            and not each.job
-            and not has_tasks_of(each, others)
-            and matching.refusal(job, each) is None
-            and not self._is_shut(job, each, task_s, utc_s)
-            for each in islice(self.workers.values(), LOOK_MAX)
-        )
-
     def _has_better(
         self, job: Job, shuns: frozenset[str], task_s: float | None, utc_s: UtcS
     ) -> bool:
@@ -431,7 +407,6 @@ class Dispatcher:
         task_s = self.durations.pace(job.spec.function)
         return (
             self._is_heard(job)
-            and not self._must_wait_apart(job, worker, task_s, utc_s)
             and self.occupancy.may_begin(worker.offer.pool, job, task_s, utc_s, slots)
             and self._affords(job, worker, task_s, 1) > 0
         )
@@ -604,11 +579,8 @@ class Dispatcher:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
             task_s = self.durations.pace(job.spec.function)
-            # Else the tasks would be returned and recalled again.
             if self._is_shut(job, worker, task_s, utc_s):
-                return False
-            if self._must_wait_apart(job, worker, task_s, utc_s):
-                return False
+                return False  # the tasks would be returned and recalled again
             if not job.budget_accounts:
                 return True
             return matching.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)

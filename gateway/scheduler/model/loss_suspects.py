@@ -3,23 +3,19 @@
 A payer is a user of ours, or another site whatever the names of its users. The cause of a worker's
 end can't be observed, so it is inferred from the payers whose tasks had begun there: from one loss
 if there was one payer, else from several losses. Payers whose tasks always begin at the same
-workers could never be told apart. So the payers of a loss that can't be attributed are kept apart
-for APART_S: see `Dispatcher`, and docs/lost_workers.md.
+workers can't be told apart: docs/lost_workers.md has what they gain by that at most.
 """
 
 from collections.abc import Iterable
 from math import inf
-from typing import Final, TypeVar
+from typing import Final
 
 from federation.clocks import UtcS
-from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.model.jobs import Assignment, Job
 
 SEEN_S: Final = 3_600.0  # how long a payer's losses count against what it begins
-APART_S: Final = 300.0  # how long payers are kept apart after a loss under tasks of theirs
 PAYERS_MAX: Final = 10_000
-BESIDE_MAX: Final = 64  # payers of one loss that are kept apart
 
-_Noted = TypeVar("_Noted")
 Payer = tuple[str, str]  # a site that sent work, or else no site and a user of ours
 
 
@@ -36,8 +32,6 @@ class LossSuspects:
         # By payer: its last loss among several payers, and the last loss attributed to it.
         self._seen_s: dict[Payer, UtcS] = {}
         self._found_s: dict[Payer, UtcS] = {}
-        # By payer: those with which it had its last loss that could not be attributed, and when.
-        self._beside: dict[Payer, tuple[UtcS, frozenset[Payer]]] = {}
 
     def attribute(self, held: Iterable[Assignment], utc_s: UtcS) -> Payer | None:
         """Return the payer to which the loss of a worker with these tasks is attributed, if any."""
@@ -60,31 +54,12 @@ class LossSuspects:
                 return known[0]
         for payer in payers:
             _note(self._seen_s, payer, utc_s)
-        together = frozenset([*payers][:BESIDE_MAX])
-        for payer in together:
-            _note(self._beside, payer, (utc_s, together - {payer}))
         return None
 
-    def apart_from(self, job: Job, utc_s: UtcS) -> frozenset[Payer]:
-        """Return the payers beside whose tasks none of a job should begin now."""
-        if not self._beside:
-            return frozenset()
-        payer = payer_of(job)
-        noted_s, others = self._beside.get(payer, (utc_s, frozenset[Payer]()))
-        if not 0 <= utc_s - noted_s < APART_S:
-            del self._beside[payer]
-            return frozenset()
-        return others
 
-
-def has_tasks_of(worker: Worker, payers: frozenset[Payer]) -> bool:
-    """Whether a worker has tasks of one of these payers."""
-    return any(payer_of(each.job) in payers for each in worker.assignments.values())
-
-
-def _note(noted: dict[Payer, _Noted], payer: Payer, what: _Noted) -> None:
-    """Note something of a payer, and forget the oldest above the limit."""
-    noted.pop(payer, None)
-    noted[payer] = what
-    while len(noted) > PAYERS_MAX:
-        del noted[next(iter(noted))]
+def _note(at_s: dict[Payer, UtcS], payer: Payer, utc_s: UtcS) -> None:
+    """Note a payer's moment, and forget the oldest above the limit."""
+    at_s.pop(payer, None)
+    at_s[payer] = utc_s
+    while len(at_s) > PAYERS_MAX:
+        del at_s[next(iter(at_s))]

@@ -10,8 +10,8 @@ from support.processes import wait_until
 from federation.membership.gossip import (
     INCARNATION_MAX,
     Gossip,
-    MemberUpdate,
     MemberState,
+    MemberUpdate,
     News,
     to_plain,
 )

@@ -16,7 +16,7 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Expel, SendToClient, Write
 from gateway.scheduler.model.job_grants import JobGrant
 from gateway.scheduler.model.jobs import QueuedBundle
-from gateway.scheduler.model.loss_suspects import APART_S, SEEN_S
+from gateway.scheduler.model.loss_suspects import SEEN_S
 from gateway.scheduler.model.paid_time import PaidTime, PaidTimes
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
@@ -1154,72 +1154,3 @@ def test_a_worker_that_may_be_at_work_has_not_stalled(how):
         if how == "ends some":
             grid.finish(worker, 0.1)
     assert expelled(grid) == []
-
-
-def fill(grid, worker, user, name):
-    """A fresh task of a user takes a slot of a worker."""
-    grid.submit(name, 1, user=user, name=name)
-    grid.pass_time(1)
-    grid.begin(worker)
-
-
-def have_a_loss_together(grid, users=("eve", "joe")):
-    """Fresh tasks of these users have begun at a worker that ends."""
-    worker = grid.join("first", slots=len(users))
-    for user in users:
-        fill(grid, worker, user, user)
-    assert users_at(grid, worker) == set(users)
-    grid.lose(worker, after_s=6)
-
-
-def users_at(grid, worker):
-    return {each.job.spec.user for each in grid.held(worker)}
-
-
-def with_a_worker_of_bob(grid):
-    """Two suspects have no task left; there is a worker with a free slot, and one that is full."""
-    have_a_loss_together(grid)
-    for user in ("eve", "joe"):
-        grid.do(events.CancelAsked(grid.broker.jobs[user].client, 1, user, (), True))
-    full = grid.join("full")
-    fill(grid, full, "bob", "b")
-    return full, grid.join("free", slots=3)
-
-
-def test_payers_that_had_a_loss_together_are_kept_apart_and_the_next_loss_shows_which_it_was():
-    """Two accounts whose tasks always begin together would never be charged in full."""
-    grid = Grid()
-    full, free = with_a_worker_of_bob(grid)
-    for user in ("eve", "joe", "ann"):
-        grid.submit(f"{user}1", 1, user=user, name=f"{user}1")
-    grid.pass_time(1)
-    assert users_at(grid, free) == {"eve", "ann"}, "a user who was not there may be beside both"
-    grid.finish(full)
-    grid.pass_time(1)
-    assert users_at(grid, full) == {"joe"}
-    for worker in (free, full):
-        grid.begin(worker)
-        grid.lose(worker, after_s=6)
-    causes = {
-        each: grid.broker.jobs[f"{each}1"].strikes[0].losses for each in ("eve", "joe", "ann")
-    }
-    assert {each: found[0].doing for each, found in causes.items()} == {
-        "eve": "own", "joe": "own", "ann": "others"
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("why", ["no other worker", "the other is on trial", "a time has passed"])
-def test_such_payers_share_a_worker_where_no_other_takes_them_and_after_a_time(why):
-    grid = Grid()
-    full, free = with_a_worker_of_bob(grid)
-    if why == "no other worker":
-        grid.do(events.WorkerGone(full, "bye", is_orderly=True))
-    if why == "the other is on trial":
-        grid.lose(full)
-        grid.join("full")
-    if why == "a time has passed":
-        grid.pass_time(APART_S)
-    for user in ("eve", "joe"):
-        grid.submit(f"{user}1", 1, user=user, name=f"{user}1")
-    grid.pass_time(1)
-    assert {"eve", "joe"} <= users_at(grid, free)
