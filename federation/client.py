@@ -106,6 +106,7 @@ class _Where:
     user: str | None
     trusted_sites: frozenset[str] | None
     connect_timeout_s: float
+    waits_refused: bool  # all of this time, also where nothing listens
     failover_s: float
     give_up_s: float | None
 
@@ -426,7 +427,7 @@ class Client(concurrent.futures.Executor):
             an exception from there is raised as a RemoteError with its text. By default the
             gateway's operator decides.
         connect_timeout_s: how long the first connection may take. By default 5 s, or one where
-            nothing listens at the address.
+            nothing listens at the address; a given time is waited for in full.
         failover_s: how long the client waits for a lost gateway before it goes to another, if it
             knows one. It goes at once when nothing listens at the address any more, or when the
             gateway says that it stops.
@@ -457,12 +458,15 @@ class Client(concurrent.futures.Executor):
         tls: TlsSettings | None = None,
         user: str | None = None,
         trusted_sites: Iterable[str] | None = None,
-        connect_timeout_s: float | str = CONNECT_S,
+        connect_timeout_s: float | str | None = None,
         failover_s: float | str = FAILOVER_S,
         give_up_s: float | str | None = None,
     ) -> None:
         check_owners()
-        connect_s: float = read_seconds("connect_timeout_s", connect_timeout_s)
+        waits_refused = connect_timeout_s is not None
+        connect_s: float = read_seconds(
+            "connect_timeout_s", connect_timeout_s if waits_refused else CONNECT_S
+        )
         lost_s: float = read_seconds("failover_s", failover_s)
         alone_s: float | None = read_seconds("give_up_s", give_up_s)
         if not _is_number(lost_s, 0, TIMEOUT_MAX_S):
@@ -480,6 +484,7 @@ class Client(concurrent.futures.Executor):
             user,
             None if trusted_sites is None else frozenset(trusted_sites),
             connect_s,
+            waits_refused,
             lost_s,
             alone_s,
         )
@@ -549,6 +554,7 @@ class Client(concurrent.futures.Executor):
             holder=self._holder,
             tls=self._tls,
             connect_timeout_s=connect_timeout_s,
+            waits_refused=self._where.waits_refused,
             certificate_names=self._shared.certificate_names,
         )
         _engines.add(engine)

@@ -139,6 +139,7 @@ class ClientEngine:
         itinerary, origin: the gateways to dial, and the source of their addresses, for messages.
         holder, tls: the credentials for the gateway.
         connect_timeout_s: how long the first connection may take.
+        waits_refused: whether that holds where each host says that nothing listens there, too.
         certificate_names: the names that certificates must have in place of the host, by address.
     """
 
@@ -150,6 +151,7 @@ class ClientEngine:
         holder: Holder,
         tls: TlsSettings,
         connect_timeout_s: float,
+        waits_refused: bool = False,
         certificate_names: Mapping[str, str] | None = None,
     ) -> None:
         self.holder = holder
@@ -203,20 +205,20 @@ class ClientEngine:
         itinerary.begin(MonoS(time.monotonic()), connect_timeout_s)
         try:
             self._line.dial()
-            self._connect(origin, connect_timeout_s)
+            self._connect(origin, connect_timeout_s, waits_refused=waits_refused)
         except BaseException:
             self._release()
             raise
         self._thread = threading.Thread(target=self._serve, name="gridfed", daemon=True)
         self._thread.start()
 
-    def _connect(self, origin: str, timeout_s: float) -> None:
+    def _connect(self, origin: str, timeout_s: float, *, waits_refused: bool) -> None:
         own = self._line.itinerary.own
         missing = all(
             address.startswith("ipc://") and not os.path.exists(address.removeprefix("ipc://"))
             for address in own
         )
-        reached = not missing and self._wait_open(own, timeout_s)
+        reached = not missing and self._wait_open(own, timeout_s, waits_refused=waits_refused)
         if self.error is not None:
             raise self.error
         if not reached and self._refusal is not None:
@@ -235,16 +237,16 @@ class ClientEngine:
                 "another with Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
-    def _wait_open(self, own: Sequence[str], timeout_s: float) -> bool:
+    def _wait_open(self, own: Sequence[str], timeout_s: float, *, waits_refused: bool) -> bool:
         """Wait for a session; not for long where each host says that nothing listens there.
 
-        A time that the user chose is waited for in full: the gateway may be about to start.
+        With `waits_refused` all the time is waited for: the gateway may be about to start.
         """
 
         def is_open() -> bool:
             return self._dialogue.is_open
 
-        if timeout_s != CONNECT_S:
+        if waits_refused or timeout_s <= REFUSED_S:
             return self.drive(is_open, timeout_s)
         if self.drive(is_open, REFUSED_S):
             return True

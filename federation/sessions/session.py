@@ -42,7 +42,8 @@ class Session:
     Attributes:
         is_current: whether the other side had sent all that it had to say when it made the frame
             that was accepted last: not if that frame was made before the session was resumed, nor
-            if it went ahead of messages for which the window may have had no room.
+            if it went ahead of messages for which the window may have had no room, nor if the frame
+            itself may have had none. A message of over half a frame may wait unseen.
     """
 
     def __init__(
@@ -190,6 +191,7 @@ class Session:
         if number - self._told > self._peer_window:
             raise ProtocolError(f"more than {self._peer_window} frames are unacknowledged")
         self.received = number
+        self.is_current &= not _may_be_full(data, items)
         return self._collect(items)
 
     def _acknowledge(self, number: int) -> None:
@@ -228,3 +230,14 @@ class Session:
         self._rewound = acknowledged
         self._resend = deque(frame for _, frame, _ in self._unacknowledged)
         self._told = self._known = self.admitted  # in the handshake
+
+
+def _may_be_full(frame: bytes, items: list[Any]) -> bool:
+    """Whether a frame may have had no room for a message that waited.
+
+    It ends within a message, has as many as a frame may have, or is over half full.
+    """
+    if not items:
+        return False
+    is_within = type(items[-1]) is list and items[-1][1:] == [False]
+    return is_within or len(items) >= ITEMS_MAX or len(frame) > FRAME_BYTES_MAX // 2

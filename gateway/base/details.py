@@ -66,7 +66,8 @@ class DetailReader:
         self, details: Details, key: str, least: int, most: int, default: int | None = None
     ) -> int:
         """Return a whole number within bounds; a missing one without a default is an error."""
-        value: Any = details.get(key, default)
+        value: Any = details.get(key)
+        value = default if value is None else value
         if type(value) is not int or not least <= value <= most:
             raise self.error(f"{key} must be a whole number, from {least:,} to {most:,}")
         return value

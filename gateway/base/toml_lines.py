@@ -23,7 +23,8 @@ _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _LONG: Final = re.compile(r'"""|\'\'\'')
 
 KEY_PARTS_MAX: Final = 100
-_DEEP_KEY: Final = re.compile(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{KEY_PARTS_MAX}}}")
+# Possessive, and at the begin of a name alone: a long word is looked at once.
+_DEEP_KEY: Final = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{KEY_PARTS_MAX}}}")
 # Texts, whose dots join nothing, and comments.
 _TEXTS: Final = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'|#[^\n]*",

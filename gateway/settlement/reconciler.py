@@ -76,6 +76,7 @@ WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; further ones ar
 QUESTIONS_MAX: Final = 2_000  # for entries, to one seller between two looks
 QUESTIONS_OPEN_MAX: Final = 20_000  # of these to all sellers, unanswered for several looks
 OPEN_MAX: Final = 100  # unanswered comparisons with one seller
+SUSPECTED_MAX: Final = 100  # windows of one site in which our books may lack entries
 ANSWER_S: Final = 20.0  # time for a seller to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0  # at most, or this many looks if sooner:
@@ -159,7 +160,8 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self._questions: Counter[str] = Counter()  # for entries, by seller, since the last look
         self._day_ms = context.rules.day_ms
         self._wanted: dict[tuple[str, ComparisonSpan], _Wanted] = {}  # comparisons wanted of buyers
-        self._suspected: set[tuple[str, str, ComparisonSpan]] = set()  # where ours lack entries
+        # Where ours lack entries, the oldest first.
+        self._suspected: dict[tuple[str, str, ComparisonSpan], None] = {}
         self._caught_up: set[tuple[str, str]] = set()  # sides and sites, in this run of the gateway
         self._wants: Counter[str] = Counter()  # comparisons wanted, by seller, since the last look
         self._turn = trio.Lock()
@@ -397,15 +399,18 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self._caught_up.add((side, site))
         older, sums = self._context.older, sums_of(theirs)
         if not older.lacks(ours.sums, sums):
-            self._suspected.discard((side, site, window))
+            self._suspected.pop((side, site, window), None)
         elif (side, site, window) in self._suspected:
-            self._suspected.remove((side, site, window))
+            del self._suspected[side, site, window]
             if older.judge(side, site, ours.sums, sums):
                 self._context.say(
                     f"books: {older.why_not(site)}. No new contracts are made with it"
                 )
         elif site not in older.behind:
-            self._suspected.add((side, site, window))
+            self._suspected[side, site, window] = None
+            of_site = [each for each in self._suspected if each[:2] == (side, site)]
+            if len(of_site) > SUSPECTED_MAX:
+                del self._suspected[of_site[0]]
             if side == "buy":
                 self._asked.pop((site, window), None)
                 await self._ask(site, window, is_catch_up=True)
@@ -472,7 +477,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         self._tries[seller, window] += 1
         self._asked.pop((seller, window), None)
         opened = [key for key, each in self._asked.items() if key[0] == seller and not each.waiting]
-        for key in opened[: len(opened) - OPEN_MAX + 1]:
+        for key in opened[: max(0, len(opened) - OPEN_MAX + 1)]:
             del self._asked[key]
         tally = await self._tally("buy", seller, window)
         envelope = self._tell_ours(seller, window, tally)

@@ -159,7 +159,9 @@ def test_a_question_that_can_not_be_sent_says_why(value, reason):
 
 
 def test_a_view_shows_the_options_that_are_not_as_usual():
-    client = _revive(_Where(ADDRESS, None, None, None, None, None, 1.0, 1.0, None), Options())
+    client = _revive(
+        _Where(ADDRESS, None, None, None, None, None, 1.0, False, 1.0, None), Options()
+    )
     view = client.options(tags={"gpu": 1}, retries=2)
     assert repr(client) == f"<gridfed Client of {ADDRESS}, not connected yet>"
     assert repr(view) == (

@@ -260,10 +260,14 @@ def _window_of(
 ) -> list[dict[str, Any]] | None:
     try:
         found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
-    except GridError:
-        # The scope that it lacks is that of the change, and not of this question before it.
-        ask(reach, "change_rules", edits=[], dry_run=True)
-        raise
+    except GridError as error:
+        # What it lacks for the change is said before what it lacks for this question.
+        try:
+            ask(reach, "change_rules", edits=[], dry_run=True)
+        except GridError as of_change:
+            if "edits" not in str(of_change):  # which lists none
+                raise
+        raise error from None
     return next((each["content"] for each in found["rules"] if each["name"] == name), None)
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.ledger.db.checks import NO_RECORD
 from gateway.ledger.db.contracts.tables import contracts
 from gateway.ledger.db.usage.tables import usage
 
@@ -35,7 +37,17 @@ class AuditFinding:
 
 
 def under_rules(connection: Connection, found: AuditFinding) -> AuditFinding:
-    """Return a finding with the versions of the rules that its records ran under."""
+    """Return a finding with the versions of the rules that its records ran under.
+
+    Without them if the records can't be read: the finding is told all the same.
+    """
+    try:
+        return _under_rules(connection, found)
+    except (SQLAlchemyError, *NO_RECORD):
+        return found
+
+
+def _under_rules(connection: Connection, found: AuditFinding) -> AuditFinding:
     if found.contract:
         query = select(contracts.c.rules).where(
             contracts.c.contract == found.contract, contracts.c.side == found.side

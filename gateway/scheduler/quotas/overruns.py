@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.money import format_money
 from gateway.scheduler.model.jobs import Assignment, Job
 from gateway.scheduler.quotas.spending import BudgetEnding
 from policies.tariffs import Tariff
@@ -68,7 +69,11 @@ class Overruns:
             if not running:
                 del self._watched[job.id]  # until another task begins
             elif is_beyond(job.spec.max_cost_nanos or 0, job.limited_nanos, running, utc_s):
-                reason = f"its tasks have cost {OVERRUN_MAX} times the cost limit of job {job.id}"
+                limit = format_money(job.spec.max_cost_nanos or 0, job.spec.currency or "")
+                reason = (
+                    f"its tasks have cost over {OVERRUN_MAX} times the cost limit of job {job.id}, "
+                    f"which is {limit}"
+                )
                 found.append(BudgetEnding(job, reason, running, is_waiting=True))
         return found
 

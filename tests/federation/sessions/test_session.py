@@ -266,3 +266,19 @@ def test_an_unnumbered_frame_is_current_if_the_window_certainly_has_room():
     assert other.accept(one.next_frame()) == [b"last"]
     other.accept(one.next_frame(acknowledge=True))
     assert other.is_current
+
+
+@pytest.mark.parametrize(
+    "sizes", [(900_000, 900_000), (3_000_000,), (600_000, 10)], ids=["fits", "pieces", "beside"]
+)
+def test_a_frame_that_may_have_had_no_room_for_the_next_message_is_not_current(sizes):
+    one, other = dialler(), listener()
+    for size in sizes:
+        one.post(b"x" * size)
+    other.accept(one.next_frame())
+    assert not other.is_current
+    while (frame := one.next_frame()) is not None:
+        other.accept(frame)
+    one.post(b"end")
+    other.accept(one.next_frame())
+    assert other.is_current

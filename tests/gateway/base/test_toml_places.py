@@ -124,3 +124,9 @@ def test_a_key_of_very_many_parts_is_refused_at_once(text, line):
 )
 def test_dots_in_texts_and_comments_are_no_parts_of_keys(text):
     check_depth(text)
+
+
+@pytest.mark.parametrize("text", ["f" * 4_000_000, "a." + "f" * 4_000_000 + " = 1"])
+def test_a_long_word_is_looked_at_once(text):
+    """Looked at anew from each of its characters it takes hours."""
+    check_depth(text)

@@ -30,6 +30,7 @@ from federation.messages.reconciliation import (
     Entries,
     Reconcile,
     Reconciled,
+    Sums,
 )
 from federation.messages.wire import pack
 from federation.signed.envelopes import body_of
@@ -110,13 +111,28 @@ async def test_entries_that_come_after_a_look_mend_the_books(world):
     assert world.paris.entries() == [(delivery(0), 1), (delivery(10), 1)]
 
 
-async def test_a_seller_that_never_answers_leaves_a_bounded_number_of_questions(world, monkeypatch):
-    monkeypatch.setattr("gateway.settlement.reconciler.OPEN_MAX", 3)
+@pytest.mark.parametrize(("most", "asked"), [(3, 3), (8, 8), (20, 10)])
+async def test_a_seller_that_never_answers_leaves_a_bounded_number_of_questions(
+    world, monkeypatch, most, asked
+):
+    monkeypatch.setattr("gateway.settlement.reconciler.OPEN_MAX", most)
     reconciler = world.london.reconciler
     for at in range(10):
         window = ComparisonSpan(DAY_3_MS + at, DAY_3_MS + 100)
         await reconciler.in_turn(partial(reconciler._ask, "paris", window))
-    assert len(reconciler._asked) == 3
+    assert len(reconciler._asked) == asked
+
+
+async def test_a_partner_that_has_more_than_we_in_many_windows_fills_no_memory(world, monkeypatch):
+    monkeypatch.setattr("gateway.settlement.reconciler.SUSPECTED_MAX", 3)
+    both(world, delivery(0))
+    reconciler = world.paris.reconciler
+    sums = {"USD": ["9"] * len(Sums.__dataclass_fields__)}
+    for at in range(10):
+        window = ComparisonSpan(DAY_3_MS + at, DAY_3_MS + 100)
+        ours = await reconciler._tally("sell", "london", window)
+        await reconciler._judge_age("sell", "london", window, ours, sums)
+    assert len(reconciler._suspected) == 3
 
 
 async def test_a_seller_has_kept_what_it_agrees_to_before_it_says_so(world):
