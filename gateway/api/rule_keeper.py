@@ -36,6 +36,7 @@ from gateway.rules.history import (
     RuleChange,
     RuleEdit,
     RuleHistory,
+    RuleKey,
     Rules,
     difference,
     overridden,
@@ -46,6 +47,9 @@ LOOK_S: Final = 1.0  # how often planned changes are looked for
 NAMED_MAX: Final = 10  # rules in a line of the log
 PLANNED_MAX: Final = 500  # changes that are to take effect
 REASON_CHARS_MAX: Final = 1_000
+# When the year 9000 begins, UTC: windows are looked at for some time beyond a change.
+LATEST_S: Final = UtcS(221_845_392_000.0)
+SHOWN_MAX: Final = 10  # names of rules in an error
 FILE: Final = "file"
 NO_FILE: Final = "this gateway was started without a configuration file: it has no rules to change"
 
@@ -208,12 +212,7 @@ class RuleKeeper:
         """
         file, utc_s = self._present_file(), self.clock_s()
         from_s = utc_s if from_s is None else from_s
-        if from_s < utc_s:
-            raise SettingError("from: the time is past: a change takes effect now or later")
-        if not from_s < until_s:
-            raise SettingError(
-                "until: must be after `from`, the time at which the change takes effect"
-            )
+        _check_span(from_s, until_s, utc_s)
         if not 0 < len(edits) <= EDITS_MAX:
             raise SettingError(f"edits: one change has 1 to {EDITS_MAX:,}, not {len(edits):,}")
         if len(reason) > REASON_CHARS_MAX:
@@ -226,7 +225,7 @@ class RuleKeeper:
                     f"pool {each.key.pool!r} not found; known pools: {', '.join(pools)}"
                 )
             if each.content is None and each.key not in before:
-                raise SettingError(f"{each.key}: no such rule exists at that time")
+                raise SettingError(_absent(each.key, before))
         number = self.history.next_number
         change = RuleChange(number, from_s, utc_s, author, source, tuple(edits), until_s, reason)
         changes = [change]
@@ -454,3 +453,24 @@ def _by(changes: Iterable[RuleChange], number: int) -> str:
             by = f", planned by {each.author}" if each.author else ""
             return by + (f": {each.reason}" if each.reason else "")
     return ""
+
+
+def _absent(key: RuleKey, before: Rules) -> str:
+    """Say that there is no such rule, and which there are of its kind and pool."""
+    names = sorted(
+        each.name for each in before if (each.kind, each.pool) == (key.kind, key.pool) and each.name
+    )
+    more = ", …" if len(names) > SHOWN_MAX else ""
+    known = f": there are {', '.join(names[:SHOWN_MAX])}{more}" if names else ""
+    return f"{key}: no such rule exists then{known}"
+
+
+def _check_span(from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:
+    """Raise SettingError unless a change can take effect and end at these times."""
+    if from_s < utc_s:
+        raise SettingError("from: the time is past: a change takes effect now or later")
+    for end, at_s in (("from", from_s), ("until", until_s)):
+        if LATEST_S <= at_s < NEVER_S:
+            raise SettingError(f"{end}: the time must be before the year 9000")
+    if not from_s < until_s:
+        raise SettingError("until: must be after `from`, the time at which the change takes effect")

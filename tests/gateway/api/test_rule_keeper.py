@@ -264,6 +264,24 @@ def test_rules_of_the_past_stay_as_they_were(world):
     assert keeper.history.of(2)[PRICE] == "0.08 USD"
 
 
+@pytest.mark.parametrize(
+    ("end", "name"), [("from_s", "from"), ("until_s", "until")], ids=["from", "until"]
+)
+def test_a_change_at_the_end_of_calendars_is_refused(world, end, name):
+    """A window is looked at beyond it, where there are no dates any more."""
+    keeper = world.start()
+    with pytest.raises(SettingError, match=f"{name}: the time must be before the year 9000"):
+        change(keeper, PRICE, "0.01 USD", **{end: 253_402_300_700.0})
+
+
+def test_the_error_about_a_rule_that_is_not_there_names_those_that_are(world):
+    keeper = world.start()
+    late = RuleKey(RuleKind.WINDOW, "fast", "late")
+    change(keeper, late, [{"name": "late", "from": "20:00", "to": "21:00"}])
+    with pytest.raises(SettingError, match=r"no such rule exists then: there are .*late"):
+        change(keeper, RuleKey(RuleKind.WINDOW, "fast", "latr"), None)
+
+
 def test_a_file_and_a_database_that_do_not_fit_end_the_start_with_the_reason(world):
     keeper = world.start()
     late = RuleKey(RuleKind.WINDOW, "fast", "late")
