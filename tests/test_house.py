@@ -125,3 +125,16 @@ def test_what_says_that_it_is_pure_is_held_to_it():
             if not any(fnmatch(name, each) or fnmatch(name, f"{each}.*") for each in held):
                 loose.add(f"{name} (README)")
     assert loose == set()
+
+
+def test_no_file_has_the_marks_of_a_conflict():
+    marks = tuple(mark * 7 + " " for mark in "<>|")
+    roots = [ROOT / each for each in (*ROOTS, "docs")]
+    found = [
+        f"{path}:{number}"
+        for path in (path for root in roots for path in root.rglob("*"))
+        if path.suffix in {".py", ".md", ".toml", ".txt"}
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if line.startswith(marks)
+    ]
+    assert not found
