@@ -328,6 +328,9 @@ class TaskFuture(concurrent.futures.Future[T]):
         """
         return "" if self.done() or self.running() else why_waiting(self._engine, self._stream)
 
+    def __repr__(self) -> str:
+        return f"<TaskFuture: task {self.task} of job {self._stream.id}, {self._state.lower()}>"
+
     @property
     def job(self) -> str:
         """The id of the task's job."""
@@ -378,6 +381,11 @@ class TaskFuture(concurrent.futures.Future[T]):
         try:
             if not self.done() and not self._engine.closed:
                 self._engine.drive(self.done, timeout)
+            if timeout is not None and not self.done():
+                raise TimeoutError(
+                    f"task {self.task} of job {self.job} has no result after {timeout:g} s; "
+                    "`why_waiting()` of its future tells if it waits, and for what"
+                )
         except KeyboardInterrupt as interrupt:
             self.let_go(interrupt)
             raise

@@ -43,6 +43,20 @@ def test_each_future_has_a_lock_of_its_own():
     assert one._condition is one._condition
 
 
+@pytest.mark.parametrize("wait", [TaskFuture.result, TaskFuture.exception])
+def test_a_wait_that_ends_too_soon_says_which_task_it_waited_for(wait):
+    engine = SimpleNamespace(
+        closed=False, drive=lambda _done, _timeout: False, futures_lock=threading.Lock()
+    )
+    future = TaskFuture(engine, SimpleNamespace(id="01abc"))
+    future.placed(SimpleNamespace(id="01abc"), 7)
+    assert repr(future) == "<TaskFuture: task 7 of job 01abc, pending>"
+    with pytest.raises(
+        TimeoutError, match=r"task 7 of job 01abc has no result after 0\.5 s; `why_"
+    ):
+        wait(future, 0.5)
+
+
 @pytest.mark.parametrize("is_waited_for", [False, True])
 def test_a_future_is_finished_once(is_waited_for):
     future = TaskFuture(EngineWithNothing(), None)
