@@ -59,7 +59,7 @@ def test_a_wait_that_ends_too_soon_says_which_task_it_waited_for(wait):
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
 def test_a_future_is_finished_once(is_waited_for):
-    future = TaskFuture(EngineWithNothing(), None)
+    future = TaskFuture(EngineWithNothing(), SimpleNamespace(id="01abc"))
     called = []
     if is_waited_for:
         future.add_done_callback(called.append)
