@@ -337,7 +337,9 @@ def test_bad_words_are_told(site):
     days = ["--from", "2026-01-02", "--to", "2026-01-01"]
     assert "is not before" in quick("report", "cost", *days, code=2)
     assert "2026-11-20" in quick("report", "cost", "--from", "yesterday", code=2)
-    assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5, anew=True)
+    assert "Check the address" in run(
+        "status", "--gateway", "ipc:///nowhere/at/all", code=5, anew=True
+    )
     assert "must start with" in quick("status", "--gateway", "ws://localhost:1", code=2)
     assert "must end with a port" in quick("status", "--gateway", "tcp://localhost:99999", code=2)
     assert "the limit is 107" in quick("status", "--gateway", f"ipc:///{'x' * 200}", code=2)

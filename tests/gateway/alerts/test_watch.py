@@ -276,8 +276,10 @@ def test_a_test_runs_the_actions_once_and_marks_them(make_inner, ask, door):
     }
     assert [body["test"] for body in door.bodies] == [True]
     assert fired(inner) == []
-    unknown = ask(inner.address, "test_alert", name="dsek\x1b")
-    assert unknown.reason == r"alert 'dsek\\x1b' not found; known alerts: desk"
+    unknown = ask(inner.address, "test_alert", name="dsek")
+    assert unknown.reason == "alert 'dsek' not found; known alerts: desk"
+    unprintable = ask(inner.address, "test_alert", name="dsek\x1b")
+    assert unprintable.reason == "name must be 1 to 1,000 printable characters"
 
 
 def test_only_the_gateways_own_host_may_run_a_test(make_inner, ask, door):
