@@ -777,12 +777,17 @@ class Client(concurrent.futures.Executor):
         kept_s = None if name is None else seconds
         return self._nearest().objects.put(value, self._options.project, name or "", kept_s)
 
-    def object(self, name: str) -> ObjectRef:
+    def object(self, name: str, user: str | None = None) -> ObjectRef:
         """Return a reference to an object that was put with this name in the view's project.
+
+        Args:
+            name: the name.
+            user: the user who put it; by default this client's own. Who reads the object runs the
+                pickle of that user: name only those that you trust.
 
         Raises ObjectLost when there is none, or its time is over.
         """
-        return self._nearest().objects.find(name, self._options.project)
+        return self._nearest().objects.find(name, self._options.project, user)
 
     def _stream(self, engine: ClientEngine, function: SealedFunction) -> Stream:
         """Return the job for calls of this function under these options."""

@@ -173,11 +173,12 @@ class ClientObjects:
         segment.seal()
         return ObjectRef(self, self._send(segment, project, name, for_s), name)
 
-    def find(self, name: str, project: str) -> ObjectRef:
-        """Return a reference to the object of a name. Raises ObjectLost."""
+    def find(self, name: str, project: str, user: str | None = None) -> ObjectRef:
+        """Return a reference to the object of a user's name, by default one's own. ObjectLost."""
         session = self._engine.session_number
+        details = {"name": name, "project": project} | ({} if user is None else {"user": user})
         try:
-            found = self._engine.ask("object", {"name": name, "project": project})
+            found = self._engine.ask("object", details)
         except GridError as error:
             raise ObjectLost(str(error)) from None
         digest = read_digest(found["digest"])

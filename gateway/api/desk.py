@@ -79,7 +79,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "consequences": ("order", "details"),
         "scale": (),
         "object_host": ("project",),
-        "object": ("project", "digest", "name"),
+        "object": ("project", "digest", "name", "user"),
         "objects": ("project", ALL_USERS),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),

@@ -31,12 +31,20 @@ async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
 
 
 async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
-    """Show one object; the asker's session holds what was asked for by its name."""
+    """Show one object; the asker's session holds what was asked for by its name.
+
+    A name is that of a user, by default the asker.
+    """
     objects, project, name = _objects(site), _project(asker, details), details.get("name")
     if name is not None:
-        held = objects.catalogue.named(project, name) if isinstance(name, str) else None
+        user = details.get("user", asker.user)
+        if not isinstance(name, str) or not isinstance(user, str):
+            raise BadQuestion("name and user must be texts", Reason.BAD_REQUEST)
+        held = objects.catalogue.named(project, user, name)
         if held is None:
-            raise BadQuestion(f"project {project} has no object named {name!r:.80} here")
+            raise BadQuestion(
+                f"user {user!r:.80} has named no object {name!r:.80} here in project {project}"
+            )
         objects.take(asker.handle, held)
         return _plain(site, held)
     try:

@@ -39,7 +39,8 @@ class HeldObject:
     put_at_s: UtcS
     sessions: Counter[int] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
-    names: dict[str, UtcS] = field(default_factory=dict)  # with their ends
+    # By the user who gave it, and the name: when it ends.
+    names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
@@ -56,7 +57,10 @@ class HeldObject:
             "put_at_s": float(self.put_at_s),
             "sessions": len(self.sessions),
             "jobs": sorted(self.jobs),
-            "names": {name: float(end_s) for name, end_s in sorted(self.names.items())},
+            "names": [
+                {"name": name, "user": user, "ends_at_s": float(end_s)}
+                for (user, name), end_s in sorted(self.names.items())
+            ],
         }
 
 
@@ -72,7 +76,7 @@ class ObjectCatalogue:
         self._held: dict[ObjectKey, HeldObject] = {}
         self._by_session: dict[int, set[ObjectKey]] = {}
         self._by_job: dict[str, set[ObjectKey]] = {}
-        self._names: dict[tuple[str, str], ObjectKey] = {}
+        self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -85,9 +89,9 @@ class ObjectCatalogue:
         """Return an object of a project."""
         return self._held.get(ObjectKey(scope, digest))
 
-    def named(self, scope: str, name: str) -> HeldObject | None:
-        """Return the object of a name in a project."""
-        key = self._names.get((scope, name))
+    def named(self, scope: str, user: str, name: str) -> HeldObject | None:
+        """Return the object to which a user gave a name in a project."""
+        key = self._names.get((scope, user, name))
         return None if key is None else self._held[key]
 
     # --- holders ---------------------------------------------------------------------------------
@@ -109,14 +113,18 @@ class ObjectCatalogue:
         self._by_session.setdefault(session, set()).add(key)
         return ""
 
-    def name(self, key: ObjectKey, name: str, until_s: UtcS) -> list[ObjectKey]:
-        """Give an object a name until then; return the object that had it, if that is let go."""
-        before = self._names.get((key.scope, name))
-        self._names[key.scope, name] = key
-        self._held[key].names[name] = until_s
+    def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:
+        """Give an object a name of this user until then.
+
+        Return the object that had the name, if nothing holds that any more. A name is its user's
+        own: who reads an object by it runs the pickle of the one that put it.
+        """
+        before = self._names.get((key.scope, user, name))
+        self._names[key.scope, user, name] = key
+        self._held[key].names[user, name] = until_s
         if before is None or before == key:
             return []
-        del self._held[before].names[name]
+        del self._held[before].names[user, name]
         return self._gone([before])
 
     def take(self, key: ObjectKey, session: int) -> bool:
@@ -165,9 +173,9 @@ class ObjectCatalogue:
             for key in self._by_job.pop(job):
                 self._held[key].jobs.discard(job)
                 touched.append(key)
-        for (scope, name), key in list(self._names.items()):
-            if self._held[key].names[name] <= utc_s:
-                del self._names[scope, name], self._held[key].names[name]
+        for (scope, user, name), key in list(self._names.items()):
+            if self._held[key].names[user, name] <= utc_s:
+                del self._names[scope, user, name], self._held[key].names[user, name]
                 touched.append(key)
         return self._gone(touched)
 

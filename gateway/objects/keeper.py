@@ -172,7 +172,8 @@ class ObjectKeeper:
         key = ObjectKey(message.scope, message.digest)
         reason = self.catalogue.put(key, message.size, message.user, message.holder, utc_s)
         if not reason and name:
-            self._drop(self.catalogue.name(key, name, utc_s + (message.for_s or 0)))
+            until_s = utc_s + (message.for_s or 0)
+            self._drop(self.catalogue.name(key, message.user, name, until_s))
         return reason
 
     # --- for the gateway

@@ -58,14 +58,10 @@ def objects(
 
 
 def _is_meant(row: Mapping[str, Any], wanted: str) -> bool:
-    return wanted in row["names"] or row["digest"].startswith(wanted)
+    return row["digest"].startswith(wanted) or wanted in [each["name"] for each in row["names"]]
 
 
 def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
-    names = (
-        f"{name} ({duration_text(max(0.0, end_s - now_s))} left)"
-        for name, end_s in row["names"].items()
-    )
     return [
         row["digest"][:_DIGEST_CHARS],
         size_text(row["bytes"]),
@@ -74,5 +70,10 @@ def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
         show.ago(row["put_at_s"], now_s),
         row["sessions"],
         len(row["jobs"]),
-        ", ".join(names),
+        ", ".join(_name(each, now_s) for each in row["names"]),
     ]
+
+
+def _name(row: Mapping[str, Any], now_s: float) -> str:
+    left = duration_text(max(0.0, row["ends_at_s"] - now_s))
+    return f"{row['name']} of {row['user']} ({left} left)"

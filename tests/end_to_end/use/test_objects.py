@@ -306,7 +306,7 @@ def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
         code, text = shown()
         first, second = text.splitlines()[1:]
         assert "7.63 MiB" in first
-        assert "curves (" in first
+        assert "curves of " in first
         assert " left)" in first
         assert second.startswith(other.digest[:12])
         code, text = shown("curves", "--json")

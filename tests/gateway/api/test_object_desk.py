@@ -20,7 +20,7 @@ def site():
     catalogue = ObjectCatalogue(1_000)
     key = ObjectKey("rates", DIGEST)
     assert catalogue.put(key, 6, "ann", 1, 0.0) == ""
-    catalogue.name(key, "curves", 1e9)
+    catalogue.name(key, "ann", "curves", 1e9)
 
     async def ready():
         return True
@@ -52,3 +52,13 @@ async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, detai
     with pytest.raises(BadQuestion, match="does not cover project rates, but credit: use") as told:
         await VERBS[verb](site, outside, details)
     assert told.value.code == Reason.PROJECT_NOT_ALLOWED
+
+
+async def test_a_name_is_looked_for_among_the_askers_own_unless_another_user_is_named(site):
+    details = {"project": "rates", "name": "curves"}
+    with pytest.raises(BadQuestion, match="user 'bob' has named no object 'curves' here"):
+        await VERBS["object"](site, Asker(2, "bob"), details)
+    found = await VERBS["object"](site, Asker(2, "bob"), {**details, "user": "ann"})
+    assert found["names"] == [{"name": "curves", "user": "ann", "ends_at_s": 1e9}]
+    with pytest.raises(BadQuestion, match="name and user must be texts"):
+        await VERBS["object"](site, Asker(2, "bob"), {**details, "user": 7})

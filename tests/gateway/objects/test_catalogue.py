@@ -25,13 +25,13 @@ def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
     found = ObjectCatalogue(100)
     assert put(found, 1) == ""
     found.hold("job", "risk", [key(1).digest])
-    assert found.name(key(1), "book", UtcS(2000.0)) == []
+    assert found.name(key(1), "ann", "book", UtcS(2000.0)) == []
     assert found.session_ended(1) == []
     assert found.sweep(set(), NOW) == []
     assert found.bytes == 10
     assert found.sweep(set(), UtcS(2000.0)) == [key(1)]
     assert (len(found), found.bytes) == (0, 0)
-    assert found.named("risk", "book") is None
+    assert found.named("risk", "ann", "book") is None
 
 
 def test_a_session_holds_an_object_as_often_as_it_has_put_it():
@@ -65,14 +65,31 @@ def test_more_than_there_is_room_for_is_refused_and_an_object_that_is_here_is_no
     assert "2 objects already" in put(found, 3, size=1)
 
 
+def test_a_name_is_its_users_own():
+    """Else a user could put a pickle of their own under the name that another reads."""
+    found = ObjectCatalogue(100)
+    put(found, 1)
+    put(found, 2)
+    found.name(key(1), "ann", "book", UtcS(2000.0))
+    assert found.name(key(2), "eve", "book", UtcS(2000.0)) == []
+    assert [found.named("risk", user, "book").key for user in ("ann", "eve")] == [key(1), key(2)]
+    found.name(key(1), "eve", "book", UtcS(1500.0))
+    assert [each["user"] for each in found.named("risk", "ann", "book").to_plain()["names"]] == [
+        *("ann", "eve")
+    ]
+    found.sweep(set(), UtcS(1600.0))
+    assert found.named("risk", "eve", "book") is None
+    assert found.named("risk", "ann", "book").key == key(1)
+
+
 def test_a_name_that_is_given_again_leaves_the_object_that_had_it():
     found = ObjectCatalogue(100)
     put(found, 1)
     put(found, 2)
-    found.name(key(1), "book", UtcS(2000.0))
+    found.name(key(1), "ann", "book", UtcS(2000.0))
     found.let_go(1, "risk", key(1).digest)
-    assert found.name(key(2), "book", UtcS(2000.0)) == [key(1)]
-    held = found.named("risk", "book")
+    assert found.name(key(2), "ann", "book", UtcS(2000.0)) == [key(1)]
+    held = found.named("risk", "ann", "book")
     assert held is not None
     assert held.to_plain()["digest"] == digest_text(key(2).digest)
     assert found.take(key(1), 3) is False
@@ -118,7 +135,7 @@ def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
             jobs = {pair for pair in jobs if pair[0] in left}
             names = {name: pair for name, pair in names.items() if pair[1] > clock}
         elif what == "name" and each in here:
-            gone = found.name(each, f"name {who}", UtcS(clock + 3))
+            gone = found.name(each, "ann", f"name {who}", UtcS(clock + 3))
             names[f"name {who}"] = each, clock + 3
         wanted = {each for (_, each), count in sessions.items() if count}
         wanted |= {each for _, each in jobs} | {each for each, _ in names.values()}
