@@ -122,7 +122,13 @@ def _with_reservations(plan: WorldPlan, dice: Random) -> WorldPlan:
             for _ in range(dice.randint(1, 4))
         )
         sites.append(replace(site, reservations=rules, reserves=wishes))
-    return replace(plan, sites=tuple(sites))
+    settle_s = plan.settle_s
+    if any(site.budgets for site in sites):
+        # Work may wait for the money that is held for a reservation, until that is over.
+        settle_s += max(
+            each.at_s + each.in_s + each.lasts_s for site in sites for each in site.reserves
+        )
+    return replace(plan, sites=tuple(sites), settle_s=settle_s)
 
 
 def _with_stops(plan: WorldPlan, dice: Random) -> WorldPlan:

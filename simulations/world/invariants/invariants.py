@@ -394,7 +394,9 @@ class WithinLimits(Invariant):
             for peer in server.listener.peers.values():
                 if peer.session.owes > DIALLER_WINDOW:
                     self.fail(f"{site.name}: owes {peer.name} {peer.session.owes} frames")
-                silent_s = site.mono_s() - peer.hearing.heard_at_s
+                # A gateway that was not run counts silence from when it looks again.
+                awake_s = self.world.clock.now_s - site.resumed_s
+                silent_s = min(site.mono_s() - peer.hearing.heard_at_s, awake_s)
                 noticed_s = max(SILENT_BEATS * rules.heartbeat_s, rules.grace_s)
                 longest_s = noticed_s + rules.grace_s + 1.0
                 if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
