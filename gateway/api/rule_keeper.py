@@ -468,9 +468,11 @@ def _absent(key: RuleKey, before: Rules) -> str:
 def _check_span(from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:
     """Raise SettingError unless a change can take effect and end at these times."""
     if from_s < utc_s:
-        raise SettingError("from: the time is past: a change takes effect now or later")
-    for end, at_s in (("from", from_s), ("until", until_s)):
+        raise SettingError("--at: the time is past: a change takes effect now or later")
+    for end, at_s in (("--at", from_s), ("--until", until_s)):
         if LATEST_S <= at_s < NEVER_S:
             raise SettingError(f"{end}: the time must be before the year 9000")
     if not from_s < until_s:
-        raise SettingError("until: must be after `from`, the time at which the change takes effect")
+        raise SettingError(
+            "--until: must be after the time at which the change takes effect (--at)"
+        )

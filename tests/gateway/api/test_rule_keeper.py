@@ -265,7 +265,7 @@ def test_rules_of_the_past_stay_as_they_were(world):
 
 
 @pytest.mark.parametrize(
-    ("end", "name"), [("from_s", "from"), ("until_s", "until")], ids=["from", "until"]
+    ("end", "name"), [("from_s", "--at"), ("until_s", "--until")], ids=["from", "until"]
 )
 def test_a_change_at_the_end_of_calendars_is_refused(world, end, name):
     """A window is looked at beyond it, where there are no dates any more."""
