@@ -35,7 +35,10 @@ async def _of_expel(site: SiteContext, details: Details) -> list[str]:
     name = str(details.get("site", ""))
     others = [each for each in _approved(site) if each != name]
     told = f"informed, and may follow: {_some(others)}" if others else "no other site is informed"
-    lines = [f"{name} is expelled here at once; {told}"]
+    lines = [
+        f"{name} is expelled here at once; {told}",
+        "its trust rules here end, also if it is kept and approved again later",
+    ]
     return [*lines, *_work_with(site, {name}), *await _debts(site, {name})]
 
 

@@ -8,7 +8,7 @@ stopped.
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
@@ -263,7 +263,7 @@ def approve(site: str, fingerprint: str, config_path: str | None, as_json: bool)
         click.confirm("Has its operator read the same fingerprint to you?", abort=True)
         fingerprint = found["fingerprint"]
     found = order(config_path, "approve", site=site, fingerprint=fingerprint)
-    _tell(found, as_json, f"site {site} is {found['level']}")
+    _tell(found, as_json, _level_of(site, found))
 
 
 @trust_command(yes_option)
@@ -297,7 +297,17 @@ def expel(site: str, reason: str, is_sure: bool, config_path: str | None, as_jso
 def keep(site: str, reason: str, config_path: str | None, as_json: bool) -> None:
     """Take an expulsion back, or overrule those of others."""
     found = order(config_path, "expel", site=site, reason=reason, keep=True)
-    _tell(found, as_json, f"site {site} is {found['level']}")
+    _tell(found, as_json, _level_of(site, found))
+
+
+def _level_of(site: str, found: Mapping[str, Any]) -> str:
+    """Return a site's level, and what is to be done next where it is permitted nothing."""
+    text = f"site {site} is {found['level']}"
+    if found["level"] == "known":
+        return f"{text}: approve it (`gridfed approve {site}`), then say what it may do"
+    if not (found.get("rules") or found.get("rules_of_all")):
+        return f"{text}; no rule permits it anything yet: see `gridfed trust --help`"
+    return text
 
 
 @trust_command(

@@ -123,11 +123,12 @@ async def test_what_is_under_way_with_an_expelled_site_is_told(monkeypatch):
     broker.jobs["paris:c-1"] = SimpleNamespace(whose=whose, waiting=2, in_flight=1)
     assert await paris.ask("expel", site="paris") == [
         "paris is expelled here at once; informed, and may follow: lyon",
+        "its trust rules here end, also if it is kept and approved again later",
         "our work there: 7 tasks, to run again elsewhere once the leases end",
         "their work here: 3 tasks, which can't be delivered and are not paid for",
         "paris owes us 20 USD: the debt stays in the books",
     ]
-    assert (await paris.ask("expel", site="lyon"))[1:] == []
+    assert (await paris.ask("expel", site="lyon"))[2:] == []
     left = await paris.ask("leave")
     assert (
         left[0] == "all sessions with other sites end (lyon, paris); a return takes an invitation"
