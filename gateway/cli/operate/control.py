@@ -179,6 +179,8 @@ def _list_drains(reach: DialOptions, *, as_json: bool) -> None:
     keys = ("kind", "name", "by", "workers", "in_flight")
     rows = [[*(row[key] for key in keys), show.when(row["since_s"])] for row in found]
     show.table((*keys, show.timed("since")), rows, "no host or worker is drained")
+    if ask(reach, "status")["state"] == "draining":
+        show.say("the whole site takes no new jobs: `gridfed drain --all --undo` ends that")
 
 
 @click.command()

@@ -63,7 +63,7 @@ def answer(verb, **_details):
     rule = {"change": 1, "author": "ann", "source": "command", "reason": "", "from_s": NOON_S}
     change = {**rule, "until_s": NOON_S, "cancelled_s": None, "ends": 0, "edits": []}
     return {
-        "status": {"zone": "Europe/London"},
+        "status": {"zone": "Europe/London", "state": "up"},
         "drains": [
             {"kind": "host", "name": "h", "by": "ann", "workers": 1, "in_flight": 0,
              "since_s": NOON_S}
