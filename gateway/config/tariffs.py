@@ -41,7 +41,7 @@ NAME_CHARS_MAX: Final = 60
 TAGS_MAX: Final = 64
 DAMP_MAX_S: Final = 86_400.0
 T = TypeVar("T")
-_CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def read_price_list(pool: str, price: Any, table: Any, plan: WindowPlan = NO_WINDOWS) -> PriceList:
@@ -229,7 +229,7 @@ def _tag(where: str, tag: str) -> str:
 
 
 def read_time(key: str, value: Any) -> int:
-    """Return the second of the day of "22:00" or "22:00:30"; "24:00" is its end."""
+    """Return the second of the day of "22:00", "9:00" or "22:00:30"; "24:00" is its end."""
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise SettingError(f'{key} is {value!r:.40}: write a time, as in "22:00"')

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.base.values import ConfigError
 from gateway.config.site import load
+from gateway.config.tariffs import read_time
 from policies.calendar.weeks import WeekSpan
 from policies.costs.pricelist import Adjustment, Band, Tier
 from policies.costs.spot import Spot
@@ -114,7 +115,7 @@ SPOT = 'spot = { floor = "0.01 USD", ceiling = "0.02 USD", %s }'
         (BAND % 'days = "monday"', "tariff: band 'b': days is 'monday'"),
         (BAND % "days = 1", "days is 1"),
         (BAND % 'from = "25:00"', "from is '25:00': it is not a time of day"),
-        (BAND % 'from = "9:00"', "from is '9:00': write a time"),
+        (BAND % 'from = "9"', "from is '9': write a time"),
         (BAND % "from = 900", "from is 900: write a time"),
         (BAND % 'from = "24:00"', "a band must begin from 00:00"),
         (BAND % 'from = "05:00", to = "05:00"', "a band ends when it begins"),
@@ -164,3 +165,8 @@ def test_a_tariff_that_is_no_table_is_refused(tmp_path):
     path.write_text('[[pool]]\nname = "grid"\ntariff = "cheap"\n')
     with pytest.raises(ConfigError, match=r"\[\[pool\]\] grid: tariff must be a table"):
         load(str(path))
+
+
+@pytest.mark.parametrize(("text", "at_s"), [("9:00", 32_400), ("09:00", 32_400), ("24:00", 86_400)])
+def test_an_hour_may_have_one_digit(text, at_s):
+    assert read_time("from", text) == at_s
