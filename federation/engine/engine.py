@@ -15,7 +15,6 @@ dialled. Futures are resolved outside the lock: their callbacks may call any met
 """
 
 import logging
-import operator
 import os
 import secrets
 import sys
@@ -64,6 +63,7 @@ from federation.messages.messages import (
     Results,
 )
 from federation.messages.printed import joined, stream_of
+from federation.objects.references import any_has_references, has_references, references_of
 from federation.offers import read_offers
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
@@ -89,7 +89,6 @@ _CANCELLED: Final = Ended("cancelled", "cancelled by this client")
 _ELSEWHERE: Final = "elsewhere"  # the code of a request to a gateway that the client has left
 
 _log = logging.getLogger("gridfed")
-FIRST_BYTE: Final = operator.itemgetter(0)  # zero for a call with references
 _here = os.getpid()  # read once in each process, not at every submit
 
 os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
@@ -572,7 +571,7 @@ class ClientEngine:
         """Submit calls again, to the open job of their kind or to a new one."""
         digest, opening = stream.opening.function, stream.opening
         body = self._functions.body(digest)
-        held = stream.leases()  # they must not be let go of meanwhile
+        leases = stream.leases()  # they must not be let go of meanwhile
         calls, placed = stream.take_out(first, stop) if body is not None else ([], Placed())
         if not calls or body is None:
             return
@@ -585,8 +584,8 @@ class ClientEngine:
         for payload, held in calls:
             future = held() if isinstance(held, weakref.ref) else held
             if future is not None:
-                leases = None if payload[0] else held
-                future.placed(target, target.submit(payload, future, leases))
+                own = {each: leases[each] for each in references_of(payload)}
+                future.placed(target, target.submit(payload, future, own))
         self._sending[target.id] = target
         self._take(stream, placed)
 
@@ -768,7 +767,8 @@ class ClientEngine:
         Returns False if the job takes no more calls: it was unused and closed, or it has ended.
         """
         self.check_size(payload)
-        leases = self.objects.leases_for([payload], stream.opening) if not payload[0] else None
+        refers = has_references(payload)
+        leases = self.objects.leases_for([payload], stream.opening) if refers else None
         if self._pid != _here:
             self._check_process()  # before the lock, which a thread lost in the fork may hold
         with self._lock:
@@ -787,7 +787,7 @@ class ClientEngine:
     def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> ClientBundle:
         """Add many calls to a job; `late` ones are accepted even after shutdown."""
         self._check_process()
-        refers = not all(map(FIRST_BYTE, arguments))
+        refers = any_has_references(arguments)
         leases = self.objects.leases_for(arguments, stream.opening) if refers else None
         with self._lock:
             self._check_usable(late=late)

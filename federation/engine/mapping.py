@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
-from federation.engine.engine import FIRST_BYTE, ClientEngine
+from federation.engine.engine import ClientEngine
 from federation.engine.inquiries import why_waiting
 from federation.engine.outcomes import failure_of
 from federation.engine.progress import bar
@@ -27,6 +27,7 @@ from federation.engine.streams import (
     Stream,
 )
 from federation.errors import GridError, SerializationError
+from federation.objects.references import any_has_references
 from federation.payload import NONE, open_result, seal_calls, seal_singles
 
 T = TypeVar("T")
@@ -450,7 +451,7 @@ class Feeder:
                 break
             self._taken += len(calls)
             sealed = self._seal(calls)
-            if not all(map(FIRST_BYTE, sealed)):  # now: the inputs may hold the only references
+            if any_has_references(sealed):  # now: the inputs may hold the only references
                 self._leases.update(self._engine.objects.leases_for(sealed, self.stream.opening))
             size += sum(map(len, sealed))
             payloads += sealed

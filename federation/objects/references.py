@@ -12,6 +12,7 @@ A slot fills the holes (`set_source`). Elsewhere a reference can't be pickled: i
 object that nobody holds for the reader.
 """
 
+import operator
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from federation.objects.manifests import DIGEST_BYTES, digest_text, is_digest
 MARK: Final = 0
 REFERENCES_MAX: Final = 10_000  # of one call
 _HEAD: Final = struct.Struct("!BH")
+_FIRST_BYTE: Final = operator.itemgetter(0)
 OUTSIDE: Final = (
     "a reference to an object can be pickled only among the arguments of a call: pass it as an "
     "argument, and do not capture it in a function, put it into another object or save it"
@@ -81,6 +83,11 @@ def with_head(pickled: bytes, digests: Iterable[bytes]) -> bytes:
 def has_references(call: bytes) -> bool:
     """Whether a sealed call has a head."""
     return call[:1] == b"\0"
+
+
+def any_has_references(calls: Iterable[bytes]) -> bool:
+    """Whether one of many sealed calls has a head; none of them is empty."""
+    return not all(map(_FIRST_BYTE, calls))
 
 
 def references_of(call: bytes) -> list[bytes]:

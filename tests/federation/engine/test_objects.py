@@ -1,10 +1,13 @@
 """Objects of a client (federation.engine.objects), at a gateway that only takes notes."""
 
 import gc
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from federation.engine import objects
+from federation.engine.engine import ClientEngine
 from federation.engine.objects import ClientObjects
 from federation.engine.streams import Stream
 from federation.errors import ObjectLost, ObjectRefused
@@ -128,3 +131,29 @@ def test_calls_of_another_project_are_refused(world):
     ref = found.put([1], "q", "", None)
     with pytest.raises(ObjectRefused, match="for project p"):
         found.leases_for([seal_call((ref,), {})], OPENING)
+
+
+def test_calls_that_move_to_another_job_keep_what_they_refer_to(world):
+    """A gateway may end the job of calls that were never sent: they are submitted to another."""
+    _, found, let_go = world
+    one, other = found.put([1], "p", "", None), found.put([2], "p", "", None)
+    calls = [seal_call((one,), {}), seal_call((other, one), {}), seal_call((3,), {})]
+    stream, target = Stream(OPENING, []), Stream(replace(OPENING, job="k"), [])
+    futures = [SimpleNamespace(placed=lambda *_: None) for _ in calls]
+    for call, future in zip(calls, futures, strict=True):
+        stream.submit(call, future, found.leases_for([call], OPENING))
+    del one, other
+    engine = ClientEngine.__new__(ClientEngine)
+    engine._functions = SimpleNamespace(body=lambda _digest: b"f")
+    engine._sending, engine.filling = {}, lambda *_: target
+    engine._take = lambda *_: None
+    engine._move(stream, 0, 3)
+    del stream
+    gc.collect()
+    assert let_go == []
+    _, messages = target.next_to_send()
+    assert [each.arguments for each in messages] == [calls]
+    assert messages[0].objects == sorted(found.leases_for(calls, OPENING))
+    target.place(0, [b"v"] * 3, failed=False)
+    gc.collect()
+    assert sorted(let_go) == [("p", 1), ("p", 2)]
