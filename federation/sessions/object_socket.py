@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages.objects import OBJECT_MESSAGES
+from federation.sessions.credentials import peer_credentials
 
 MESSAGE_BYTES_MAX: Final = 1 << 16
 FILES_MAX: Final = 8  # descriptors that wait for their message
 READ_BYTES: Final = 1 << 16
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(FILES_MAX * 4)
 _LENGTH: Final = struct.Struct("!I")
-_PEER: Final = struct.Struct("3i")  # process, user, group
 
 
 def encode_frame(message: Any) -> bytes:
@@ -107,9 +107,7 @@ class BlockingObjectSocket:
     @property
     def peer_pid(self) -> int:
         """The process that listens there, by the kernel's word."""
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        pid: int = _PEER.unpack(raw)[0]
-        return pid
+        return peer_credentials(self._socket).pid
 
     def ask(self, message: Any, file: int = -1) -> tuple[Any, int]:
         """Send a message, with a descriptor if there is one; return the answer and its descriptor.

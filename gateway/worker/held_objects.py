@@ -6,9 +6,8 @@ drops is dropped here at once, and in the slots before their next tasks.
 
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -23,9 +22,8 @@ from federation.messages.objects import (
 )
 from federation.objects.references import references_of
 from federation.objects.segments import Segment
+from federation.sessions.credentials import peer_credentials
 from gateway.worker.object_pipe import ObjectPipe
-
-_PEER: Final = struct.Struct("3i")
 
 
 class HeldObjects:
@@ -78,8 +76,7 @@ class HeldObjects:
                 pipe = ObjectPipe(connection)
                 try:
                     await connection.connect("\0" + self._address.removeprefix("@"))
-                    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-                    if _PEER.unpack(raw)[1] != os.getuid():
+                    if peer_credentials(connection).uid != os.getuid():
                         raise ProtocolError("the object host belongs to another user")
                     await pipe.send(OpenHost(self._ticket))
                     messages = await pipe.receive()

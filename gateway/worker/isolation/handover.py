@@ -8,14 +8,14 @@ connection tells us its process id on this host, so that we can kill it without 
 import os
 import signal
 import socket
-import struct
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from federation.sessions.credentials import peer_credentials
+
 GREETING_BYTES_MAX: Final = 64
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Handover:
@@ -52,10 +52,7 @@ class Handover:
         await trio.lowlevel.wait_readable(self._listener)
         connection, _ = self._listener.accept()
         with connection:
-            size = _CREDENTIALS.size
-            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-            pid: int
-            pid, _, _ = _CREDENTIALS.unpack(raw)
+            pid = peer_credentials(connection).pid
             self._pidfd = os.pidfd_open(pid)
             connection.setblocking(False)
             await trio.lowlevel.wait_readable(connection)
