@@ -50,7 +50,7 @@ from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import check_project
-from federation.wishes import DEADLINE_FORMS, USUAL_PROJECT, wishes_plain
+from federation.wishes import DEADLINE_FORMS, NAME_CHARS_MAX, USUAL_PROJECT, wishes_plain
 from federation.words import read_length, read_seconds
 
 T = TypeVar("T")
@@ -225,8 +225,7 @@ class Options:
             raise TypeError(f"priority is {self.priority!r}; it must be a number up to 1e9")
         for what in ("project", "name"):
             text = getattr(self, what)
-            if text is not None and not (isinstance(text, str) and 0 < len(text) <= 200):
-                raise ValueError(f"{what} is {text!r:.80}; it must be text of 1 to 200 characters")
+            _check_name(what, text)
             if text is not None and not _is_plain(text):
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         check_project(self.project)
@@ -772,8 +771,7 @@ class Client(concurrent.futures.Executor):
             ObjectRefused: the site has no room, keeps no objects, or is on another host.
         """
         seconds: float = read_seconds("for_s", for_s)
-        if name is not None and not (isinstance(name, str) and 0 < len(name) <= 200):
-            raise ValueError(f"name is {name!r:.80}; it must be text of 1 to 200 characters")
+        _check_name("name", name)
         kept_s = None if name is None else seconds
         return self._nearest().objects.put(value, self._options.project, name or "", kept_s)
 
@@ -1147,6 +1145,14 @@ def _check_tags(tags: Any) -> None:
 
 def _is_number(value: Any, least: float, most: float) -> bool:
     return type(value) in (int, float) and least <= value <= most
+
+
+def _check_name(what: str, name: object) -> None:
+    """Raise ValueError unless a name is None, or text of a length that a gateway takes."""
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX):
+        raise ValueError(
+            f"{what} is {name!r:.80}; it must be text of 1 to {NAME_CHARS_MAX} characters"
+        )
 
 
 def _is_plain(text: str) -> bool:

@@ -17,7 +17,6 @@ from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
 
 OBJECTS_MAX: Final = 100_000  # of a site
-NAME_CHARS_MAX: Final = 200
 NAMED_MAX_S: Final = 366 * 86_400.0
 
 
@@ -64,6 +63,16 @@ class HeldObject:
         }
 
 
+def no_room(bytes_max: int, held_bytes: int, size: int) -> str:
+    """Say that an object does not fit beside those that are held; an empty text if it does."""
+    if held_bytes + size <= bytes_max:
+        return ""
+    return (
+        f"the site has room for {bytes_max:,} bytes of objects, holds {held_bytes:,}, and this one "
+        f"has {size:,}: release others first"
+    )
+
+
 class ObjectCatalogue:
     """The objects of a site.
 
@@ -98,19 +107,15 @@ class ObjectCatalogue:
 
     def put(self, key: ObjectKey, size: int, user: str, session: int, utc_s: UtcS) -> str:
         """Let a session hold an object that has been sealed; return why not, or an empty text."""
-        held = self._held.get(key)
-        if held is None:
+        if key not in self._held:
             if len(self._held) >= OBJECTS_MAX:
                 return f"the site holds {OBJECTS_MAX:,} objects already"
-            if self.bytes + size > self._bytes_max:
-                return (
-                    f"the site has room for {self._bytes_max:,} bytes of objects, holds "
-                    f"{self.bytes:,}, and this one has {size:,}: release others first"
-                )
-            held = self._held[key] = HeldObject(key, size, user, utc_s)
+            reason = no_room(self._bytes_max, self.bytes, size)
+            if reason:
+                return reason
+            self._held[key] = HeldObject(key, size, user, utc_s)
             self.bytes += size
-        held.sessions[session] += 1
-        self._by_session.setdefault(session, set()).add(key)
+        self.take(key, session)
         return ""
 
     def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:

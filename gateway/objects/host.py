@@ -37,7 +37,7 @@ from federation.messages.objects import (
 from federation.objects.bodies import BadBody, parts_of
 from federation.objects.manifests import digest_text, make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
-from gateway.objects.catalogue import ObjectKey
+from gateway.objects.catalogue import ObjectKey, no_room
 from gateway.objects.tickets import CLIENT, ObjectTicket, read_ticket
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import hide_memory
@@ -164,12 +164,9 @@ class ObjectHost:
         self, pipe: ObjectPipe, ticket: ObjectTicket, message: PutObject, file: int
     ) -> None:
         size = message.size
-        if self._bytes + size > self._bytes_max:
+        reason = no_room(self._bytes_max, self._bytes, size)
+        if reason:
             os.close(file)
-            reason = (
-                f"the site has room for {self._bytes_max:,} bytes of objects, holds "
-                f"{self._bytes:,}, and this one has {size:,}: release others first"
-            )
             await pipe.send(ObjectMissing(message.request, reason))
             return
         self._bytes += size

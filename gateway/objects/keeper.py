@@ -26,11 +26,11 @@ from federation.messages.objects import (
     SetUpHost,
 )
 from federation.objects.manifests import is_digest
+from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.base.child import wait_for_exit
 from gateway.base.interpreter import run_module
 from gateway.objects.catalogue import (
-    NAME_CHARS_MAX,
     NAMED_MAX_S,
     HeldObject,
     ObjectCatalogue,
