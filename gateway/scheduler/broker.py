@@ -45,7 +45,6 @@ from gateway.scheduler.model.effects import (
 )
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
-from gateway.scheduler.model.loss_suspects import LossSuspects
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import JobSpec
@@ -157,7 +156,7 @@ class Broker:
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
         self._losses = Losses(
-            *(self.charging, self._completion, self._withdrawals, LossSuspects()),
+            *(self.charging, self._completion, self._withdrawals),
             release=self._dispatcher.release,
             book=self._book,
             fail=self._failed,

@@ -65,7 +65,7 @@ class Losses:
     """Takes back the tasks of lost workers.
 
     Args:
-        charging, completion, withdrawals, suspects: see there.
+        charging, completion, withdrawals: see there.
         release: (assignment, first, stop): takes these tasks off the worker.
         book: writes usage records, and counts them for the payer.
         fail: takes a report of released tasks, in place of their worker.
@@ -77,7 +77,6 @@ class Losses:
         charging: Charging,
         completion: TaskCompletion,
         withdrawals: Withdrawals,
-        suspects: LossSuspects,
         *,
         release: Callable[[Assignment, int, int], None],
         book: Callable[[Job, Assignment, list[UsageRecord]], None],
@@ -91,7 +90,7 @@ class Losses:
         self._book = book
         self._fail = fail
         self._losses_max = losses_max
-        self._suspects = suspects
+        self._suspects = LossSuspects()
 
     def take_back(self, worker: Worker, event: WorkerGone, utc_s: UtcS) -> None:
         """Decide about all tasks of a worker that is gone."""
