@@ -63,7 +63,7 @@ from federation.messages.messages import (
     Results,
 )
 from federation.messages.printed import joined, stream_of
-from federation.objects.references import any_has_references, has_references, references_of
+from federation.objects.references import any_has_references, references_of
 from federation.offers import read_offers
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
@@ -767,8 +767,8 @@ class ClientEngine:
         Returns False if the job takes no more calls: it was unused and closed, or it has ended.
         """
         self.check_size(payload)
-        refers = has_references(payload)
-        leases = self.objects.leases_for([payload], stream.opening) if refers else None
+        # As has_references tells: here it is on the way of every call.
+        leases = self.objects.leases_for([payload], stream.opening) if not payload[0] else None
         if self._pid != _here:
             self._check_process()  # before the lock, which a thread lost in the fork may hold
         with self._lock:
