@@ -63,3 +63,4 @@ Instant = TypeVar("Instant", UtcS, MonoS)
 
 UNIX_EPOCH_S: Final = UtcS(0.0)
 NEVER_S: Final = UtcS("inf")
+CALENDAR_END_S: Final = UtcS(253_402_300_800)  # the end of the year 9999: no date is later

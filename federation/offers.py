@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, Literal
 
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 from federation.money import NANOS_LIMIT, check_currency, format_money
 
 OFFERS_MAX: Final = 8
 PLACES_MAX: Final = 20  # named in an offer
-TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def _place(plain: Any) -> tuple[str, str, int]:
 
 
 def _time(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < TIME_LIMIT_S:
+    if type(value) not in (int, float) or not 0 <= value < float(CALENDAR_END_S):
         raise ValueError("an invalid time")
     return float(value)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
+from federation.clocks import CALENDAR_END_S
 from federation.errors import ProtocolError
 from federation.messages.reconciliation import DAY_MS
 from federation.messages.registry import FromEither, Receiver
@@ -28,7 +29,7 @@ from federation.money import NANOS_LIMIT, check_currency, format_money
 LINES_MAX: Final = 1_000  # in one message: the newest
 DIGEST_BYTES: Final = hashlib.sha256().digest_size
 REFERENCE_CHARS_MAX: Final = 100
-TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
+TIME_MS_MAX: Final = int(CALENDAR_END_S - 1) * 1000
 # How far apart in time two sites may book the same payment: a list tells nothing of older ones.
 APART_MS: Final = 31 * DAY_MS
 _OTHER: Final = {"paid": "received", "received": "paid"}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import GridError
-from federation.messages.payments import Match
+from federation.messages.payments import TIME_MS_MAX, Match
 from federation.messages.reconciliation import (
     ENTRIES_MAX,
     OLD_WORDS,
@@ -63,7 +63,6 @@ PAYMENT_KEYS: Final = (
     *("state", "theirs", "note"),
 )
 NAME_CHARS_MAX: Final = 100
-FOREVER_MS: Final = 253_402_300_799_000
 
 
 class BadBooksQuestion(GridError):
@@ -548,7 +547,7 @@ def _span(details: Details, utc_s: UtcS) -> tuple[UtcS, UtcS]:
     if end_s is None:  # up to now, or all that is to come
         end_s = max(utc_s, start_s) + 1.0 if type(start_s) in (int, float) else utc_s
     for at_s in (start_s, end_s):
-        if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
+        if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= TIME_MS_MAX:
             raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")
     if start_s >= end_s:
         raise BadBooksQuestion("the period ends before it begins")

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 
 TEXT_CHARS_MAX: Final = 1_000
 NAMES_MAX: Final = 10_000
-TIME_MAX_S: Final = UtcS(253_402_300_800)  # the end of the year 9999
 
 Details = Mapping[str, Any]
 
@@ -87,6 +86,6 @@ class DetailReader:
         value: Any = details.get(key)
         if value is None:
             return None
-        if type(value) not in (int, float) or not 0 <= value < float(TIME_MAX_S):
+        if type(value) not in (int, float) or not 0 <= value < float(CALENDAR_END_S):
             raise self.error(f"{key} must be a time in seconds since 1970, UTC")
         return UtcS(value)

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 from federation.errors import GridError
 from federation.messages.adverts import Outlook
 from federation.words import clean
 from gateway.base.files import read_regular
 from gateway.config.carbon import SeriesConfig
-from gateway.ledger.db.checks import TIME_LIMIT_S
 from policies.costs.carbon import Intensity, mg_per_kwh
 from policies.placement.outlook import HORIZON_S, outlook
 
@@ -130,7 +129,7 @@ def _hour(text: str) -> int:
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         raise ValueError(f"{text[:40]!r} is not a time, as in 2026-11-22T10:00Z") from None
-    if not 0 <= seconds < float(TIME_LIMIT_S):
+    if not 0 <= seconds < float(CALENDAR_END_S):
         raise ValueError(f"{text[:40]} is before 1970 or after 9999, UTC")
     if seconds % HOUR_S:
         raise ValueError(f"{text} is not a full hour, UTC")

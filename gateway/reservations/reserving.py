@@ -19,6 +19,7 @@ from typing import Final
 
 from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
+from federation.messages.payments import TIME_MS_MAX
 from federation.messages.registry import Receiver
 from federation.messages.reserving import Reserve, Reserved, Step
 from federation.money import check_currency
@@ -63,7 +64,6 @@ _ANSWERS: Final = (coallocation.REFUSED, SETTLED)
 ASK_BILL_S: Final = 1.0  # until a second request, then twice as long, up to:
 ASK_BILL_MAX_S: Final = 30.0
 AHEAD_MAX_S: Final = 3_600.0  # how far a biller's clock may be ahead of this one
-TIME_MS_MAX: Final = 253_402_300_799_000
 SLOTS_MAX: Final = 10**8
 CHARS_MAX: Final = 200
 REASON_CHARS_MAX: Final = 500  # of a site's text that is shown to people

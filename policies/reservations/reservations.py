@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
-from federation.clocks import NEVER_S, UNIX_EPOCH_S, UtcS
+from federation.clocks import CALENDAR_END_S, NEVER_S, UNIX_EPOCH_S, UtcS
 from federation.offers import show_time
 from federation.words import count, duration_text
 from policies.access.claims import Amount, Claims, ReservedSlots
@@ -39,7 +39,7 @@ NAMED: Final = "reservation "  # before its id: a tariff's version, and a window
 BOOKED_MAX: Final = 1_000  # of a site, not ended
 ONES_MAX: Final = 250  # of these, one user's: the shortest cost nothing, and would block others
 HALF: Final = Amount(part=5_000)
-LAST_S: Final = UtcS(253_402_300_799)  # the end of the year 9999
+LAST_S: Final = CALENDAR_END_S - 1.0
 CLOCK_S: Final = 60.0  # a reservation may begin this long before now: it takes time to ask
 
 

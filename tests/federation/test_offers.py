@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.clocks import CALENDAR_END_S
 from federation.engine.outcomes import exception_of
 from federation.engine.streams import Ended
 from federation.errors import GridError, JobRefused, LimitsUnmet
 from federation.messages.messages import MESSAGES, RejectJob
 from federation.money import NANOS_LIMIT, parse_money
-from federation.offers import OFFERS_MAX, PLACES_MAX, TIME_LIMIT_S, Offer, read_offers
+from federation.offers import OFFERS_MAX, PLACES_MAX, Offer, read_offers
 
 DEARER = Offer("dearer", 2e9, 31 * 10**9, "EUR", 1.9e9, 29 * 10**9, (("paris", "spot", 40),))
 LATER = Offer("later", 2.1e9, 20 * 10**9, "EUR", 2.05e9, 19 * 10**9, (("london", "own", 40),))
 
 amounts = st.none() | st.integers(0, NANOS_LIMIT)
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
-times = st.floats(0, TIME_LIMIT_S, exclude_max=True)
+times = st.floats(0, CALENDAR_END_S, exclude_max=True)
 offers = st.builds(
     Offer,
     st.sampled_from(["later", "dearer"]),
@@ -64,7 +65,7 @@ def test_in_words():
         {"deadline_s": float("nan")},
         {"deadline_s": -1.0},
         {"finish_s": None},
-        {"finish_s": TIME_LIMIT_S},
+        {"finish_s": CALENDAR_END_S},
         {"max_cost_nanos": 1.5},
         {"max_cost_nanos": -1},
         {"cost_nanos": NANOS_LIMIT + 1},

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from federation.address import GATEWAY_VARIABLE
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
 from gateway.base.values import ConfigError, SettingError
@@ -38,7 +38,6 @@ from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.rules.store import SqlRules
 from gateway.rules.books import history_of
 from gateway.rules.document import rules_of, with_rules
-from gateway.scheduler.model.intake import TIME_LIMIT_S
 from policies.access.claims import Claims
 from policies.access.windows import PoolRules, Window, WindowPlan, WindowSpan, rules_at
 from policies.calendar.crons import Cron
@@ -54,7 +53,8 @@ from policies.reservations.reservations import (
 from policies.tariffs import MILLION
 
 ROWS_MAX: Final = 5_000
-LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # no date within the shown time is past the last
+# No date within the shown time is past the last.
+LATEST_S: Final = float(CALENDAR_END_S) - 2 * LENGTH_MAX_S
 
 
 @click.command()

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from federation import words
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 from federation.money import is_currency, rounded_amount, rounded_money
 from federation.offers import show_time
 from gateway.cli.shared.envelope import enveloped
@@ -27,7 +27,6 @@ _GAP: Final = 2  # between columns
 _EXACT: Final = "gateway.cli.exact"  # the key, in a command's context, of its option --exact
 _SITE: Final = "gateway.cli.site"  # the key, in a command's context, of the site that answered
 _ZONE: Final = "gateway.cli.zone"  # likewise, of the time zone of that site
-LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: beyond our calendars
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for unknown values.
 _AMOUNT: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
@@ -252,14 +251,14 @@ def when(epoch_s: float | None) -> str:
     """Format a time for a table whose heading is `timed`; some sites name one beyond calendars."""
     if epoch_s is None:
         return ""
-    if not epoch_s < LAST_S:
+    if not epoch_s < float(CALENDAR_END_S):
         return "never"
     return show_time(epoch_s, zone(), is_zoned=False)
 
 
 def moment(epoch_s: float | None) -> str:
     """Format a time for a sentence, with its zone: 2026-07-01 18:00:00 BST."""
-    if epoch_s is None or not epoch_s < LAST_S:
+    if epoch_s is None or not epoch_s < float(CALENDAR_END_S):
         return when(epoch_s)
     return show_time(epoch_s, zone())
 
@@ -269,7 +268,7 @@ def hours(from_s: float | None, until_s: float | None, of_zone: tzinfo) -> str:
     texts = [
         f"{datetime.fromtimestamp(at_s, of_zone):{form}}"
         for at_s, form in ((from_s, "%Y-%m-%d %H:%M"), (until_s, "%H:%M"))
-        if at_s is not None and at_s < LAST_S
+        if at_s is not None and at_s < float(CALENDAR_END_S)
     ]
     return " to ".join(texts)
 
@@ -287,7 +286,7 @@ def utc(epoch_s: float) -> str:
 
 def ago(epoch_s: float | None, now_s: float) -> str:
     """Format how long ago a moment was, in the largest unit that there is one of; None is empty."""
-    if epoch_s is None or not epoch_s < LAST_S:
+    if epoch_s is None or not epoch_s < float(CALENDAR_END_S):
         return ""
     return words.age_text(now_s - epoch_s)
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from federation.clocks import UNIX_EPOCH_S, UtcS
-from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
+from federation.clocks import CALENDAR_END_S, UNIX_EPOCH_S, UtcS
+from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.usage.records import CapacityRecord
 
 RECORD_S: Final = 900.0
@@ -44,7 +44,7 @@ class CapacityMeter:
 
     def look(self, slots: Mapping[str, int], utc_s: UtcS) -> list[CapacityRecord]:
         """Take the current slots of each pool; return the records that can be written."""
-        if not UNIX_EPOCH_S <= utc_s < TIME_LIMIT_S:
+        if not UNIX_EPOCH_S <= utc_s < CALENDAR_END_S:
             return []
         records: list[CapacityRecord] = []
         for pool in {*slots, *self._cells}:

@@ -8,10 +8,9 @@ jobs share.
 
 from typing import Final
 
-from federation.clocks import UNIX_EPOCH_S, UtcS
+from federation.clocks import CALENDAR_END_S, UNIX_EPOCH_S, UtcS
 
 NUMBER_LIMIT: Final = 2**63 - 1
-TIME_LIMIT_S: Final = UtcS(253_402_300_800)  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
 # Raised when a record is made from invalid fields that were read, and not written by us.
@@ -43,5 +42,5 @@ def _is_unicode(text: str) -> bool:
 def check_times(*times_s: UtcS) -> None:
     """Raise ValueError for a time before 1970 or after the year 9999."""
     for time_s in times_s:
-        if not UNIX_EPOCH_S <= time_s < TIME_LIMIT_S:  # also refuses NaN
+        if not UNIX_EPOCH_S <= time_s < CALENDAR_END_S:  # also refuses NaN
             raise ValueError(f"{time_s} is not a time in seconds since 1970")

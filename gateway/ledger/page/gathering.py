@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from federation.clocks import UNIX_EPOCH_S, UtcS
+from federation.clocks import CALENDAR_END_S, UNIX_EPOCH_S, UtcS
 from gateway.ledger.accounting.settlement import Statement
-from gateway.ledger.db.checks import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.contracts.store import ContractStore
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
@@ -30,7 +30,7 @@ def gather(
     """
     as_of_s = present.utc_s
     bounds_s = [each for each in (start_s, end_s) if each is not None]
-    if not all(UNIX_EPOCH_S <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
+    if not all(UNIX_EPOCH_S <= each < CALENDAR_END_S for each in bounds_s):  # also refuses NaN
         raise ValueError("the period of a page must be between the years 1970 and 9999")
     end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
     # Back to midnight, so that the first day is a whole one.

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from federation.clocks import UNIX_EPOCH_S, UtcS
-from gateway.ledger.db.checks import TIME_LIMIT_S
+from federation.clocks import CALENDAR_END_S, UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.usage.records import CapacityRecord, Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.reports import idle, savings, tallies
@@ -67,7 +66,7 @@ def make_report(kind: str, store: Store, question: UsageQuestion, present: Prese
     if "cost_nanos" not in report.columns:
         facts = {"as_of_s": present.utc_s, "whose": whose, **report.facts}
         return replace(report, facts=facts)
-    period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
+    period = (question.start_s or UNIX_EPOCH_S, question.end_s or CALENDAR_END_S)
     due = store.contracts
     reversed_, voided = due.reversed(*period), due.voided(*period)
     if kind in _ONLY_PAID:
@@ -158,7 +157,7 @@ def _showback(store: Store, question: UsageQuestion, present: Present) -> Report
 
 
 def _idle_hours(usage: UsageStore, question: UsageQuestion, present: Present) -> list[idle.Idle]:
-    period = (question.start_s or UNIX_EPOCH_S, question.end_s or TIME_LIMIT_S)
+    period = (question.start_s or UNIX_EPOCH_S, question.end_s or CALENDAR_END_S)
     used = usage.totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
     return idle.idle_hours(slots_of(usage, *period, present.unwritten), used)
 

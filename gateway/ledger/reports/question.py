@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter, sub
 from typing import Any, Final
 
-from federation.clocks import UNIX_EPOCH_S, UtcS
-from gateway.ledger.db.checks import TIME_LIMIT_S
+from federation.clocks import CALENDAR_END_S, UNIX_EPOCH_S, UtcS
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.db.usage.tables import SUMMED
@@ -67,7 +66,9 @@ class UsageQuestion:
             raise ValueError(f"at most {KEYS_MAX} keys to report by, and {KEYS_MAX} to filter by")
         if any(len(values) > VALUES_MAX for _, values in found.values()):
             raise ValueError(f"at most {VALUES_MAX} values of a key to filter by")
-        if any(at is not None and not UNIX_EPOCH_S <= at < TIME_LIMIT_S for at in (start_s, end_s)):
+        if any(
+            at is not None and not UNIX_EPOCH_S <= at < CALENDAR_END_S for at in (start_s, end_s)
+        ):
             raise ValueError("a period must be between the years 1970 and 9999")
         if start_s is not None and end_s is not None and start_s >= end_s:
             raise ValueError("the period ends before it begins")

@@ -8,7 +8,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any, Final
 
-from federation.clocks import UtcS
+from federation.clocks import CALENDAR_END_S, UtcS
 from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
@@ -46,7 +46,6 @@ WISHES: Final = frozenset(
     }
 )
 RANGES_MAX: Final = 100_000
-TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 
 
 class BadJob(Exception):
@@ -88,7 +87,7 @@ def _carried_hold(plain: dict[str, Any]) -> CarriedHold | None:
         return None
     by, at_s = plain.get("by"), plain.get("at_s")
     is_time = isinstance(at_s, int | float) and not isinstance(at_s, bool)
-    if type(by) is not str or not is_time or not 0 <= float(at_s or 0) < TIME_LIMIT_S:
+    if type(by) is not str or not is_time or not 0 <= float(at_s or 0) < float(CALENDAR_END_S):
         raise BadJob("the hold must name its user and its time")
     is_own = plain.get("is_own") is True
     if not by:
@@ -161,7 +160,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         raise ValueError(f"unknown option {sorted(unknown)[0]!r:.60}")
     deadline_s = plain.get("deadline_s")
     if deadline_s is not None and not (
-        type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
+        type(deadline_s) in (int, float) and 0 < deadline_s < float(CALENDAR_END_S)
     ):
         raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
     deferrable = plain.get("deferrable", False)

@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, literal, select
 
-from federation.clocks import UtcS
-from gateway.ledger.db.checks import TIME_LIMIT_S
+from federation.clocks import CALENDAR_END_S, UtcS
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
 from gateway.ledger.db.contracts.records import PendingDeliveries
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
@@ -103,7 +102,7 @@ def by_contract(connection: Connection, query: Select[Any]) -> list[PendingDeliv
 
 def _overhead(connection: Connection, job: str, site: str) -> dict[DeliveryKey, tuple[int, int]]:
     """Return the overhead in the deliveries of a site for a job, by delivery."""
-    query = deliveries_query(UtcS(0.0), TIME_LIMIT_S).where(
+    query = deliveries_query(UtcS(0.0), CALENDAR_END_S).where(
         postings.c.side == "buy", contracts.c.site == site, contracts.c.job == job
     )
     used = select(usage.c.first, usage.c.tasks, usage.c.cost_nanos, usage.c.ended_at_s).where(
