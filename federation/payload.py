@@ -6,7 +6,6 @@ everything it uses from there. Arguments that are plain numbers and text take pi
 """
 
 import hashlib
-import operator
 import pickle
 import site
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import cloudpickle
 
@@ -143,6 +142,7 @@ def dump_apart(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> bytes
 
 
 _ABSENT: Final = object()
+_Parts: TypeAlias = tuple[types.CodeType, tuple[Any, ...] | None]
 
 
 class _Captured:
@@ -159,14 +159,14 @@ class _Captured:
         self._by_value = cloudpickle.list_registry_pickle_by_value()
         self._loaded = len(sys.modules)
         self._root = _parts_of(root)
-        self._inner: dict[types.FunctionType, tuple[Any, ...]] = {}
+        self._inner: dict[types.FunctionType, _Parts] = {}
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self.is_fixed = self._collect(root)
 
     def is_unchanged(self, root: types.FunctionType) -> bool:
         """Whether every name, variable and function is still the same object."""
-        if not _are_same(_parts_of(root), self._root) or self._loaded != len(sys.modules):
+        if not _is_same(root, self._root) or self._loaded != len(sys.modules):
             return False
         if cloudpickle.list_registry_pickle_by_value() != self._by_value:
             return False
@@ -179,9 +179,7 @@ class _Captured:
                     return False
         except ValueError:
             return False  # not bound any more
-        return not self._inner or all(
-            _are_same(_parts_of(inner), parts) for inner, parts in self._inner.items()
-        )
+        return not self._inner or all(_is_same(*each) for each in self._inner.items())
 
     @property
     def inner(self) -> list[types.FunctionType]:
@@ -224,14 +222,23 @@ class _Captured:
         return isinstance(value, type) and _is_importable(value)
 
 
-def _parts_of(function: types.FunctionType) -> tuple[Any, ...]:
+def _parts_of(function: types.FunctionType) -> _Parts:
     """Return a function's replaceable parts."""
-    return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
+    return function.__code__, function.__defaults__
 
 
-def _are_same(parts: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Whether parts are the same objects: a default of 1 may have become True, which is equal."""
-    return all(map(operator.is_, parts, others))
+def _is_same(function: types.FunctionType, parts: _Parts) -> bool:
+    """Whether a fixed function has the same parts, and still nothing that can change inside.
+
+    Parts are compared by identity: a default of 1 may have become True, which is equal.
+    """
+    code, defaults = parts
+    return (
+        function.__code__ is code
+        and function.__defaults__ is defaults
+        and not function.__kwdefaults__
+        and not function.__dict__
+    )
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -291,9 +298,10 @@ def _goes_by_value(module: str) -> bool:
 
 
 _KEPT: Final = frozenset({types.FunctionType, types.BuiltinFunctionType, type})
-_sealed: "weakref.WeakKeyDictionary[Any, tuple[_Captured | _Reference, SealedFunction]]" = (
-    weakref.WeakKeyDictionary()
-)
+_Known: TypeAlias = tuple[_Captured | _Reference, SealedFunction]
+_sealed: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+# The function that was sealed last, and what is known of it: most calls are of the same one.
+_last: tuple[Callable[[], Any], _Known] | None = None
 
 
 def _look(function: Callable[..., Any]) -> _Captured | _Reference | None:
@@ -314,9 +322,10 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     Raises:
         SerializationError: it can't be pickled; the text names the part that can't.
     """
+    global _last
     if not callable(function):
         raise TypeError(f"{function!r} is not callable")
-    known = _sealed.get(function) if type(function) in _KEPT else None
+    known = _known_of(function)
     if known is not None and known[0].is_unchanged(function):  # type: ignore[arg-type]
         return known[1]
     # Before pickling: a change by another thread in the meantime shows at the next call.
@@ -331,8 +340,21 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
         ) from error
     sealed = SealedFunction(hashlib.sha256(body).digest(), body, _name(function))
     if basis is not None and basis.is_fixed:
-        _sealed[function] = basis, sealed
+        known = basis, sealed
+        _sealed[function], _last = known, (weakref.ref(function), known)
     return sealed
+
+
+def _known_of(function: Callable[..., Any]) -> _Known | None:
+    """Return what is known of a function that was sealed before."""
+    global _last
+    last = _last  # another thread may replace it
+    if last is not None and last[0]() is function:
+        return last[1]
+    known = _sealed.get(function) if type(function) in _KEPT else None
+    if known is not None:
+        _last = weakref.ref(function), known
+    return known
 
 
 def _by_value_of(

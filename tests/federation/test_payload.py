@@ -217,6 +217,33 @@ def test_a_default_that_is_replaced_by_an_equal_one_is_another():
     assert pickle.loads(before.body)() == 1
 
 
+def test_an_attribute_that_is_set_after_the_first_call_travels():
+    def own():
+        return own.rate
+
+    def other():
+        return None
+
+    seal_function(other)
+    before = seal_function(other)
+    other.rate = 2
+    assert seal_function(other).digest != before.digest
+    seal_function(own)
+    own.rate = 3
+    assert pickle.loads(seal_function(own).body).rate == 3
+
+
+def test_functions_in_turn_keep_their_own_pickles():
+    def one():
+        return 1
+
+    def two():
+        return 2
+
+    kept = [seal_function(one), seal_function(two)]
+    assert [seal_function(each) for each in (one, two, two, one)] == [*kept, *kept[::-1]]
+
+
 def test_a_function_is_pickled_again_when_what_it_uses_is_registered_or_imported():
     def own(text):
         return textwrap.shorten(text, 5)
