@@ -249,6 +249,14 @@ class Exchange:
         """Note that a seller can't be reached now, and why, if known."""
         self.purchases.unreachable(site, utc_s, reason)
 
+    def approval_ended(self, site: str, reason: str, mono_s: MonoS, utc_s: UtcS) -> None:
+        """End all contracts with a site that is approved no more: see both sides.
+
+        If it is approved again, dealings begin anew: no contract from before goes on.
+        """
+        self.sales.approval_ended(site, reason, mono_s)
+        self.purchases.approval_ended(site, reason, mono_s, utc_s)
+
     def reached(self, site: str) -> None:
         """Note a new session with a seller."""
         self.purchases.site_backoff.reached(site)

@@ -20,7 +20,7 @@ from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.server import GatewayServer
 from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import Event
-from gateway.sessions.links import LinkDown, LinkNews, LinkSaid, LinkUp
+from gateway.sessions.links import ApprovalEnded, LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.sessions.listener import News, PeerCameIn, PeerLeft, PeerSaid, PeerSession
 
 KIND: Final = "deal"
@@ -184,6 +184,10 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                     self._peers.links.punish(site, f"protocol error: {error}")
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._peers.links.punish(site, self._fault(message, error))
+            case ApprovalEnded(site, reason):
+                mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+                self._server.exchange.approval_ended(site, reason, mono_s, utc_s)
+                self._server.act([])
             case LinkDown(site, is_idle=True):
                 if site not in self._buyers:
                     self.gossip.parted(site)

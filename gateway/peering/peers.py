@@ -40,6 +40,7 @@ from gateway.runtime.server import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import (
+    ApprovalEnded,
     LinkDown,
     LinkLimits,
     LinkNews,
@@ -101,6 +102,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
         self._reopening = Reopening()
         self._said_farewell_at_s = MonoS(-math.inf)
         self._wanted: tuple[str, ...] = ()
+        self._approved: frozenset[str] = frozenset()  # when `_part` last looked
         self._ordering = trio.Lock()
         self._looked_at: set[str] = set()  # sites being probed
         self._judged: dict[str, str] = {}  # the last line about each probed site
@@ -304,18 +306,25 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     def _part(self) -> None:
         """End the sessions with sites that are no longer approved."""
         registry = self.registry
-        approved = set(registry.approved)
+        approved = frozenset(registry.approved)
+        ended, self._approved = self._approved - approved, approved
+        for site in sorted(ended):
+            self._link_news(ApprovalEnded(site, self._why_not_approved(site)))
+        if ended:
+            self.flush(mono_now())  # the sites learn that contracts have ended, if they can
         for peer in list(self.listener.peers.values()):
             if peer.name not in approved:
-                reason = f"site {peer.name!r} is {registry.level(peer.name)} here"
-                if registry.has_left:
-                    reason = f"site {registry.site!r} has left"
-                self._sessions.expel(peer, reason)
+                self._sessions.expel(peer, self._why_not_approved(peer.name))
         for site in self.links.sites:
             if site not in approved:
                 self.links.drop(site, f"the site is {registry.level(site)} here")
             elif self.directory.has_moved(site):
                 self.links.hurry(site)
+
+    def _why_not_approved(self, site: str) -> str:
+        if self.registry.has_left:
+            return f"site {self.registry.site!r} has left"
+        return f"site {site!r} is {self.registry.level(site) or 'unknown'} here"
 
     def tell_all(self, words: Iterable[Word]) -> None:
         """Pass declarations on to every site with a session."""

@@ -67,7 +67,15 @@ class LinkSilent:
     site: str
 
 
-LinkNews = LinkUp | LinkSaid | LinkDown | LinkSilent
+@dataclass(frozen=True, slots=True)
+class ApprovalEnded:
+    """A site is approved no more: expelled, or it has left. Its sessions are about to end."""
+
+    site: str
+    reason: str
+
+
+LinkNews = LinkUp | LinkSaid | LinkDown | LinkSilent | ApprovalEnded
 
 
 @dataclass(frozen=True, slots=True)

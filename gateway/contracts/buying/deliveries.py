@@ -5,6 +5,7 @@ billed delivery is owed if it was counted. `gateway.contracts.model.purchase` ch
 messages.
 """
 
+from collections.abc import Set
 from typing import Final
 
 from federation.clocks import MonoS, UtcS
@@ -22,7 +23,7 @@ from gateway.contracts.model.purchase import (
     check_way,
     footprint_of,
     is_owed,
-    without_results,
+    without_values,
 )
 from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
@@ -72,19 +73,30 @@ class Deliveries:
 
     def delivered(
         self, purchase: Purchase, message: deals.Deliver, mono_s: MonoS, utc_s: UtcS
-    ) -> None:
-        """Take the results of a seller; ProtocolError when they break the rules."""
+    ) -> str:
+        """Take the results of a seller, or return why users here may not have them.
+
+        Refused results are not paid: the delivery does not count, and is void once it is billed.
+
+        Raises:
+            ProtocolError: the delivery breaks the rules.
+        """
         first, stop = message.first, message.first + len(message.values)
         delivery = message.delivery
-        if not purchase.is_live or purchase.tab.has(delivery):
-            return  # too late, and void once billed, or repeated in a new session
+        if not purchase.is_live or purchase.is_void or purchase.tab.has(delivery):
+            return ""  # too late, and void once billed, or repeated in a new session
         check_delivery(purchase, message)
         footprint = footprint_of(message, purchase.site)
         check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
         self._check_time(purchase, message, utc_s)
-        message = self._screened(purchase, message)
+        strangers = self._strangers(purchase, message)
+        if strangers and len(message.failures) < len(message.values):
+            names = ", ".join(sorted(strangers))
+            return f"results came through {names}, and {self._site} accepts none from there"
+        if strangers:  # each task has failed: text is harmless, and the work was done
+            message = without_values(message)
         if not self.take(purchase, message.epoch, first, stop):
-            return  # too late, or a duplicate: void once it is billed
+            return ""  # too late, or a duplicate: void once it is billed
         purchase.tab.deliver(delivery)
         purchase.busy_at_s = mono_s
         if purchase.spec and any(kind == "preempted" for _, kind, *_ in message.failures):
@@ -115,6 +127,7 @@ class Deliveries:
                 footprint,
             )
         )
+        return ""
 
     def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> None:
         """Check that a task ran for no longer than since it was forwarded."""
@@ -125,8 +138,8 @@ class Deliveries:
         since_s = purchase.opened_at_s if is_older else assignment.given_at_s
         check_time(purchase, message, max(0.0, utc_s - since_s))
 
-    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
-        """Remove results that users here may not unpickle, as a site on their way is not trusted.
+    def _strangers(self, purchase: Purchase, message: deals.Deliver) -> Set[str]:
+        """Return the sites on the way of results whose pickles users here may not open.
 
         No work is sent where this is known before, but trust can be withdrawn, and a seller may
         have forwarded the work to a site that is not allowed. For relayed work the origin decides.
@@ -134,9 +147,7 @@ class Deliveries:
         check_way(message, self._site)
         job = self._broker.jobs.get(purchase.job)
         strangers = {purchase.site, *message.sites} - self._permits.readable()
-        if not strangers or (job is not None and job.spec.path):
-            return message
-        return without_results(message, strangers, self._site)
+        return frozenset() if job is not None and job.spec.path else strangers
 
     def assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
         """The broker's assignment with this number under a contract."""

@@ -32,6 +32,7 @@ from federation.messages.messages import Assign, Drain, NeedFunction, Recall
 from federation.messages.registry import FromBuyer, GatewayMessage, Receiver
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from federation.words import count, duration_text
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
@@ -183,6 +184,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     def _end_by(self, purchase: Purchase, code: str) -> ContractEnd:
         """How a contract ended that its seller declines with this code."""
+        if purchase.is_void:
+            return "ended"
         if code == _LAPSED:
             return "lapsed"
         if code != Reason.JOB_NOT_FOUND:
@@ -313,7 +316,12 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _delivered(
         self, purchase: Purchase, message: deals.Deliver, mono_s: MonoS, utc_s: UtcS
     ) -> None:
-        self.deliveries.delivered(purchase, message, mono_s, utc_s)
+        refused = self.deliveries.delivered(purchase, message, mono_s, utc_s)
+        if refused:
+            if purchase.spec is not None:  # the same seller is not asked again at once
+                where = purchase.spec, purchase.site, purchase.pool
+                self.site_backoff.refuse(*where, utc_s, refused, is_of_terms=False)
+            self._void(purchase, refused, mono_s)
 
     @handles(deals.Bill)
     def _billed(self, purchase: Purchase, bill: deals.Bill, _: MonoS, utc_s: UtcS) -> None:
@@ -325,6 +333,9 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def _reconcile(self, purchase: Purchase, message: deals.Holding, *_: object) -> None:
         """Return to the broker all tasks that the seller lacks in its new session."""
         purchase.asked_back_at_s = None  # our request may be lost, and is repeated if needed
+        if purchase.is_void:
+            self._say(purchase, deals.Abandon(purchase.contract))  # the first may be lost
+            return
         if purchase.phase is ContractPhase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
@@ -410,7 +421,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         forever. Tasks to be stopped may have to wait for a lease of the seller's own, if it bought
         them elsewhere.
         """
-        if purchase.phase is ContractPhase.CLOSING:
+        if purchase.phase is ContractPhase.CLOSING or purchase.is_void:
             return True
         since_s = purchase.asked_back_at_s
         if since_s is not None and mono_s - since_s > purchase.lease_s:
@@ -488,6 +499,9 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 # Bills for tasks that seemed in flight were deferred until then: this requests them
                 # again.
                 self._say(purchase, deals.Abandon(purchase.contract))
+                if purchase.is_void:
+                    self._lapse(purchase, "its results were not wanted any more", "ended")
+                    continue
                 why = f"{purchase.site} sent nothing for the length of the lease"
                 self._lapse(purchase, why, "lapsed")
                 self.site_backoff.spare(
@@ -527,6 +541,35 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             worker = self._broker.workers.get(purchase.handle)
             if worker is not None and worker.assignments:
                 purchase.doubted = max(worker.assignments)
+
+    def approval_ended(self, site: str, reason: str, mono_s: MonoS, utc_s: UtcS) -> None:
+        """End all contracts with a seller that is approved no more.
+
+        What it delivered stays owed; nothing more that it delivers counts. Its tasks may run until
+        their lease ends, which is not renewed, or until the seller says that they have stopped:
+        then they return to the queue, and none has run at two places at once.
+        """
+        for purchase in [each for each in self.purchases.values() if each.site == site]:
+            if purchase.is_under_way:
+                if purchase.until_s:  # it may be open at the seller by now
+                    self._say(purchase, deals.CloseContract(purchase.contract))
+                self._give_up(purchase, utc_s)
+            elif purchase.is_live:
+                self._void(purchase, reason, mono_s)
+
+    def _void(self, purchase: Purchase, reason: str, mono_s: MonoS) -> None:
+        """End an open contract, of which nothing more counts."""
+        purchase.is_void = True
+        self._retire(purchase)
+        self._say(purchase, deals.Abandon(purchase.contract))
+        out = self._out(purchase)
+        if not out and not purchase.is_recovered:
+            self._lapse(purchase, reason, "ended")
+            return
+        within = duration_text(max(0.0, purchase.until_s - mono_s))
+        text = f"{reason}: {count(out, 'task')} at {purchase.place} will run elsewhere"
+        text += f" within {within}, when the lease has ended"
+        self._outcome.happened(events.JobNoted(purchase.job, text))
 
     def _is_done(self, purchase: Purchase, mono_s: MonoS) -> bool:
         if self._out(purchase) or purchase.is_recovered:

@@ -125,7 +125,8 @@ class SiteBackoff:
         Return whether it is news about a site that has nothing for the job.
         """
         is_small = code == Reason.COST_LIMIT and not purchase.is_live  # its grant was
-        if purchase.is_recovered or purchase.is_orphan or (code in ENDED and not is_small):
+        is_past = purchase.is_recovered or purchase.is_orphan or purchase.is_void
+        if is_past or (code in ENDED and not is_small):
             return False  # a contract that ended during a restart is no refusal of work
         site, pool, spec = purchase.site, purchase.pool, purchase.spec
         if code == Reason.CREDIT_LIMIT:

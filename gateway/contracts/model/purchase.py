@@ -6,7 +6,7 @@ message contradicts the agreement, or is implausible. Valid messages are process
 `gateway.contracts.buying.purchases`.
 """
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -61,6 +61,9 @@ class Purchase:
     rules: int = 0  # the version of this site's rules then
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # from before a restart, and its seller has not reported its tasks
+    # No further delivery counts: its seller is approved no more, or sent results that users here
+    # may not have.
+    is_void: bool = False
     ended_as: ContractEnd = "settled"  # as it is booked when it has ended
     is_orphan: bool = False  # from before a restart, and its tasks are not wanted any more
     price_class: PriceClass = "guaranteed"  # the requested class
@@ -253,14 +256,10 @@ def check_way(message: deals.Deliver, site: str) -> None:
         raise ProtocolError("the path of the results is empty, too long, or contains this site")
 
 
-def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> deals.Deliver:
-    """Return a delivery without anything to unpickle: each task has failed, with the reason."""
-    names = ", ".join(sorted(strangers))
-    reason = f"the result came through {names}, and {site} does not accept results from there"
-    failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
-    failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
-    values = [b""] * len(message.values)
-    return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
+def without_values(message: deals.Deliver) -> deals.Deliver:
+    """Return a delivery of failed tasks without anything to unpickle: their texts are left."""
+    failures = [[at, kind, text, b""] for at, kind, text, _ in message.failures]
+    return replace(message, values=[b""] * len(message.values), failures=failures)
 
 
 def is_owed(tab: Tab, row: list[int]) -> bool:

@@ -403,6 +403,19 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             self._decline(sale.buyer, sale.contract, Reason.BAD_REQUEST, reason)
             self._stop(sale, "ended")
 
+    def approval_ended(self, buyer: str, reason: str, mono_s: MonoS) -> None:
+        """End all contracts of a buyer that is approved no more, and stop its tasks.
+
+        Earlier deliveries stay owed; the time of stopped tasks is not.
+        """
+        self._mono_s = mono_s
+        for sale in [each for each in self.sales.values() if each.buyer == buyer]:
+            if sale.phase in (ContractPhase.QUOTED, ContractPhase.HELD):
+                self._expire(sale)
+            elif sale.is_live:
+                self._decline(buyer, sale.contract, Reason.SITE_NOT_TRUSTED, reason)
+                self._stop(sale, "ended")
+
     def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: UtcS) -> None:
         if sale.is_overrun:
             results = replace(results, failures=self._over_budget(results.failures))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.town import CHEAP, DEAR, UTC_S, Town, dear_and_cheap, spec
+from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation.errors import ProtocolError
 from federation.messages import deals
@@ -243,7 +243,30 @@ def test_nobody_passes_work_on_to_a_site_whose_results_its_origin_does_not_accep
     assert not london.answers()
 
 
-def test_results_that_are_not_accepted_any_more_reach_nobody_as_pickles(town):
+def test_results_that_are_not_accepted_any_more_are_neither_paid_nor_unpickled(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    london.permits.unread.add("paris")
+    london.results.clear()
+    before = len(london.postings("buy"))
+    [(worker, order)] = [(w, each) for w, work in paris.at_work.items() for each in work][:1]
+    boom = [[0, "error", "Traceback: boom", b"a pickle"]]
+    at = order.assignment, order.first
+    paris.do(events.Reported(worker, *at, [b"", b"a pickle"], boom, [], 10, 10))
+    paris.at_work.clear()
+    town.deliver()
+    assert len(london.postings("buy")) == before
+    town.pass_time(3 * RULES.lease_s)
+    assert not any(part.sites == ["paris"] for part in london.results[1])
+    assert any("accepts none from there" in text for _, text in london.broker.jobs["j"].notes)
+    rows = [row for row in paris.postings("sell").values() if row[2] == "void"]
+    assert rows, "the seller knows that it is not paid"
+    town.run(lambda: london.broker.jobs.get("j") is None)  # at home
+
+
+def test_failures_that_are_not_accepted_any_more_come_as_text(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(20_000)
     town.run(lambda: len(london.answers()) > 1000)
@@ -252,19 +275,14 @@ def test_results_that_are_not_accepted_any_more_reach_nobody_as_pickles(town):
     london.results.clear()
     [(worker, order)] = [(w, each) for w, work in paris.at_work.items() for each in work][:1]
     boom = [[0, "error", "Traceback: boom", b"a pickle"]]
-    at = order.assignment, order.first
-    paris.do(events.Reported(worker, *at, [b"", b"a pickle"], boom, [], 10, 10))
+    paris.do(events.Reported(worker, order.assignment, order.first, [b""], boom, [], 10, 10))
     paris.at_work.clear()
     town.deliver()
-    town.pass_time(0.3)
-    found = [each for part in london.results[1] if part.sites == ["paris"] for each in [part]]
-    assert found
-    for part in found:
-        assert not any(part.values)
-        assert len(part.failures) == len(part.values)
-        assert {kind for _, kind, _, _ in part.failures} <= {"untrusted", "error"}
-        assert not any(payload for *_, payload in part.failures)
-    assert any("boom" in text for part in found for _, _, text, _ in part.failures)
+    found = [part for part in london.results[1] if part.sites == ["paris"]]
+    assert [each for part in found for each in part.failures] == [
+        [0, "error", "Traceback: boom", b""]
+    ]
+    assert not any(value for part in found for value in part.values)
 
 
 @pytest.mark.parametrize("sites", [["london"], ["a"] * 9, [""], ["x\n"]])
