@@ -20,7 +20,6 @@ from federation.words import clean
 ASK_WAIT_S: Final = 10.0
 ORDERS: Final = frozenset({"hold", "release", "prioritise"})
 LOOK_MAX_S: Final = 0.5
-RUNNING: Final = ("waiting", "running", "open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +145,12 @@ class JobHandle:
 
     @property
     def state(self) -> str:
-        """The state: waiting, running, open; or, when it has ended, done, failed, partly failed,
-        cancelled, abandoned, lost or rejected.
+        """The state: waiting, running, open, cancelling, ending; or, when it has ended, done,
+        failed, partly failed, cancelled, abandoned, lost or rejected.
 
-        An open job has nothing to run and may still get more tasks. A done job has ended and no
+        An open job has nothing to run and may still get more tasks. A cancelling job begins no more
+        tasks, and those that had begun run to their end: until then its cost is not final; ending
+        is the same for another reason, as for a client that is gone. A done job has ended and no
         task of it failed; a failed one has failures and no result, a partly failed one has both:
         `first_error` says what went wrong first. An abandoned job lost its client half way, a lost
         one its gateway.
@@ -188,6 +189,8 @@ class JobHandle:
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the job has ended, and return its state: "done" only if no task failed.
 
+        Its cost is final then. A cancelled job has ended when its last begun task has.
+
         Raises TimeoutError.
         """
         until_s = None if timeout is None else time.monotonic() + timeout
@@ -196,12 +199,13 @@ class JobHandle:
         while True:
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             try:
-                state = str(self.details(left_s)["state"])
+                found = self.details(left_s)
+                state = str(found["state"])
+                if found["ended_at_s"] is not None:
+                    return state
             except GatewayUnreachable:
                 if left_s is None:
                     raise
-            if state is not None and state not in RUNNING:
-                return state
             if until_s is not None and time.monotonic() >= until_s:
                 known = state or "unreachable: its gateway does not answer"
                 raise TimeoutError(f"job {self.id} is still {known}")
@@ -259,7 +263,10 @@ class JobHandle:
         raise error
 
     def cancel(self, *, stop: bool = False) -> int:
-        """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number."""
+        """Cancel the unstarted tasks; with `stop`, the running ones too. Return their number.
+
+        Without `stop` the job is cancelling until its last begun task has ended: `wait()`.
+        """
         return self.order_cancel(stop=stop).tasks
 
     def order_cancel(self, *, stop: bool = False) -> JobCancelled:

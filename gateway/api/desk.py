@@ -407,7 +407,7 @@ class Desk:
         name = await self._id_of(asker, details)
         job = self._site.broker.jobs.get(name)
         if job is not None and asker.owns(job.spec.user, job.spec.project):
-            raise BadQuestion(f"job {name!r} has not ended: cancel it first")
+            raise BadQuestion(work_views.why_not_forgotten(job))
         row = await self._site.read(self._site.store.jobs.get, name) if job is None else None
         if row is None or not asker.owns(row.user, row.project):
             raise BadQuestion(f"no job {name!r} of yours found here", Reason.JOB_NOT_FOUND)

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-LIVE_STATES: Final = ("waiting", "running", "open")
+# A job that is cancelling, or ending for another reason, begins nothing more: it has ended when the
+# last of its begun tasks has.
+LIVE_STATES: Final = ("waiting", "running", "open", "cancelling", "ending")
 # States that are made of what the books have of a job that was done: they count its tasks.
 MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
 HELD: Final = "held"  # no state, but shown as one: an unfinished job that begins no task

@@ -12,6 +12,7 @@ from federation.messages.wire import Maps
 from federation.money import format_money
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from federation.words import count
 from gateway.api.views.estimates import estimates
 from gateway.base.job_states import ended_state
 from gateway.ledger.db.checks import NUMBER_LIMIT
@@ -76,12 +77,27 @@ def _orders(job: Job) -> dict[str, Any]:
 
 
 def live_state(job: Job) -> str:
-    """Return the state of a job that goes on: an open one has nothing to run, and may get more."""
+    """Return the state of a job that has not ended.
+
+    An open one has nothing to run, and may get more. One that is to end, and was cancelled or
+    abandoned, has begun tasks whose costs are still to come.
+    """
     if job.leaving:
-        return job.leaving
+        return "cancelling" if job.leaving == "cancelled" else "ending"
     if job.in_flight:
         return "running"
     return "waiting" if job.waiting else "open"
+
+
+def why_not_forgotten(job: Job) -> str:
+    """Return why a job that has not ended keeps its results and its output."""
+    if not job.leaving:
+        return f"job {job.id!r} has not ended: cancel it first"
+    still = f"{count(job.in_flight, 'task')} of it still {'runs' if job.in_flight == 1 else 'run'}"
+    return (
+        f"job {job.id!r} is {live_state(job)}: {still}. Forget it once it has ended; "
+        "`gridfed cancel --stop` ends it at once"
+    )
 
 
 def running(job: Job) -> list[Range]:

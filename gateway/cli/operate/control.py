@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from federation.engine.jobs import JobHandle
+from federation.errors import GridError
 from federation.words import count
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -37,12 +39,26 @@ def cancel(job_id: str, stop: bool, reach: DialOptions, as_json: bool) -> None:
     with reach.client() as client:
         job = client.job(job_id)
         found = job.order_cancel(stop=stop)
+        left = 0 if stop else _still_at_workers(job)
         show.note_site(client.gateway["site"])
     if as_json:
         show.as_json({"job": job.id, "cancelled": found.tasks, "title": found.title})
     else:
         title = f"{found.title}: " if found.title else ""
         show.say(f"{title}{count(found.tasks, 'task')} cancelled")
+        if left:
+            show.say(
+                f"it is cancelling: {count(left, 'task')} had begun and may end; --stop stops "
+                f"{'it' if left == 1 else 'them'}"
+            )
+
+
+def _still_at_workers(job: JobHandle) -> int:
+    """Return how many tasks of a cancelled job are still to end, as far as the asker sees it."""
+    try:
+        return int(job.details()["in_flight"])
+    except GridError:
+        return 0
 
 
 @click.command()

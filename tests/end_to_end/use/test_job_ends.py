@@ -1,10 +1,12 @@
 """However a job ends, the futures of its client end, and the next submit opens a new job."""
 
 import concurrent.futures
+import json
 import os
 import time
 
 import pytest
+from support.command import quick as run
 from support.processes import wait_until
 
 from federation.errors import TaskStopped
@@ -129,3 +131,25 @@ def test_a_client_that_lets_go_leaves_no_future_pending(shared_site):
     assert all_done([future])
     assert future.cancelled()
     client._engine._release()
+
+
+def test_a_cancelled_job_has_ended_when_its_last_begun_task_has(client, local_gateway, tmp_path):
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    job = client.submit_job(begin_and_await, [(begun, go)], star=True)
+    wait_until(begun.exists, "a task that runs")
+    where = "--gateway", local_gateway
+    said = run("cancel", job.id, *where)
+    assert "it is cancelling: 1 task had begun and may end" in said
+    try:
+        assert job.state == "cancelling"
+        with pytest.raises(TimeoutError, match="is still cancelling"):
+            job.wait(0.1)
+        shown = json.loads(run("jobs", "--state", "cancelling", *where, "--json"))
+        assert [each["id"] for each in shown["rows"]] == [job.id]
+        said = run("forget", job.id, *where, code=1)
+        assert "is cancelling: 1 task of it still runs" in said
+    finally:
+        go.touch()
+    assert job.wait(300) == "cancelled"
+    assert (job.progress().done, job.cost().wall_ns > 0) == (1, True)
+    job.forget()

@@ -39,7 +39,7 @@ REFUSED = [
     ("jobs", {"limit": True}, "limit must be a whole number, from 0 to 1,000"),
     ("jobs", {"of_user": 7}, "user must be text of at most 200 characters"),
     ("jobs", {"name": "x" * 201}, "name must be text of at most 200 characters"),
-    ("jobs", {"state": "odd"}, "state 'odd': must be one of waiting, running, open, done"),
+    ("jobs", {"state": "odd"}, "state 'odd': must be one of waiting, running, open, cancelling"),
     ("jobs", {"after": "j-x"}, NOT_HERE),
     ("jobs", {"all_users": "yes"}, "all_users must be true or false"),
     ("job", {}, "the detail job is missing"),

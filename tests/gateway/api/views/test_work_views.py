@@ -31,7 +31,8 @@ def row(**changes):
         (Live(1, 1), "running"),
         (Live(0, 1), "waiting"),
         (Live(), "open"),
-        (Live(1, 1, "cancelled"), "cancelled"),
+        (Live(1, 1, "cancelled"), "cancelling"),
+        (Live(1, 0, "abandoned"), "ending"),
     ],
 )
 def test_a_job_with_nothing_to_run_is_open_and_does_not_wait(job, state):
