@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-grids test thorough explore check stress swarm mutants chaos fuzz year growth bench format clean
 
-.venv/ready: pyproject.toml requirements-dev.txt
+.venv/ready: pyproject.toml requirements-dev.txt federation/gridfed/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt

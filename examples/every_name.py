@@ -13,27 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from federation import (
+    AddressError,
     Client,
-    GridError,
-    JobHandle,
-    LimitsUnmet,
-    LogLine,
-    ObjectLost,
-    ObjectRef,
-    ObjectRefused,
-    TaskFuture,
-    TlsSettings,
-    as_completed,
-    deadline,
-)
-from federation.errors import (
+    ClientFileError,
+    Cost,
     CostLimitReached,
     DeadlinePassed,
     EnvironmentFailed,
+    ForkedProcessError,
     GatewayUnreachable,
+    GridError,
+    JobCancelled,
+    JobHandle,
     JobNotFound,
     JobRefused,
+    LimitsUnmet,
+    LogLine,
+    MapResults,
     MemoryLimitExceeded,
+    ObjectLost,
+    ObjectRef,
+    ObjectRefused,
+    Offer,
+    Progress,
     ProtocolError,
     QueueLimitReached,
     RemoteError,
@@ -44,12 +46,17 @@ from federation.errors import (
     SessionRefused,
     TaskCrashed,
     TaskError,
+    TaskFuture,
     TaskStopped,
     TaskTimeout,
+    TlsSettings,
     WorkerLost,
+    as_completed,
+    deadline,
 )
 
 AGAIN = (TaskCrashed, TaskStopped, TaskTimeout, WorkerLost, GatewayUnreachable)
+MISTAKES = (AddressError, ClientFileError, ForkedProcessError)
 LIMITS = (CostLimitReached, DeadlinePassed, MemoryLimitExceeded, QueueLimitReached)
 NEVER = (EnvironmentFailed, ResultRefused, ResultUntrusted, SerializationError)
 OURS = (JobRefused, ProtocolError, SessionRefused, RemoteError, TaskError)
@@ -72,7 +79,7 @@ def failed(error: BaseException) -> str:
         return "submit it again"
     if isinstance(error, LIMITS):
         return "ask for wider limits"
-    if isinstance(error, NEVER + OURS):
+    if isinstance(error, NEVER + OURS + MISTAKES):
         return f"mend the job: {error}"
     traceback = error.__cause__
     return str(traceback) if isinstance(traceback, RemoteTraceback) else repr(error)
@@ -96,7 +103,9 @@ def one_by_one(client: Client) -> float:
 
 def by_maps(client: Client) -> float:
     """Price by maps."""
-    results = client.map(price, [95.0, 105.0], [0.2, 0.25], timeout=60, chunksize=1, progress=False)
+    results: MapResults[float] = client.map(
+        price, [95.0, 105.0], [0.2, 0.25], timeout=60, chunksize=1, progress=False
+    )
     print(results.job)
     total = sum(results)
     pairs: list[tuple[float, float]] = [(95.0, 0.2), (105.0, 0.25)]
@@ -123,6 +132,12 @@ def by_reference(client: Client) -> float:
     return total
 
 
+def cancelled(job: JobHandle) -> str:
+    """Cancel a job, and say whose it was."""
+    order: JobCancelled = job.order_cancel(stop=True)
+    return f"{order.tasks} tasks of {order.title}"
+
+
 def detached(client: Client) -> float:
     """Price by a job that outlives this process."""
     view = client.options(
@@ -136,11 +151,13 @@ def detached(client: Client) -> float:
     try:
         job: JobHandle = within.submit_job(price, [90.0, 100.0, 110.0], name="tonight", star=False)
     except LimitsUnmet as unmet:
-        for offer in filter(None, (unmet.later, unmet.dearer, *unmet.offers)):
+        best: Offer | None = unmet.later or unmet.dearer
+        for offer in filter(None, (best, *unmet.offers)):
             print(offer.text, offer.options)
         raise
     print(job.id, job.gateway, job.state, job.why_waiting(), job.wait(timeout=60), job.first_error)
-    progress, cost = job.progress(), job.cost()
+    progress: Progress = job.progress()
+    cost: Cost = job.cost()
     print(progress.done, progress.failed, progress.cancelled, progress.total)
     print(str(cost), cost.nanos, cost.currency, cost.price_nanos, cost.wall_ns)
     print(cost.user, cost.project, job.details(timeout=10)["name"])
@@ -151,7 +168,7 @@ def detached(client: Client) -> float:
     print(client.jobs(10, name="tonight", state="done", all_users=False)[0]["id"])
     print(job.held_by)
     asked: list[Callable[[], object]] = [job.hold, job.release, lambda: job.prioritise(1.0)]
-    asked += [job.explain, job.cancel, job.order_cancel, same.forget]
+    asked += [job.explain, job.cancel, lambda: cancelled(job), same.forget]
     for each in asked:
         try:
             print(each())

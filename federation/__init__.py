@@ -10,25 +10,83 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from federation.address import AddressError
     from federation.client import Client, TaskFuture, as_completed
-    from federation.engine.jobs import JobHandle
+    from federation.engine.client_file import ClientFileError
+    from federation.engine.jobs import Cost, JobCancelled, JobHandle, Progress
     from federation.engine.log_lines import LogLine
+    from federation.engine.mapping import MapResults
     from federation.engine.objects import ObjectRef
-    from federation.errors import GridError, LimitsUnmet, ObjectLost, ObjectRefused
+    from federation.errors import (
+        CostLimitReached,
+        DeadlinePassed,
+        EnvironmentFailed,
+        GatewayUnreachable,
+        GridError,
+        JobNotFound,
+        JobRefused,
+        LimitsUnmet,
+        MemoryLimitExceeded,
+        ObjectLost,
+        ObjectRefused,
+        ProtocolError,
+        QueueLimitReached,
+        RemoteError,
+        RemoteTraceback,
+        ResultRefused,
+        ResultUntrusted,
+        SerializationError,
+        SessionRefused,
+        TaskCrashed,
+        TaskError,
+        TaskStopped,
+        TaskTimeout,
+        WorkerLost,
+    )
+    from federation.offers import Offer
     from federation.running import deadline
+    from federation.sessions.nng import ForkedProcessError
     from federation.transport import TlsSettings
 
 __all__ = [
+    "AddressError",
     "Client",
+    "ClientFileError",
+    "Cost",
+    "CostLimitReached",
+    "DeadlinePassed",
+    "EnvironmentFailed",
+    "ForkedProcessError",
+    "GatewayUnreachable",
     "GridError",
+    "JobCancelled",
     "JobHandle",
+    "JobNotFound",
+    "JobRefused",
     "LimitsUnmet",
     "LogLine",
+    "MapResults",
+    "MemoryLimitExceeded",
     "ObjectLost",
     "ObjectRef",
     "ObjectRefused",
+    "Offer",
+    "Progress",
+    "ProtocolError",
+    "QueueLimitReached",
+    "RemoteError",
+    "RemoteTraceback",
+    "ResultRefused",
+    "ResultUntrusted",
+    "SerializationError",
+    "SessionRefused",
+    "TaskCrashed",
+    "TaskError",
     "TaskFuture",
+    "TaskStopped",
+    "TaskTimeout",
     "TlsSettings",
+    "WorkerLost",
     "as_completed",
     "deadline",
 ]
@@ -36,16 +94,44 @@ __all__ = [
 # Imported on first use: a slot needs neither the client nor its dependencies, and may run on a host
 # without them.
 _WHERE: Final = {
+    "AddressError": "federation.address",
     "Client": "federation.client",
+    "ClientFileError": "federation.engine.client_file",
+    "Cost": "federation.engine.jobs",
+    "CostLimitReached": "federation.errors",
+    "DeadlinePassed": "federation.errors",
+    "EnvironmentFailed": "federation.errors",
+    "ForkedProcessError": "federation.sessions.nng",
+    "GatewayUnreachable": "federation.errors",
     "GridError": "federation.errors",
+    "JobCancelled": "federation.engine.jobs",
     "JobHandle": "federation.engine.jobs",
+    "JobNotFound": "federation.errors",
+    "JobRefused": "federation.errors",
     "LimitsUnmet": "federation.errors",
     "LogLine": "federation.engine.log_lines",
+    "MapResults": "federation.engine.mapping",
+    "MemoryLimitExceeded": "federation.errors",
     "ObjectLost": "federation.errors",
     "ObjectRef": "federation.engine.objects",
     "ObjectRefused": "federation.errors",
+    "Offer": "federation.offers",
+    "Progress": "federation.engine.jobs",
+    "ProtocolError": "federation.errors",
+    "QueueLimitReached": "federation.errors",
+    "RemoteError": "federation.errors",
+    "RemoteTraceback": "federation.errors",
+    "ResultRefused": "federation.errors",
+    "ResultUntrusted": "federation.errors",
+    "SerializationError": "federation.errors",
+    "SessionRefused": "federation.errors",
+    "TaskCrashed": "federation.errors",
+    "TaskError": "federation.errors",
     "TaskFuture": "federation.client",
+    "TaskStopped": "federation.errors",
+    "TaskTimeout": "federation.errors",
     "TlsSettings": "federation.transport",
+    "WorkerLost": "federation.errors",
     "as_completed": "federation.client",
     "deadline": "federation.running",
 }

@@ -1,4 +1,4 @@
-"""Every error that a user of gridfed can meet, in one tree.
+"""Every error that a user of gridfed can meet, in one tree: docs/python.md.
 
     GridError
     ├── GatewayUnreachable      no gateway answers at that address, or it stopped answering
@@ -9,7 +9,7 @@
     ├── ObjectRefused           an object can't be put, or not be read by this client
     ├── ObjectLost              nobody holds an object any more
     ├── SerializationError      a function, argument or result could not be pickled
-    ├── AddressError            an address that can't be dialled (federation.sessions.nng)
+    ├── AddressError            an address that can't be dialled (federation.address)
     │   └── MissingResolver     a service name without dnspython (federation.engine.resolver)
     ├── ClientFileError         the client file has a mistake (federation.engine.client_file)
     ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)

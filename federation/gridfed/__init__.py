@@ -6,39 +6,15 @@ the same object in both. `gridfed.__version__` is the version that is installed.
 
 from typing import TYPE_CHECKING, Any
 
+import federation
+
 if TYPE_CHECKING:
-    from federation import (
-        Client,
-        GridError,
-        JobHandle,
-        LimitsUnmet,
-        LogLine,
-        ObjectLost,
-        ObjectRef,
-        ObjectRefused,
-        TaskFuture,
-        TlsSettings,
-        as_completed,
-        deadline,
-    )
+    from federation import *  # noqa: F403 - all that it exports, by its own list
 
     __version__: str
 
-__all__ = [
-    "Client",
-    "GridError",
-    "JobHandle",
-    "LimitsUnmet",
-    "LogLine",
-    "ObjectLost",
-    "ObjectRef",
-    "ObjectRefused",
-    "TaskFuture",
-    "TlsSettings",
-    "__version__",
-    "as_completed",
-    "deadline",
-]
+__all__ = ["__version__"]
+__all__ += federation.__all__
 
 
 def __getattr__(name: str) -> Any:
@@ -48,6 +24,4 @@ def __getattr__(name: str) -> Any:
         return version("gridfed")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import federation
-
     return getattr(federation, name)
