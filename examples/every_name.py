@@ -20,6 +20,7 @@ from federation import (
     CostLimitReached,
     DeadlinePassed,
     EnvironmentFailed,
+    Explanation,
     ForkedProcessError,
     GatewayUnreachable,
     GridError,
@@ -146,8 +147,8 @@ def detached(client: Client) -> float:
     within = view.options(deadline_s=timedelta(hours=2), task_s=1.0, deferrable=False).options(
         sites=None, not_sites=None, jurisdictions=None, data=None, environment=None
     )
-    plan: dict[str, Any] = within.options(when_closed=None).explain(price, tasks=3, task_s=1.0)
-    print(plan["text"])
+    plan: Explanation = within.options(when_closed=None).explain(price, tasks=3, task_s=1.0)
+    print(plan, plan["text"])
     try:
         job: JobHandle = within.submit_job(price, [90.0, 100.0, 110.0], name="tonight", star=False)
     except LimitsUnmet as unmet:

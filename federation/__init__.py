@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from federation.address import AddressError
     from federation.client import Client, TaskFuture, as_completed
     from federation.engine.client_file import ClientFileError
+    from federation.engine.explained import Explanation
     from federation.engine.jobs import Cost, JobCancelled, JobHandle, Progress
     from federation.engine.log_lines import LogLine
     from federation.engine.mapping import MapResults
@@ -56,6 +57,7 @@ __all__ = [
     "CostLimitReached",
     "DeadlinePassed",
     "EnvironmentFailed",
+    "Explanation",
     "ForkedProcessError",
     "GatewayUnreachable",
     "GridError",
@@ -101,6 +103,7 @@ _WHERE: Final = {
     "CostLimitReached": "federation.errors",
     "DeadlinePassed": "federation.errors",
     "EnvironmentFailed": "federation.errors",
+    "Explanation": "federation.engine.explained",
     "ForkedProcessError": "federation.sessions.nng",
     "GatewayUnreachable": "federation.errors",
     "GridError": "federation.errors",

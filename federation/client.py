@@ -32,7 +32,7 @@ from federation.engine.engine import CONNECT_S, LEAVE_S, ClientEngine, Holder
 from federation.engine.environment_files import read_environment
 from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.inquiries import is_running, why_waiting
-from federation.engine.jobs import JobHandle
+from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.nearest import GatewayChoice, choose, measure
 from federation.engine.objects import NAMED_S, ObjectRef
@@ -52,6 +52,9 @@ from federation.transport import TlsSettings
 from federation.users import check_project
 from federation.wishes import DEADLINE_FORMS, NAME_CHARS_MAX, USUAL_PROJECT, wishes_plain
 from federation.words import read_length, read_seconds
+
+if TYPE_CHECKING:
+    from federation.engine.explained import Explanation
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -1044,8 +1047,10 @@ class Client(concurrent.futures.Executor):
         *,
         tasks: int = 1,
         task_s: float | str | None = None,
-    ) -> dict[str, Any]:
+    ) -> "Explanation":
         """Explain why a job goes where it goes; or, before it is submitted, where it would go.
+
+        `print` of the answer shows what `gridfed explain` shows.
 
         Args:
             what: a job (its id, its handle, or a future of it); or a function, as if its calls
@@ -1055,15 +1060,16 @@ class Client(concurrent.futures.Executor):
                 time.
 
         Returns:
-            `text` is a sentence of explanation; `shares` holds the tasks, the end and the cost by
-            place; `candidates` every site and pool with its figures; `refused` the others, with the
-            reasons. Of a job that has ended `past` holds where its tasks ran, and the rules of that
+            A map: `text` is a sentence of explanation; `shares` holds the tasks, the end and the
+            cost by place; `candidates` every site and pool with its figures; `refused` the others,
+            with the reasons; `deadline` the expected end against the job's deadline, and what would
+            meet it. Of a job that has ended `past` holds where its tasks ran, and the rules of that
             time.
         """
         if isinstance(what, str):
-            return dict(self.ask("explain", job=what))
+            return explanation(self.ask("explain", job=what))
         if isinstance(what, TaskFuture):
-            return dict(self.ask("explain", job=what.job))
+            return explanation(self.ask("explain", job=what.job))
         if isinstance(what, JobHandle):
             return what.explain()
         opening = self._opening(self._options.seal(what), detached=False)
@@ -1071,7 +1077,7 @@ class Client(concurrent.futures.Executor):
         if task_s is None:
             task_s = opening.task_s
         task_s = read_seconds("task_s", task_s)
-        return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
+        return explanation(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 
     def ask(self, verb: str, **details: Any) -> Any:
         """Ask the gateway a question and return plain data; docs/protocol.md lists the verbs."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from federation.engine.engine import ClientEngine
 from federation.engine.log_lines import LogLine, read_lines
@@ -16,6 +16,9 @@ from federation.money import format_money
 from federation.payload import open_result
 from federation.ranges import RangeSet
 from federation.words import clean
+
+if TYPE_CHECKING:
+    from federation.engine.explained import Explanation
 
 ASK_WAIT_S: Final = 10.0
 ORDERS: Final = frozenset({"hold", "release", "prioritise"})
@@ -129,9 +132,9 @@ class JobHandle:
                 return None
             raise
 
-    def explain(self) -> dict[str, Any]:
+    def explain(self) -> "Explanation":
         """Explain why the job goes where it goes; see Client.explain."""
-        return dict(self._ask("explain", {"job": self.id}))
+        return explanation(self._ask("explain", {"job": self.id}))
 
     def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
         if not self.gateway:
@@ -343,6 +346,13 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"
+
+
+def explanation(answer: Any) -> "Explanation":
+    """Return the answer of a gateway as an explanation. Imported when it is needed, as few are."""
+    from federation.engine.explained import Explanation
+
+    return Explanation(answer)
 
 
 __all__ = ["Cost", "GridError", "JobHandle", "Progress"]

@@ -38,7 +38,7 @@ from gateway.api.past import PastJob, explain_past
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
-from gateway.api.views import job_choices, work_views
+from gateway.api.views import job_choices, job_limits, work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
@@ -330,6 +330,11 @@ class Desk:
         broker = self._site.broker
         reasons = work_views.why_waiting(broker, job, utc_s)
         sentence = wait_reason(broker, job, reasons, utc_s, is_nested=self._is_of_task(job))
+        if job.places is not None and job_limits.is_left_out(reasons):
+            exchange = self._site.exchange
+            exchange.refresh(utc_s, without=job)
+            decision = exchange.decide_for(job, job.waiting, utc_s)
+            sentence = job_limits.why_no_place(decision) or sentence
         return {"why_waiting": reasons, "waits_for": sentence}
 
     def _is_of_task(self, job: Job) -> bool:

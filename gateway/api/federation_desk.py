@@ -11,6 +11,7 @@ from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import federation_views, work_views
 from gateway.api.views.budget_views import of_job
+from gateway.api.views.job_limits import limits_of
 from gateway.api.views.pool_loads import note_waits, with_drains
 from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
@@ -80,7 +81,8 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
     if name:
         if job is None:
             raise BadQuestion(await _why_not_explained(site, str(name), asker))
-        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
+        approved = site.peers.registry.approved if site.peers is not None else None
+        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s, approved)
         found["residency"] = _residency(site, job.spec)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
@@ -148,11 +150,12 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
     note_waits(found, broker, own)
     found["user"] = spec.user
     found["residency"] = _residency(site, spec)
-    found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
+    found |= limits_of(spec, decision, site.exchange)
     refusal = spending.refusal(spec)
     found["refused_for_money"] = refusal[1] if refusal is not None else ""
     barred = site.broker.entitling.objection(spec, site.broker.peers.may_run)
-    found["refused_by_rule"] = barred[1] if barred is not None else ""
+    nowhere = site.exchange.reach.why_nowhere(spec)
+    found["refused_by_rule"] = barred[1] if barred is not None else nowhere
     return found
 
 

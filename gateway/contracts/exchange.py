@@ -57,6 +57,7 @@ from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Owner, PartyKind
 from policies.placement.asks import CHEAPEST, Demand, Preferences, Wishes
 from policies.placement.brokering import BackoffEnd, place
+from policies.placement.deadlines import DeadlineCheck, check_deadline
 from policies.placement.decisions import Decision
 from policies.placement.deferral import Deferral
 from policies.placement.market import Market
@@ -594,14 +595,38 @@ class Exchange:
         why = why_hopeless(place(one, self.market, self.preferences, utc_s, tie_break(""), {}))
         return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
 
-    def explain_unmet(
-        self, spec: JobSpec, decision: Decision, chance: str
-    ) -> dict[str, Any] | None:
-        """The explanation of a plan that can't meet its job's limits; None if it can."""
+    def explain_unmet(self, spec: JobSpec, decision: Decision, chance: str) -> Unmet | None:
+        """Return why a plan can't meet its job's limits; None if it can."""
         if spec.path or not falls_short(decision):
             return None
-        unmet = self._judge(spec, decision.ask, decision.made_at_s, chance)
-        return None if unmet is None else unmet.to_plain()
+        return self._judge(spec, decision.ask, decision.made_at_s, chance)
+
+    def explain_deadline(
+        self,
+        spec: JobSpec,
+        decision: Decision,
+        chance: str,
+        unmet: Unmet | None,
+        busy_until_s: UtcS | None = None,
+    ) -> DeadlineCheck | None:
+        """Return the expected end of a plan against its job's deadline; None without one.
+
+        Args:
+            spec: the job.
+            decision: the plan of its tasks that wait.
+            chance: its id, for the draw among near-equals.
+            unmet: as from `explain_unmet`.
+            busy_until_s: when its running tasks are expected to end, UTC.
+        """
+        return check_deadline(
+            decision,
+            self.market,
+            self.preferences,
+            tie_break(chance),
+            self._spared(spec, decision.made_at_s),
+            unmet.offers if unmet is not None else (),
+            busy_until_s,
+        )
 
 
 def _pools(advert: SiteAdvert) -> set[str]:

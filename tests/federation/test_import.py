@@ -27,6 +27,7 @@ def test_the_public_names():
         "CostLimitReached",
         "DeadlinePassed",
         "EnvironmentFailed",
+        "Explanation",
         "ForkedProcessError",
         "GatewayUnreachable",
         "GridError",

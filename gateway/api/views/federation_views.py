@@ -4,12 +4,13 @@ The keys are an interface (`--json`, Client.explain): they are only ever added t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
+from gateway.api.views.job_limits import limits_of_job, why_not
 from gateway.api.views.pool_loads import note_waits, with_drains
 from gateway.api.views.work_views import notes
 from gateway.base.tags import PROBE_TAG
@@ -120,26 +121,41 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
     ]
 
 
-def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: UtcS) -> Any:
-    """Where a job's tasks are and may go, and the verdict on every known pool."""
+def explain_job(
+    job: Job,
+    exchange: Exchange,
+    broker: Broker,
+    utc_s: UtcS,
+    approved: Collection[str] | None = None,
+) -> Any:
+    """Where a job's tasks are and may go, and the verdict on every known pool.
+
+    Args:
+        job: the job.
+        exchange: what this site buys and sells.
+        broker: this site's.
+        utc_s: now.
+        approved: the sites that are approved here; None for a single site.
+    """
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     decision = with_drains(exchange.decide_for(job, left, utc_s), broker, exchange.site, utc_s)
     found = decision.to_plain()
     note_waits(found, broker, exchange.site, without=job)
-    # Tasks in flight are not placed again: when they end, their workers know.
-    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
+    found |= limits_of_job(job, decision, exchange, broker, utc_s)
     found["job"] = job.id
     found["held"] = held_text(job)
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight
-    found["places"], found["places_left_off"] = _workers_of(job, broker, utc_s)
+    found["places"], found["places_left_off"] = _workers_of(
+        job, broker, lambda each: why_not(broker, job, each, decision, exchange, approved, utc_s)
+    )
     found["notes"] = notes(job)
     found["ended"] = [list(pair) for pair in job.ended][:100]
     return found
 
 
 def _workers_of(
-    job: Job, broker: Broker, utc_s: UtcS
+    job: Job, broker: Broker, why: Callable[[Worker], str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The first workers of each pool as a job sees them, and the number of further ones.
 
@@ -166,17 +182,8 @@ def _workers_of(
             "pool": worker.offer.pool,
             "slots": worker.slots,
             "in_flight": tasks[worker.handle],
-            "why_not": _why_not(broker, job, worker, utc_s),
+            "why_not": why(worker),
         }
         for worker in shown
     ]
     return rows, left_off
-
-
-def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: UtcS) -> str:
-    found = broker.refusal(job, worker, utc_s)
-    if found is not None:
-        return found.text
-    if job.waiting and not worker.job and 0 < worker.slots <= worker.in_flight:
-        return "all its slots are busy" if worker.slots > 1 else "its slot is busy"
-    return ""

@@ -1,15 +1,16 @@
 """Views of the federation: sites, pools, deals, explain."""
 
 import time
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
+from federation.clocks import UtcS
+from federation.engine.explained import explained
 from federation.money import format_money, parse_money
-from federation.reasons import reason_text
 from federation.wishes import WHEN_CLOSED, wishes_plain
-from federation.words import count, duration_text
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
     DialOptions,
@@ -19,8 +20,9 @@ from gateway.cli.shared.common import (
     json_option,
     parse_tags,
     reach_options,
+    site_zone,
 )
-from gateway.cli.shared.moments import LengthType
+from gateway.cli.shared.moments import LengthType, ahead, is_moment
 
 TASKS_MAX: Final = 1 << 40  # of one job
 
@@ -156,13 +158,18 @@ def deals(reach: DialOptions, as_json: bool) -> None:
 @click.option("--user", default="", help="Its user, for the operator or an auditor. [default: you]")
 @click.option("--max-cost", help='The cost limit, as in "5 USD".')
 @click.option("--objective", help="cheapest, fastest or greenest. [default: the site's preference]")
-@click.option("--within-s", type=LengthType(0.001), help="The deadline, as in 2h from now.")
+@click.option(
+    "--deadline",
+    metavar="WHEN",
+    help="Its deadline: 2h from now, or 2026-11-22T18:00 in the site's zone.",
+)
+@click.option("--within-s", type=LengthType(0.001), help="The same, as in 2h or 7200 from now.")
 @click.option("--sites", help="The only sites where it may run, as in london,dublin.")
 @click.option("--not-sites", help="Sites where it must not run.")
 @click.option("--jurisdictions", help="The jurisdictions that its data may enter, as in EU,UK.")
 @click.option("--data", help="The classes of its data, as in personal,market.")
 @click.option("--preemptible", is_flag=True, help="The price class of preemptible work.")
-@click.option("--deferrable", is_flag=True, help="It may wait for greener hours within --within-s.")
+@click.option("--deferrable", is_flag=True, help="It may wait for greener hours until --deadline.")
 @click.option(
     "--when-closed",
     type=click.Choice(WHEN_CLOSED),
@@ -177,62 +184,16 @@ def explain(
 
     Of a JOB that has ended: where it ran, at which price, and which rules of that time applied.
     """
-    details = _question(context, job_id, described)
+    details = _question(context, job_id, reach, described)
     found = _explained(reach, details)
     if as_json:
         show.as_json(found)
         return
-    if "past" in found:
-        _show_past(found)
-        return
-    _show_plan(found)
-    if found["candidates"] and found["tasks"] > 1:
-        show.say(f"if one pool did all {count(found['tasks'], 'task')}:")
-    show.table(
-        (
-            "site",
-            "pool",
-            "price",
-            "wait s",
-            show.timed("done by"),
-            "cost",
-            "carbon g",
-            "advert age s",
-        ),
-        [_candidate(row) for row in found["candidates"]],
-        "no pool can run it now",
-    )
-    for group in found["refused"]:
-        kind = "never" if group["never"] else "not now"
-        why = show.clean(reason_text(group["reason"]))
-        pools = count(group["count"], "pool")
-        show.say(f"{pools} refused, {kind}: {why} ({show.clean(group['reason'])}):")
-        for each in group["examples"]:
-            where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
-            show.say(f"  {where} {show.clean(each['text'])}")
-    for each in found.get("residency", ()):
-        where = f", line {each['line']}" if each["line"] else ""
-        show.say(f"bound by [[residency]]{where}: {show.clean(each['rule'])}")
-    _say_whose_turn(found)
-    for each in found.get("growing", ()):
-        slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
-        why = "; ".join(each["why"])
-        text = (
-            f"{each['pool']} has {slots or 'none'} of {count(each['wanted'], 'wanted slot')}: {why}"
-        )
-        show.say(text + (f"; {each['trouble']}" if each["trouble"] else ""))
-    for place in found.get("places", ()):
-        why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
-        show.say(
-            f"{show.clean(place['worker'])} has {count(place['in_flight'], 'task')} of it{why}"
-        )
-    for rest in found.get("places_left_off", ()):
-        workers, tasks = count(rest["workers"], "worker"), rest["in_flight"]
-        show.say(
-            f"and {workers} more of {show.clean(rest['pool'])} with {count(tasks, 'task')} of it"
-        )
-    for note in found.get("notes", ()):
-        show.say(f"{show.moment(note['at_s'])}: {show.clean(note['text'])}")
+    for part in explained(found, show):
+        if isinstance(part, str):
+            show.say(part)
+        else:
+            show.table(part.columns, part.rows, part.empty)
 
 
 def _explained(reach: DialOptions, details: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +208,7 @@ def _explained(reach: DialOptions, details: dict[str, Any]) -> dict[str, Any]:
 
 
 def _question(
-    context: click.Context, job_id: str | None, described: dict[str, Any]
+    context: click.Context, job_id: str | None, reach: DialOptions, described: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the details of the question: a job, or the description of one."""
     if job_id:
@@ -258,99 +219,22 @@ def _question(
                 f"{options}: remove these options: they describe a hypothetical job, and JOB exists"
             )
         return {"job": job_id}
+    deadline, within_s = described.pop("deadline"), described.pop("within_s")
+    if deadline is not None and within_s is not None:
+        raise click.UsageError("--deadline and --within-s say the same: give one of them")
+    deadline_s = None if within_s is None else UtcS(time.time() + within_s)
+    if deadline is not None:
+        deadline_s = _deadline_s(deadline, reach)
     try:
-        return _details(**described)
+        return _details(deadline_s=deadline_s, **described)
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from None
 
 
-def _show_past(found: dict[str, Any]) -> None:
-    """Print where an ended job ran, and the rules that applied there."""
-    show.say(found["text"])
-    begun = {each["version"]: each for each in found["rules"]}
-    for place in found["past"]:
-        where = f"{place['site']}/{place['pool']}" if place["site"] else place["pool"]
-        show.say(
-            f"{where}: {count(place['tasks'], 'run')} from {show.moment(place['first_at_s'])} to "
-            f"{show.moment(place['last_at_s'])}, {place['cost']}"
-        )
-        for each in place["why"]:
-            show.say(f"  {each}")
-        if place["rules_unknown"]:
-            show.say(f"  the rules are not shown: {place['rules_unknown']}")
-        if (version := place["rules"]) in begun:
-            since, author = begun[version]["from_s"], begun[version]["author"]
-            by = f" by {author}" if author else ""
-            show.say(
-                f"  rules: version {version}, of {show.moment(since)}{by}: "
-                f"`gridfed rules list --version {version}`"
-            )
-    for each in found["contracts"]:
-        price = format_money(each["price_nanos"], each["currency"])
-        show.say(
-            f"contract {each['contract']} with {each['site']}, pool {each['pool']}: opened "
-            f"{show.moment(each['opened_at_s'])}, {price} per slot-hour, {each['state']}"
-        )
-
-
-def _show_plan(found: dict[str, Any]) -> None:
-    """Print where the job goes, how much waits, and how much can't be done."""
-    if found.get("held"):
-        show.say(f"{show.clean(found['held'])}. Once it is released:")
-    elif found.get("waits_for"):
-        show.say(f"{count(found['waiting'], 'task')} waiting: {show.clean(found['waits_for'])}")
-    show.say(found["text"])
-    for kind in ("refused_by_rule", "refused_for_money"):
-        if found.get(kind):
-            show.say(f"it would be refused: {show.clean(found[kind])}")
-    for share in found["shares"]:
-        opens = f"opens at {show.moment(share['opens_s'])}, " if share["opens_s"] else ""
-        done = f"done by {show.moment(share['finish_s'])}"
-        if not share.get("is_wait_known", True):
-            done = "the end is not known, as tasks of unknown duration are before it"
-        show.say(
-            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"{opens}{done}, {show.money(share['cost'])}"
-        )
-    deferral = found.get("deferral") or {"waits": 0}
-    if "text" in deferral:
-        _show_deferral(deferral)
-    if found.get("unmet"):
-        show.say(f"  {show.clean(found['unmet']['text'])}")
-    elif found.get("short") and not deferral["waits"]:
-        code = str(found.get("short_reason") or "")  # all that an older gateway sends
-        why = found.get("short_text") or (reason_text(code) if code else "no slot is free")
-        show.say(f"  {found['short']:,} more wait: {show.clean(str(why))}")
-    if found["shares"] and found.get("assumed_task_s"):
-        show.say(
-            f"  a task is assumed to take {duration_text(found['assumed_task_s'])}, as none has "
-            "been measured"
-        )
-
-
-def _show_deferral(deferral: dict[str, Any]) -> None:
-    """Print how much waits for better hours, until when, and the savings; or why nothing waits."""
-    if not deferral["waits"]:
-        show.say(f"  {show.clean(deferral['text'])}")
-        return
-    until, end = show.moment(deferral["until_s"]), show.moment(deferral["finish_s"])
-    show.say(f"  {show.clean(deferral['text'])}, the first until {until}; done by {end}")
-    for run in deferral["runs"]:
-        where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
-        show.say(
-            f"    {run['tasks']:,} at {where} from {show.moment(run['begin_s'])}, "
-            f"{run['carbon_g']:.3g} g CO2e"
-        )
-    if deferral["runs_left_off"]:
-        show.say(f"    and {deferral['runs_left_off']:,} more")
-    saved = [
-        (
-            f"{deferral['carbon_g']:.3g} g CO2e instead of {deferral['at_once_carbon_g']:.3g} g "
-            "at once"
-        ),
-        show.money(f"{deferral['cost']} instead of {deferral['at_once_cost']}"),
-    ]
-    show.say(f"    it emits {saved[0]}, and costs {saved[1]}")
+def _deadline_s(text: str, reach: DialOptions) -> UtcS:
+    """Read a deadline: a length of time from now, or a moment in the site's zone."""
+    zone: tzinfo = site_zone(reach) if is_moment(text) else UTC
+    return ahead(text, option="--deadline", now_s=UtcS(time.time()), zone=zone)
 
 
 def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
@@ -362,60 +246,13 @@ def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
     return [f"{least:g}", show.when(from_s)]
 
 
-def _say_whose_turn(found: dict[str, Any]) -> None:
-    """Print the budgets that pay for a job, and its place in the order of shares."""
-    for budget in found.get("budgets", ()):
-        name, left = show.clean(budget["name"]), show.money(show.clean(budget["left"]))
-        why = show.clean(budget["why_not"]) or f"{left} is left"
-        show.say(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
-    if "fair_share" in found:
-        show.say(_turn(found["fair_share"]))
-
-
-def _turn(share: dict[str, Any]) -> str:
-    """Describe the share that a job belongs to, and its place in the order."""
-    turn = "it is next in turn"
-    if share["place"] is None:
-        turn = "none of its tasks can be dispatched yet"
-    elif share["place"] > 1:
-        turn = f"place {share['place']} of {share['places']}"
-        if share["next"]:
-            turn += f", next is {share['next']}"
-    late = (
-        "; it goes first, as it has waited for a slot longer than max_wait"
-        if share["is_late"]
-        else ""
-    )
-    return (
-        f"share {share['share']}: {turn}{late}; it has used {100 * share['part']:.1f} % of "
-        f"the slot time; its target under full demand is {100 * share['target']:.1f} %"
-    )
-
-
-def _candidate(row: dict[str, Any]) -> list[Any]:
-    carbon = "" if row["carbon_g"] is None else f"{row['carbon_g']:.3g}"
-    wait, done = f"{row['wait_s']:.2f}", show.when(row["finish_s"])
-    if not row.get("is_wait_known", True):  # tasks before it are of unknown duration
-        wait, done = f"over {wait}" if row["wait_s"] >= 0.01 else "unknown", "unknown"
-    return [
-        row["site"],
-        row["pool"],
-        row["price"],
-        wait,
-        done,
-        show.money(row["cost"]),
-        carbon,
-        f"{row['age_s']:.1f}",
-    ]
-
-
 def _was_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _details(
     *,
-    within_s: float | None,
+    deadline_s: UtcS | None,
     objective: str | None,
     max_cost: str | None,
     tags: str,
@@ -424,11 +261,11 @@ def _details(
     **rest: Any,
 ) -> dict[str, Any]:
     """Return the details of a question about a job that does not exist."""
-    if deferrable and within_s is None:
-        raise ValueError("--deferrable needs --within-s, the longest that it may wait")
+    if deferrable and deadline_s is None:
+        raise ValueError("--deferrable needs --deadline, the longest that it may wait")
     wishes = wishes_plain(
         objective,
-        None if within_s is None else time.time() + within_s,
+        None if deadline_s is None else float(deadline_s),
         deferrable=deferrable,
         when_closed=when_closed,
         sites=_names(rest.pop("sites")),

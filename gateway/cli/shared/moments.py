@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from federation.clocks import UtcS
+from federation.offers import show_time
 from federation.words import read_length
 from gateway.base.values import percent, show_length
 
@@ -61,6 +62,26 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None, zone: tzin
     except (ValueError, OverflowError):
         how = "not a time: write 2026-11-20 or 2026-11-20T18:00"
         raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None
+
+
+def is_moment(text: str) -> bool:
+    """Whether a text is a day or a time, and not a length of time."""
+    return text[:4].isdigit() and text[4:5] == "-"
+
+
+def ahead(text: str, *, option: str, now_s: UtcS, zone: tzinfo = UTC) -> UtcS:
+    """Read a moment that is to come: a length of time from now, or a time in ISO form.
+
+    Raises click.BadParameter, of that option; also for a moment that is past.
+    """
+    if not is_moment(text):
+        return now_s + length_s(text, option=option)
+    found = moment(text, end_of_day=True, option=option, zone=zone)
+    if found <= now_s:
+        raise click.BadParameter(
+            f"{text!r} is past: it is {show_time(now_s, zone)} now", param_hint=option
+        )
+    return found
 
 
 def length_s(text: str, *, option: str) -> float:

@@ -81,7 +81,7 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
     if job.spec.pool not in ("", worker.offer.pool):
         return Refusal(Reason.ELSEWHERE, "is not the pool that the contract names")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
-        return Refusal(Reason.ELSEWHERE, "has no tasks of this job by its placement plan")
+        return Refusal(Reason.ELSEWHERE, "gets none of its waiting tasks by the plan")
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(

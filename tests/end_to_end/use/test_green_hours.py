@@ -208,4 +208,4 @@ def test_what_may_wait_needs_a_deadline(start):
     with Client(site.address) as client, pytest.raises(ValueError, match="needs deadline_s"):
         client.options(deferrable=True)
     said = run("explain", "--gateway", site.address, "--deferrable", code=2)
-    assert "--deferrable needs --within-s" in said
+    assert "--deferrable needs --deadline" in said
