@@ -9,8 +9,14 @@ from gateway.cli.shared import show
 
 NOW_S = 1_782_900_000.0  # 2026-07-01 10:00:00 UTC
 ROW = {
-    **{"site": "paris", "pool": "local", "price": "4 USD", "wait_s": 0.0, "finish_s": NOW_S},
-    **{"cost": "0.10 USD", "carbon_g": None, "age_s": 1.0},
+    "site": "paris",
+    "pool": "local",
+    "price": "4 USD",
+    "wait_s": 0.0,
+    "finish_s": NOW_S,
+    "cost": "0.10 USD",
+    "carbon_g": None,
+    "age_s": 1.0,
 }
 FOUND = {
     "text": "the only pool that can run it",
@@ -23,7 +29,9 @@ FOUND = {
     "candidates": [ROW],
     "refused": [
         {
-            **{"reason": "deadline", "never": False, "count": 1},
+            "reason": "deadline",
+            "never": False,
+            "count": 1,
             "examples": [{"site": "rome", "pool": "x", "text": "would end too late"}],
         }
     ],
