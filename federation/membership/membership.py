@@ -469,10 +469,10 @@ class Membership:
             self._spreading.send(site, self._everything())
 
     def _on_reconnect(self, now: MonoS, _: object) -> None:
-        """Contact a member that is thought dead: no other check detects the end of a partition."""
+        """Contact a site that is absent: no other check detects that it can be reached again."""
         self._timetable.at(now + self._settings.reconnect_s * self._jitter(), TimerKind.RECONNECT)
-        if dead := self._roster.dead():
-            self._spreading.send(self._rng.choice(dead), self._everything())
+        if absent := self._roster.absent():
+            self._spreading.send(self._rng.choice(absent), self._everything())
 
     def _on_join(self, now: MonoS, _: object) -> None:
         if self._seeds:

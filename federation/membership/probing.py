@@ -43,7 +43,7 @@ class GossipSettings:
     refresh_bytes_s: float = 3000.0  # the cost to a member of bulletins without news
     # Repairs.
     exchange_s: float = 30.0  # between full exchanges with a member
-    reconnect_s: float = 10.0  # between attempts to reach a member that is thought dead
+    reconnect_s: float = 10.0  # between attempts to reach a site that is dead or unheard of
     join_s: float = 5.0  # between attempts to reach the seeds until one has answered
     remember_s: float = 86_400.0  # how long dead and departed members are remembered
     members_max: int = 4096

@@ -143,13 +143,18 @@ class MemberRoster:
         """Whether a member is present and may be connected with."""
         return site in self.rings and site != self.me
 
-    def dead(self) -> list[str]:
-        """Return the members that are thought dead and could be contacted."""
-        return [
-            site
-            for site, member in self.members.items()
-            if member.state is MemberState.DEAD and self.admitted[site]
-        ]
+    def absent(self) -> list[str]:
+        """Return the sites that could be contacted, and are thought dead or were never heard of.
+
+        Those of which nothing was heard since our start are among them: nobody else may be able to
+        reach them either, and their own attempts may fail because only we know their older keys.
+        """
+        found = []
+        for site, is_direct in self.admitted.items():
+            member = self.members.get(site)
+            if is_direct and (member is None or member.state is MemberState.DEAD):
+                found.append(site)
+        return found
 
     def past(self, now: MonoS) -> list[str]:
         """Return the members that died or left so long ago that they need not be remembered."""

@@ -507,6 +507,14 @@ def test_the_dead_are_tried_now_and_then() -> None:
     assert "site-a" in {each.peer for each in sends(effects, GossipExchange)}
 
 
+def test_a_site_that_was_never_heard_of_is_tried_now_and_then() -> None:
+    looked = Looked(known=(update("site-a"),))
+    looked.feed(Join(OTHERS))
+    looked.hear("site-a", GossipExchange(True, News((update("site-a"),))))
+    effects = looked.pass_s(100.0, ack_all)
+    assert {each.peer for each in sends(effects, GossipExchange)} >= set(OTHERS)
+
+
 def test_who_leaves_says_so_and_falls_silent() -> None:
     looked = Looked()
     effects = looked.feed(Leave())
