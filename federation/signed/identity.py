@@ -200,7 +200,19 @@ def fingerprint(site: str, key: bytes) -> str:
     with it the TLS leaf and the next key, so nothing else needs comparing.
     """
     digest = hashlib.sha256(signed_bytes("fingerprint", site.encode(), key)).digest()
-    text = base64.b32encode(digest).decode().rstrip("=")
+    return _grouped(base64.b32encode(digest).decode().rstrip("="))
+
+
+def read_fingerprint(text: str) -> str | None:
+    """Return a fingerprint that a person has entered as `fingerprint` writes it; None: it is none.
+
+    Spacing, grouping and case do not matter.
+    """
+    plain = re.sub(r"[\s-]", "", text).upper()
+    return _grouped(plain) if re.fullmatch("[A-Z2-7]{52}", plain) else None
+
+
+def _grouped(text: str) -> str:
     return "-".join(text[at : at + _GROUP] for at in range(0, len(text), _GROUP))
 
 

@@ -38,7 +38,11 @@ async def find_problems(
         return found
     older = peers.older_books
     found += problems.of_partners(
-        states_of(site), peers.registry.approved, site.exchange.purchases.site_backoff.sites, utc_s
+        states_of(site),
+        peers.registry.approved,
+        site.exchange.purchases.site_backoff.sites,
+        utc_s,
+        peers.key_problems(),
     )
     behind = [older.why_not(each) for each in sorted(older.behind)]
     found += problems.of_books(behind, await _unsettled(site, utc_s))

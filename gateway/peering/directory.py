@@ -136,7 +136,9 @@ class SiteDirectory:
             return (
                 f"{site} is reachable with the known keys (fingerprint {print_of}) but "
                 "refuses us: it may not know our keys (fingerprint "
-                f"{registry.book.own.fingerprint}), or not have approved us"
+                f"{registry.book.own.fingerprint}), or not have approved us. It learns our keys "
+                "when it dials us; if it can't, its operator accepts them with `gridfed approve "
+                f"{registry.site} {registry.book.own.fingerprint} --new-keys`"
             )
         dial.strange = leaf
         return (

@@ -99,6 +99,9 @@ class FederationSide(Neighbours, Protocol):
     def older_books(self) -> OlderBooks:
         """The sites whose books show that ours are an older copy."""
 
+    def key_problems(self) -> dict[str, str]:
+        """Return why sites can't be met that answer, but show or know other keys; by site."""
+
     @property
     def seat(self) -> Seat:
         """The seat of this site; see gateway.runtime.server."""

@@ -125,12 +125,16 @@ async def _join(registry: Registry, details: Details) -> Any:
 
 
 async def _approve(registry: Registry, details: Details) -> Any:
-    """Approve a site whose fingerprint was compared: {site, fingerprint} → the site.
+    """Approve a site whose fingerprint was compared: {site, fingerprint, new_keys} → the site.
 
-    Without a fingerprint nothing changes; the answer has the one to compare.
+    Without a fingerprint nothing changes; the answer has the one to compare. With `new_keys` it is
+    that of keys which replace those of an approved site.
     """
     site, shown = _site(details), details.get("fingerprint", "")
-    if shown:
+    if READ.flag(details, "new_keys"):
+        registry.book.await_keys(site, READ.text(details, "fingerprint"))
+        registry.save()
+    elif shown:
         registry.book.approve(site, READ.text(details, "fingerprint"))
         registry.save()
     return _view(registry, site, _member(registry, site))
@@ -395,6 +399,7 @@ def _view(registry: Registry, site: str, member: TrustedMember) -> dict[str, Any
         "site": site,
         "level": level.value if level else "unknown",
         "fingerprint": member.fingerprint,
+        "awaits": member.awaits,
         "addresses": list(card.addresses),
         "contact": card.contact,
         "serial": card.serial,

@@ -56,7 +56,7 @@ from gateway.trust.card_rates import Reopening
 from gateway.trust.dealing_partners import BookPermits
 from gateway.trust.grant_signer import KeyGrantSigner
 from gateway.trust.identity_store import WORDS_MAX, Registry, Word, pack_words, unpack_words
-from gateway.trust.introduction import SiteCredentials
+from gateway.trust.introduction import NO_CARDS, SiteCredentials
 from gateway.trust.keys import hold
 from gateway.trust.token_checker import TokenChecker
 
@@ -350,15 +350,22 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 self.hear(site, said)
                 return
             case LinkUp(site, resumed):
+                self._judged.pop(site, None)
                 if not resumed:
                     self.links.post(site, pack_words(self.registry.words()))
                     self._say_often(f"link to {site} is up")
             case LinkDown(site, reason):
+                if NO_CARDS in reason:
+                    self._judged[site] = reason
                 self._say_often(f"link to {site} is down: {reason}")
             case LinkSilent(site):
                 self._look_at(site)
                 return
         self._link_news(news)
+
+    def key_problems(self) -> dict[str, str]:
+        """Return why sites can't be met that answer, but show or know other keys; by site."""
+        return {site: line for site, line in self._judged.items() if line}
 
     def _look_at(self, site: str) -> None:
         """Find out which keys a site's addresses show, with one probe of each site at a time."""

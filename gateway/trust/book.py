@@ -39,7 +39,13 @@ from federation.signed.declarations import (
     read_card,
     sign,
 )
-from federation.signed.identity import SiteKey, TrustRefusal, Untrusted, same_fingerprint
+from federation.signed.identity import (
+    SiteKey,
+    TrustRefusal,
+    Untrusted,
+    read_fingerprint,
+    same_fingerprint,
+)
 from gateway.config.federation import Follow
 from gateway.trust.certificates import check_leaf
 from gateway.trust.expulsions import Expulsions
@@ -208,6 +214,10 @@ class TrustBook:
             self.hearsay.check_room(source, site)  # before the work of checking it
             return self.hearsay.note(source, self._checked(read_card(raw)), utc_s)
         card = self._checked(read_card(raw))
+        if not follows(member.card, card) and member.is_awaited(card):
+            found = order(None, card, utc_s)
+            member.replace(card)
+            return found
         found = self._order(member, member.card, card, utc_s)
         if found is DeclarationOrder.NEWER and member is self.own:
             raise Untrusted(
@@ -317,6 +327,9 @@ class TrustBook:
                 self._make_room()
             member = self.members[site] = TrustedMember(card)
             self.hearsay.drop(site)
+        elif not follows(member.card, card) and member.is_awaited(card):
+            order(None, card, utc_s)
+            member.replace(card)
         elif self._order(member, member.card, card, utc_s) is DeclarationOrder.NEWER:
             member.follow(card)
         if member.standing is TrustLevel.LEFT:
@@ -335,7 +348,9 @@ class TrustBook:
             raise BookError(
                 f"{shown} is not the fingerprint of site {site!r}, which is "
                 f"{member.fingerprint} here. Do not approve the site until its operator has "
-                "read you, over another channel, the fingerprint that its gateway shows"
+                "read you, over another channel, the fingerprint that its gateway shows. If it "
+                "says that its keys are new and the log that no cards lead to them, repeat the "
+                "command with --new-keys"
             )
         if self.expulsions.is_expelled(site):
             raise BookError(
@@ -345,6 +360,24 @@ class TrustBook:
             raise BookError(f"site {site!r} has left the federation, and has not returned")
         self._enter(member)
         member.decide(TrustLevel.APPROVED)
+
+    def await_keys(self, site: str, shown: str) -> None:
+        """Accept new keys of an approved site, of this fingerprint, to which no cards lead.
+
+        They replace the known ones when the site shows a card with them; its level and its rules
+        stay. BookError when the site is not approved, or `shown` is no fingerprint.
+        """
+        member = self.members.get(site)
+        if member is None or self.level(site) is not TrustLevel.APPROVED:
+            raise BookError(
+                f"site {site!r} is not approved here: it joins with an invitation (gridfed invite)"
+            )
+        if same_fingerprint(member.fingerprint, shown):
+            raise BookError(f"the keys of site {site!r} with this fingerprint are in use already")
+        given = read_fingerprint(shown)
+        if given is None:
+            raise BookError(f"{shown!r} is not a fingerprint, such as {member.fingerprint}")
+        member.awaits = given
 
     def trust(self, site: str, rules: Iterable[PermissionRule]) -> None:
         """Replace a site's rules, or with ANY those for every approved site."""

@@ -213,6 +213,7 @@ def _member(member: TrustedMember) -> dict[str, Any]:
         "revocations": _signed(member.revocations),
         "evidence": [_text(each) for each in member.evidence],
         "acknowledged": [_text(each) for each in sorted(member.acknowledged)],
+        "awaits": member.awaits,
     }
 
 
@@ -230,6 +231,7 @@ def _read_member(plain: Any) -> TrustedMember:
         revocations=parse(Revocations, _bytes(revocations)) if revocations else None,
         evidence=[_bytes(each) for each in plain["evidence"]],
         acknowledged=frozenset(_bytes(each) for each in plain.get("acknowledged", ())),
+        awaits=str(plain.get("awaits", "")),
     )
 
 

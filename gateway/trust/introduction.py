@@ -25,6 +25,7 @@ from gateway.trust.standing import TrustLevel
 
 ROLE: Final = "gateway"
 NOT_APPROVED: Final = "not-approved"
+NO_CARDS: Final = "no cards that lead from the known one to it"  # in the text of a refusal
 _SIDES: Final = {Prover.DIALLER: PipeSide.DIALLER, Prover.LISTENER: PipeSide.LISTENER}
 
 
@@ -124,9 +125,9 @@ class SiteCredentials:
             if not self._dial.is_named():
                 raise SessionRefused(
                     f"site {self._expected!r} shows a TLS leaf that is not on its card, and "
-                    "no cards that lead from the known one to it: if its operator confirms "
-                    "that its keys have changed, expel it, end the expulsion (gridfed keep), "
-                    "and let it join again with an invitation",
+                    f"{NO_CARDS}: if its operator confirms "
+                    "that its keys have changed, and reads you their fingerprint (`gridfed known` "
+                    f"there), run `gridfed approve {self._expected} FINGERPRINT --new-keys`",
                     TrustRefusal.BAD_CERTIFICATE,
                 )
             key = self._dial.key()

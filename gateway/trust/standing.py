@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.signed.declarations import Farewell, Revocations, S, Signed, SiteCard
-from federation.signed.identity import fingerprint
+from federation.signed.identity import fingerprint, same_fingerprint
 from gateway.trust.permissions import PermissionRule
 
 # Cards of one site in which its key changed, kept for members that were away meanwhile.
@@ -31,6 +31,7 @@ class TrustedMember:
     card had the serial `decided_serial`: a later farewell voids it. `pickles` is whether pickled
     results that ran there are taken here, and `users` whether users with its tokens are.
     `acknowledged` are the keys on the newest card of this site that it is known to hold.
+    `awaits` is the fingerprint of new keys that the operator accepts in place of the known ones.
     """
 
     card: Signed[SiteCard]
@@ -44,6 +45,7 @@ class TrustedMember:
     revocations: Signed[Revocations] | None = None
     evidence: list[bytes] = field(default_factory=list)
     acknowledged: frozenset[bytes] = frozenset()
+    awaits: str = ""
 
     @property
     def standing(self) -> TrustLevel:
@@ -74,6 +76,18 @@ class TrustedMember:
         if card.content.keys[0] != self.card.content.keys[0]:
             self.lineage = [*self.lineage, self.card][-LINEAGE_MAX:]
         self.card = card
+        if self.awaits and same_fingerprint(self.fingerprint, self.awaits):
+            self.awaits = ""
+
+    def is_awaited(self, card: Signed[SiteCard]) -> bool:
+        """Whether the operator has accepted the keys of a card that does not follow this one."""
+        shown = fingerprint(card.content.site, card.content.keys[0])
+        is_newer = card.content.serial > self.last_serial
+        return bool(self.awaits) and is_newer and same_fingerprint(shown, self.awaits)
+
+    def replace(self, card: Signed[SiteCard]) -> None:
+        """Take a card whose keys the operator has accepted, and forget how the old ones came."""
+        self.card, self.lineage, self.awaits = card, [], ""
 
     def accuse(self, *declarations: Signed[S]) -> None:
         """Keep the proof that the site contradicted itself; have the operator decide again."""

@@ -55,6 +55,10 @@ class TrioPeers:
         self.links = self._dialled.links
         self.addresses: list[str] = []
 
+    def key_problems(self) -> dict[str, str]:
+        """None: keys do not change in these worlds."""
+        return {}
+
     @property
     def seat(self) -> Seat:
         """Its place among others."""

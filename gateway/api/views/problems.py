@@ -91,6 +91,7 @@ def of_partners(
     approved: Iterable[str],
     site_backoff: Mapping[str, BackoffEnd],
     utc_s: UtcS,
+    other_keys: Mapping[str, str],
 ) -> Iterator[Problem]:
     """Yield the partners that are unreachable, or in back-off.
 
@@ -99,11 +100,14 @@ def of_partners(
         approved: the sites that we deal with.
         site_backoff: the whole sites in back-off.
         utc_s: now.
+        other_keys: why sites answer but can't be met, as their keys or ours are not known.
     """
     for site in sorted(approved):
         state = states.get(site, "unknown")
         rest = site_backoff.get(site)
-        if state not in UP:
+        if state not in UP and site in other_keys:
+            yield Problem("partner-keys", site, other_keys[site])
+        elif state not in UP:
             text = (
                 f"{site} is {state}: its gateway does not answer; check that it runs and "
                 "can be reached (`gridfed sites`, `gridfed known`)"

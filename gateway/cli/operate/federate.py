@@ -245,12 +245,30 @@ def join(token: str, approve: bool, config_path: str | None, as_json: bool) -> N
         )
 
 
-@trust_command(click.argument("site"), click.argument("fingerprint", default=""))
-def approve(site: str, fingerprint: str, config_path: str | None, as_json: bool) -> None:
+@trust_command(
+    click.argument("site"),
+    click.argument("fingerprint", default=""),
+    click.option(
+        "--new-keys",
+        is_flag=True,
+        help="The approved site has new keys to which no cards lead, and FINGERPRINT is theirs: "
+        "accept them in place of the known ones. Its rules stay.",
+    ),
+)
+def approve(
+    site: str, fingerprint: str, new_keys: bool, config_path: str | None, as_json: bool
+) -> None:
     """Approve a site whose FINGERPRINT its operator has read to you.
 
     Without one the command shows it, and asks for confirmation.
     """
+    if new_keys:
+        if not fingerprint:
+            raise click.UsageError("--new-keys needs the FINGERPRINT that its operator has read")
+        found = order(config_path, "approve", site=site, fingerprint=fingerprint, new_keys=True)
+        text = f"keys of {site} with this fingerprint are accepted as soon as it shows them"
+        _tell(found, as_json, text)
+        return
     if not fingerprint:
         found = order(config_path, "approve", site=site)
         if as_json or not sys.stdin.isatty():

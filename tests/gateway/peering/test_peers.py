@@ -340,6 +340,16 @@ async def test_whose_cards_do_not_lead_to_its_new_keys_is_not_let_in_and_the_log
         assert paris.told("shows a TLS leaf")
         assert paris.registry.keys_of("london") != known
         assert not london.meets(paris)
+        # Its operator reads the fingerprint of the new ones to the operator of Paris.
+        shown = london.registry.book.own.fingerprint
+        assert paris.told("run `gridfed approve london FINGERPRINT --new-keys`")
+        await until(lambda: london.told(f"`gridfed approve london {shown} --new-keys`"), "its line")
+        (problem,) = paris.peers.key_problems().values()
+        assert "no cards that lead" in problem
+        await paris.order("approve", site="london", fingerprint=shown, new_keys=True)
+        await until(lambda: london.meets(paris), "a session each way")
+        assert paris.registry.keys_of("london") == known
+        assert paris.peers.key_problems() == {}
         nursery.cancel_scope.cancel()
 
 

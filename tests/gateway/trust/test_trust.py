@@ -17,7 +17,7 @@ from federation.signed.declarations import (
     read_card,
     sign,
 )
-from federation.signed.identity import TrustRefusal, Untrusted
+from federation.signed.identity import TrustRefusal, Untrusted, fingerprint
 from gateway.config.federation import Follow
 from gateway.trust import book_file
 from gateway.trust.book import MEMBERS_MAX, BookError, TrustBook
@@ -102,6 +102,53 @@ def test_an_operator_approves_a_fingerprint():
     assert made.pins()["paris"] == (leaf("paris").certificate,)
     with pytest.raises(BookError, match="site 'lyon' not found"):
         made.approve("lyon", "")
+
+
+def test_an_operator_accepts_new_keys_to_which_no_card_leads():
+    made = book("paris")
+    made.trust("paris", [permit(Verb.SEND)])
+    new = card("paris", ["other-key"], serial=200)
+    shown = fingerprint("paris", key("other-key").public)
+    assert refusal(made.note, "card", new.raw, NOW_S) is TrustRefusal.NOT_SUCCESSOR
+    for text, error in (
+        ("ABCD", "is not a fingerprint"), (made.find("paris").fingerprint, "in use already"),
+    ):  # fmt: skip
+        with pytest.raises(BookError, match=error):
+            made.await_keys("paris", text)
+    made.await_keys("paris", shown.lower().replace("-", " "))
+    third = card("paris", ["third-key"], serial=200)
+    assert refusal(made.note, "card", third.raw, NOW_S) is TrustRefusal.NOT_SUCCESSOR
+    assert made.note("card", new.raw, NOW_S) is DeclarationOrder.NEWER
+    assert made.keys_of("paris") == (key("other-key").public,)
+    assert made.rules_of("paris") == {permit(Verb.SEND)}
+    assert made.level("paris") is TrustLevel.APPROVED
+    assert made.find("paris").lineage == []
+    # It counts once: the same operator has not accepted what comes later.
+    last = card("paris", ["paris"], serial=300)
+    assert refusal(made.note, "card", last.raw, NOW_S) is TrustRefusal.NOT_SUCCESSOR
+
+
+def test_an_older_card_with_accepted_keys_is_not_taken():
+    made = book("paris")
+    made.await_keys("paris", fingerprint("paris", key("other-key").public))
+    older = card("paris", ["other-key"], serial=made.find("paris").card.content.serial - 1)
+    made.note("card", older.raw, NOW_S)
+    assert made.keys_of("paris") == (key("paris").public,)
+
+
+def test_keys_are_accepted_of_approved_sites_only():
+    made = book(known=["paris"])
+    with pytest.raises(BookError, match="is not approved here: it joins with an invitation"):
+        made.await_keys("paris", fingerprint("paris", key("other-key").public))
+
+
+def test_a_site_with_accepted_keys_comes_by_an_invitation_as_it_was():
+    made = book("paris")
+    made.trust("paris", [permit(Verb.SEND)])
+    made.await_keys("paris", fingerprint("paris", key("other-key").public))
+    new = card("paris", ["other-key"], serial=200)
+    assert made.admit(new, NOW_S, approve=False) is TrustLevel.APPROVED
+    assert made.rules_of("paris") == {permit(Verb.SEND)}
 
 
 def test_who_was_invited_is_pending_until_he_is_approved():
@@ -545,6 +592,7 @@ def full_book():
     made.expel("lyon", "two tongues", key("london"), NOW_S)
     made.revoke({"a" * 16: NOW_S + 10}, key("london"), NOW_S)
     made.welcome("rome", users=True)
+    made.await_keys("paris", fingerprint("paris", key("other-key").public))
     refusal(made.note, "card", card("rome", contact="elsewhere").raw, NOW_S)
     invitations = Invitations()
     own = made.own.card.content

@@ -23,7 +23,7 @@ def test_nothing_is_told_where_nothing_is_wrong():
     assert told(problems.of_database("")) == []
     assert told(problems.of_growing_pool(FINE)) == []
     assert told(problems.of_own_pools({"local": "local", "far": "remote"}, {"local": 1})) == []
-    assert told(problems.of_partners({"paris": "up"}, ["paris"], {}, 0.0)) == []
+    assert told(problems.of_partners({"paris": "up"}, ["paris"], {}, 0.0, {"paris": "over"})) == []
     assert told(problems.of_books([], [])) == []
     assert told(problems.of_keys("none", [])) == []
 
@@ -61,13 +61,16 @@ def test_a_partner_is_told_that_is_gone_or_in_back_off():
         "oslo": BackoffEnd(5.0, "declined"),
         "lyon": BackoffEnd(50.0, "declined"),  # no partner any more
     }
-    found = told(problems.of_partners(states, ["rome", "paris", "oslo", "new"], site_backoff, 10.5))
-    assert [each[:2] for each in found] == [
+    partners = ["rome", "paris", "oslo", "new", "old"]
+    keys = {"old": "old shows a TLS leaf that is not on its card"}
+    found = told(problems.of_partners(states, partners, site_backoff, 10.5, keys))
+    assert found[1] == ("partner-keys", "old", keys["old"])
+    assert [each[:2] for each in found if each[0] != "partner-keys"] == [
         ("partner-unreachable", "new"),
         ("partner-unreachable", "paris"),
         ("partner-back-off", "rome"),
     ]
-    assert found[2][2].startswith(
+    assert found[3][2].startswith(
         "rome declined (credit-limit: owes too much): in back-off for 40 s more; "
     )
 
