@@ -124,7 +124,7 @@ def worth(book: Any) -> float:
 def by_reference(client: Client) -> float:
     """Put a book once, and price it by references to it."""
     try:
-        ref: ObjectRef = client.put([95.0, 105.0], name="book", for_s="10m")
+        ref: ObjectRef[list[float]] = client.put([95.0, 105.0], name="book", for_s="10m")
         total = client.submit(worth, ref).result() + sum(client.map(worth, [ref, ref]))
         print(client.object("book").result(), ref.where())
     except (ObjectRefused, ObjectLost) as error:

@@ -738,7 +738,29 @@ class Client(concurrent.futures.Executor):
         view._recent = None
         return view
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
+    # A reference may stand for any argument. Type checkers know that of up to three positional ones.
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[[A], T], first: A | ObjectRef[A], /) -> TaskFuture[T]: ...
+
+    @overload
+    def submit(
+        self, fn: Callable[[A, B], T], first: A | ObjectRef[A], second: B | ObjectRef[B], /
+    ) -> TaskFuture[T]: ...
+
+    @overload
+    def submit(
+        self,
+        fn: Callable[[A, B, C], T],
+        first: A | ObjectRef[A],
+        second: B | ObjectRef[B],
+        third: C | ObjectRef[C],
+        /,
+    ) -> TaskFuture[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> TaskFuture[Any]:
         """Run fn(*args, **kwargs) on the grid, and return its future."""
         engine = self._nearest()
         payload = seal_call(args, kwargs)
@@ -748,7 +770,7 @@ class Client(concurrent.futures.Executor):
             stream = recent[1]
         else:
             stream = self._stream(engine, function)
-        future: TaskFuture[T] = TaskFuture(engine, stream)
+        future: TaskFuture[Any] = TaskFuture(engine, stream)
         try:
             while not engine.submit(stream, payload, future):
                 stream = self._stream(engine, function)  # the job was closed meanwhile: use another
@@ -759,8 +781,8 @@ class Client(concurrent.futures.Executor):
         return future
 
     def put(
-        self, value: Any, *, name: str | None = None, for_s: float | str = NAMED_S
-    ) -> ObjectRef:
+        self, value: T, *, name: str | None = None, for_s: float | str = NAMED_S
+    ) -> ObjectRef[T]:
         """Put a value at the gateway's site, and return a reference to it.
 
         Pass the reference anywhere among the arguments of calls of the same project: the bytes are
@@ -778,7 +800,7 @@ class Client(concurrent.futures.Executor):
         kept_s = None if name is None else seconds
         return self._nearest().objects.put(value, self._options.project, name or "", kept_s)
 
-    def object(self, name: str, user: str | None = None) -> ObjectRef:
+    def object(self, name: str, user: str | None = None) -> ObjectRef[Any]:
         """Return a reference to an object that was put with this name in the view's project.
 
         Args:
@@ -828,7 +850,7 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A], T],
-        iterable: Iterable[A],
+        iterable: Iterable[A | ObjectRef[A]],
         /,
         *,
         timeout: float | None = None,
@@ -840,8 +862,8 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A, B], T],
-        iterable: Iterable[A],
-        second: Iterable[B],
+        iterable: Iterable[A | ObjectRef[A]],
+        second: Iterable[B | ObjectRef[B]],
         /,
         *,
         timeout: float | None = None,
@@ -853,9 +875,9 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A, B, C], T],
-        iterable: Iterable[A],
-        second: Iterable[B],
-        third: Iterable[C],
+        iterable: Iterable[A | ObjectRef[A]],
+        second: Iterable[B | ObjectRef[B]],
+        third: Iterable[C | ObjectRef[C]],
         /,
         *,
         timeout: float | None = None,

@@ -92,6 +92,7 @@ ROLL_UP_S: Final = 3_600.0  # the books are searched for old details so often
 ROLL_UP_PAUSE_S: Final = 0.1
 SOCKET: Final = "gateway.sock"  # in the folder for local pools
 STORE_AGAIN_S: Final = 0.5  # pause before an unreadable store is read again
+RETURNING: Final = 2.0  # objects wait for the clients of the last run as often as grace_s
 DOOR_LOOK_S: Final = 1.0
 DOOR_LINE_S: Final = 60.0  # strangers can lengthen the log by one line in this time
 
@@ -129,6 +130,8 @@ class Site:
                 self.runtime.utc_s,
                 say,
                 usual_bytes(),
+                config.state_path,
+                RETURNING * config.rules.grace_s,
             )
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
@@ -261,6 +264,7 @@ class Site:
             nursery.start_soon(self.reconciler.run)
         nursery.start_soon(self.recorder.run)
         if self.objects is not None:
+            self.objects.look()
             nursery.start_soon(self.objects.run)
         nursery.start_soon(self.keeper.run)
         if self.config.results_s:
@@ -284,7 +288,7 @@ class Site:
                 assert self.objects is not None
                 objects = self.objects.address, self.objects.agent_ticket
                 grid = LocalGrid(pool, address, credential, self._say, door, objects)
-                nursery.start_soon(grid.run)
+                nursery.start_soon(self._run_local, grid)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)
         self.controllers = open_controllers(
@@ -296,6 +300,12 @@ class Site:
         )
         for controller in self.controllers:
             nursery.start_soon(controller.run)
+
+    async def _run_local(self, grid: LocalGrid) -> None:
+        """Run a local pool: its tasks may refer to objects of a gateway that was lost."""
+        assert self.objects is not None
+        await self.objects.settled()
+        await grid.run()
 
     def _folder_for_pools(self) -> str | None:
         """Return a folder for a socket for local pools; private, unless slots have own users.

@@ -521,7 +521,7 @@ class ClientEngine:
         if not answer.code:
             taken = [(low, high) for low, high in answer.value["taken"]]
             self._take(stream, stream.end(taken, _CANCELLED))
-        elif answer.code == Reason.JOB_NOT_FOUND:
+        elif answer.code == Reason.JOB_NOT_FOUND and not stream.paused:
             self._take(stream, stream.end_all(_CANCELLED))  # nothing of the job is left there
 
     def _hear_dropped(self, message: Dropped) -> None:
@@ -645,7 +645,6 @@ class ClientEngine:
             return
         self.session_number += 1
         self._let_go.clear()
-        self._end_lost()
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0
         for stream in list(self._streams.values()):
@@ -654,7 +653,17 @@ class ClientEngine:
                 self._leave_behind(stream)
                 continue
             stream.opening = replace(stream.opening, again=True)
-            self._open(stream)
+            stream.paused = bool(stream.leases())
+            if not stream.paused:
+                self._open(stream)
+        if not self.objects.is_idle or any(each.paused for each in self.streams):
+            back = threading.Thread(
+                target=self._return_to_objects,
+                args=(self.session_number,),
+                name="gridfed-objects",
+                daemon=True,
+            )
+            back.start()
         for question, answers, at in list(self._requests.values()):
             taken = self._taken_back(question)
             if taken:
@@ -665,16 +674,33 @@ class ClientEngine:
             else:
                 answers.append(self._no_answer(question.request, at))
 
-    def _end_lost(self) -> None:
-        """End the calls whose objects the gateway held for the last session."""
-        for stream in self.streams:
-            lost = stream.with_objects()
-            if lost:
-                text = (
-                    "the objects that this call refers to ended with the session with the gateway: "
-                    f"{self.address} was lost or restarted; submit it again, with the reference"
-                )
-                self._take(stream, stream.end(lost, Ended("object", text)))
+    def _return_to_objects(self, session: int) -> None:
+        """Hold in a new session what was held in the last one, then send the calls that need it.
+
+        In a thread of its own: it asks the gateway, and puts again what is lost.
+        """
+        with self._lock:
+            used = [
+                lease for each in self.streams if each.paused for lease in each.leases().values()
+            ]
+        try:
+            lost = self.objects.come_back(session, used)
+        except GridError:
+            return  # no session: the next one begins anew; or this client has ended
+        with self._turn:
+            if session != self.session_number or self.closed:
+                return
+            for stream in [each for each in self.streams if each.paused]:
+                stream.paused = False
+                for digest, text in lost.items():
+                    calls = stream.calls_with({digest})
+                    self._take(stream, stream.end(calls, Ended("object", text)))
+                if stream.id in self._streams:
+                    self._open(stream)
+            self.transmit()
+            self._settle()
+            self._turn.notify_all()
+        self._line.wake()
 
     def _taken_back(self, question: Any) -> list[Range]:
         """Return the calls of a cancel that were never sent in the new session, and end them."""

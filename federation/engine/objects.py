@@ -12,9 +12,15 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
-from federation.errors import GridError, ObjectLost, ObjectRefused, ProtocolError
+from federation.errors import (
+    GatewayUnreachable,
+    GridError,
+    ObjectLost,
+    ObjectRefused,
+    ProtocolError,
+)
 from federation.messages.messages import OpenJob
 from federation.messages.objects import (
     GetObject,
@@ -32,7 +38,11 @@ from federation.sessions.object_socket import BlockingObjectSocket
 
 HOST_S: Final = 60.0  # time for the object host to answer
 NAMED_S: Final = 86_400.0  # how long a name lasts if nothing is said
+HELD_AT_ONCE: Final = 1_000  # objects in one question
 CALL_MAX: Final = 256  # references of one call: each costs the slot a descriptor
+
+
+ValueT = TypeVar("ValueT", covariant=True)
 
 
 class ObjectGateway(Protocol):
@@ -65,7 +75,7 @@ class ObjectLease:
         self.segment = segment
 
 
-class ObjectRef:
+class ObjectRef(Generic[ValueT]):
     """A reference to a value that stays at its site.
 
     Pass it anywhere among the arguments of a call, also inside lists, dicts and dataclasses: the
@@ -102,12 +112,13 @@ class ObjectRef:
         """The project whose calls may refer to it."""
         return self.lease.project
 
-    def result(self) -> Any:
+    def result(self) -> ValueT:
         """Return the value; its buffers are read-only views of the object.
 
         Raises ObjectLost when nothing holds the object any more.
         """
-        return load(self._objects.segment_of(self.lease).view())
+        found: ValueT = load(self._objects.segment_of(self.lease).view())
+        return found
 
     def where(self) -> list[dict[str, Any]]:
         """Return where it is held: `site`, `host` and `bytes` of each copy. Moves no bytes."""
@@ -124,10 +135,10 @@ class ObjectRef:
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(self._objects.note(self.lease))
 
-    def __copy__(self) -> "ObjectRef":
+    def __copy__(self) -> "ObjectRef[ValueT]":
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "ObjectRef":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ObjectRef[ValueT]":
         return self
 
     def __repr__(self) -> str:
@@ -160,7 +171,7 @@ class ClientObjects:
         """Whether nothing is held at this gateway."""
         return not self._leases
 
-    def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef:
+    def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
         body = make_body(value)
         segment = create(body.size)
@@ -173,7 +184,7 @@ class ClientObjects:
         segment.seal()
         return ObjectRef(self, self._send(segment, project, name, for_s), name)
 
-    def find(self, name: str, project: str, user: str | None = None) -> ObjectRef:
+    def find(self, name: str, project: str, user: str | None = None) -> ObjectRef[Any]:
         """Return a reference to the object of a user's name, by default one's own. ObjectLost."""
         session = self._engine.session_number
         details = {"name": name, "project": project} | ({} if user is None else {"user": user})
@@ -199,7 +210,7 @@ class ClientObjects:
     ) -> ObjectLease:
         lease = ObjectLease(digest, size, project, session, segment)
         self._leases[project, digest] = lease
-        weakref.finalize(lease, _let_go, weakref.ref(self), session, project, digest).atexit = False
+        self._hold(lease, session)
         return lease
 
     # --- uses ----------------------------------------------------------------------------------
@@ -207,17 +218,71 @@ class ClientObjects:
     def note(self, lease: ObjectLease) -> bytes:
         """Make sure that this session holds an object that a call is going to use."""
         if lease.session != self._engine.session_number:
-            if lease.segment is None:
-                raise ObjectLost(
-                    f"object {digest_text(lease.digest)} was held for an earlier session with "
-                    f"site {self._engine.site}: ask for it again by its name"
-                )
-            again = self._send(lease.segment, lease.project)
-            # The new hold belongs to this lease: it lives as long as the user's reference.
-            lease.session = again.session
-            weakref.finalize(lease, _keep, again).atexit = False
+            self._put_again(lease)
         self._leases[lease.project, lease.digest] = lease
         return lease.digest
+
+    def come_back(self, session: int, used: Iterable[ObjectLease]) -> dict[bytes, str]:
+        """Hold the objects of the last session in this one: the gateway's next run may have them.
+
+        Of those that it lacks, the ones that calls use are put again. Return those that are lost,
+        by digest, each with a text for the user. Raises GridError where the session ends meanwhile.
+        """
+        needed = {id(lease): lease for lease in used}
+        leases = {id(lease): lease for lease in list(self._leases.values())} | needed
+        by_project: dict[str, list[ObjectLease]] = {}
+        for lease in leases.values():
+            if lease.session != session:
+                by_project.setdefault(lease.project, []).append(lease)
+        lost: dict[bytes, str] = {}
+        for project, group in by_project.items():
+            missing = self._not_there(project, {lease.digest for lease in group})
+            for lease in group:
+                if lease.digest not in missing:
+                    missing.add(lease.digest)  # held once: others of it are put again if used
+                    self._hold(lease, session)
+                elif id(lease) in needed:
+                    try:
+                        self._put_again(lease)
+                    except (ObjectLost, ObjectRefused) as error:
+                        lost[lease.digest] = str(error)
+        return lost
+
+    def _not_there(self, project: str, digests: set[bytes]) -> set[bytes]:
+        """Have the gateway hold objects for this session; return those that it has not."""
+        missing: set[bytes] = set()
+        found = sorted(digests)
+        for at in range(0, len(found), HELD_AT_ONCE):
+            part = found[at : at + HELD_AT_ONCE]
+            details = {"project": project, "digests": list(map(digest_text, part))}
+            try:
+                answer = self._engine.ask("hold_objects", details)
+                missing.update(map(read_digest, answer["lost"]))
+            except GatewayUnreachable:
+                raise
+            except GridError:  # it keeps no objects, or is older
+                missing.update(part)
+        return missing
+
+    def _put_again(self, lease: ObjectLease) -> None:
+        """Put an object of an earlier session for this one. Raises ObjectLost, ObjectRefused."""
+        if lease.segment is None:
+            raise ObjectLost(
+                f"object {digest_text(lease.digest)} was held for an earlier session with "
+                f"site {self._engine.site}, and is lost: ask for it again by its name, or put it "
+                "again"
+            )
+        again = self._send(lease.segment, lease.project)
+        # The new hold belongs to this lease: it lives as long as the user's reference.
+        lease.session = again.session
+        weakref.finalize(lease, _keep, again).atexit = False
+
+    def _hold(self, lease: ObjectLease, session: int) -> None:
+        """Note that a session holds an object for this lease, and let go of it at its end."""
+        lease.session = session
+        own = weakref.ref(self)
+        end = weakref.finalize(lease, _let_go, own, session, lease.project, lease.digest)
+        end.atexit = False
 
     def leases_for(self, calls: Iterable[bytes], opening: OpenJob) -> dict[bytes, ObjectLease]:
         """Return the leases of the objects that calls of a job refer to, by digest.

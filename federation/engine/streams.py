@@ -7,12 +7,13 @@ call ends once: later outcomes for it are ignored.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.errors import FAILURES
 from federation.messages.messages import HoldChanged, OpenJob, Tasks
+from federation.objects.references import references_of
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
 from federation.words import clean
@@ -133,6 +134,7 @@ class Stream:
         self.running: tuple[float, RangeSet] | None = None  # what ran, and when that was asked
         self.home = ""  # the address of the gateway where it was opened last
         self._hold: tuple[str, dict[str, Any]] | None = None  # which gateway said it last, and what
+        self.paused = False  # its objects are not held by the new session yet: nothing is sent
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
@@ -205,7 +207,7 @@ class Stream:
 
     def next_to_send(self) -> tuple[ClientBundle, list[Tasks]] | None:
         """Return the next bundle to send and its messages; it counts as sent from now on."""
-        while self.waiting:
+        while self.waiting and not self.paused:
             bundle = self.waiting.popleft()
             if bundle.missing:
                 bundle.sent = True
@@ -368,9 +370,18 @@ class Stream:
         """Return the leases of the objects that its unfinished bundles refer to."""
         return {digest: each for bundle in self._bundles for digest, each in bundle.leases.items()}
 
-    def with_objects(self) -> list[Range]:
-        """Return the unfinished calls of bundles that refer to objects."""
-        return [span for each in self._bundles if each.leases for span in each.unfinished()]
+    def calls_with(self, digests: Set[bytes]) -> list[Range]:
+        """Return the unfinished calls that refer to any of these objects."""
+        found = RangeSet()
+        for bundle in self._bundles:
+            if bundle.leases.keys() & digests:
+                for first, stop in bundle.unfinished():
+                    for at in range(first, stop):
+                        if not digests.isdisjoint(
+                            references_of(bundle.arguments[at - bundle.first])
+                        ):
+                            found.add(at, at + 1)
+        return list(found)
 
 
 def _with_call(outcome: Any, call: bytes) -> Any:

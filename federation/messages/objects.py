@@ -101,8 +101,54 @@ class SetUpHost:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptHost:
+    """Gateway → host whose gateway is gone, first on a connection: be mine.
+
+    The ticket is by the key of the gateway that is gone; `key` is that of tickets from now on.
+    Answered by HeldBefore for each object, NamedBefore for each name, and HostReady.
+    """
+
+    kind: ClassVar[str] = "adopt-host"
+    ticket: bytes
+    key: bytes
+    bytes_max: Count
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBefore:
+    """Host → gateway that has adopted it: this object is here."""
+
+    kind: ClassVar[str] = "held-before"
+    scope: Text
+    digest: bytes
+    size: Count
+    user: Text
+    put_at_s: Number
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBefore:
+    """Host → gateway that has adopted it: a user's name of an object that was told of."""
+
+    kind: ClassVar[str] = "named-before"
+    scope: Text
+    digest: bytes
+    user: Text
+    name: Text
+    ends_at_s: Number
+
+
+@dataclass(frozen=True, slots=True)
+class StopHost:
+    """Gateway → host: end; objects are needed no more."""
+
+    kind: ClassVar[str] = "stop-host"
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
 class HostReady:
-    """Host → gateway: it listens."""
+    """Host → gateway: it listens, and all objects that it has were told."""
 
     kind: ClassVar[str] = "host-ready"
     pid: Count
@@ -125,16 +171,18 @@ class SealedObject:
 
 @dataclass(frozen=True, slots=True)
 class SettleObject:
-    """Gateway → host: keep the object; or do not, for this reason."""
+    """Gateway → host: keep the object, since `at_s`; or do not, for this reason."""
 
     kind: ClassVar[str] = "settle-object"
     request: Count
     reason: Text
+    at_s: Number = 0.0
 
 
 OBJECT_MESSAGES = Catalogue(
     [
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
-        *(DropObject, SetUpHost, HostReady, SealedObject, SettleObject),
+        *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
+        *(SealedObject, SettleObject),
     ]
 )

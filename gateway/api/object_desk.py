@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from federation.objects.manifests import read_digest
+from federation.objects.manifests import digest_text, read_digest
 from federation.reasons import Reason
 from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
@@ -13,6 +13,7 @@ from gateway.objects.keeper import ObjectKeeper
 from gateway.trust.rights import Asker
 
 OBJECTS_SHOWN_MAX: Final = 10_000
+HELD_AT_ONCE_MAX: Final = 10_000
 
 
 async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
@@ -55,6 +56,25 @@ async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> A
     if held is None:
         raise BadQuestion(f"project {project} has no object {details['digest']} here")
     return _plain(site, held)
+
+
+async def _hold(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
+    """Let the asker's session hold objects that it held at the last run of this gateway.
+
+    Return those that are not here.
+    """
+    objects, project, named = _objects(site), _project(asker, details), details.get("digests")
+    if not isinstance(named, list) or len(named) > HELD_AT_ONCE_MAX:
+        raise BadQuestion(
+            f"digests must be a list of at most {HELD_AT_ONCE_MAX:,} texts", Reason.BAD_REQUEST
+        )
+    try:
+        digests = [read_digest(str(each)) for each in named]
+    except ValueError as error:
+        raise BadQuestion(str(error), Reason.BAD_REQUEST) from None
+    await objects.settled()
+    lost = objects.take_again(asker.handle, project, digests)
+    return {"lost": [digest_text(each) for each in lost]}
 
 
 async def _listed(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
@@ -101,5 +121,6 @@ def _project(asker: Asker, details: dict[str, Any]) -> str:
 VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "object_host": _host,
     "object": _object,
+    "hold_objects": _hold,
     "objects": _listed,
 }

@@ -40,11 +40,12 @@ class HeldObject:
     jobs: set[str] = field(default_factory=set)
     # By the user who gave it, and the name: when it ends.
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
+    waits_until_s: UtcS | None = None  # for the clients of a gateway that was lost
 
     @property
     def is_held(self) -> bool:
         """Whether anything holds it."""
-        return bool(self.sessions or self.jobs or self.names)
+        return bool(self.sessions or self.jobs or self.names or self.waits_until_s is not None)
 
     def to_plain(self) -> dict[str, Any]:
         """Return it for people and programs."""
@@ -86,6 +87,7 @@ class ObjectCatalogue:
         self._by_session: dict[int, set[ObjectKey]] = {}
         self._by_job: dict[str, set[ObjectKey]] = {}
         self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
+        self._waiting: set[ObjectKey] = set()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -117,6 +119,13 @@ class ObjectCatalogue:
             self.bytes += size
         self.take(key, session)
         return ""
+
+    def adopt(self, key: ObjectKey, size: int, user: str, put_at_s: UtcS, until_s: UtcS) -> None:
+        """Enter an object of a gateway that was lost; it waits for its holders until then."""
+        if key not in self._held:
+            self._held[key] = HeldObject(key, size, user, put_at_s, waits_until_s=until_s)
+            self._waiting.add(key)
+            self.bytes += size
 
     def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:
         """Give an object a name of this user until then.
@@ -172,8 +181,15 @@ class ObjectCatalogue:
         return self._gone(keys)
 
     def sweep(self, jobs: Set[str], utc_s: UtcS) -> list[ObjectKey]:
-        """Let go of what was held by old names, and by jobs that are not among the unfinished."""
+        """Let go of what was held by old names, by jobs that are not among the unfinished, and for
+        clients that did not come back in time."""
         touched: list[ObjectKey] = []
+        for key in list(self._waiting):
+            held = self._held[key]
+            if held.waits_until_s is None or held.waits_until_s <= utc_s:
+                held.waits_until_s = None
+                self._waiting.discard(key)
+                touched.append(key)
         for job in [each for each in self._by_job if each not in jobs]:
             for key in self._by_job.pop(job):
                 self._held[key].jobs.discard(job)
@@ -190,6 +206,7 @@ class ObjectCatalogue:
         self._by_session.clear()
         self._by_job.clear()
         self._names.clear()
+        self._waiting.clear()
         self.bytes = 0
 
     def _gone(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:

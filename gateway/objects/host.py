@@ -3,9 +3,11 @@
     python -m gateway.objects.host ADDRESS CONTROL
 
 It takes sealed files from clients of its host, hashes them, and hands them to agents and clients by
-descriptor. It decides nothing: its gateway says what is kept and what is dropped, by the socket
-pair CONTROL. When that closes the gateway is gone, and the process ends; so its memory is never
-left over.
+descriptor. It decides nothing: its gateway says which objects are kept and dropped, by the socket
+pair CONTROL (the consequences: gateway.objects.shelf). A gateway that stops says so, and
+the process ends. When CONTROL closes without a word the gateway was lost: the objects wait for the
+next one, which adopts this process, and hears of them. Without one it ends after ORPHAN_S; so
+its memory is never left over.
 """
 
 import os
@@ -13,18 +15,21 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
+    AdoptHost,
     DropObject,
     GetObject,
+    HeldBefore,
     HostOpen,
     HostReady,
+    NamedBefore,
     ObjectHere,
     ObjectKept,
     ObjectMissing,
@@ -33,105 +38,114 @@ from federation.messages.objects import (
     SealedObject,
     SettleObject,
     SetUpHost,
+    StopHost,
 )
 from federation.objects.bodies import BadBody, parts_of
-from federation.objects.manifests import digest_text, make_manifest
+from federation.objects.manifests import make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
-from gateway.objects.catalogue import ObjectKey, no_room
-from gateway.objects.tickets import CLIENT, ObjectTicket, read_ticket
-from gateway.worker.isolation.limits import die_with_parent
+from gateway.objects.catalogue import ObjectKey
+from gateway.objects.shelf import ObjectShelf, OfferedObject
+from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
 from gateway.worker.object_pipe import ObjectPipe
 
 CONNECTIONS_MAX: Final = 1024
 OPEN_S: Final = 5.0  # time to show a ticket
 HASHERS: Final = 2  # threads
-
-
-@dataclass(slots=True)
-class _Offered:
-    """An object that was put, until the gateway has settled whether it is kept."""
-
-    pipe: ObjectPipe
-    request: int
-    key: ObjectKey
-    segment: Segment
+ORPHAN_S: Final = 60.0  # for a lost gateway to be started again
 
 
 class ObjectHost:
     """Objects, by project and digest.
 
     Args:
-        control: to the gateway.
-        listener: for clients and agents.
+        control: to the gateway that has started it.
+        listener: for clients and agents, and for the gateway that follows a lost one.
+        orphan_s: how long it waits for that one.
     """
 
-    def __init__(self, control: ObjectPipe, listener: trio.socket.SocketType) -> None:
+    def __init__(
+        self,
+        control: ObjectPipe,
+        listener: trio.socket.SocketType,
+        orphan_s: float = ORPHAN_S,
+    ) -> None:
         self._control = control
         self._listener = listener
-        self._held: dict[ObjectKey, Segment] = {}
-        self._readers: dict[ObjectKey, set[ObjectPipe]] = {}
-        self._offered: dict[int, _Offered] = {}
-        self._requests = 0
-        self._bytes = 0  # held, offered, and being hashed
-        self._connections = 0
+        self._orphan_s = orphan_s
         self._tickets: dict[ObjectPipe, ObjectTicket] = {}
+        self._pipes: set[ObjectPipe] = set()
         self._hashers = trio.CapacityLimiter(HASHERS)
+        self._is_orphan = False
+        self._adopted = trio.Event()
 
     async def run(self) -> None:
-        """Serve until the gateway is gone."""
+        """Serve until the gateway says stop, or is gone and none has adopted this host in time."""
         (first, _), *rest = await self._control.receive() or [(None, -1)]
         if not isinstance(first, SetUpHost):
             return
-        self._key, self._bytes_max = first.key, first.bytes_max
+        self._key = first.key
+        self._shelf: ObjectShelf[Segment, ObjectPipe] = ObjectShelf(first.bytes_max)
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
             await self._control.send(HostReady(os.getpid()))
-            messages = rest
+            while await self._serve_gateway(rest):
+                self._become_orphan()
+                with trio.move_on_after(self._orphan_s):
+                    await self._adopted.wait()
+                if self._is_orphan:
+                    break
+                rest = []
+            self._nursery.cancel_scope.cancel()
+
+    async def _serve_gateway(self, messages: list[tuple[Any, int]]) -> bool:
+        """Obey the gateway until it is gone (True) or says stop (False)."""
+        with suppress(OSError, ProtocolError):
             while True:
                 for message, _ in messages:
-                    await self._obey(message)
+                    if isinstance(message, StopHost):
+                        return False
+                    self._obey(message)
                 messages = await self._control.receive()
                 if not messages:
-                    self._nursery.cancel_scope.cancel()
-                    return
+                    break
+        return True
 
-    async def _obey(self, message: Any) -> None:
+    def _become_orphan(self) -> None:
+        """Close all connections: their tickets are of a gateway that is gone."""
+        self._is_orphan, self._adopted = True, trio.Event()
+        self._control.close()
+        self._shelf.forget_offers()
+        self._tickets.clear()
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _obey(self, message: Any) -> None:
         match message:
-            case SettleObject(request, reason):
-                await self._settle(self._offered.pop(request), reason)
+            case SettleObject(request, reason, at_s):
+                offered = self._shelf.settle(request, reason, UtcS(at_s))
+                if offered is not None:
+                    answer: Any = ObjectKept(offered.request, offered.key.digest)
+                    if reason:
+                        answer = ObjectMissing(offered.request, reason)
+                    self._nursery.start_soon(offered.by.send, answer)
             case DropObject(scope, digest):
-                key = ObjectKey(scope, digest)
-                segment = self._held.pop(key, None)
-                if segment is not None:
-                    self._bytes -= segment.size
-                    segment.close()
-                for pipe in self._readers.pop(key, set()):
+                for pipe in self._shelf.drop(ObjectKey(scope, digest)):
                     self._nursery.start_soon(pipe.send, message)
-
-    async def _settle(self, offered: _Offered, reason: str) -> None:
-        if reason or offered.key in self._held:
-            self._bytes -= offered.segment.size
-            offered.segment.close()
-        else:
-            self._held[offered.key] = offered.segment
-        answer: Any = ObjectKept(offered.request, offered.key.digest)
-        if reason:
-            answer = ObjectMissing(offered.request, reason)
-        self._nursery.start_soon(offered.pipe.send, answer)
 
     async def _accept(self) -> None:
         while True:
             connection, _ = await self._listener.accept()
-            if self._connections >= CONNECTIONS_MAX:
+            if len(self._pipes) >= CONNECTIONS_MAX:
                 connection.close()
                 continue
-            self._connections += 1
-            self._nursery.start_soon(self._serve, ObjectPipe(connection))
+            pipe = ObjectPipe(connection)
+            self._pipes.add(pipe)
+            self._nursery.start_soon(self._serve, pipe)
 
     async def _serve(self, pipe: ObjectPipe) -> None:
         try:
-            with suppress(OSError, ProtocolError):
+            with suppress(OSError, ProtocolError, trio.ClosedResourceError):
                 with trio.move_on_after(OPEN_S):
                     for message, file in await pipe.receive():
                         await self._hear(pipe, message, file)
@@ -139,65 +153,75 @@ class ObjectHost:
                     for message, file in messages:
                         await self._hear(pipe, message, file)
         finally:
-            pipe.close()
+            if pipe is not self._control:
+                pipe.close()
             self._tickets.pop(pipe, None)
-            self._connections -= 1
-            for readers in self._readers.values():
-                readers.discard(pipe)
+            self._pipes.discard(pipe)
+            self._shelf.leave(pipe)
 
     async def _hear(self, pipe: ObjectPipe, message: Any, file: int) -> None:
         known = self._tickets.get(pipe)
         match message:
-            case OpenHost(ticket) if known is None:
+            case OpenHost(ticket) if known is None and not self._is_orphan:
                 self._tickets[pipe] = read_ticket(ticket, self._key)
-                await pipe.send(HostOpen(self._bytes_max))
+                await pipe.send(HostOpen(self._shelf.bytes_max))
+            case AdoptHost() if known is None and self._is_orphan:
+                await self._adopt(pipe, message)
             case PutObject() if known is not None and known.role == CLIENT:
                 await self._put(pipe, known, message, file)
             case GetObject(request, scope, digest) if known is not None:
-                await self._get(pipe, known, request, ObjectKey(scope, digest))
+                found = self._shelf.take(known, ObjectKey(scope, digest), pipe)
+                if isinstance(found, str):
+                    await pipe.send(ObjectMissing(request, found))
+                else:
+                    await pipe.send(ObjectHere(request, found.size), found.descriptor)
             case _:
                 if file >= 0:
                     os.close(file)
                 raise ProtocolError(f"message {message.kind!r} is not expected here")
 
+    async def _adopt(self, pipe: ObjectPipe, message: AdoptHost) -> None:
+        """Take this connection's gateway for ours, and tell it of all objects."""
+        if read_ticket(message.ticket, self._key).role != GATEWAY:
+            raise ProtocolError("the ticket is not that of a gateway")
+        self._is_orphan = False  # another one comes too late
+        self._key, self._shelf.bytes_max = message.key, message.bytes_max
+        self._control = pipe
+        for key, size, record in list(self._shelf.records()):
+            named = (key.scope, key.digest)
+            await pipe.send(HeldBefore(*named, size, record.user, float(record.put_at_s)))
+            for (user, name), ends_at_s in record.names.items():
+                await pipe.send(NamedBefore(*named, user, name, float(ends_at_s)))
+        await pipe.send(HostReady(os.getpid()))
+        self._adopted.set()
+
     async def _put(
         self, pipe: ObjectPipe, ticket: ObjectTicket, message: PutObject, file: int
     ) -> None:
         size = message.size
-        reason = no_room(self._bytes_max, self._bytes, size)
+        reason = self._shelf.reserve(size)
         if reason:
             os.close(file)
             await pipe.send(ObjectMissing(message.request, reason))
             return
-        self._bytes += size
         try:
             segment, digest = await trio.to_thread.run_sync(
                 partial(_measure, file, size), limiter=self._hashers
             )
         except (SegmentError, BadBody) as error:
-            self._bytes -= size
+            self._shelf.give_back(size)
             await pipe.send(ObjectMissing(message.request, f"the object was not taken: {error}"))
             return
-        self._requests += 1
-        key = ObjectKey(ticket.scope, digest)
-        self._offered[self._requests] = _Offered(pipe, message.request, key, segment)
-        named = (message.name, message.for_s)
-        await self._control.send(
-            SealedObject(
-                *(self._requests, ticket.holder, ticket.user, key.scope, digest, size, *named)
-            )
-        )
-
-    async def _get(
-        self, pipe: ObjectPipe, ticket: ObjectTicket, request: int, key: ObjectKey
-    ) -> None:
-        segment = self._held.get(key) if ticket.may_read(key.scope) else None
-        if segment is None:
-            reason = f"project {key.scope} has no object {digest_text(key.digest)} here"
-            await pipe.send(ObjectMissing(request, reason))
+        if self._tickets.get(pipe) is not ticket:  # its gateway was lost meanwhile
+            self._shelf.give_back(size)
+            segment.close()
             return
-        self._readers.setdefault(key, set()).add(pipe)
-        await pipe.send(ObjectHere(request, segment.size), segment.descriptor)
+        key, named = ObjectKey(ticket.scope, digest), (message.name, message.for_s)
+        number = self._shelf.offer(
+            OfferedObject(pipe, message.request, key, segment, ticket.user, *named)
+        )
+        who = (ticket.holder, ticket.user, key.scope)
+        await self._control.send(SealedObject(number, *who, digest, size, *named))
 
 
 def _measure(file: int, size: int) -> tuple[Segment, bytes]:
@@ -230,8 +254,7 @@ async def serve(address: str, control: int, started: Callable[[], None] = lambda
 
 def main() -> None:
     """Run the object host; the gateway starts it."""
-    address, control, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    die_with_parent(parent)
+    address, control = sys.argv[1], int(sys.argv[2])
     hide_memory()
     with suppress(KeyboardInterrupt, OSError):
         trio.run(serve, address, control)

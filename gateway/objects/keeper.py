@@ -3,15 +3,15 @@ asked.
 
 The gateway's loop never sees a byte of an object: it hears of digests and sizes, decides by the
 catalogue, and tells the host what to drop. A host that dies takes its objects along; the next one
-begins empty, and calls that refer to lost objects fail with ObjectLost.
+begins empty, and calls that refer to lost objects fail with ObjectLost. A host whose gateway was
+lost is taken over by the next run of the gateway, with its objects.
 """
 
 import math
 import os
-import secrets
 import socket
-import subprocess
 from collections.abc import Callable, Iterable, Set
+from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -20,23 +20,23 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     DropObject,
+    HeldBefore,
     HostReady,
+    NamedBefore,
     SealedObject,
     SettleObject,
-    SetUpHost,
 )
 from federation.objects.manifests import is_digest
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
-from gateway.base.child import wait_for_exit
-from gateway.base.interpreter import run_module
 from gateway.objects.catalogue import (
     NAMED_MAX_S,
     HeldObject,
     ObjectCatalogue,
     ObjectKey,
 )
-from gateway.objects.tickets import AGENT, CLIENT, KEY_BYTES, ObjectTicket
+from gateway.objects.host_process import FILE, HostPlace, HostProcess, dial_lost, read_place
+from gateway.objects.tickets import AGENT, CLIENT, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
@@ -57,6 +57,8 @@ class ObjectKeeper:
         utc_s: the time of day.
         say: takes lines for the operator.
         bytes_max: the room for all objects.
+        folder: of the site's state, where the next run finds the object host.
+        return_s: how long the objects of a lost gateway wait for its clients.
     """
 
     def __init__(
@@ -65,10 +67,13 @@ class ObjectKeeper:
         utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
         bytes_max: int,
+        folder: Path,
+        return_s: float,
     ) -> None:
-        self._key = secrets.token_bytes(KEY_BYTES)
-        # In the abstract namespace of this host: there is no file that could be left behind.
-        self.address: Final = f"@gridfed-objects-{secrets.token_hex(8)}"
+        self._place = HostPlace.make()
+        self._file = folder / FILE
+        self._return_s = return_s
+        self._lost: tuple[socket.socket, HostPlace] | None = None
         self._is_here = is_here
         self._utc_s = utc_s
         self._say = say
@@ -77,16 +82,23 @@ class ObjectKeeper:
         self.pid = 0  # of the object host
         self._wanted = trio.Event()
         self._ready = trio.Event()
+        self._settled = trio.Event()  # the host of the last run is ours, or gone
+        self._early: list[tuple[str, str, tuple[bytes, ...]]] = []  # holds of jobs before that
         self._orders = trio.open_memory_channel[Any](math.inf)
+
+    @property
+    def address(self) -> str:
+        """The address of the object host; it stays the same for this run."""
+        return self._place.address
 
     @property
     def agent_ticket(self) -> str:
         """The ticket of this host's agents, for their environment."""
-        return ObjectTicket(AGENT).sign(self._key).hex()
+        return ObjectTicket(AGENT).sign(self._place.key).hex()
 
     def ticket(self, session: int, user: str, scope: str) -> bytes:
         """Return the ticket of a client's session for a project."""
-        return ObjectTicket(CLIENT, session, user, scope).sign(self._key)
+        return ObjectTicket(CLIENT, session, user, scope).sign(self._place.key)
 
     async def ready(self) -> bool:
         """Start the object host if it does not run; return whether it listens."""
@@ -95,45 +107,62 @@ class ObjectKeeper:
             await self._ready.wait()
         return self._ready.is_set()
 
+    async def settled(self) -> None:
+        """Wait until the objects of a lost gateway, if there was one, are in the catalogue."""
+        await self._settled.wait()
+
+    def look(self) -> None:
+        """Look for the object host of the last run, if its gateway was lost. Once, before `run`."""
+        before = read_place(self._file)
+        if before is None:
+            return
+        connection = dial_lost(before)
+        if connection is None:
+            self._file.unlink(missing_ok=True)
+            return
+        self._lost = connection, before
+        self._place = HostPlace(before.address, self._place.key)
+
     async def run(self) -> None:
         """Keep the object host running from the first request on; until cancelled."""
+        if self._lost is not None:
+            connection, before = self._lost
+            host = await HostProcess.adopt(connection, before, self._place.key, self._bytes_max)
+            if not await self._run_once(host):
+                self._say("the object host of the last run could not be taken over")
+                self._place = HostPlace.make()
+        self._settle()
         await self._wanted.wait()
         while True:
-            code = await self._run_once()
-            lost = len(self.catalogue)
-            self.catalogue.clear()
-            self._ready = trio.Event()
-            self._say(f"the object host ended with code {code}; {lost:,} objects are lost")
+            await self._run_once(await HostProcess.start(self._place, self._bytes_max))
             await trio.sleep(AGAIN_S)
 
-    async def _run_once(self) -> int:
-        ours, theirs = socket.socketpair()
-        descriptor = str(theirs.fileno())
-        command = run_module("gateway.objects.host")
-        # In this very thread: the host is killed when the thread that started it ends.
-        process = subprocess.Popen(  # noqa: ASYNC220
-            [*command, self.address, descriptor, str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        ours.setblocking(False)
-        pipe = ObjectPipe(trio.socket.from_stdlib_socket(ours))
+    async def _run_once(self, host: HostProcess) -> bool:
+        """Serve one object host until it has ended; return whether it was ever ready."""
         self._orders = trio.open_memory_channel[Any](math.inf)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send_orders, pipe)
-                nursery.start_soon(self._listen, pipe)
-                self._order(SetUpHost(self._key, self._bytes_max))
-                code = await wait_for_exit(process)
+                nursery.start_soon(self._send_orders, host.pipe)
+                nursery.start_soon(self._listen, host.pipe, nursery.cancel_scope)
+                nursery.start_soon(self._give_up, nursery.cancel_scope)
+                await host.wait()
                 nursery.cancel_scope.cancel()
-            return code
         finally:
-            pipe.close()
-            with trio.CancelScope(shield=True):
-                process.kill()
-                await wait_for_exit(process)
+            await host.stop()
+            self._file.unlink(missing_ok=True)
+        was_ready, lost = self._ready.is_set(), len(self.catalogue)
+        self.catalogue.clear()
+        self._ready = trio.Event()
+        if was_ready:
+            self._say(f"the object host has ended: {lost:,} objects are lost")
+        return was_ready
+
+    async def _give_up(self, scope: trio.CancelScope) -> None:
+        """End a host that does not begin to listen."""
+        with trio.move_on_after(START_S) as waiting:
+            await self._ready.wait()
+        if waiting.cancelled_caught:
+            scope.cancel()
 
     def _order(self, message: Any) -> None:
         self._orders[0].send_nowait(message)
@@ -142,25 +171,46 @@ class ObjectKeeper:
         async for message in self._orders[1]:
             await pipe.send(message)
 
-    async def _listen(self, pipe: ObjectPipe) -> None:
+    async def _listen(self, pipe: ObjectPipe, scope: trio.CancelScope) -> None:
+        """Take the messages of a host; at its end nothing more is to be expected of it."""
         try:
             while messages := await pipe.receive():
                 for message, _ in messages:
                     self._hear(message)
         except (OSError, ProtocolError) as error:
             self._say(f"the connection to the object host is lost: {error}")
+        scope.cancel()
 
     def _hear(self, message: Any) -> None:
         match message:
             case HostReady():
                 self.pid = message.pid
+                self._place.save(self._file)
+                self._settle()
                 self._ready.set()
             case SealedObject():
-                self._order(SettleObject(message.request, self._put(message)))
+                utc_s = self._utc_s()
+                self._order(SettleObject(message.request, self._put(message, utc_s), float(utc_s)))
+            case HeldBefore(scope, digest, size, user, put_at_s):
+                until_s = self._utc_s() + self._return_s
+                key = ObjectKey(scope, digest)
+                self.catalogue.adopt(key, size, user, UtcS(put_at_s), until_s)
+            case NamedBefore(scope, digest, user, name, ends_at_s):
+                self.catalogue.name(ObjectKey(scope, digest), user, name, UtcS(ends_at_s))
 
-    def _put(self, message: SealedObject) -> str:
+    def _settle(self) -> None:
+        """Go on with the objects of the last run, if there are any: jobs that were taken up hold theirs."""
+        if not self._settled.is_set():
+            self._settled.set()
+            if len(self.catalogue):
+                self._say(f"{len(self.catalogue):,} objects of the last run are still held")
+            early, self._early = self._early, []
+            for job, scope, digests in early:
+                self.catalogue.hold(job, scope, digests)
+
+    def _put(self, message: SealedObject, utc_s: UtcS) -> str:
         """Enter an object that was put; return why not, or an empty text."""
-        name, utc_s = message.name, self._utc_s()
+        name = message.name
         if not self._is_here(message.holder):
             return "the session of the client is over"
         if not is_digest(message.digest):
@@ -181,7 +231,20 @@ class ObjectKeeper:
 
     def hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
         """Let a job hold the objects that calls of it refer to."""
-        self.catalogue.hold(job, scope, digests)
+        if self._settled.is_set():
+            self.catalogue.hold(job, scope, digests)
+        else:
+            self._early.append((job, scope, tuple(digests)))
+
+    def take_again(self, session: int, scope: str, digests: Iterable[bytes]) -> list[bytes]:
+        """Let a session hold the objects that it held at a gateway that was lost.
+
+        Return those that are not here.
+        """
+        keys = [ObjectKey(scope, digest) for digest in digests]
+        if not self._is_here(session):
+            return [key.digest for key in keys]
+        return [key.digest for key in keys if not self.catalogue.take(key, session)]
 
     def take(self, session: int, held: HeldObject) -> None:
         """Let a session hold an object that it has found by its name."""

@@ -16,6 +16,7 @@ _MAC_BYTES: Final = 32
 _TICKET_BYTES_MAX: Final = 2048
 CLIENT: Final = "client"
 AGENT: Final = "agent"
+GATEWAY: Final = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class ObjectTicket:
     """Who may use the object host.
 
     Attributes:
-        role: CLIENT puts and gets in one project; AGENT gets in all.
+        role: CLIENT puts and gets in one project; AGENT gets in all; GATEWAY adopts the host.
         holder: of a client, its session by the gateway's number.
         scope: of a client, the project.
     """

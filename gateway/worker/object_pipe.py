@@ -37,7 +37,7 @@ class ObjectPipe:
     async def send(self, message: Any, file: int = -1) -> None:
         """Send a message; one whose receiver is gone is dropped."""
         data = encode_frame(message)
-        with suppress(OSError):
+        with suppress(OSError, trio.ClosedResourceError):
             async with self._sending:
                 sent = await self._socket.sendmsg([data], ancillary_of(file))
                 while sent < len(data):

@@ -31,6 +31,33 @@ WRONG = [
 ]
 
 
+REFERENCES = """
+from typing import assert_type
+
+from federation import Client, ObjectRef
+
+def price(spot: float, kind: str = "call") -> float:
+    return spot
+
+def revalue(book: list[float], shift: float, name: str) -> str:
+    return name
+
+def run(client: Client) -> None:
+    spot = client.put(1.0)
+    book = client.put([1.0, 2.0])
+    assert_type(spot, ObjectRef[float])
+    assert_type(book.result(), list[float])
+    assert_type(client.submit(price, spot).result(), float)
+    assert_type(client.submit(price, 1.0, kind="put").result(), float)
+    assert_type(client.submit(revalue, book, spot, "a").result(), str)
+    assert_type(client.submit(revalue, [1.0], spot, "a").result(), str)
+    assert_type(list(client.map(price, [spot] * 5)), list[float])
+    assert_type(list(client.map(revalue, [book] * 5, [0.1] * 5, "abcde")), list[str])
+    assert_type(list(client.map(revalue, [[1.0]] * 5, [spot] * 5, "abcde")), list[str])
+"""
+OF_ANOTHER_TYPE = ["client.submit(price, book)", "client.map(price, [book])"]
+
+
 def mypy(path, cache):
     arguments = ["--strict", "--no-error-summary", "--cache-dir", cache, path]
     return [sys.executable, "-m", "mypy", *map(str, arguments)]
@@ -77,3 +104,16 @@ def test_wrong_calls_are_found_before_they_run(checker, tmp_path):
     first = HEAD.count("\n") + 1
     lines = range(first, first + len(WRONG))
     assert [line for line in lines if f"wrong.py:{line}:" not in found] == [], found
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_a_reference_may_stand_where_a_function_wants_its_value(checker, tmp_path):
+    path = tmp_path / "references.py"
+    path.write_text(REFERENCES)
+    done = checked(checker(path, tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    path.write_text(REFERENCES + "".join(f"    {line}\n" for line in OF_ANOTHER_TYPE))
+    found = checked(checker(path, tmp_path)).stdout
+    first = REFERENCES.count("\n") + 1
+    lines = range(first, first + len(OF_ANOTHER_TYPE))
+    assert [line for line in lines if f"references.py:{line}:" not in found] == [], found

@@ -77,6 +77,16 @@ def held(site):
     return count
 
 
+def held_by(process):
+    """The number of files of objects that one process has."""
+    count, folder = 0, f"/proc/{process.pid}/fd"
+    with suppress(OSError, psutil.Error):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                count += "gridfed-object" in os.readlink(f"{folder}/{name}")
+    return count
+
+
 def command_of(process):
     with suppress(psutil.Error):
         return " ".join(process.cmdline())
@@ -193,20 +203,75 @@ def test_an_object_whose_host_was_killed_is_lost_by_name_and_can_be_put_again(ma
         assert client.submit(summed, again).result() == SIZE
 
 
-def test_a_restarted_gateway_ends_calls_with_references_and_takes_new_ones(make_site, tmp_path):
+def host_of(site):
+    """The object host of a site, wherever it came from."""
+    with site.client() as client:
+        return psutil.Process(client.ask("object_host")["pid"])
+
+
+def test_calls_with_references_go_on_with_a_gateway_that_was_killed(make_site, tmp_path):
     site = make_site(1)
     started = tmp_path / "started"
-    with site.client() as client:
-        ref = client.put(np.ones(SIZE))
+    with site.client() as client, site.client() as other:
+        ref = client.put(np.ones(SIZE), name="ones")
+        seen = other.object("ones")  # it has no bytes of it
+        host = host_of(site)
         future = client.submit(waited, str(started), ref)
         wait_until(started.exists)
+        more = client.map(summed, [ref] * 5, range(5))
         site.kill()
         site.start()
-        with pytest.raises(ObjectLost, match="submit it again"):
-            future.result()
-        assert client.submit(summed, ref).result() == SIZE  # this client has kept it
+        started.unlink(missing_ok=True)
+        wait_until(lambda: started.exists() or future.done())
+        started.unlink(missing_ok=True)
+        assert future.result() == SIZE
+        assert list(more) == [SIZE + at for at in range(5)]
+        assert other.submit(summed, seen).result() == SIZE
+        assert host_of(site) == host  # nothing was put again
+        assert [each["digest"] for each in client.ask("objects")] == [ref.digest]
+        assert client.object("ones").digest == ref.digest
+        site.kill()  # again, and the next run finds it as well
+        site.start()
+        assert client.submit(summed, ref).result() == SIZE
+        assert host_of(site) == host
+
+
+def test_what_only_a_client_held_is_let_go_of_by_the_next_gateway_too(make_site):
+    site = make_site(1, config="[limits]\ngrace_s = 2")
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE))
+        host = host_of(site)
+        site.kill()
+        site.start()
+        assert client.submit(summed, ref).result() == SIZE
         del ref
-        wait_until(lambda: held(site) == 0)
+        wait_until(lambda: not client.ask("objects"))
+        wait_until(lambda: held_by(host) == 0)
+    site.stop()
+    wait_until(lambda: not host.is_running())
+
+
+def test_a_client_puts_again_what_was_lost_with_gateway_and_object_host(make_site, tmp_path):
+    site = make_site(1)
+    started = tmp_path / "started"
+    with site.client() as client, site.client() as other:
+        ref = client.put(np.ones(SIZE), name="ones")
+        seen = other.object("ones")
+        future = client.submit(waited, str(started), ref)
+        lost = other.submit(summed, seen, 1)  # waits behind it
+        wait_until(started.exists)
+        host = host_of(site)
+        site.kill()
+        host.kill()
+        site.start()
+        started.unlink(missing_ok=True)
+        wait_until(lambda: started.exists() or future.done())
+        started.unlink(missing_ok=True)
+        assert future.result() == SIZE
+        with pytest.raises(ObjectLost, match="put it again"):
+            lost.result()
+        with pytest.raises(ObjectLost, match="ones"):
+            other.object("ones")
 
 
 def test_a_name_keeps_an_object_for_a_time_without_its_client(make_site):

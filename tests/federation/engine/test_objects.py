@@ -10,7 +10,7 @@ from federation.engine import objects
 from federation.engine.engine import ClientEngine
 from federation.engine.objects import ClientObjects
 from federation.engine.streams import Stream
-from federation.errors import ObjectLost, ObjectRefused
+from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
 from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost
 from federation.objects.manifests import SHA256
@@ -24,8 +24,14 @@ OPENING = OpenJob(
 class Engine:
     session_number = 1
     site = "london"
+    lost = ()  # of what is asked for again
+    refusal = None
 
     def ask(self, verb, details):
+        if verb == "hold_objects":
+            if self.refusal is not None:
+                raise self.refusal
+            return {"lost": [each for each in details["digests"] if each in self.lost]}
         assert verb == "object_host"
         return {"address": "@x", "pid": 7, "ticket": b"t", "host": "h1", "site": "london"}
 
@@ -102,6 +108,51 @@ def test_in_a_new_session_a_call_puts_its_object_again_and_the_old_hold_is_not_l
     del ref
     gc.collect()
     assert let_go == [("p", 2)]
+
+
+def test_in_a_new_session_what_the_gateway_still_has_is_held_and_let_go_of_there(world):
+    engine, found, let_go = world
+    one, other = found.put([1], "p", "", None), found.put([2], "q", "", None)
+    engine.session_number = 2
+    assert found.come_back(2, []) == {}
+    seal_call((one, other), {})
+    assert Host.puts == 2  # as before
+    del one, other
+    gc.collect()
+    assert sorted(let_go) == [("p", 1), ("q", 2)]
+
+
+def test_in_a_new_session_calls_get_what_is_lost_put_again_and_references_when_used(world):
+    engine, found, let_go = world
+    used, unused = found.put([1], "p", "", None), found.put([2], "p", "", None)
+    engine.session_number, engine.lost = 2, {used.digest, unused.digest}
+    assert found.come_back(2, [used.lease]) == {}
+    assert Host.puts == 3
+    seal_call((unused,), {})
+    assert Host.puts == 4
+    used.release()
+    assert let_go == [("p", 3)]
+
+
+def test_what_is_lost_and_not_here_either_ends_the_calls_with_it(world):
+    engine, found, _ = world
+    ref = found.put([1], "p", "", None)
+    ref.lease.segment = None  # it was found by its name
+    engine.session_number, engine.lost = 2, {ref.digest}
+    (text,) = found.come_back(2, [ref.lease]).values()
+    assert "london" in text
+    assert ref.digest in text
+
+
+def test_a_gateway_that_keeps_no_objects_or_is_older_has_none(world):
+    engine, found, _ = world
+    ref = found.put([1], "p", "", None)
+    engine.session_number, engine.refusal = 2, GridError("unknown verb")
+    assert found.come_back(2, [ref.lease]) == {}
+    assert Host.puts == 2
+    engine.session_number, engine.refusal = 3, GatewayUnreachable("gone")
+    with pytest.raises(GatewayUnreachable):
+        found.come_back(3, [ref.lease])
 
 
 def test_a_host_that_has_ended_since_is_dialled_again(world):

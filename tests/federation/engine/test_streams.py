@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from federation.engine.streams import PENDING, Ended, Stream
 from federation.messages.messages import HoldChanged, OpenJob
+from federation.objects.manifests import SHA256
+from federation.objects.references import with_head
 
 OPENING = OpenJob(
     "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
@@ -107,10 +109,29 @@ def test_a_bundle_names_the_objects_of_its_calls_and_keeps_them_until_all_have_e
     found = stream.next_to_send()
     assert found is not None
     assert [message.objects for message in found[1]] == [[b"1", b"2"]]
-    assert stream.with_objects() == [(0, 3)]
     stream.place(0, [b"v", b"v"], failed=False)
     assert set(stream.leases()) == {b"1", b"2"}
-    assert stream.with_objects() == [(2, 3)]
     stream.place(2, [b"v"], failed=False)
     assert stream.leases() == {}
-    assert stream.with_objects() == []
+
+
+def test_the_calls_that_refer_to_an_object_are_told_apart():
+    one, two = (bytes([SHA256]) + bytes([at]) * 32 for at in (1, 2))
+    stream = Stream(OPENING, deque())
+    for digests in ([one], [], [two], [one, two]):
+        stream.submit(with_head(b"x", digests), "f", dict.fromkeys(digests, "lease"))
+    assert stream.calls_with({one}) == [(0, 1), (3, 4)]
+    assert stream.calls_with({one, two}) == [(0, 1), (2, 4)]
+    stream.place(0, [b"v"], failed=False)
+    assert stream.calls_with({one}) == [(3, 4)]
+    assert stream.calls_with({b"other"}) == []
+
+
+def test_a_job_whose_objects_are_not_held_yet_sends_nothing():
+    stream = Stream(OPENING, deque())
+    stream.submit(b"0", "a")
+    stream.paused = True
+    assert stream.next_to_send() is None
+    assert stream.waiting
+    stream.paused = False
+    assert stream.next_to_send() is not None

@@ -25,6 +25,9 @@ def site():
     async def ready():
         return True
 
+    async def settled():
+        pass
+
     objects = SimpleNamespace(
         catalogue=catalogue,
         ready=ready,
@@ -32,6 +35,10 @@ def site():
         pid=1,
         ticket=lambda session, user, scope: f"{session} {user} {scope}".encode(),
         take=lambda session, held: catalogue.take(held.key, session),
+        settled=settled,
+        take_again=lambda session, scope, digests: [
+            each for each in digests if not catalogue.take(ObjectKey(scope, each), session)
+        ],
     )
     return SimpleNamespace(objects=objects, config=SiteConfig(name="london"))
 
@@ -40,6 +47,7 @@ QUESTIONS = [
     ("object_host", {}),
     ("object", {"digest": digest_text(DIGEST)}),
     ("object", {"name": "curves"}),
+    ("hold_objects", {"digests": []}),
 ]
 
 
@@ -52,6 +60,17 @@ async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, detai
     with pytest.raises(BadQuestion, match="does not cover project rates, but credit: use") as told:
         await VERBS[verb](site, outside, details)
     assert told.value.code == Reason.PROJECT_NOT_ALLOWED
+
+
+async def test_a_session_holds_again_what_is_here_and_hears_what_is_not(site):
+    other = digest_text(make_manifest([memoryview(b"other")]).digest)
+    details = {"project": "rates", "digests": [other, digest_text(DIGEST)]}
+    assert await VERBS["hold_objects"](site, Asker(7, "ann"), details) == {"lost": [other]}
+    assert site.objects.catalogue.find("rates", DIGEST).sessions == {1: 1, 7: 1}
+    for wrong in ("b3:00", ["b3:00"], [1], [other] * 10_001, None):
+        with pytest.raises(BadQuestion) as told:
+            await VERBS["hold_objects"](site, Asker(7, "ann"), {**details, "digests": wrong})
+        assert told.value.code == Reason.BAD_REQUEST
 
 
 async def test_a_name_is_looked_for_among_the_askers_own_unless_another_user_is_named(site):

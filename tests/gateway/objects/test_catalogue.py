@@ -34,6 +34,21 @@ def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
     assert found.named("risk", "ann", "book") is None
 
 
+def test_an_object_of_a_lost_gateway_waits_for_its_holders_for_a_time():
+    found = ObjectCatalogue(100)
+    for number in (1, 2, 3):
+        found.adopt(key(number), 10, "ann", NOW, UtcS(1060.0))
+    found.name(key(2), "ann", "book", UtcS(2000.0))
+    assert found.take(key(1), 5)
+    assert found.sweep(set(), UtcS(1059.0)) == []
+    assert found.bytes == 30
+    assert found.sweep(set(), UtcS(1060.0)) == [key(3)]
+    assert found.let_go(5, "risk", key(1).digest) == [key(1)]
+    assert found.named("risk", "ann", "book").user == "ann"
+    assert found.sweep(set(), UtcS(2000.0)) == [key(2)]
+    assert (len(found), found.bytes) == (0, 0)
+
+
 def test_a_session_holds_an_object_as_often_as_it_has_put_it():
     found = ObjectCatalogue(100)
     put(found, 1)

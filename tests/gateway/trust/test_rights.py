@@ -43,7 +43,7 @@ ADMIN = {
 } | {*(*books_desk.ORDERS, *orders.VERBS)}
 CONTROL = {"hold", "release", "prioritise"}
 OF_SCOPE = {
-    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve", "object_host"},
+    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve", "object_host", "hold_objects"},
     Scope.CANCEL: ANY | CONTROL | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY
@@ -54,7 +54,7 @@ OF_SCOPE = {
 # Whose rows: these verbs name users, their jobs, and what is theirs.
 OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
     *("workers", "shares", "report", "budgets", "running", "logs", *CONTROL),
-    *("object_host", "object", "objects"),
+    *("object_host", "hold_objects", "object", "objects"),
 }
 
 

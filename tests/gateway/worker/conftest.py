@@ -219,6 +219,7 @@ class ScriptedGateway:
         origin: str = "",
         holds: str = "",
         logs: bool = False,
+        objects: str = "",
     ) -> "Watched":
         """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
         self._assignments += 1
@@ -230,6 +231,7 @@ class ScriptedGateway:
                 *(self._assignments, "job", digest, first, payloads, timeout_s, prints),
                 *(origin, holds),
                 logs=logs,
+                objects=objects,
             ),
         )
         return Watched(self, worker, self._assignments, first, first + len(calls))

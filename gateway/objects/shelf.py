@@ -1,0 +1,166 @@
+"""The files of the object host and their readers: the decisions of that process. Pure.
+
+A file that was put is *offered* until the gateway has settled whether it is kept; then it is
+*held*. The shelf counts the bytes of all, remembers the readers of each object, and notes
+with each object the facts for a gateway that is started again (`HeldRecord`): the names and their
+ends, and the user. Sessions and jobs are not noted: their clients and the books know them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from federation.clocks import UtcS
+from federation.objects.manifests import digest_text
+from gateway.objects.catalogue import ObjectKey, no_room
+from gateway.objects.tickets import ObjectTicket
+
+
+class ObjectFile(Protocol):
+    """A file of `size` bytes."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+FileT = TypeVar("FileT", bound=ObjectFile)
+ReaderT = TypeVar("ReaderT")
+
+
+@dataclass(slots=True)
+class HeldRecord:
+    """What is noted with an object. `names` has, by user and name, when the name ends."""
+
+    user: str
+    put_at_s: UtcS
+    names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedObject(Generic[FileT, ReaderT]):
+    """An object that was put, until the gateway has settled whether it is kept.
+
+    Attributes:
+        by, request: the connection that put it, and its number there.
+        user, name, for_s: of the one that put it; see PutObject.
+    """
+
+    by: ReaderT
+    request: int
+    key: ObjectKey
+    file: FileT
+    user: str
+    name: str = ""
+    for_s: float | None = None
+
+
+class ObjectShelf(Generic[FileT, ReaderT]):
+    """Files of objects by project and digest, and the connections that have them.
+
+    Args:
+        bytes_max: the room for all objects together.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0  # held, offered, and about to be
+        self._held: dict[ObjectKey, tuple[FileT, HeldRecord]] = {}
+        self._readers: dict[ObjectKey, set[ReaderT]] = {}
+        self._offered: dict[int, OfferedObject[FileT, ReaderT]] = {}
+        self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
+        self._offers = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    # --- puts ------------------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> str:
+        """Count the bytes of a file that is about to be read; return why not, or an empty text."""
+        reason = no_room(self.bytes_max, self.bytes, size)
+        if not reason:
+            self.bytes += size
+        return reason
+
+    def give_back(self, size: int) -> None:
+        """Count reserved bytes no more: the file was not good."""
+        self.bytes -= size
+
+    def offer(self, offered: OfferedObject[FileT, ReaderT]) -> int:
+        """Keep a file, whose bytes were reserved, until the gateway has settled it.
+
+        Return its number for the gateway.
+        """
+        self._offers += 1
+        self._offered[self._offers] = offered
+        return self._offers
+
+    def settle(self, number: int, reason: str, at_s: UtcS) -> OfferedObject[FileT, ReaderT] | None:
+        """Keep an offered object, or close its file for a reason.
+
+        None: it is not offered any more. A second file of equal bytes is closed.
+        """
+        offered = self._offered.pop(number, None)
+        if offered is None:
+            return None
+        key, file = offered.key, offered.file
+        if reason or key in self._held:
+            self.bytes -= file.size
+            file.close()
+        else:
+            self._held[key] = file, HeldRecord(offered.user, at_s)
+        if not reason and offered.name:
+            self._name(key, offered.user, offered.name, at_s + (offered.for_s or 0))
+        return offered
+
+    def _name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> None:
+        before = self._names.get((key.scope, user, name))
+        if before is not None and before in self._held:
+            self._held[before][1].names.pop((user, name), None)
+        self._names[key.scope, user, name] = key
+        self._held[key][1].names[user, name] = until_s
+
+    # --- readers ---------------------------------------------------------------------------------
+
+    def take(self, ticket: ObjectTicket, key: ObjectKey, reader: ReaderT) -> FileT | str:
+        """Return the file of an object for a reader, which has it from now on; or why not."""
+        if not ticket.may_read(key.scope) or key not in self._held:
+            return f"project {key.scope} has no object {digest_text(key.digest)} here"
+        self._readers.setdefault(key, set()).add(reader)
+        return self._held[key][0]
+
+    def drop(self, key: ObjectKey) -> set[ReaderT]:
+        """Close the file of an object that nothing holds; return the readers to be told."""
+        found = self._held.pop(key, None)
+        if found is not None:
+            file, record = found
+            self.bytes -= file.size
+            file.close()
+            for user, name in record.names:
+                self._names.pop((key.scope, user, name), None)
+        return self._readers.pop(key, set())
+
+    def leave(self, reader: ReaderT) -> None:
+        """Forget a reader that has gone."""
+        for key in [each for each, readers in self._readers.items() if reader in readers]:
+            self._readers[key].discard(reader)
+            if not self._readers[key]:
+                del self._readers[key]
+
+    # --- the loss of the gateway -----------------------------------------------------------------
+
+    def forget_offers(self) -> None:
+        """Close the files that no gateway has settled: those that put them, put them again."""
+        offered, self._offered = self._offered, {}
+        for each in offered.values():
+            self.bytes -= each.file.size
+            each.file.close()
+
+    def records(self) -> Iterator[tuple[ObjectKey, int, HeldRecord]]:
+        """Yield each object for a new gateway: its key, its size, and its record."""
+        for key, (file, record) in self._held.items():
+            yield key, file.size, record

@@ -1,0 +1,112 @@
+"""What the object host has, and for whom (gateway.objects.shelf)."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from federation.clocks import UtcS
+from federation.objects.manifests import SHA256
+from gateway.objects.catalogue import ObjectKey
+from gateway.objects.shelf import HeldRecord, ObjectShelf, OfferedObject
+from gateway.objects.tickets import AGENT, CLIENT, ObjectTicket
+
+NOW = UtcS(1000.0)
+ANN = ObjectTicket(CLIENT, 1, "ann", "risk")
+EVE = ObjectTicket(CLIENT, 2, "eve", "rates")
+
+
+@dataclass
+class File:
+    size: int
+    closed: list[int] = field(default_factory=list)
+
+    def close(self):
+        self.closed.append(1)
+
+
+def key(number, scope="risk"):
+    return ObjectKey(scope, bytes([SHA256]) + bytes([number]) * 32)
+
+
+def put(shelf, number, size=10, *, by="ann's", reason="", name="", for_s=None, at_s=NOW):
+    """Put an object, and have it settled; return its file."""
+    assert shelf.reserve(size) == ""
+    file = File(size)
+    offered = shelf.offer(OfferedObject(by, 7, key(number), file, "ann", name, for_s))
+    assert shelf.settle(offered, reason, at_s).file is file
+    return file
+
+
+@pytest.fixture
+def shelf():
+    return ObjectShelf(100)
+
+
+def test_there_is_room_for_so_many_bytes_also_of_files_that_are_still_read(shelf):
+    assert shelf.reserve(60) == ""
+    assert "room for 100 bytes" in shelf.reserve(41)
+    assert shelf.reserve(40) == ""
+    shelf.give_back(60)
+    assert shelf.reserve(60) == ""
+
+
+def test_an_object_is_handed_out_once_it_is_settled(shelf):
+    assert shelf.reserve(10) == ""
+    file = File(10)
+    offered = shelf.offer(OfferedObject("ann's", 7, key(1), file, "ann"))
+    assert "has no object" in shelf.take(ANN, key(1), "ann's")
+    assert shelf.settle(offered, "", NOW).request == 7
+    assert shelf.take(ANN, key(1), "ann's") is file
+    assert shelf.settle(offered, "", NOW) is None  # said twice
+
+
+def test_what_the_gateway_refuses_takes_no_room(shelf):
+    file = put(shelf, 1, reason="the session is over")
+    assert (file.closed, shelf.bytes, len(shelf)) == ([1], 0, 0)
+
+
+def test_equal_objects_are_one(shelf):
+    first, second = put(shelf, 1), put(shelf, 1)
+    assert (first.closed, second.closed) == ([], [1])
+    assert (shelf.bytes, len(shelf)) == (10, 1)
+
+
+def test_a_client_reads_in_its_project_alone_and_an_agent_everywhere(shelf):
+    file = put(shelf, 1)
+    assert "rates" not in shelf.take(EVE, key(1), "eve's")
+    assert isinstance(shelf.take(EVE, key(1), "eve's"), str)
+    assert shelf.take(ObjectTicket(AGENT), key(1), "agent") is file
+
+
+def test_a_drop_closes_the_file_and_names_its_readers_but_those_that_left(shelf):
+    file = put(shelf, 1)
+    for reader in ("one", "two"):
+        shelf.take(ANN, key(1), reader)
+    shelf.leave("two")
+    assert shelf.drop(key(1)) == {"one"}
+    assert (file.closed, shelf.bytes) == ([1], 0)
+    assert shelf.drop(key(1)) == set()
+    assert shelf.take(ANN, key(1), "one") != file
+
+
+def test_a_lost_gateway_leaves_what_it_has_settled_and_nothing_else(shelf):
+    kept = put(shelf, 1, name="book", for_s=60)
+    assert shelf.reserve(20) == ""
+    offered = File(20)
+    number = shelf.offer(OfferedObject("ann's", 7, key(2), offered, "ann"))
+    shelf.forget_offers()
+    assert (offered.closed, kept.closed, shelf.bytes) == ([1], [], 10)
+    assert shelf.settle(number, "", NOW) is None
+    record = HeldRecord("ann", NOW, {("ann", "book"): UtcS(1060.0)})
+    assert list(shelf.records()) == [(key(1), 10, record)]
+
+
+def test_a_name_that_is_given_again_is_noted_with_the_new_object_alone(shelf):
+    put(shelf, 1, name="book", for_s=60)
+    put(shelf, 2, name="book", for_s=70)
+    put(shelf, 2, name="book", for_s=80)
+    names = {each.digest[1]: record.names for each, _, record in shelf.records()}
+    assert names == {1: {}, 2: {("ann", "book"): UtcS(1080.0)}}
+    shelf.drop(key(2))
+    put(shelf, 1, name="book", for_s=90)
+    assert [record.names for _, _, record in shelf.records()] == [{("ann", "book"): UtcS(1090.0)}]
