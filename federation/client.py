@@ -738,7 +738,7 @@ class Client(concurrent.futures.Executor):
         view._recent = None
         return view
 
-    # A reference may stand for any argument. Type checkers know that of up to three positional ones.
+    # A reference may stand for any argument; type checkers know it of three positional ones.
     @overload
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]: ...
 

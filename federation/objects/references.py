@@ -95,6 +95,17 @@ def references_of(call: bytes) -> list[bytes]:
     return [] if not has_references(call) else _read(call)[0]
 
 
+def objects_of(calls: Iterable[bytes]) -> list[bytes]:
+    """Return the digests of the objects that calls refer to, each once, in order."""
+    found: dict[bytes, None] = {}
+    for call in calls:
+        try:
+            found.update(dict.fromkeys(references_of(call)))
+        except ProtocolError:
+            continue  # the slot reports what is wrong with it
+    return list(found)
+
+
 def pickle_of(call: bytes) -> memoryview:
     """Return the pickle of a sealed call. Raises ProtocolError where its head is wrong."""
     return memoryview(call)[_read(call)[1] if has_references(call) else 0 :]

@@ -199,7 +199,7 @@ class ObjectKeeper:
                 self.catalogue.name(ObjectKey(scope, digest), user, name, UtcS(ends_at_s))
 
     def _settle(self) -> None:
-        """Go on with the objects of the last run, if there are any: jobs that were taken up hold theirs."""
+        """Go on with the objects of the last run: jobs that were taken up hold theirs."""
         if not self._settled.is_set():
             self._settled.set()
             if len(self.catalogue):

@@ -6,6 +6,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.messages.wire import unpack
+from federation.objects.references import objects_of
 from federation.ranges import Range, RangeSet
 from federation.words import headline
 from gateway.ledger.db.checks import HOUR_S
@@ -42,7 +43,8 @@ def recovered(store: Store) -> Iterator[Event]:
         for first, count, body in store.jobs.bundles(row.job):
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):
-                yield TasksArrived(0, row.job, low, arguments[low - first : high - first])
+                calls = arguments[low - first : high - first]
+                yield TasksArrived(0, row.job, low, calls, tuple(objects_of(calls)))
 
 
 def spec_of(row: JobRow) -> JobSpec:

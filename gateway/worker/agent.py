@@ -40,6 +40,7 @@ from federation.messages.messages import (
     Returned,
 )
 from federation.messages.printed import parted
+from federation.objects.references import objects_of
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
 from federation.words import count, duration_text
@@ -50,7 +51,7 @@ from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.environments import Environments
 from gateway.worker.fault import End, judge
-from gateway.worker.held_objects import HeldObjects, objects_of
+from gateway.worker.held_objects import HeldObjects
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.isolation.adoption import Reaper, adopt_strays
 from gateway.worker.isolation.devices import Devices, gpus_held, share_cores

@@ -20,7 +20,6 @@ from federation.messages.objects import (
     ObjectMissing,
     OpenHost,
 )
-from federation.objects.references import references_of
 from federation.objects.segments import Segment
 from federation.sessions.credentials import peer_credentials
 from gateway.worker.object_pipe import ObjectPipe
@@ -128,14 +127,3 @@ class HeldObjects:
         self._asked.clear()
         if files:
             self._on_drop([digest for _, digest in files])
-
-
-def objects_of(calls: Iterable[bytes]) -> list[bytes]:
-    """Return the digests of the objects that calls refer to, each once, in order."""
-    found: dict[bytes, None] = {}
-    for call in calls:
-        try:
-            found.update(dict.fromkeys(references_of(call)))
-        except ProtocolError:
-            continue  # the slot reports what is wrong with it
-    return list(found)

@@ -251,6 +251,43 @@ def test_what_only_a_client_held_is_let_go_of_by_the_next_gateway_too(make_site)
     wait_until(lambda: not host.is_running())
 
 
+def test_a_detached_job_keeps_its_objects_without_its_client_and_through_a_crash(
+    make_site, tmp_path
+):
+    site = make_site(1, config="[limits]\ngrace_s = 1")
+    started = tmp_path / "started"
+    with site.client() as client:
+        calls = [(str(started), client.put(np.full(SIZE, at))) for at in (1.0, 2.0)]
+        job = client.submit_job(waited, calls, star=True).id
+        named = client.submit_job(summed, [client.put(np.ones(10))]).id
+    wait_until(started.exists)
+    site.kill()
+    site.start()
+    with site.client() as client:
+        wait_until(started.exists)
+        assert all(not each["sessions"] for each in client.ask("objects"))
+        wait_until(lambda: started.unlink(missing_ok=True) or client.job(job).state == "done")
+        assert list(client.job(job).results()) == [SIZE, 2.0 * SIZE]
+        assert list(client.job(named).results()) == [10.0]
+        wait_until(lambda: not client.ask("objects"))
+    wait_until(lambda: held(site) == 0)
+
+
+def test_a_detached_job_whose_objects_were_lost_names_them(make_site, tmp_path):
+    site = make_site(1)
+    started = tmp_path / "started"
+    with site.client() as client:
+        ref = client.put(np.ones(10))
+        job = client.submit_job(waited, [(str(started), ref)] * 2, star=True).id
+        digest = ref.digest
+    wait_until(started.exists)
+    site.stop()
+    started.unlink()
+    site.start()
+    with site.client() as client, pytest.raises(ObjectLost, match=digest):
+        list(client.job(job).results())
+
+
 def test_a_client_puts_again_what_was_lost_with_gateway_and_object_host(make_site, tmp_path):
     site = make_site(1)
     started = tmp_path / "started"
@@ -298,8 +335,6 @@ def test_a_name_keeps_an_object_for_a_time_without_its_client(make_site):
 
 def test_references_where_they_can_not_work_are_refused_with_a_reason(client):
     ref = client.put([1, 2])
-    with pytest.raises(ObjectRefused, match="detached"):
-        client.submit_job(len, [ref])
     with pytest.raises(ObjectRefused, match="for project other"):
         client.options(project="other").submit(len, ref)
     with pytest.raises(SerializationError, match="argument"):
