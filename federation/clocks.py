@@ -13,7 +13,7 @@ At run time both names are `float`, so an instant costs nothing. `UtcS(x)` says 
 where it is read: from the wire, the books, a configuration file. Code that works by either clock
 takes the type variable `Instant`.
 
-By name, the present is `utc_s` or `mono_s`. A field or attribute that holds an instant ends in
+By name, the present is `utc_s` or `mono_s`. A field or parameter that holds an instant ends in
 `_at_s`, or names a bound of a time: `since_s`, `until_s`, `from_s`, `deadline_s`. A test compares
 names with types.
 """

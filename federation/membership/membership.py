@@ -183,10 +183,10 @@ class Membership:
         if not self._left:
             self._spreading.steer()
             self._spreading.flush(now)
-            next_s = self._timetable.next_s
-            if next_s is not None and next_s != self._woken_at_s:
-                self._woken_at_s = next_s
-                self._spreading.effects.append(WakeAt(next_s))
+            next_at_s = self._timetable.next_at_s
+            if next_at_s is not None and next_at_s != self._woken_at_s:
+                self._woken_at_s = next_at_s
+                self._spreading.effects.append(WakeAt(next_at_s))
         effects, self._spreading.effects = self._spreading.effects, []
         return effects
 

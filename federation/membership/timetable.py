@@ -41,6 +41,6 @@ class TimerTable:
             yield what, key
 
     @property
-    def next_s(self) -> MonoS | None:
+    def next_at_s(self) -> MonoS | None:
         """The time of the next timer."""
         return self._heap[0][0] if self._heap else None

@@ -82,21 +82,21 @@ def move(phase: ContractPhase, what: Move) -> ContractPhase:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-def holder_until_s(asked_s: MonoS, lease_s: float) -> MonoS:
+def holder_until_s(asked_at_s: MonoS, lease_s: float) -> MonoS:
     """Return the time until which the seller may run tasks, counted from when it *asked*.
 
     The time is by the seller's own clock.
     """
-    return asked_s + lease_s
+    return asked_at_s + lease_s
 
 
-def grantor_until_s(granted_s: MonoS, lease_s: float) -> MonoS:
+def grantor_until_s(granted_at_s: MonoS, lease_s: float) -> MonoS:
     """Return the time until which the buyer must wait before it places the tasks elsewhere.
 
     Counted from the buyer's answer, which is later than the seller's request, and extended by the
     possible drift between the two clocks: the seller has always stopped before.
     """
-    return granted_s + lease_s * (1 + 2 * DRIFT) + MARGIN_S
+    return granted_at_s + lease_s * (1 + 2 * DRIFT) + MARGIN_S
 
 
 @dataclass(slots=True)
@@ -106,25 +106,25 @@ class Lease:
     lease_s: float
     until_s: MonoS
 
-    def renewed(self, asked_s: MonoS, mono_s: MonoS) -> bool:
-        """Accept the buyer's grant of a request made at `asked_s`; False if it came too late."""
+    def renewed(self, asked_at_s: MonoS, mono_s: MonoS) -> bool:
+        """Accept the buyer's grant of a request made at `asked_at_s`; False if it came too late."""
         if self.is_over(mono_s):
             return False
-        self.until_s = max(self.until_s, holder_until_s(asked_s, self.lease_s))
+        self.until_s = max(self.until_s, holder_until_s(asked_at_s, self.lease_s))
         return True
 
     def is_over(self, mono_s: MonoS) -> bool:
         """Whether the lease has ended, so that its tasks must not run any more."""
         return mono_s >= self.until_s
 
-    def is_due(self, asked_s: MonoS, mono_s: MonoS, grace_s: float) -> bool:
-        """Whether to request a renewal, last requested at `asked_s`.
+    def is_due(self, asked_at_s: MonoS, mono_s: MonoS, grace_s: float) -> bool:
+        """Whether to request a renewal, last requested at `asked_at_s`.
 
         It is requested four times before the last `grace_s` of the lease, in which the seller's
         agents must stop, so that three requests may be lost.
         """
         every_s = (self.lease_s - grace_s) / 4
-        return mono_s >= self.until_s - self.lease_s + every_s and mono_s - asked_s >= every_s
+        return mono_s >= self.until_s - self.lease_s + every_s and mono_s - asked_at_s >= every_s
 
 
 # --- tasks that are out --------------------------------------------------------------------------

@@ -43,12 +43,12 @@ class Hearing:
         self._pause_s = max(FADE * self._pause_s, mono_s - self.heard_at_s)
         self.heard_at_s = mono_s
 
-    def spoke(self, came_s: MonoS) -> None:
+    def spoke(self, came_at_s: MonoS) -> None:
         """Note a frame that came no sooner than this, and with which nothing was left unsaid.
 
         A frame that is sent again, or ahead of messages that wait, is none (Session.is_current).
         """
-        self.word_at_s = max(self.word_at_s, came_s)
+        self.word_at_s = max(self.word_at_s, came_at_s)
 
     def restarted(self, mono_s: MonoS) -> None:
         """Count silence from now on; the time before is no pause."""

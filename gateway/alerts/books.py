@@ -64,26 +64,28 @@ class AlertBooks:
         period = rule.period_at(utc_s)
         cut_s = UtcS(utc_s // DAY_S * DAY_S - DAY_S)
         spent: Counter[str] = Counter()
-        if period.start_s < cut_s:
-            key = (rule.name, period.start_s, cut_s)
+        if period.start_at_s < cut_s:
+            key = (rule.name, period.start_at_s, cut_s)
             past = before.get(key)
             self._past[key] = self._spent(rule, *key[1:], utc_s) if past is None else past
             spent += self._past[key]
-        spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, utc_s)
-        held_nanos = _sum(rule, self._store.contracts.pending(period.start_s, period.end_s))
+        spent += self._spent(rule, max(period.start_at_s, cut_s), period.end_at_s, utc_s)
+        held_nanos = _sum(rule, self._store.contracts.pending(period.start_at_s, period.end_at_s))
         refunded_nanos = 0
         if rule.whose in (
             AlertScope.SITE,
             AlertScope.ORIGIN,
         ):  # users' charges stay: the site keeps refunds
             refunded_nanos = _sum(
-                rule, self._store.contracts.reversed(period.start_s, period.end_s)
+                rule, self._store.contracts.reversed(period.start_at_s, period.end_at_s)
             )
         # A seller's charge and the charge to a user here may differ by a margin.
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return AlertSpending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
-    def _spent(self, rule: AlertBudget, start_s: UtcS, end_s: UtcS, utc_s: UtcS) -> Counter[str]:
+    def _spent(
+        self, rule: AlertBudget, start_at_s: UtcS, end_at_s: UtcS, utc_s: UtcS
+    ) -> Counter[str]:
         """Return the spending by currency; only the rule's currency counts, others are reported."""
         only: dict[Dimension, str | int] = {}
         if rule.whose in _DIMENSIONS:
@@ -91,7 +93,7 @@ class AlertBooks:
         if rule.whose in (AlertScope.ALL, AlertScope.PROJECT, AlertScope.USER, AlertScope.GROUP):
             only[Dimension.ORIGIN] = ""  # other sites have users and projects of these names, too
         spent: Counter[str] = Counter()
-        for span in spans(start_s, end_s):
+        for span in spans(start_at_s, end_at_s):
             if span[0] <= utc_s:
                 for total in self._store.usage.totals([], *span, only):
                     spent[total.currency] += total.cost_nanos
@@ -116,20 +118,20 @@ class AlertBooks:
         return list(found.values())
 
 
-def spans(start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
-    """Cut [start_s, end_s) so that whole hours, which are quick to sum up, are together.
+def spans(start_at_s: UtcS, end_at_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
+    """Cut [start_at_s, end_at_s) so that whole hours, which are quick to sum up, are together.
 
     A period of a zone that is off by half an hour begins and ends within one.
     """
-    first_s, last_s = UtcS(-(-start_s // HOUR_S) * HOUR_S), UtcS(end_s // HOUR_S * HOUR_S)
+    first_s, last_s = UtcS(-(-start_at_s // HOUR_S) * HOUR_S), UtcS(end_at_s // HOUR_S * HOUR_S)
     if first_s >= last_s:
-        yield start_s, end_s
+        yield start_at_s, end_at_s
         return
-    if start_s < first_s:
-        yield start_s, first_s
+    if start_at_s < first_s:
+        yield start_at_s, first_s
     yield first_s, last_s
-    if last_s < end_s:
-        yield last_s, end_s
+    if last_s < end_at_s:
+        yield last_s, end_at_s
 
 
 def _sum(rule: AlertBudget, deliveries: Iterable[PendingDeliveries]) -> int:

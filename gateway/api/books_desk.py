@@ -77,11 +77,11 @@ READ: Final = DetailReader(BadBooksQuestion)
 
 async def statement(site: SiteContext, details: Details) -> Any:
     """The debts between us and other sites in [start_s, end_s): columns, rows, as-of time."""
-    start_s, end_s = _span(details, site.runtime.utc_s())
+    start_at_s, end_at_s = _span(details, site.runtime.utc_s())
     wanted = details.get("sites", [])
     if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
         raise BadBooksQuestion("`sites` must be a list of names")
-    rows = await site.read(_statement_rows, site.store, wanted, start_s, end_s)
+    rows = await site.read(_statement_rows, site.store, wanted, start_at_s, end_at_s)
     return {
         "columns": list(STATEMENT_COLUMNS),
         "rows": rows,
@@ -90,18 +90,20 @@ async def statement(site: SiteContext, details: Details) -> Any:
     }
 
 
-def _statement_rows(store: Store, wanted: list[str], start_s: UtcS, end_s: UtcS) -> list[list[Any]]:
+def _statement_rows(
+    store: Store, wanted: list[str], start_at_s: UtcS, end_at_s: UtcS
+) -> list[list[Any]]:
     names = owed.partners(store)
     for name in wanted:
         _check_named(name, names)
-    relayed = store.contracts.relayed(start_s, end_s)
-    rules = store.contracts.rules_used(start_s, end_s)
+    relayed = store.contracts.relayed(start_at_s, end_at_s)
+    rules = store.contracts.rules_used(start_at_s, end_at_s)
     rows = []
     for name in names:
         if wanted and name not in wanted:
             continue
         until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store.settlement, name)]
-        found = owed.statements(store.settlement, name, start_s, end_s)
+        found = owed.statements(store.settlement, name, start_at_s, end_at_s)
         for each in found:
             versions = rules.get((name, each.currency), ())
             rows.append([*_statement_row(each, relayed), *until, ", ".join(map(str, versions))])
@@ -139,11 +141,13 @@ async def margin(site: SiteContext, details: Details) -> Any:
 
     A row for each pair of a buyer and the sellers of a job, or with `by_job` for each job.
     """
-    start_s, end_s = _span(details, site.runtime.utc_s())
+    start_at_s, end_at_s = _span(details, site.runtime.utc_s())
     by_job = details.get("by_job", False)
     if not isinstance(by_job, bool):
         raise BadBooksQuestion("`by_job` must be true or false")
-    found = margins(await site.read(site.store.contracts.relayed, start_s, end_s), by_job=by_job)
+    found = margins(
+        await site.read(site.store.contracts.relayed, start_at_s, end_at_s), by_job=by_job
+    )
     if len(found) > MARGINS_MAX:
         raise BadBooksQuestion(
             f"there are {len(found):,} rows, over the limit of {MARGINS_MAX:,}: ask for a shorter "
@@ -206,14 +210,14 @@ async def deliveries(site: SiteContext, details: Details) -> Any:
     equal the statement of that time.
     """
     name = READ.text(details, "site", NAME_CHARS_MAX)
-    start_s, end_s = _span(details, site.runtime.utc_s())
+    start_at_s, end_at_s = _span(details, site.runtime.utc_s())
     contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
     state = OLD_WORDS.get(state, state)
     if state != "":
         _one_of({"state": state}, "state", STATE_WORDS)
-    span_ms = round(start_s * 1000), round(end_s * 1000)
+    span_ms = round(start_at_s * 1000), round(end_at_s * 1000)
 
     @cache
     def known_of(side: str, contract: str) -> tuple[tuple[str, str], frozenset[tuple[int, int]]]:
@@ -384,10 +388,10 @@ async def _compared_span(
         closed_ms = await _reconciler(site).closed_until_ms(side, name)
         details = {**details, "start_s": closed_ms / 1000}
     utc_s = site.runtime.utc_s()
-    start_s, end_s = _span(details, utc_s)
-    if start_s >= utc_s:
+    start_at_s, end_at_s = _span(details, utc_s)
+    if start_at_s >= utc_s:
         raise BadBooksQuestion("the period is in the future: there is nothing to compare")
-    return round(start_s * 1000), round(end_s * 1000)
+    return round(start_at_s * 1000), round(end_at_s * 1000)
 
 
 async def dispute(site: SiteContext, details: Details) -> Any:
@@ -542,16 +546,16 @@ def _reconciler(site: SiteContext) -> Reconciler:
 
 
 def _span(details: Details, utc_s: UtcS) -> tuple[UtcS, UtcS]:
-    start_s = details.get("start_s", 0.0)
-    end_s: Any = details.get("end_s")
-    if end_s is None:  # up to now, or all that is to come
-        end_s = max(utc_s, start_s) + 1.0 if type(start_s) in (int, float) else utc_s
-    for at_s in (start_s, end_s):
+    start_at_s = details.get("start_s", 0.0)
+    end_at_s: Any = details.get("end_s")
+    if end_at_s is None:  # up to now, or all that is to come
+        end_at_s = max(utc_s, start_at_s) + 1.0 if type(start_at_s) in (int, float) else utc_s
+    for at_s in (start_at_s, end_at_s):
         if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= TIME_MS_MAX:
             raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")
-    if start_s >= end_s:
+    if start_at_s >= end_at_s:
         raise BadBooksQuestion("the period ends before it begins")
-    return UtcS(start_s), UtcS(end_s)
+    return UtcS(start_at_s), UtcS(end_at_s)
 
 
 def _one_of(details: Details, key: str, words: tuple[Any, ...]) -> Any:

@@ -624,13 +624,13 @@ class Desk:
 
     async def _page(self, _asker: Asker, details: dict[str, Any]) -> Any:
         """The facts of a page over [start_s, end_s)."""
-        start_s, end_s = details.get("start_s"), details.get("end_s")
-        if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
+        start_at_s, end_at_s = details.get("start_s"), details.get("end_s")
+        if not all(type(at) in (int, float, type(None)) for at in (start_at_s, end_at_s)):
             raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
         site, present = self._site, report_desk.present(self._site)
         try:
             facts: PageFacts = await site.read(
-                gather, site.store, site.config.name, present, start_s, end_s
+                gather, site.store, site.config.name, present, start_at_s, end_at_s
             )
         except ValueError as error:
             raise BadQuestion(str(error)) from None

@@ -114,12 +114,12 @@ def _question(details: Mapping[str, Any], site: str) -> UsageQuestion:
     bounds = [details.get("start_s"), details.get("end_s")]
     if not all(at is None or type(at) in (int, float) for at in bounds):
         raise ValueError("start_s and end_s must be seconds since 1970, UTC")
-    start_s, end_s = (None if at is None else UtcS(at) for at in bounds)
+    start_at_s, end_at_s = (None if at is None else UtcS(at) for at in bounds)
     whose = details.get("whose")
     if whose is not None and not isinstance(whose, str):
         raise ValueError("whose must be text")
     return UsageQuestion.of(
-        by, [(name, value) for name, value in where], start_s, end_s, site, whose
+        by, [(name, value) for name, value in where], start_at_s, end_at_s, site, whose
     )
 
 

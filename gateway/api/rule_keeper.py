@@ -112,7 +112,7 @@ class RuleKeeper:
 
     # --- proposals -----------------------------------------------------------------------------
 
-    def clock_s(self) -> UtcS:
+    def effective_utc_s(self) -> UtcS:
         """Return the time by which rules count: the last change's, if a clock was set back."""
         made_s = [each.made_at_s for each in self.history.changes]
         return max([self._site.runtime.utc_s(), *made_s])
@@ -120,7 +120,7 @@ class RuleKeeper:
     @property
     def version(self) -> int:
         """The version in force."""
-        return self.history.version_at(self.clock_s())
+        return self.history.version_at(self.effective_utc_s())
 
     def beginnings(self, versions: Iterable[int]) -> list[dict[str, Any]]:
         """Return versions with the time when each began, and who made it, as plain data."""
@@ -142,8 +142,8 @@ class RuleKeeper:
             return "the books do not have the version of the rules under which it ran"
         if self.history.of(version) is None:
             return f"version {version} of the rules not found"
-        begins_s = next(each.from_s for each in self.history.changes if each.number == version)
-        file = with_rules(self._file.file, self._file.rules, self.history, begins_s)
+        begins_at_s = next(each.from_s for each in self.history.changes if each.number == version)
+        file = with_rules(self._file.file, self._file.rules, self.history, begins_at_s)
         try:
             return parse(file, self._kinds)
         except (ConfigError, SettingError) as error:
@@ -158,7 +158,7 @@ class RuleKeeper:
         """
         if not self._site.config.source:
             raise NothingToReload(NO_FILE)
-        read, utc_s = read_file(self._site.config.source), self.clock_s()
+        read, utc_s = read_file(self._site.config.source), self.effective_utc_s()
         parse(read, self._kinds)  # its own mistakes first, with their lines
         file = RuledFile(read, rules_of(read))
         later = self._overridable(parse(read, self._kinds))
@@ -210,7 +210,7 @@ class RuleKeeper:
             NothingToReload: there is no configuration file.
             ConfigError, SettingError: the change is not possible.
         """
-        file, utc_s = self._present_file(), self.clock_s()
+        file, utc_s = self._present_file(), self.effective_utc_s()
         from_s = utc_s if from_s is None else from_s
         _check_span(from_s, until_s, utc_s)
         if not 0 < len(edits) <= EDITS_MAX:
@@ -255,7 +255,7 @@ class RuleKeeper:
             NothingToReload: there is no configuration file.
             ConfigError, SettingError: the change can't be cancelled.
         """
-        file, utc_s = self._present_file(), self.clock_s()
+        file, utc_s = self._present_file(), self.effective_utc_s()
         known = {each.number: each for each in self.history.changes}
         found = known.get(number)
         if found is None:
@@ -337,7 +337,7 @@ class RuleKeeper:
             return self._site.config, ()
         try:
             found = self.propose_file("")
-            config = self._configured(found.file, found.history, self.clock_s())
+            config = self._configured(found.file, found.history, self.effective_utc_s())
         except (ConfigError, SettingError) as error:
             raise ConfigError(
                 f"{error} (with the rules in the database: see docs/rules.md)"
@@ -387,7 +387,7 @@ class RuleKeeper:
 
     def _take(self, proposal: Proposal) -> None:
         self._file, self.history = proposal.file, proposal.history
-        self._due_at_s = self.history.next_edge(self.clock_s())
+        self._due_at_s = self.history.next_edge(self.effective_utc_s())
 
     def _say_done(self, proposal: Proposal) -> None:
         for each in proposal.history.changes:
@@ -409,7 +409,7 @@ class RuleKeeper:
     async def look(self) -> None:
         """Have the planned changes take effect whose time has come."""
         async with self._turn:
-            utc_s = self.clock_s()
+            utc_s = self.effective_utc_s()
             if self._due_at_s is None or utc_s < self._due_at_s or self._file is None:
                 return
             self._due_at_s = self.history.next_edge(utc_s)

@@ -29,10 +29,10 @@ async def rules(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
 
     What is planned from that time on is in the answer, too.
     """
-    history, utc_s = keeper.history, keeper.clock_s()
+    history, utc_s = keeper.history, keeper.effective_utc_s()
     at_s = READ.time(details, "at_s") or utc_s
     if (version := details.get("version")) is not None:
-        at_s = _begin_s(history, version)
+        at_s = _begins_at_s(history, version)
     kind, pool = details.get("kind"), details.get("pool")
     found = []
     for key, content in history.at(at_s).items():
@@ -48,7 +48,7 @@ async def rules(keeper: RuleKeeper, _: Asker, details: Details) -> Any:
     }
 
 
-def _begin_s(history: RuleHistory, version: Any) -> UtcS:
+def _begins_at_s(history: RuleHistory, version: Any) -> UtcS:
     for each in history.changes:
         if each.number == version and history.of(each.number) is not None:
             return each.from_s

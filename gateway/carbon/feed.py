@@ -82,11 +82,11 @@ class Feed:
         known = self._later.known if self._later is not None else None
         if known is None or utc_s - known.checked_s > self._config.keep_s:
             return None
-        before, next_s, found = self._ahead
-        if known is not before or utc_s >= next_s:
+        before, next_at_s, found = self._ahead
+        if known is not before or utc_s >= next_at_s:
             found = outlook(known.steps, utc_s)
-            next_s = min((at for at, _ in known.steps if at > utc_s), default=NEVER_S)
-            self._ahead = known, next_s, found
+            next_at_s = min((at for at, _ in known.steps if at > utc_s), default=NEVER_S)
+            self._ahead = known, next_at_s, found
         return found
 
     async def follow(self, heard: Callable[[], None]) -> None:

@@ -28,12 +28,12 @@ class PemFacts:
 
     Attributes:
         names: of the first certificate.
-        ends_s: when the first of its certificates expires; None without any.
+        ends_at_s: when the first of its certificates expires; None without any.
         has_key: whether there is a private key that fits the first certificate.
     """
 
     names: tuple[str, ...]
-    ends_s: UtcS | None
+    ends_at_s: UtcS | None
     has_key: bool
 
 
@@ -61,8 +61,8 @@ def read_pem(path: Path) -> PemFacts:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         if key.public_key().public_bytes(*form) != chain[0].public_key().public_bytes(*form):
             raise BadPem(f"the key in {path} is not that of the certificate in it")
-    ends_s = min(UtcS(each.not_valid_after_utc.timestamp()) for each in chain)
-    return PemFacts((chain[0].subject.rfc4514_string(),), ends_s, has_key)
+    ends_at_s = min(UtcS(each.not_valid_after_utc.timestamp()) for each in chain)
+    return PemFacts((chain[0].subject.rfc4514_string(),), ends_at_s, has_key)
 
 
 def _key_at(body: bytes) -> int:
@@ -97,7 +97,7 @@ def check_pem(
     check_end(
         findings,
         ("certificate-expires", subject, place),
-        facts.ends_s,
+        facts.ends_at_s,
         utc_s,
         f"the certificate in {found}",
         "replace the file, and start the gateway again",

@@ -47,7 +47,7 @@ def open_trust(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> TrustB
     check_end(
         findings,
         ("keys-expire", "[federation]", place),
-        leaf.ends_s,
+        leaf.ends_at_s,
         utc_s,
         "the site's own TLS certificate for other gateways",
         "make new keys with `gridfed rotate`",

@@ -47,7 +47,7 @@ def check_windows(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> Non
 def check_end(
     findings: FindingList,
     about: tuple[str, str, Place],
-    ends_s: UtcS | None,
+    ends_at_s: UtcS | None,
     utc_s: UtcS,
     what: str,
     remedy: str,
@@ -58,22 +58,22 @@ def check_end(
     Args:
         findings: the list that it is added to.
         about: the code, the subject and the place of the finding.
-        ends_s: when it expires; None: never.
+        ends_at_s: when it expires; None: never.
         utc_s: now.
         what: what expires, as the begin of a sentence.
         remedy: what to do.
         soon_s: how long before it is told.
     """
-    if ends_s is None or ends_s > utc_s + soon_s:
+    if ends_at_s is None or ends_at_s > utc_s + soon_s:
         return
     code, subject, place = about
-    findings.warn(code, subject, f"{what} {ending(ends_s, utc_s)}: {remedy}", place)
+    findings.warn(code, subject, f"{what} {ending(ends_at_s, utc_s)}: {remedy}", place)
 
 
-def ending(ends_s: UtcS, utc_s: UtcS) -> str:
+def ending(ends_at_s: UtcS, utc_s: UtcS) -> str:
     """Return when something expires, or has expired, as a part of a sentence."""
-    day = datetime.fromtimestamp(float(ends_s), UTC).strftime("%Y-%m-%d")
-    days = int((ends_s - utc_s) // 86_400)
-    if ends_s <= utc_s:
+    day = datetime.fromtimestamp(float(ends_at_s), UTC).strftime("%Y-%m-%d")
+    days = int((ends_at_s - utc_s) // 86_400)
+    if ends_at_s <= utc_s:
         return f"has expired on {day}"
     return f"expires on {day}, in {days} day{'' if days == 1 else 's'}"

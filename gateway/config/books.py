@@ -77,6 +77,7 @@ def period_of(at_ms: int, period: str, day_ms: int = DAY_MS) -> tuple[int, int]:
     cycle, day = divmod(at_ms // day_ms, CYCLE_DAYS)
     found = period_at(PeriodLength(period), UTC_ZONE, UtcS(day * DAY_MS / 1000))
     first, stop = (
-        cycle * CYCLE_DAYS + round(each * 1000) // DAY_MS for each in (found.start_s, found.end_s)
+        cycle * CYCLE_DAYS + round(each * 1000) // DAY_MS
+        for each in (found.start_at_s, found.end_at_s)
     )
     return first * day_ms, stop * day_ms

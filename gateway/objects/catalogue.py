@@ -58,8 +58,8 @@ class HeldObject:
             "sessions": len(self.sessions),
             "jobs": sorted(self.jobs),
             "names": [
-                {"name": name, "user": user, "ends_at_s": float(end_s)}
-                for (user, name), end_s in sorted(self.names.items())
+                {"name": name, "user": user, "ends_at_s": float(end_at_s)}
+                for (user, name), end_at_s in sorted(self.names.items())
             ],
         }
 

@@ -328,11 +328,11 @@ def used_of(usage: UsageStore, reservation: Reservation, utc_s: UtcS) -> Reserva
     """
     name = reservation.tariff_name
     by = Dimension.TARIFF, Dimension.STATE, Dimension.PRICE_CLASS
-    start_s = min(reservation.from_s, utc_s)
+    start_at_s = min(reservation.from_s, utc_s)
     # Another site may use the same tariff name: count only the tasks of this pool.
     only = {Dimension.TARIFF: name, Dimension.POOL: reservation.pool}
     # Totals by whole hours are quick, and nothing has this tariff earlier.
-    found = usage.totals(by, UtcS(start_s // 3600 * 3600), None, only)
+    found = usage.totals(by, UtcS(start_at_s // 3600 * 3600), None, only)
     states = [(each, str(each.key[1]), str(each.key[2])) for each in found]
     counted = [
         each

@@ -56,17 +56,17 @@ def _spent_of(
     """Return the spending of a budget, in all and in its period; since an account was opened."""
     opened_s = UtcS(account.account / 1000 if account is not None else 0.0)
     period = budget.period_at(utc_s)
-    start_s = max(opened_s, period.start_s if period is not None else UNIX_EPOCH_S)
-    now = spent_between(usage, budget, start_s, utc_s)
-    before = spent_between(usage, budget, opened_s, start_s) if account is not None else 0
+    start_at_s = max(opened_s, period.start_at_s if period is not None else UNIX_EPOCH_S)
+    now = spent_between(usage, budget, start_at_s, utc_s)
+    before = spent_between(usage, budget, opened_s, start_at_s) if account is not None else 0
     return BudgetSpent(before + now, now)
 
 
-def spent_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS) -> int:
-    """Return the spending of a budget in [start_s, end_s) by the books, in nano-units."""
+def spent_between(usage: UsageStore, budget: Budget, start_at_s: UtcS, end_at_s: UtcS) -> int:
+    """Return the spending of a budget in [start_at_s, end_at_s) by the books, in nano-units."""
     by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
     found = 0
-    for span in spans(start_s, end_s) if start_s < end_s else ():
+    for span in spans(start_at_s, end_at_s) if start_at_s < end_at_s else ():
         for total in usage.totals(by, *span, _chosen(budget.party)):
             state, price_class, origin = map(str, total.key)
             if budget.party.kind is PartyKind.OTHERS and not origin:
@@ -77,31 +77,31 @@ def spent_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS)
                 found += total.wall_ns
             elif total.currency == budget.unit:
                 found += total.cost_nanos
-    return found if budget.is_money else found - _free_between(usage, budget, start_s, end_s)
+    return found if budget.is_money else found - _free_between(usage, budget, start_at_s, end_at_s)
 
 
-def _free_between(usage: UsageStore, budget: Budget, start_s: UtcS, end_s: UtcS) -> int:
-    """Slot time of [start_s, end_s) that tasks had paid for before, with runs that were lost.
+def _free_between(usage: UsageStore, budget: Budget, start_at_s: UtcS, end_at_s: UtcS) -> int:
+    """Slot time of [start_at_s, end_at_s) that tasks had paid for before, with runs that were lost.
 
     A loss longer before than LOOK_BACK_S is not looked for.
     """
     if budget.party.kind in (PartyKind.SITE, PartyKind.OTHERS):
         return 0  # of their work nothing is wasted: it is delivered with the next run
     only = {**_chosen(budget.party), Dimension.STATE: "wasted"}
-    since_s = UtcS(max(UNIX_EPOCH_S, start_s - LOOK_BACK_S) // HOUR_S * HOUR_S)
+    since_s = UtcS(max(UNIX_EPOCH_S, start_at_s - LOOK_BACK_S) // HOUR_S * HOUR_S)
     # By the hour first, which is quick: by job every record of a time is read.
     lost = usage.totals((Dimension.HOUR,), since_s, None, only)
-    starts_s = {UtcS(float(each.key[0]) * HOUR_S) for each in lost}
+    hours_at_s = {UtcS(float(each.key[0]) * HOUR_S) for each in lost}
     jobs = {
         str(each.key[0])
-        for hour_s in starts_s
-        for each in usage.totals((Dimension.JOB,), hour_s, hour_s + HOUR_S, only)
+        for hour_at_s in hours_at_s
+        for each in usage.totals((Dimension.JOB,), hour_at_s, hour_at_s + HOUR_S, only)
     }
     return sum(
         free_ns
         for job in jobs
         for run, free_ns in free_times(usage.runs_since_wasted(job))
-        if start_s <= run.ended_at_s < end_s
+        if start_at_s <= run.ended_at_s < end_at_s
     )
 
 

@@ -15,7 +15,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import PricesChanged
 from policies.costs.pricelist import PriceList, PriceNow
 from policies.costs.spot import SpotState, follow
-from policies.costs.volumes import Buyer, month_start_s
+from policies.costs.volumes import Buyer, month_start_at_s
 
 LOOK_S: Final = 1.0  # how often utilisation is checked
 AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
@@ -24,7 +24,7 @@ AHEAD_S: Final = 86_400.0  # and the calendar, when no change is known ahead
 class UsageBooks(Protocol):
     """What is asked of the books, which a UsageStore answers."""
 
-    def totals(self, by: Sequence[Dimension], start_s: UtcS, /) -> list[UsageTotal]:
+    def totals(self, by: Sequence[Dimension], start_at_s: UtcS, /) -> list[UsageTotal]:
         """The usage that ended from then on, summed up by dimensions."""
 
 
@@ -90,7 +90,7 @@ class Prices:
             *(Dimension.STATE, Dimension.PRICE_CLASS),
         )
         found: dict[Buyer, int] = {}
-        for total in books.totals(by, month_start_s(utc_s)):
+        for total in books.totals(by, month_start_at_s(utc_s)):
             pool, origin, user, *how = map(str, total.key)
             if pool in pools and earns_volume(*how):
                 buyer = Buyer(pool, origin, "" if origin else user)
@@ -120,7 +120,7 @@ class Prices:
 
     def _next_at_s(self, utc_s: UtcS) -> UtcS:
         """Return when to check the calendar again."""
-        found = [prices.next_change_s(utc_s) for prices in self._lists.values()]
+        found = [prices.next_change_at_s(utc_s) for prices in self._lists.values()]
         return min((at_s for at_s in found if at_s is not None), default=utc_s + AHEAD_S)
 
 

@@ -144,7 +144,9 @@ def used_before(usage: UsageStore, rules: FairShare, utc_s: UtcS) -> dict[Owner,
         if state in UNCOUNTED:
             continue
         user, group, project, origin = map(str, names)
-        whose, start_s = Owner(user, group, project, origin), UtcS(int(hour) * HOUR_S)
-        used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, utc_s, rules.half_life_s)
+        whose, start_at_s = Owner(user, group, project, origin), UtcS(int(hour) * HOUR_S)
+        used_ns = spread_ns(
+            total.wall_ns, start_at_s, start_at_s + HOUR_S, utc_s, rules.half_life_s
+        )
         found[whose] = found.get(whose, 0) + used_ns
     return found

@@ -124,7 +124,7 @@ class Inbox:
         A sender that does not wait for acknowledgements is disconnected at once: its session would
         detect that only at its turn, and until then the frames would fill our memory.
         """
-        earliest_s = self._listener.earliest_s(mono_s)
+        earliest_at_s = self._listener.earliest_at_s(mono_s)
         for pipe, frame in frames:
             if self._listener.is_leaving(pipe):
                 continue
@@ -135,10 +135,10 @@ class Inbox:
             self._waiting[pipe] = waiting
             peer = self._listener.note_heard(pipe, mono_s)
             handle = peer.handle if peer is not None else None
-            self._lanes.add(pipe, handle, self._receive(pipe, frame, mono_s, earliest_s))
+            self._lanes.add(pipe, handle, self._receive(pipe, frame, mono_s, earliest_at_s))
 
-    def _receive(self, pipe: int, frame: bytes, mono_s: MonoS, came_s: MonoS) -> Iterator[News]:
-        yield from self._listener.receive(pipe, frame, mono_s, came_s)
+    def _receive(self, pipe: int, frame: bytes, mono_s: MonoS, came_at_s: MonoS) -> Iterator[News]:
+        yield from self._listener.receive(pipe, frame, mono_s, came_at_s)
         self._waiting[pipe] -= len(frame) + FRAME_BYTES
         if not self._waiting[pipe]:
             del self._waiting[pipe]

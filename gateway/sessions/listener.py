@@ -164,11 +164,11 @@ class SessionListener:
     # --- incoming ------------------------------------------------------------------------------
 
     def receive(
-        self, pipe: int, frame: bytes, mono_s: MonoS, came_s: MonoS | None = None
+        self, pipe: int, frame: bytes, mono_s: MonoS, came_at_s: MonoS | None = None
     ) -> Iterator[News]:
         """Process a frame from a pipe. A protocol error costs the peer its pipe or session.
 
-        `came_s` is its `earliest_s`, if it has waited since it was read.
+        `came_at_s` is its `earliest_at_s`, if it has waited since it was read.
         """
         peer = self._by_pipe.get(pipe)
         if pipe in self._closing:
@@ -180,8 +180,8 @@ class SessionListener:
                 peer.hearing.heard(mono_s)
                 peer.pace.note(mono_s)
                 self._dirty[peer.handle] = self._owed[peer.handle] = peer
-                earliest_s = self.earliest_s(mono_s) if came_s is None else came_s
-                yield from self._listen(peer, frame, earliest_s)
+                earliest_at_s = self.earliest_at_s(mono_s) if came_at_s is None else came_at_s
+                yield from self._listen(peer, frame, earliest_at_s)
         except SessionRefused as refusal:
             yield self._turn_away(pipe, refusal, mono_s)
         except ProtocolError as error:
@@ -197,7 +197,7 @@ class SessionListener:
             peer.hearing.heard(mono_s)
         return peer
 
-    def earliest_s(self, mono_s: MonoS) -> MonoS:
+    def earliest_at_s(self, mono_s: MonoS) -> MonoS:
         """Return the earliest time at which a frame can have arrived that is read now.
 
         That is the tick before the last: if this process was stopped, the frame may have arrived at
@@ -339,10 +339,10 @@ class SessionListener:
         self._by_session[peer.session_id] = peer
         return peer
 
-    def _listen(self, peer: PeerSession, frame: bytes, came_s: MonoS) -> Iterator[News]:
+    def _listen(self, peer: PeerSession, frame: bytes, came_at_s: MonoS) -> Iterator[News]:
         received = peer.session.accept(frame)
         if peer.session.is_current:
-            peer.hearing.spoke(came_s)
+            peer.hearing.spoke(came_at_s)
         for data in received:
             try:
                 message = MESSAGES.decode(data, self.rules.message_bytes_max)

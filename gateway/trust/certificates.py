@@ -53,8 +53,8 @@ class LeafFacts:
 
     site: str
     hosts: tuple[str, ...]
-    starts_s: UtcS
-    ends_s: UtcS
+    starts_at_s: UtcS
+    ends_at_s: UtcS
 
 
 def make_leaf(site: str, hosts: Sequence[str], utc_s: UtcS, valid_s: float = VALID_S) -> OwnLeaf:
@@ -129,8 +129,8 @@ def _check_leaf(der: bytes, site: str) -> LeafFacts:
     return LeafFacts(
         site=site,
         hosts=tuple(hosts),
-        starts_s=UtcS(leaf.not_valid_before_utc.timestamp()),
-        ends_s=UtcS(leaf.not_valid_after_utc.timestamp()),
+        starts_at_s=UtcS(leaf.not_valid_before_utc.timestamp()),
+        ends_at_s=UtcS(leaf.not_valid_after_utc.timestamp()),
     )
 
 
@@ -191,5 +191,5 @@ def _names(site: str, hosts: Sequence[str]) -> list[x509.GeneralName]:
     return list(dict.fromkeys(names))
 
 
-def _utc(epoch_s: UtcS) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(int(epoch_s), datetime.UTC)
+def _utc(at_s: UtcS) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(int(at_s), datetime.UTC)

@@ -36,7 +36,7 @@ from gateway.trust.keys import (
     promote_next,
     rotation,
     switch,
-    switched_s,
+    switched_at_s,
     write_leaf,
     write_pins,
 )
@@ -92,7 +92,7 @@ class Registry:
         self._await_s = await_s
         self.clock = clock
         self.ring: KeyRing = load_keys(folder)
-        self._switched_s = switched_s(folder)
+        self._switched_at_s = switched_at_s(folder)
         self.book, self.invitations = book_file.load(folder / TRUST_FILE, follow)
         book_file.load_hearsay(folder / HEARSAY_FILE, self.book)
         self.tokens = token_register.load(folder)
@@ -142,7 +142,7 @@ class Registry:
     def rotation(self) -> Rotation:
         """The progress of this site's key rotation."""
         card = self.book.own.card.content
-        return rotation(card, self._switched_s, self.clock(), self._overlap_s)
+        return rotation(card, self._switched_at_s, self.clock(), self._overlap_s)
 
     @property
     def awaited(self) -> list[str]:
@@ -410,13 +410,13 @@ class Registry:
     def _switch(self) -> None:
         if self.rotation is Rotation.SPREADING:
             switch(self.folder, self.clock())
-            self._switched_s = switched_s(self.folder)
+            self._switched_at_s = switched_at_s(self.folder)
         self.sealer.key = self.signing_key
 
     def _promote(self, *, compromised: bool) -> None:
         promote_next(self.folder, retire=not compromised)
         self.ring = load_keys(self.folder)
-        self._switched_s = None
+        self._switched_at_s = None
         self.renew(compromised=compromised)
 
     def write_tls(self) -> bool:

@@ -245,21 +245,21 @@ class Rotation(StrEnum):
 
 
 def rotation(
-    card: SiteCard, switched_s: UtcS | None, utc_s: UtcS, overlap_s: float = OVERLAP_S
+    card: SiteCard, switched_at_s: UtcS | None, utc_s: UtcS, overlap_s: float = OVERLAP_S
 ) -> Rotation:
     """Return the state of our rotation.
 
     Args:
         card: our newest card.
-        switched_s: since when the next keys are used, UTC; None while they are not.
+        switched_at_s: since when the next keys are used, UTC; None while they are not.
         utc_s: now.
         overlap_s: how long both are trusted from then on.
     """
     if len(card.keys) == 1:
         return Rotation.NONE
-    if switched_s is None:
+    if switched_at_s is None:
         return Rotation.SPREADING
-    return Rotation.SWITCHED if utc_s - switched_s < overlap_s else Rotation.DUE
+    return Rotation.SWITCHED if utc_s - switched_at_s < overlap_s else Rotation.DUE
 
 
 def make_generation(site: str, hosts: Sequence[str], utc_s: UtcS) -> Generation:
@@ -298,7 +298,7 @@ def add_next(folder: Path, generation: Generation) -> None:
     write_private(folder / "next.pem", _to_pem(generation))
 
 
-def switched_s(folder: Path) -> UtcS | None:
+def switched_at_s(folder: Path) -> UtcS | None:
     """Return since when the next keys are used, UTC; None if they are unused or missing."""
     path = folder / "switched"
     if not path.exists() or not (folder / "next.pem").exists():

@@ -47,9 +47,9 @@ def read_action(text: str, utc_s: UtcS) -> Interruption:
     An unreadable one is a notice too: of an end at once.
     """
     body = _object(text)
-    ends_s = _moment_s(body.get("time"))
+    ends_at_s = _read_at_s(body.get("time"))
     action = body.get("action") if isinstance(body.get("action"), str) else "interrupt"
-    return Interruption(f"the cloud will {action:.20} this instance", ends_s or utc_s)
+    return Interruption(f"the cloud will {action:.20} this instance", ends_at_s or utc_s)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _moment_s(value: object) -> UtcS | None:
+def _read_at_s(value: object) -> UtcS | None:
     if not isinstance(value, str):
         return None
     try:

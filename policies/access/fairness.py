@@ -408,14 +408,18 @@ def _name_of(each: PartyKind, whose: Owner) -> str:
     return f"{each}:{own[each]}" if own[each] else REST
 
 
-def spread_ns(wall_ns: int, start_s: UtcS, end_s: UtcS, utc_s: UtcS, half_life_s: float) -> int:
-    """Return the decayed value of slot time that was used evenly over [start_s, end_s), before now.
+def spread_ns(
+    wall_ns: int, start_at_s: UtcS, end_at_s: UtcS, utc_s: UtcS, half_life_s: float
+) -> int:
+    """Return the decayed value of slot time that was used evenly over [start, end), before now.
 
     The mean of 0.5^((now - t) / half-life) over t: (β(now - end) - β(now - start)) / (λ·(end -
     start)), λ = ln 2 / half-life.
     """
-    end_s = min(end_s, max(start_s, utc_s))  # of the current hour, only the part that has passed
-    spent = (end_s - start_s) / half_life_s
+    end_at_s = min(
+        end_at_s, max(start_at_s, utc_s)
+    )  # of the current hour, only the part that has passed
+    spent = (end_at_s - start_at_s) / half_life_s
     mean = -expm1(-spent * log(2)) / (spent * log(2)) if spent > 1e-9 else 1.0
-    past: float = 0.5 ** (max(0.0, utc_s - end_s) / half_life_s)
+    past: float = 0.5 ** (max(0.0, utc_s - end_at_s) / half_life_s)
     return round(wall_ns * mean * past)

@@ -121,19 +121,19 @@ class WindowPlan:
         """Return the window in force at a time."""
         return next(iter(self.open_at(utc_s)), None)
 
-    def spans(self, start_s: UtcS, end_s: UtcS) -> Iterator[WindowSpan]:
-        """Yield the window in force over [start_s, end_s): no gaps, each change in a new span."""
-        from_s, holds = start_s, None
-        for at_s, open_now in self._turns(start_s, end_s):
+    def spans(self, start_at_s: UtcS, end_at_s: UtcS) -> Iterator[WindowSpan]:
+        """Yield the window in force over [start, end): no gaps, each change in a new span."""
+        from_s, holds = start_at_s, None
+        for at_s, open_now in self._turns(start_at_s, end_at_s):
             window = open_now[0] if open_now else None
             if window is not holds:
                 if at_s > from_s:
                     yield self._span(from_s, at_s, holds)
                 from_s, holds = at_s, window
-        yield self._span(from_s, end_s, holds)
+        yield self._span(from_s, end_at_s, holds)
 
-    def _turns(self, start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, list[Window]]]:
-        """Yield the times in [start_s, end_s) when a window opens or closes, with the open ones.
+    def _turns(self, start_at_s: UtcS, end_at_s: UtcS) -> Iterator[tuple[UtcS, list[Window]]]:
+        """Yield the times in [start, end) when a window opens or closes, with the open ones.
 
         The one in force comes first. Each window is asked only for its own times: asking all of
         them at each time took seconds for many.
@@ -141,11 +141,11 @@ class WindowPlan:
         order = sorted(range(len(self.windows)), key=lambda at: (-self.windows[at].priority, at))
         turns: list[tuple[UtcS, bool, int]] = []
         for place, at in enumerate(order):
-            for from_s, until_s in open_spans(self.windows[at].when, start_s, end_s):
+            for from_s, until_s in open_spans(self.windows[at].when, start_at_s, end_at_s):
                 turns += [(from_s, True, place), (until_s, False, place)]
         is_open: set[int] = set()
         for at_s, group in groupby(sorted(turns), key=itemgetter(0)):
-            if at_s >= end_s:
+            if at_s >= end_at_s:
                 return
             for _, opens, place in group:  # a window that closes and opens at once stays open
                 (is_open.add if opens else is_open.discard)(place)
@@ -156,22 +156,24 @@ class WindowPlan:
             return WindowSpan(from_s, until_s, None, self.base)
         return WindowSpan(from_s, until_s, window, window.claims, window.name)
 
-    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
-        """Return all times in (start_s, end_s) at which a window may open or close, sorted, UTC."""
-        return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
+    def edges(self, start_at_s: UtcS, end_at_s: UtcS) -> list[UtcS]:
+        """Return all times in (start, end) at which a window may open or close, sorted, UTC."""
+        return sorted(
+            {at_s for each in self.windows for at_s in each.when.edges(start_at_s, end_at_s)}
+        )
 
-    def busiest(self, start_s: UtcS, end_s: UtcS) -> Window | None:
-        """Return the window that exceeds the limit of edges in some AHEAD_S of [start_s, end_s)."""
-        while start_s < end_s:
+    def busiest(self, start_at_s: UtcS, end_at_s: UtcS) -> Window | None:
+        """Return the window that exceeds the limit of edges in some AHEAD_S of [start, end)."""
+        while start_at_s < end_at_s:
             left = EDGES_AHEAD_MAX
             for each in self.windows:
-                left -= len(each.when.edges(start_s, start_s + AHEAD_S))
+                left -= len(each.when.edges(start_at_s, start_at_s + AHEAD_S))
                 if left < 0:
                     return each
-            start_s += AHEAD_S
+            start_at_s += AHEAD_S
         return None
 
-    def clash(self, start_s: UtcS, end_s: UtcS) -> tuple[Window, Window, UtcS] | None:
+    def clash(self, start_at_s: UtcS, end_at_s: UtcS) -> tuple[Window, Window, UtcS] | None:
         """Return two windows of one priority that are open at once, and the first time of that.
 
         The search goes week by week, and stops after EDGES_MAX edges.
@@ -179,14 +181,14 @@ class WindowPlan:
         if len({each.priority for each in self.windows}) == len(self.windows):
             return None
         left = EDGES_MAX
-        while start_s < end_s and left > 0:
-            until_s = min(end_s, start_s + WEEK_S)
-            for at_s, open_now in self._turns(start_s, until_s):
+        while start_at_s < end_at_s and left > 0:
+            until_s = min(end_at_s, start_at_s + WEEK_S)
+            for at_s, open_now in self._turns(start_at_s, until_s):
                 left -= 1
                 for first, second in pairwise(open_now):
                     if first.priority == second.priority:
                         return first, second, at_s
-            start_s = until_s
+            start_at_s = until_s
         return None
 
 
@@ -204,12 +206,12 @@ class Difference:
 
 
 def differences(
-    before: WindowPlan, after: WindowPlan, start_s: UtcS, end_s: UtcS
+    before: WindowPlan, after: WindowPlan, start_at_s: UtcS, end_at_s: UtcS
 ) -> Iterator[Difference]:
-    """Yield where two plans differ in windows or in their rules, in [start_s, end_s)."""
-    old, new = before.spans(start_s, end_s), after.spans(start_s, end_s)
+    """Yield where two plans differ in windows or in their rules, in [start_at_s, end_at_s)."""
+    old, new = before.spans(start_at_s, end_at_s), after.spans(start_at_s, end_at_s)
     one, other = next(old, None), next(new, None)
-    at_s = start_s
+    at_s = start_at_s
     while one is not None and other is not None:
         until_s = min(one.until_s, other.until_s)
         if (_rules_of(one.window), one.claims) != (_rules_of(other.window), other.claims):

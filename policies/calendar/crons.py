@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from apscheduler.triggers.cron import CronTrigger
 
 from federation.clocks import UtcS
-from policies.calendar.hours import latest_shown, reached_s
+from policies.calendar.hours import latest_shown, reached_at_s
 from policies.calendar.periods import UTC_ZONE
 from policies.calendar.weeks import DAY_S
 
@@ -70,17 +70,17 @@ class Cron:
         begins = self._begin(shown - timedelta(seconds=self.lasts_s) + _MOMENT)
         return begins is not None and begins <= shown
 
-    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
-        """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
+    def edges(self, start_at_s: UtcS, end_at_s: UtcS) -> list[UtcS]:
+        """Return the times in (start, end) at which it may open or close, in order, UTC."""
         found: set[UtcS] = set()
         # An extra day at both ends: a wall clock can show less than elapses, or more.
-        first = self._shown(start_s) - timedelta(seconds=self.lasts_s + DAY_S)
-        last = self._shown(end_s) + timedelta(days=1)
+        first = self._shown(start_at_s) - timedelta(seconds=self.lasts_s + DAY_S)
+        last = self._shown(end_at_s) + timedelta(days=1)
         for begins in self._begins(first, last):
             for shown in (begins, begins + timedelta(seconds=self.lasts_s)):
                 second = shown.hour * 3600 + shown.minute * 60 + shown.second
-                found.add(reached_s(shown.date(), second, self.zone))
-        return sorted(at_s for at_s in found if start_s < at_s < end_s)
+                found.add(reached_at_s(shown.date(), second, self.zone))
+        return sorted(at_s for at_s in found if start_at_s < at_s < end_at_s)
 
     def _shown(self, at_s: UtcS) -> datetime:
         """Return the latest wall clock time shown, as if in UTC: a calendar without jumps."""

@@ -175,19 +175,19 @@ class Hours:
     def _is_over_night(self) -> bool:
         return self.to_s <= self.from_s
 
-    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
-        """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
-        day = datetime.fromtimestamp(float(start_s), self.zone).date() - timedelta(days=1)
-        last = datetime.fromtimestamp(float(end_s), self.zone).date()
+    def edges(self, start_at_s: UtcS, end_at_s: UtcS) -> list[UtcS]:
+        """Return the times in (start, end) at which it may open or close, in order, UTC."""
+        day = datetime.fromtimestamp(float(start_at_s), self.zone).date() - timedelta(days=1)
+        last = datetime.fromtimestamp(float(end_at_s), self.zone).date()
         found: set[UtcS] = set()
         while day <= last:
             begins_s = self.begins_s(day)
             if begins_s is not None:
                 ends = day + timedelta(days=int(self._is_over_night or self.to_s == DAY_S))
-                found.add(reached_s(day, begins_s, self.zone))
-                found.add(reached_s(ends, self.to_s % DAY_S, self.zone))
+                found.add(reached_at_s(day, begins_s, self.zone))
+                found.add(reached_at_s(ends, self.to_s % DAY_S, self.zone))
             day += timedelta(days=1)
-        return sorted(at_s for at_s in found if start_s < at_s < end_s)
+        return sorted(at_s for at_s in found if start_at_s < at_s < end_at_s)
 
 
 def latest_shown(at_s: UtcS, zone: ZoneInfo) -> datetime:
@@ -202,7 +202,7 @@ def latest_shown(at_s: UtcS, zone: ZoneInfo) -> datetime:
     return local.replace(tzinfo=None, fold=0)
 
 
-def reached_s(day: date, second: int, zone: ZoneInfo) -> UtcS:
+def reached_at_s(day: date, second: int, zone: ZoneInfo) -> UtcS:
     """Return when a wall clock first shows or skips a second of a day; UTC."""
     shown = datetime.combine(day, time(second // 3600, second // 60 % 60, second % 60))
     at_s = UtcS(shown.replace(tzinfo=zone).timestamp())
@@ -222,24 +222,24 @@ class Opens(Protocol):
     def is_open(self, at_s: UtcS) -> bool:
         """Whether it is open at a time, UTC."""
 
-    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
-        """Return all times in (start_s, end_s) at which that may change, in order, UTC."""
+    def edges(self, start_at_s: UtcS, end_at_s: UtcS) -> list[UtcS]:
+        """Return all times in (start_at_s, end_at_s) at which that may change, in order, UTC."""
 
 
-def open_spans(when: Opens, start_s: UtcS, end_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
-    """Yield the spans within [start_s, end_s) when it is open: half-open, in order, disjoint.
+def open_spans(when: Opens, start_at_s: UtcS, end_at_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
+    """Yield the spans within [start_at_s, end_at_s) when it is open: half-open, in order, disjoint.
 
     Raise ValueError for more than SPAN_MAX_S.
     """
-    if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
+    if not 0.0 <= end_at_s - start_at_s <= SPAN_MAX_S:
         raise ValueError(f"windows can be computed for at most {SPAN_MAX_S // DAY_S} days")
-    opened_s = start_s if when.is_open(start_s) else None
-    for at_s in when.edges(start_s, end_s):
+    opened_s = start_at_s if when.is_open(start_at_s) else None
+    for at_s in when.edges(start_at_s, end_at_s):
         is_open = when.is_open(at_s)
         if is_open and opened_s is None:
             opened_s = at_s
         elif not is_open and opened_s is not None:
             yield opened_s, at_s
             opened_s = None
-    if opened_s is not None and opened_s < end_s:
-        yield opened_s, end_s
+    if opened_s is not None and opened_s < end_at_s:
+        yield opened_s, end_at_s

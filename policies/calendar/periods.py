@@ -28,11 +28,11 @@ class PeriodLength(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The period [start_s, end_s), in seconds since 1970; `key` names it, as in "2026-11"."""
+    """The period [start_at_s, end_at_s), in seconds since 1970; `key` names it, as in "2026-11"."""
 
     key: str
-    start_s: UtcS
-    end_s: UtcS
+    start_at_s: UtcS
+    end_at_s: UtcS
 
 
 def read_zone(name: str) -> ZoneInfo:
@@ -45,14 +45,14 @@ def read_zone(name: str) -> ZoneInfo:
 
 
 def period_at(span: PeriodLength, zone: ZoneInfo, at_s: UtcS) -> Period:
-    """Return the period that contains a time: start_s <= at_s < end_s."""
+    """Return the period that contains a time: start_at_s <= at_s < end_at_s."""
     # Use whole seconds, as days begin with one: a fraction would be rounded into the next day.
     first = _first_day(span, datetime.fromtimestamp(floor(at_s), zone).date())
     following = _next_first_day(span, first)
     # Where clocks go back over midnight, an hour of yesterday comes after today has begun.
-    if _midnight_s(following, zone) <= at_s:
+    if _midnight_at_s(following, zone) <= at_s:
         first, following = following, _next_first_day(span, following)
-    return Period(_key(span, first), _midnight_s(first, zone), _midnight_s(following, zone))
+    return Period(_key(span, first), _midnight_at_s(first, zone), _midnight_at_s(following, zone))
 
 
 def _first_day(span: PeriodLength, day: date) -> date:
@@ -81,7 +81,7 @@ def _next_first_day(span: PeriodLength, first: date) -> date:
     return _first_day(span, first + timedelta(days=longest))
 
 
-def _midnight_s(day: date, zone: ZoneInfo) -> UtcS:
+def _midnight_at_s(day: date, zone: ZoneInfo) -> UtcS:
     return UtcS(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
 
 

@@ -36,12 +36,12 @@ class During:
         """Whether it is open at a time, UTC."""
         return self.from_s <= at_s < self.until_s and self.when.is_open(at_s)
 
-    def edges(self, start_s: UtcS, end_s: UtcS) -> list[UtcS]:
-        """Return the times in (start_s, end_s) at which it may open or close, in order, UTC."""
-        if end_s <= self.from_s or start_s >= self.until_s:
+    def edges(self, start_at_s: UtcS, end_at_s: UtcS) -> list[UtcS]:
+        """Return the times in (start, end) at which it may open or close, in order, UTC."""
+        if end_at_s <= self.from_s or start_at_s >= self.until_s:
             return []
-        own = [at_s for at_s in (self.from_s, self.until_s) if start_s < at_s < end_s]
-        first_s, last_s = max(start_s, self.from_s), min(end_s, self.until_s)
+        own = [at_s for at_s in (self.from_s, self.until_s) if start_at_s < at_s < end_at_s]
+        first_s, last_s = max(start_at_s, self.from_s), min(end_at_s, self.until_s)
         return sorted({*own, *self.when.edges(first_s, last_s)})
 
 

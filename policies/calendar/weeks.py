@@ -112,8 +112,8 @@ def changes(utc_s: UtcS, zone: ZoneInfo, spans: Iterable[WeekSpan]) -> Iterator[
                 found |= moments(day, at_s, zone)
         found |= jumps(day, zone)
     # A clock change may be on a day of the zone later than all days that were examined.
-    end_s = max(moments(start + timedelta(days=HORIZON_DAYS), 0, zone))
-    yield from sorted(at for at in found if utc_s < at <= end_s)
+    end_at_s = max(moments(start + timedelta(days=HORIZON_DAYS), 0, zone))
+    yield from sorted(at for at in found if utc_s < at <= end_at_s)
 
 
 def _edges(span: WeekSpan) -> Iterator[tuple[int, int]]:

@@ -162,8 +162,8 @@ class AlertSpending:
 
     def estimate_nanos(self, utc_s: UtcS) -> int | None:
         """Extrapolate the spending to the end of the period; None while it is too early."""
-        whole_s = self.period.end_s - self.period.start_s
-        passed_s = utc_s - self.period.start_s
+        whole_s = self.period.end_at_s - self.period.start_at_s
+        passed_s = utc_s - self.period.start_at_s
         if passed_s < whole_s * ESTIMATE_FROM:
             return None
         return max(self.spent_nanos, round(self.spent_nanos * whole_s / passed_s))
@@ -364,8 +364,8 @@ def _budget_text(
         "whose": rule.whose.value,
         "of": printable(rule.of),
         "period": spending.period.key,
-        "start_s": spending.period.start_s,
-        "end_s": spending.period.end_s,
+        "start_s": spending.period.start_at_s,
+        "end_s": spending.period.end_at_s,
         "currency": rule.currency,
         "amount_nanos": rule.amount_nanos,
         "settled_nanos": spending.settled_nanos,

@@ -235,7 +235,7 @@ class BudgetAccount:
 
     def turn(self, utc_s: UtcS) -> bool:
         """Begin a new period if the last one is over; a clock that is set back begins none."""
-        if self.period is None or utc_s < self.period.end_s:
+        if self.period is None or utc_s < self.period.end_at_s:
             return False
         self.period = self.budget.period_at(utc_s)
         self.spent_nanos = 0
@@ -268,7 +268,7 @@ class BudgetAccount:
         if self.refused:
             return f"{text}; {self.budget.owner} says: {self.refused}"
         if self.period is not None:
-            text += f" until {when_shown(self.period.end_s, self.budget.zone)}"
+            text += f" until {when_shown(self.period.end_at_s, self.budget.zone)}"
         return text
 
     def objection(self, one_nanos: int = 0) -> str:
@@ -280,7 +280,7 @@ class BudgetAccount:
         if self.refused:
             text += f"; {budget.owner} says: {self.refused}"
         elif period is not None:
-            text += f"; the next period begins {when_shown(period.end_s, budget.zone)}"
+            text += f"; the next period begins {when_shown(period.end_at_s, budget.zone)}"
         return text
 
 

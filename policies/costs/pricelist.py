@@ -133,7 +133,7 @@ class PriceList:
         """Return the public price of a slot-hour at a time, at this level of the spot price."""
         return self._public_nanos(*self._holds(utc_s), level)
 
-    def next_change_s(self, utc_s: UtcS) -> UtcS | None:
+    def next_change_at_s(self, utc_s: UtcS) -> UtcS | None:
         """Return when band or window will change, UTC; None if not within eight days."""
         now = self._holds(utc_s)
         return next((at_s for at_s, *holds in self._ahead(utc_s) if tuple(holds) != now), None)

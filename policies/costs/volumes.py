@@ -29,9 +29,9 @@ def month_of(utc_s: UtcS) -> int:
     return at.year * 12 + at.month - 1
 
 
-def month_start_s(utc_s: UtcS) -> UtcS:
+def month_start_at_s(utc_s: UtcS) -> UtcS:
     """Return when the month began, UTC."""
-    return period_at(PeriodLength.MONTH, UTC_ZONE, utc_s).start_s
+    return period_at(PeriodLength.MONTH, UTC_ZONE, utc_s).start_at_s
 
 
 class Volumes:

@@ -33,8 +33,8 @@ class PoolQuote:
     key: Key
     tasks: int  # that it accepts
     price_nanos: int  # of a slot-hour, fixed
-    begin_s: UtcS  # UTC, when the first task would start
-    finish_s: UtcS  # UTC, when the last of them would be done
+    begin_at_s: UtcS  # UTC, when the first task would start
+    finish_at_s: UtcS  # UTC, when the last of them would be done
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _worth_the_wait(
         return ranking, []
     candidates = [one.candidate for one in rows]
     as_open = [
-        one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
+        one.estimate._replace(finish_at_s=one.estimate.finish_at_s - wait_s)
         for one, wait_s in zip(rows, closed_s, strict=True)
     ]
     near = Ranking(candidates, as_open, ask.objective, preferences, utc_s).near_equals(
@@ -209,7 +209,7 @@ def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -
             continue
         rate = preferences.rate(one.candidate.advert.currency) or 0.0
         money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
-        utility = scale.utility(money, quote.finish_s - utc_s, one.carbon)
+        utility = scale.utility(money, quote.finish_at_s - utc_s, one.carbon)
         if utility > limit:
             continue
         rated = ((takes < wanted, utility, quote.key), quote)
@@ -220,10 +220,10 @@ def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -
 
 def _breaks_limits(ask: Demand, one: Ranked, quote: PoolQuote, tasks: int) -> bool:
     if ask.task_s is None:  # its cost and its finish are guesses
-        return ask.deadline_s is not None and quote.begin_s > ask.deadline_s
+        return ask.deadline_s is not None and quote.begin_at_s > ask.deadline_s
     wall_ns = tasks * round(one.estimate.task_s * 1e9)
     costs = cost_nanos(quote.price_nanos, wall_ns)
-    is_late = ask.deadline_s is not None and quote.finish_s > ask.deadline_s
+    is_late = ask.deadline_s is not None and quote.finish_at_s > ask.deadline_s
     return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
 
 
@@ -242,7 +242,7 @@ def lane_of(one: Ranked, ask: Demand, preferences: Preferences, utc_s: UtcS) -> 
         key=candidate.key,
         rate=rate,
         task_s=found.task_s,
-        start_s=found.begin_s + found.late_s - utc_s,
+        start_s=found.begin_at_s + found.late_s - utc_s,
         closes_s=found.closes_at_s - utc_s if is_known else inf,
         tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
         price_nanos=found.price_nanos,
@@ -354,4 +354,4 @@ def _starts_at_home(one: Ranked, preferences: Preferences, utc_s: UtcS) -> bool:
         return False
     if one.candidate.is_cold and preferences.prefer_own_s < inf:
         return False  # idle owned slots come before peers, and peers before rented slots
-    return one.estimate.begin_s - utc_s <= preferences.prefer_own_s
+    return one.estimate.begin_at_s - utc_s <= preferences.prefer_own_s

@@ -72,19 +72,19 @@ class Berth:
             allowed = _below(before, after, limit)
             if allowed is None or free_s > allowed[1] + SAME_S:
                 continue
-            begin_s = max(free_s, allowed[0])
-            more = max(0.0, allowed[1] - begin_s) / self.counted_s
+            begin_at_s = max(free_s, allowed[0])
+            more = max(0.0, allowed[1] - begin_at_s) / self.counted_s
             rounds = int(more + ROUNDING) + 1
-            run = SlotRun(self, begin_s, rounds * self.slots)
+            run = SlotRun(self, begin_at_s, rounds * self.slots)
             yield run
-            free_s = run.end_s
+            free_s = run.end_at_s
 
 
 class SlotRun(NamedTuple):
     """Tasks that a pool's slots run one after the other, without a break."""
 
     berth: Berth
-    begin_s: UtcS
+    begin_at_s: UtcS
     tasks: int
 
     @property
@@ -93,9 +93,9 @@ class SlotRun(NamedTuple):
         return -(-self.tasks // self.berth.slots)
 
     @property
-    def end_s(self) -> UtcS:
+    def end_at_s(self) -> UtcS:
         """When it is done, by the planned duration of a task."""
-        return self.begin_s + self.rounds * self.berth.counted_s
+        return self.begin_at_s + self.rounds * self.berth.counted_s
 
     def total(self, what: str) -> float:
         """Return the total of `worth`, `grams` or `money`."""
@@ -108,12 +108,12 @@ class SlotRun(NamedTuple):
         """
         curve: Curve = getattr(self.berth, what)
         task_s, (full, rest) = self.berth.task_s, divmod(self.tasks, self.berth.slots)
-        last_s = self.begin_s + full * task_s
+        last_at_s = self.begin_at_s + full * task_s
         if not rest:
-            return curve.mean(self.begin_s, last_s)
+            return curve.mean(self.begin_at_s, last_at_s)
         before = self.tasks - rest
-        whole = before * curve.mean(self.begin_s, last_s) if before else 0.0
-        return (whole + rest * curve.mean(last_s, last_s + task_s)) / self.tasks
+        whole = before * curve.mean(self.begin_at_s, last_at_s) if before else 0.0
+        return (whole + rest * curve.mean(last_at_s, last_at_s + task_s)) / self.tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Deferral:
         runs: the whole plan, by when the runs begin; empty when it is no better.
         waits: tasks that wait.
         until_s: UTC, when the first of them begin; `look_at_s`: when these are to be sent.
-        finish_s: UTC, when all is done, by the planned duration of a task.
+        finish_at_s: UTC, when all is done, by the planned duration of a task.
         carbon_g, money: the emissions and cost of all of it; `at_once_g`, `at_once_money`: the same
             if it began now. Money is in nano-units of this site's currency.
     """
@@ -137,7 +137,7 @@ class Deferral:
     waits: int = 0
     until_s: UtcS = UtcS(0.0)
     look_at_s: UtcS = UtcS(0.0)
-    finish_s: UtcS = UtcS(0.0)
+    finish_at_s: UtcS = UtcS(0.0)
     carbon_g: float = 0.0
     at_once_g: float = 0.0
     money: float = 0.0
@@ -151,7 +151,7 @@ class Deferral:
             "waits": self.waits,
             "text": f"{count(self.waits, 'task')} deferred to greener or cheaper hours",
             "until_s": self.until_s,
-            "finish_s": self.finish_s,
+            "finish_s": self.finish_at_s,
             "carbon_g": self.carbon_g,
             "at_once_carbon_g": self.at_once_g,
             "cost_nanos": round(self.money),
@@ -163,8 +163,8 @@ class Deferral:
                     "site": run.berth.key[0],
                     "pool": run.berth.key[1],
                     "tasks": run.tasks,
-                    "begin_s": run.begin_s,
-                    "finish_s": run.end_s,
+                    "begin_s": run.begin_at_s,
+                    "finish_s": run.end_at_s,
                     "carbon_g": run.total("grams"),
                 }
                 for run in self.runs[:shown]
@@ -229,11 +229,11 @@ def defer(
     return Deferral(
         "" if later else "its best hours are now",
         now=now,
-        runs=sorted(runs, key=lambda run: (run.begin_s, run.berth.key)),
+        runs=sorted(runs, key=lambda run: (run.begin_at_s, run.berth.key)),
         waits=sum(run.tasks for run in later),
-        until_s=min((run.begin_s for run in later), default=utc_s),
-        look_at_s=min((run.begin_s - run.berth.lead_s for run in later), default=utc_s),
-        finish_s=max(run.end_s for run in runs),
+        until_s=min((run.begin_at_s for run in later), default=utc_s),
+        look_at_s=min((run.begin_at_s - run.berth.lead_s for run in later), default=utc_s),
+        finish_at_s=max(run.end_at_s for run in runs),
         carbon_g=_total(runs, "grams"),
         at_once_g=_total(at_once, "grams"),
         money=money,
@@ -257,7 +257,7 @@ def _berths(
     counted_s = task_s * (1 + preferences.defer_margin)
     grams = candidate.carbon_ahead or flat(one.carbon / one.estimate.slot_s)
     for span in candidate.spans:
-        end_s, is_open = min(until_s, span.until_s), span.from_s <= utc_s
+        end_at_s, is_open = min(until_s, span.until_s), span.from_s <= utc_s
         is_spurned = ask.when_closed is WhenClosed.ELSEWHERE and not is_open
         if span.until_s <= utc_s or not span.slots or is_spurned:
             continue
@@ -268,10 +268,10 @@ def _berths(
         link = candidate.link
         lead_s = link.rtt_s + ask.function_bytes / link.bytes_s
         for slots, free_s in _free_from(ask, candidate, span, utc_s, task_s):
-            begin_s = free_s + lead_s
-            starts = list(_starts(worth, task_s, begin_s, end_s - counted_s))
+            begin_at_s = free_s + lead_s
+            starts = list(_starts(worth, task_s, begin_at_s, end_at_s - counted_s))
             yield Berth(
-                *(candidate.key, candidate.is_own, slots, task_s, counted_s, begin_s, end_s),
+                *(candidate.key, candidate.is_own, slots, task_s, counted_s, begin_at_s, end_at_s),
                 *(lead_s, is_open, worth, grams, money, starts),
             )
 
@@ -283,13 +283,13 @@ def _free_from(
     link, slots = candidate.link, span.slots
     if ask.task_bytes:
         slots = max(1, min(slots, int(link.bytes_s / ask.task_bytes * task_s)))
-    begin_s = max(utc_s, span.from_s)
+    begin_at_s = max(utc_s, span.from_s)
     free = min(candidate.slots_free, slots) if span.from_s <= utc_s else 0
     if free:
-        yield free, begin_s
+        yield free, begin_at_s
     if slots > free:
         serving = slots - free if free else candidate.serving or slots
-        yield slots - free, begin_s + candidate.backlog_slot_s(utc_s) / serving
+        yield slots - free, begin_at_s + candidate.backlog_slot_s(utc_s) / serving
 
 
 def _money_over(ask: Demand, one: Ranked, span: PricedSpan, preferences: Preferences) -> Curve:
@@ -299,14 +299,16 @@ def _money_over(ask: Demand, one: Ranked, span: PricedSpan, preferences: Prefere
 
 
 def _starts(
-    worth: Curve, task_s: float, first_s: UtcS, last_s: UtcS
+    worth: Curve, task_s: float, first_at_s: UtcS, last_at_s: UtcS
 ) -> Iterator[tuple[UtcS, float]]:
     """Yield the times between which w(t) is linear: where the run begins or ends at a change."""
-    if last_s < first_s - SAME_S:
+    if last_at_s < first_at_s - SAME_S:
         return
-    last_s = max(first_s, last_s)
+    last_at_s = max(first_at_s, last_at_s)
     edges = (at for edge in worth.edges for at in (edge - task_s, edge))
-    for at in sorted({first_s, last_s, *(each for each in edges if first_s < each < last_s)}):
+    for at in sorted(
+        {first_at_s, last_at_s, *(each for each in edges if first_at_s < each < last_at_s)}
+    ):
         yield at, worth.mean(at, at + task_s)
 
 
@@ -371,7 +373,7 @@ def _trimmed(runs: list[SlotRun], tasks: int) -> list[SlotRun]:
     most = max((run.mean("worth") for run in runs), default=0.0) or 1.0
 
     def badness(run: SlotRun) -> tuple[float, float, UtcS]:
-        return round(run.mean("worth") / most, DIGITS), run.mean("money"), run.begin_s
+        return round(run.mean("worth") / most, DIGITS), run.mean("money"), run.begin_at_s
 
     kept = []
     for run in sorted(runs, key=badness, reverse=True):
@@ -389,34 +391,36 @@ def _settled(runs: Iterable[SlotRun]) -> Iterator[SlotRun]:
     runs find room. Then they are moved earlier, the first first, as far as they lose nothing by it.
     """
     by_berth: dict[Berth, list[SlotRun]] = {}
-    for run in sorted(runs, key=lambda run: (run.berth.key, run.begin_s)):
+    for run in sorted(runs, key=lambda run: (run.berth.key, run.begin_at_s)):
         by_berth.setdefault(run.berth, []).append(run)
     for berth, in_order in by_berth.items():
-        end_s, late = berth.until_s, []
+        end_at_s, late = berth.until_s, []
         for run in reversed(in_order):
-            latest_s = max(run.begin_s, end_s - run.rounds * berth.counted_s)
-            end_s = _best_start(run, run.begin_s, latest_s, is_late=True)
-            late.append(run._replace(begin_s=end_s))
+            latest_s = max(run.begin_at_s, end_at_s - run.rounds * berth.counted_s)
+            end_at_s = _best_start(run, run.begin_at_s, latest_s, is_late=True)
+            late.append(run._replace(begin_at_s=end_at_s))
         free_s = berth.from_s
         for run in reversed(late):
-            found = run._replace(begin_s=_best_start(run, free_s, run.begin_s, is_late=False))
+            found = run._replace(begin_at_s=_best_start(run, free_s, run.begin_at_s, is_late=False))
             yield found
-            free_s = found.end_s
+            free_s = found.end_at_s
 
 
-def _best_start(run: SlotRun, first_s: UtcS, last_s: UtcS, *, is_late: bool) -> UtcS:
+def _best_start(run: SlotRun, first_at_s: UtcS, last_at_s: UtcS, *, is_late: bool) -> UtcS:
     """Return the best start of a run within a time; of equals the earliest, or the latest."""
-    last_s = max(first_s, last_s)  # rounding can make the previous run end after this one begins
+    last_at_s = max(
+        first_at_s, last_at_s
+    )  # rounding can make the previous run end after this one begins
     edges, run_s = run.berth.worth.edges, run.rounds * run.berth.task_s
-    edges = edges[bisect_left(edges, first_s) : bisect_left(edges, last_s + run_s)]
-    starts = (first_s, last_s, *edges, *(edge - run_s for edge in edges))
+    edges = edges[bisect_left(edges, first_at_s) : bisect_left(edges, last_at_s + run_s)]
+    starts = (first_at_s, last_at_s, *edges, *(edge - run_s for edge in edges))
     rated = [
-        (run._replace(begin_s=start_s).mean("worth"), start_s)
-        for start_s in starts
-        if first_s <= start_s <= last_s
+        (run._replace(begin_at_s=start_at_s).mean("worth"), start_at_s)
+        for start_at_s in starts
+        if first_at_s <= start_at_s <= last_at_s
     ]
     limit = min(rated)[0] * (1 + ROUNDING)
-    best = [start_s for worth, start_s in rated if worth <= limit]
+    best = [start_at_s for worth, start_at_s in rated if worth <= limit]
     return max(best) if is_late else min(best)
 
 
@@ -424,7 +428,11 @@ def _joined(runs: Iterable[SlotRun]) -> Iterator[SlotRun]:
     """Join runs that follow each other without a break, in order."""
     last: SlotRun | None = None
     for run in runs:
-        if last is not None and run.berth is last.berth and run.begin_s <= last.end_s + SAME_S:
+        if (
+            last is not None
+            and run.berth is last.berth
+            and run.begin_at_s <= last.end_at_s + SAME_S
+        ):
             last = last._replace(tasks=last.tasks + run.tasks)
             continue
         if last is not None:
@@ -440,7 +448,7 @@ def _parts(runs: Iterable[SlotRun]) -> tuple[dict[Key, int], list[SlotRun]]:
     later: list[SlotRun] = []
     for run in runs:
         berth = run.berth
-        if berth.is_open and run.begin_s <= berth.from_s + SAME_S:
+        if berth.is_open and run.begin_at_s <= berth.from_s + SAME_S:
             now[berth.key] = now.get(berth.key, 0) + run.tasks
         else:
             later.append(run)

@@ -30,8 +30,8 @@ class Estimate(NamedTuple):
     """An ask at a candidate, as if all of it went there."""
 
     wait_s: float  # until a slot is free
-    begin_s: UtcS  # UTC, when the first task could start
-    finish_s: UtcS  # UTC
+    begin_at_s: UtcS  # UTC, when the first task could start
+    finish_at_s: UtcS  # UTC
     task_s: float
     slot_s: float  # slot-seconds of all its tasks
     slots: int
@@ -108,10 +108,10 @@ def fits(ask: Demand, found: Estimate) -> int:
         found.closes_at_s if ask.deadline_s is None else min(found.closes_at_s, ask.deadline_s)
     )
     tasks = ask.tasks
-    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_at_s:
+    if _may_be_stopped(ask) and found.begin_at_s + found.task_s > found.closes_at_s:
         tasks = min(tasks, found.slots)  # one for each slot: more would begin when it is closed
-    elif found.finish_s > limit_s:
-        tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
+    elif found.finish_at_s > limit_s:
+        tasks = min(tasks, tasks_by(limit_s - found.begin_at_s, found.slots, found.task_s))
     if ask.budget_nanos is not None:
         task_ns = round(found.task_s * 1e9)
         tasks = tasks_for(ask.budget_nanos, found.price_nanos, task_ns, tasks)
@@ -143,26 +143,26 @@ def _in_span(
         if slots_cold:
             wait_s = min(wait_s, advert.start_s + front_s / slots)
             late_s = max(0.0, advert.start_s - wait_s) * slots_cold / slots
-    begin_s = utc_s if utc_s > span.from_s else span.from_s
-    begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
+    begin_at_s = utc_s if utc_s > span.from_s else span.from_s
+    begin_at_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
     run_s = -(-tasks // slots) * task_s + late_s
     # The last task starts when its arguments have arrived.
     carry_s = tasks * ask.task_bytes / link.bytes_s + task_s
-    finish_s = begin_s + (run_s if run_s > carry_s else carry_s)
+    finish_at_s = begin_at_s + (run_s if run_s > carry_s else carry_s)
     price_nanos = span.price_nanos
     change = candidate.price_change
-    if change is not None and change.at_s < finish_s:
-        price_nanos = _mean_price(price_nanos, change, begin_s, finish_s)
+    if change is not None and change.at_s < finish_at_s:
+        price_nanos = _mean_price(price_nanos, change, begin_at_s, finish_at_s)
     if candidate.extras is not None:
         price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
     slot_s = tasks * task_s
     grams, ahead = candidate.carbon_g_per_slot_s, candidate.carbon_ahead
     if ahead is not None:
-        grams = ahead.mean(begin_s, finish_s)
+        grams = ahead.mean(begin_at_s, finish_at_s)
     found = Estimate(
         wait_s,
-        begin_s,
-        finish_s,
+        begin_at_s,
+        finish_at_s,
         task_s,
         slot_s,
         slots,
@@ -199,14 +199,14 @@ def _check_limits(
 ) -> Refusal | None:
     """Check one task against the limits. Only known figures refuse, not a guessed duration."""
     task_s = 0.0 if ask.task_s is None else found.task_s
-    ends_s = found.begin_s + task_s
-    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_at_s:
+    ends_at_s = found.begin_at_s + task_s
+    if (found.begin_at_s if _may_be_stopped(ask) else ends_at_s) > found.closes_at_s:
         words = "closes in {}, and a task that starts in {} would not end before that"
-        times = (found.closes_at_s - utc_s, found.begin_s - utc_s)
+        times = (found.closes_at_s - utc_s, found.begin_at_s - utc_s)
         return Refusal(Reason.WINDOW_CLOSED, words, tuple(map(ShownDuration, times)))
-    if ask.deadline_s is not None and ends_s > ask.deadline_s:
+    if ask.deadline_s is not None and ends_at_s > ask.deadline_s:
         words = "would end its first task {} after the deadline"
-        return Refusal(Reason.DEADLINE, words, (ShownDuration(ends_s - ask.deadline_s),))
+        return Refusal(Reason.DEADLINE, words, (ShownDuration(ends_at_s - ask.deadline_s),))
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
         task_ns = round(task_s * 1e9)
@@ -292,11 +292,13 @@ def _check_free_tags(ask: Demand, candidate: Candidate) -> Refusal | None:
     return None
 
 
-def _mean_price(now_nanos: int, change: PriceChange, begin_s: UtcS, finish_s: UtcS) -> int:
+def _mean_price(now_nanos: int, change: PriceChange, begin_at_s: UtcS, finish_at_s: UtcS) -> int:
     """Return the mean price of a slot-hour over a run that sees it change."""
-    if change.at_s <= begin_s:
+    if change.at_s <= begin_at_s:
         return change.price_nanos
-    after = round(1_000_000 * (finish_s - change.at_s) / (finish_s - begin_s))  # in millionths
+    after = round(
+        1_000_000 * (finish_at_s - change.at_s) / (finish_at_s - begin_at_s)
+    )  # in millionths
     return (now_nanos * (1_000_000 - after) + change.price_nanos * after) // 1_000_000
 
 
@@ -309,7 +311,7 @@ def _best(fitting: list[Estimate], ask: Demand, utc_s: UtcS) -> Estimate:
 
     def value(one: Estimate) -> float:
         money = one.price_nanos / (first.price_nanos or 1)
-        time = (one.finish_s - utc_s) / max(first.finish_s - utc_s, TASK_MIN_S)
+        time = (one.finish_at_s - utc_s) / max(first.finish_at_s - utc_s, TASK_MIN_S)
         carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
         return objective.money * money + objective.time * time + objective.carbon * carbon
 

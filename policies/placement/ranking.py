@@ -117,7 +117,7 @@ class Ranking(Sequence[Ranked]):
             * (preferences.rate(candidate.advert.currency) or 0.0)
             for candidate, each in zip(candidates, estimates, strict=True)
         ]
-        self._time = [each.finish_s - utc_s for each in estimates]
+        self._time = [each.finish_at_s - utc_s for each in estimates]
         self._carbon = [worst_g if (g := each.carbon_g) is None else g for each in estimates]
         self.scale = _scale(objective, self._money, self._time, self._carbon)
         columns = zip(self._money, self._time, self._carbon, strict=True)

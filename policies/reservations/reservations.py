@@ -352,23 +352,23 @@ class ReservationBook:
 
         It takes one pass over all reservations: any user may ask, again and again.
         """
-        end_s = utc_s + self.rules.ahead_s
-        if end_s - lasts_s <= after_s:
+        end_at_s = utc_s + self.rules.ahead_s
+        if end_at_s - lasts_s <= after_s:
             return None
         since_s: UtcS | None = None
-        for at_s, free in self._steps(whose, after_s, end_s, utc_s):
+        for at_s, free in self._steps(whose, after_s, end_at_s, utc_s):
             if since_s is not None and at_s - since_s >= lasts_s:
                 break
             if free < slots:
                 since_s = None
             elif since_s is None and at_s > after_s:
                 since_s = at_s
-        return since_s if since_s is not None and since_s + lasts_s < end_s else None
+        return since_s if since_s is not None and since_s + lasts_s < end_at_s else None
 
 
-def edges_in(edges: Iterable[UtcS], start_s: UtcS, end_s: UtcS) -> Iterator[UtcS]:
-    """Return the edges in (start_s, end_s)."""
-    return (each for each in edges if start_s < each < end_s)
+def edges_in(edges: Iterable[UtcS], start_at_s: UtcS, end_at_s: UtcS) -> Iterator[UtcS]:
+    """Return the edges in (start_at_s, end_at_s)."""
+    return (each for each in edges if start_at_s < each < end_at_s)
 
 
 def price_over(prices: PriceList, level: int, from_s: UtcS, until_s: UtcS, site: str = "") -> int:
@@ -381,12 +381,14 @@ def price_over(prices: PriceList, level: int, from_s: UtcS, until_s: UtcS, site:
     adjust = prices.contracts.get(site) if site else None
     total, at_s = Fraction(0), from_s
     while at_s < until_s:
-        end_s = min(until_s, at_s + DAY_S)
-        changes = {*prices.band_changes(at_s), *prices.plan.edges(at_s, end_s)}
-        for first_s, last_s in pairwise([at_s, *sorted(edges_in(changes, at_s, end_s)), end_s]):
+        end_at_s = min(until_s, at_s + DAY_S)
+        changes = {*prices.band_changes(at_s), *prices.plan.edges(at_s, end_at_s)}
+        for first_s, last_s in pairwise(
+            [at_s, *sorted(edges_in(changes, at_s, end_at_s)), end_at_s]
+        ):
             nanos = prices.public_nanos(first_s, level)
             total += _own(adjust, nanos) * Fraction(last_s - first_s)
-        at_s = end_s
+        at_s = end_at_s
     return round_half_up(total / Fraction(until_s - from_s))
 
 

@@ -87,7 +87,7 @@ def test_an_instant_is_a_float_at_run_time():
 
 
 # The present; a moment; a bound of a time.
-BOUNDS = "since|until|from|to|before|by|starts?|ends?|begin|finish|deadline|expires|as_of"
+BOUNDS = "since|until|from|to|before|after|by|deadline|expires|as_of"
 INSTANT = re.compile(rf"(^|_)(utc|mono|at|{BOUNDS})_s$")
 KEYS = {"issued_s", "checked_s", "oldest_s"}  # on the wire, in files and answers
 
@@ -106,6 +106,17 @@ def fields():
                         yield where, target.attr, types
 
 
+def parameters():
+    """Yield function, name and type of each annotated parameter whose name ends in `_s`."""
+    for path in sorted(each for root in PRODUCT for each in (ROOT / root).rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                where = f"{path.relative_to(ROOT)}: {function.name}"
+                for each in ast.walk(function.args):
+                    if isinstance(each, ast.arg) and each.annotation and each.arg.endswith("_s"):
+                        yield where, each.arg, ast.unparse(each.annotation).removesuffix(" | None")
+
+
 def is_own(target):
     """Whether it is an attribute of `self`."""
     return isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
@@ -118,9 +129,10 @@ def type_of(value):
     return found[1] if found else {"utc_s": "UtcS", "mono_s": "MonoS"}.get(text, "")
 
 
-def test_the_name_of_a_field_tells_an_instant_from_a_duration():
+@pytest.mark.parametrize("named", [fields, parameters])
+def test_the_name_of_a_field_or_parameter_tells_an_instant_from_a_duration(named):
     found = []
-    for where, name, types in fields():
+    for where, name, types in named():
         if types in ("UtcS", "MonoS") and name not in KEYS and not INSTANT.search(name):
             found.append(f"{where}.{name} is an instant")
         if types == "float" and re.search(r"(^|_)(utc|mono|at)_s$", name):

@@ -89,8 +89,10 @@ def _drain_text(workers: list[Worker], utc_s: UtcS) -> str:
         return ""
     drainers = {each for worker in workers for each in worker.drained_by}
     by = " and ".join(DRAINERS[each] for each in sorted(drainers))
-    ends_s = [each.ends_at_s for each in workers if each.ends_at_s is not None]
-    until = f", the last until {show_time(max(ends_s))}" if len(ends_s) == len(workers) else ""
+    ends_at_s = [each.ends_at_s for each in workers if each.ends_at_s is not None]
+    until = (
+        f", the last until {show_time(max(ends_at_s))}" if len(ends_at_s) == len(workers) else ""
+    )
     text = "its worker drains" if len(workers) == 1 else f"all its {len(workers):,} workers drain"
     cure = "; `gridfed drain --undo` ends it" if Drainer.OPERATOR in drainers else ""
     return f"takes nothing new: {text}{until}: {by}{cure}"

@@ -46,30 +46,30 @@ class _Period:
     """The period of --from and --to."""
 
     def __init__(self, span: dict[str, UtcS]) -> None:
-        self.start_s = span.get("start_s")
-        self.end_s = span.get("end_s")
+        self.start_at_s = span.get("start_s")
+        self.end_at_s = span.get("end_s")
 
     @property
     def hours(self) -> tuple[int | None, int | None]:
         """The same in whole hours, as sums are by the hour; raises click.UsageError."""
-        for bound_s in (self.start_s, self.end_s):
+        for bound_s in (self.start_at_s, self.end_at_s):
             if bound_s is not None and bound_s % HOUR_S:
                 raise click.UsageError(
                     "this export is by the hour: --from and --to must be whole hours"
                 )
         start, end = (
             None if bound_s is None else int(bound_s // HOUR_S)
-            for bound_s in (self.start_s, self.end_s)
+            for bound_s in (self.start_at_s, self.end_at_s)
         )
         return start, end
 
     def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[UsageRun]:
         """Iterate over the runs that ended in the period: here, or everywhere."""
-        return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
+        return reading.runs(connection, self.start_at_s, self.end_at_s, ran_here=not everywhere)
 
     def charges(self, connection: Connection, *, everywhere: bool) -> Iterator[UsageRun]:
         """The same, and what was refunded within them."""
-        span = (self.start_s, self.end_s)
+        span = (self.start_at_s, self.end_at_s)
         refunds = reading.refunds(connection, *span, ran_here=not everywhere)
         return chain(self.runs(connection, everywhere=everywhere), refunds)
 
@@ -126,7 +126,7 @@ def focus(
     if parquet and out is None:
         raise click.UsageError("--parquet needs --out FILE")
     hours = reading.priced_hours(connection, *period.hours)
-    corrections = reading.corrections(connection, period.start_s, period.end_s)
+    corrections = reading.corrections(connection, period.start_at_s, period.end_at_s)
     rows: Iterator[Row] = charges(site, hours, corrections)
     if out is not None and parquet:
         write_whole(out, functools.partial(write_parquet, rows))

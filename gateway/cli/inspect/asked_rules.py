@@ -24,12 +24,12 @@ _KINDS: Final = frozenset({RuleKind.CALENDAR, RuleKind.WINDOW, RuleKind.CLAIMS})
 EDGES_MAX: Final = 200  # planned changes that are looked at
 
 
-def asked_rules(reach: DialOptions, now_s: UtcS, at_s: UtcS | None) -> tuple[SiteConfig, int]:
+def asked_rules(reach: DialOptions, utc_s: UtcS, at_s: UtcS | None) -> tuple[SiteConfig, int]:
     """Ask a gateway for its rules about windows; return them as a configuration, and their version.
 
     Args:
         reach: the gateway.
-        now_s: the time from which the rules are wanted.
+        utc_s: the time from which the rules are wanted.
         at_s: the same, if it is not now.
 
     Raises:
@@ -49,7 +49,7 @@ def asked_rules(reach: DialOptions, now_s: UtcS, at_s: UtcS | None) -> tuple[Sit
         names = [row["pool"] for row in client.ask("pools") if row["site"] == site]
     table = {"site": {"name": site}, "pool": [{"name": name} for name in names]}
     try:
-        file = with_rules(ConfigFile("", table, {}), {}, RuleHistory(changes), now_s)
+        file = with_rules(ConfigFile("", table, {}), {}, RuleHistory(changes), utc_s)
         config = parse(file, Installed())
     except (ConfigError, SettingError) as error:
         raise click.UsageError(f"the rules of {site} can't be read: {error}") from None

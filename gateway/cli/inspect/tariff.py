@@ -180,10 +180,10 @@ def _holding(
     yield at_s, prices.at(at_s)
     if until_s is None:
         return
-    change_s = prices.next_change_s(at_s)
-    while change_s is not None and change_s < until_s:
-        yield change_s, prices.at(change_s)
-        change_s = prices.next_change_s(change_s)
+    change_at_s = prices.next_change_at_s(at_s)
+    while change_at_s is not None and change_at_s < until_s:
+        yield change_at_s, prices.at(change_at_s)
+        change_at_s = prices.next_change_at_s(change_at_s)
 
 
 def _row(prices: PriceList, at_s: UtcS, now: PriceNow) -> dict[str, Any]:

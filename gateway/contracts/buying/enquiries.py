@@ -253,10 +253,10 @@ class Enquiries:
 
         End its back-off for silence, and wait longer for it, up to ROUND_TRIP_MAX_S.
         """
-        seller, asked_s = self._late.pop(contract, ("", mono_s))
+        seller, asked_at_s = self._late.pop(contract, ("", mono_s))
         if seller != site:
             return
-        delay_s = mono_s - asked_s
+        delay_s = mono_s - asked_at_s
         if 2 * delay_s <= ROUND_TRIP_MAX_S:
             self._delays_s[site] = delay_s
             self._site_backoff.answered(site)
@@ -265,8 +265,8 @@ class Enquiries:
         """Stop waiting for quotes that are late."""
         for job in list(self._enquiries):
             self._consider(job, mono_s, utc_s)
-        for contract, (_, asked_s) in list(self._late.items()):
-            if mono_s - asked_s <= ROUND_TRIP_MAX_S:
+        for contract, (_, asked_at_s) in list(self._late.items()):
+            if mono_s - asked_at_s <= ROUND_TRIP_MAX_S:
                 break  # in the order of their questions
             del self._late[contract]
 

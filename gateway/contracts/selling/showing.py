@@ -283,9 +283,9 @@ def _windows(
         while prices is not None and known_s < each.until_s:
             # A window's effect on the price is the same all the while. A list knows its bands to
             # the end of its last day: the day before that is sure.
-            start_s = max(known_s, each.from_s)
-            known_s = start_s + (HORIZON_DAYS - 1) * DAY_S
-            changes += [at_s for at_s in prices.prices.band_changes(start_s) if at_s <= known_s]
+            start_at_s = max(known_s, each.from_s)
+            known_s = start_at_s + (HORIZON_DAYS - 1) * DAY_S
+            changes += [at_s for at_s in prices.prices.band_changes(start_at_s) if at_s <= known_s]
         edges = [at_s for at_s in changes if each.from_s < at_s < each.until_s]
         parts = pairwise((each.from_s, *edges, each.until_s))
         for from_s, until_s in islice((part for part in parts if part[1] > utc_s), left):

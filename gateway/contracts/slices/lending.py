@@ -316,7 +316,7 @@ class Lending(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.LENDING):
 
 def start_ms(budget_account: BudgetAccount) -> int:
     """Return when a budget's period began, in milliseconds since 1970; 0: it has none."""
-    return 0 if budget_account.period is None else round(budget_account.period.start_s * 1000)
+    return 0 if budget_account.period is None else round(budget_account.period.start_at_s * 1000)
 
 
 def calendar(budget_account: BudgetAccount) -> tuple[str, str]:

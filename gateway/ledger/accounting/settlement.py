@@ -159,9 +159,9 @@ def turnovers(
 
 
 def moved(
-    payments: Iterable[PaymentRow], start_s: UtcS, end_s: UtcS
+    payments: Iterable[PaymentRow], start_at_s: UtcS, end_at_s: UtcS
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the payments in [start_s, end_s) as currency, column of a turnover, amount.
+    """Yield the payments in [start_at_s, end_at_s) as currency, column of a turnover, amount.
 
     An undone payment counts from when it was booked to when it was undone: a time that both sites
     have compared stays as it was.
@@ -170,9 +170,9 @@ def moved(
         column, nanos = str(each.direction), each.amount_nanos
         if each.through == "loss":
             column, nanos = "written_off", nanos if column == "received" else -nanos
-        if start_s <= each.paid_at_s < end_s:
+        if start_at_s <= each.paid_at_s < end_at_s:
             yield each.currency, column, nanos
-        if each.undone_at_s is not None and start_s <= each.undone_at_s < end_s:
+        if each.undone_at_s is not None and start_at_s <= each.undone_at_s < end_at_s:
             yield each.currency, column, -nanos
 
 

@@ -39,8 +39,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def check_times(*times_s: UtcS) -> None:
+def check_times(*times_at_s: UtcS) -> None:
     """Raise ValueError for a time before 1970 or after the year 9999."""
-    for time_s in times_s:
-        if not UNIX_EPOCH_S <= time_s < CALENDAR_END_S:  # also refuses NaN
-            raise ValueError(f"{time_s} is not a time in seconds since 1970")
+    for at_s in times_at_s:
+        if not UNIX_EPOCH_S <= at_s < CALENDAR_END_S:  # also refuses NaN
+            raise ValueError(f"{at_s} is not a time in seconds since 1970")

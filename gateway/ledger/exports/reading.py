@@ -86,23 +86,23 @@ def _only(count: int, lowest: int | None, highest: int | None, known: int) -> in
 
 def runs(
     connection: Connection,
-    start_s: UtcS | None = None,
-    end_s: UtcS | None = None,
+    start_at_s: UtcS | None = None,
+    end_at_s: UtcS | None = None,
     *,
     ran_here: bool = False,
 ) -> Generator[UsageRun]:
-    """Yield the runs that ended in [start_s, end_s), in the order of their ends.
+    """Yield the runs that ended in [start_at_s, end_at_s), in the order of their ends.
 
     A run that its buyer has voided costs nothing, and its state is "void", as in the statement.
 
     Args:
         connection: to a snapshot.
-        start_s: UTC epoch seconds; None: no bound.
-        end_s: the same.
+        start_at_s: UTC epoch seconds; None: no bound.
+        end_at_s: the same.
         ran_here: without work that was bought from other sites.
     """
     voided = _voided(connection)
-    query = _within(select(*_RUN), usage.c.ended_at_s, start_s, end_s)
+    query = _within(select(*_RUN), usage.c.ended_at_s, start_at_s, end_at_s)
     if ran_here:
         query = query.where(usage.c.site == "")
     query = query.order_by(usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
@@ -148,32 +148,32 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
 
 
 def corrections(
-    connection: Connection, start_s: UtcS | None = None, end_s: UtcS | None = None
+    connection: Connection, start_at_s: UtcS | None = None, end_at_s: UtcS | None = None
 ) -> Iterator[Correction]:
-    """Yield the amounts reversed between sites in [start_s, end_s), in the order of time.
+    """Yield the amounts reversed between sites in [start_at_s, end_at_s), in the order of time.
 
     The amount of a void delivery counts as reversed at the time of delivery.
     """
     voided = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
     yield from _corrections(
-        *connection.execute(_within(_reversed(), disputes.c.settled_at_s, start_s, end_s)),
-        *connection.execute(_within(voided, postings.c.posted_at_s, start_s, end_s)),
+        *connection.execute(_within(_reversed(), disputes.c.settled_at_s, start_at_s, end_at_s)),
+        *connection.execute(_within(voided, postings.c.posted_at_s, start_at_s, end_at_s)),
     )
 
 
 def refunds(
     connection: Connection,
-    start_s: UtcS | None = None,
-    end_s: UtcS | None = None,
+    start_at_s: UtcS | None = None,
+    end_at_s: UtcS | None = None,
     *,
     ran_here: bool = False,
 ) -> Iterator[UsageRun]:
-    """Yield what was refunded between sites in [start_s, end_s), in the order of time.
+    """Yield what was refunded between sites in [start_at_s, end_at_s), in the order of time.
 
     That is deliveries of which a dispute was accepted then. Beside `runs`, which have what was
     voided, so that both come to what the statements of that time have.
     """
-    query = _within(_reversed(), disputes.c.settled_at_s, start_s, end_s)
+    query = _within(_reversed(), disputes.c.settled_at_s, start_at_s, end_at_s)
     if ran_here:
         query = query.where(postings.c.side == "sell")
     return (each.refund for each in _corrections(*connection.execute(query)))

@@ -56,9 +56,9 @@ def decimal(numerator: int, denominator: int, places: int) -> str:
     return f"{sign}{units}.{fraction:0{places}d}".rstrip("0").rstrip(".")
 
 
-def moment(time_s: UtcS) -> str:
+def moment(at_s: UtcS) -> str:
     """Return a time in seconds since 1970 as `2026-11-22T04:49:29Z`, without its fraction."""
-    return _iso(_EPOCH + timedelta(seconds=int(time_s)))
+    return _iso(_EPOCH + timedelta(seconds=int(at_s)))
 
 
 def hour_start(hour: int) -> str:

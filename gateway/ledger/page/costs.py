@@ -31,7 +31,7 @@ def spend(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     if not found:
         return nothing(title, "our users had no cost in this currency.")
     sites = _sites(found, 1, colours)
-    first, last = int(facts.start_s // _DAY_S), int((facts.end_s - 1) // _DAY_S)
+    first, last = int(facts.start_at_s // _DAY_S), int((facts.end_at_s - 1) // _DAY_S)
     step = 1 if last - first < BARS_MAX else 7
     if step == 1:  # the bars begin with the first work, and end with the last
         worked = [int(each.key[0] or 0) for each in found]

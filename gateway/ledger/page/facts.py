@@ -139,8 +139,8 @@ class PageFacts:
     """
 
     site: str
-    start_s: UtcS
-    end_s: UtcS
+    start_at_s: UtcS
+    end_at_s: UtcS
     as_of_s: UtcS
     days: tuple[Sum, ...]
     projects: tuple[Sum, ...]
@@ -203,8 +203,8 @@ def facts_from(
     sites, origins = _busiest(flows, 1, site), _busiest(flows, 0, site)
     return PageFacts(
         site=site,
-        start_s=period_s[0],
-        end_s=period_s[1],
+        start_at_s=period_s[0],
+        end_at_s=period_s[1],
         as_of_s=as_of_s,
         days=_listed(_bounded(days, 1, sites)),
         projects=_listed(_bounded(projects, 0, _dearest(projects))),
@@ -222,7 +222,10 @@ def facts_from(
 def to_plain(facts: PageFacts) -> dict[str, Any]:
     """Convert facts to maps, lists and texts, for the wire: an amount may exceed 64 bits."""
     return {
-        **{name: getattr(facts, name) for name in ("site", "start_s", "end_s", "as_of_s")},
+        "site": facts.site,
+        "start_s": facts.start_at_s,
+        "end_s": facts.end_at_s,
+        "as_of_s": facts.as_of_s,
         **{
             name: [
                 [list(each.key), each.currency, *map(str, _of_sum(each))]
@@ -249,8 +252,8 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
     try:
         return PageFacts(
             site=_typed(str, plain["site"]),
-            start_s=UtcS(plain["start_s"]),
-            end_s=UtcS(plain["end_s"]),
+            start_at_s=UtcS(plain["start_s"]),
+            end_at_s=UtcS(plain["end_s"]),
             as_of_s=UtcS(plain["as_of_s"]),
             **{
                 name: tuple(

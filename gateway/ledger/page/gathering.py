@@ -21,21 +21,23 @@ _DAY_S: Final = 24 * HOUR_S
 
 
 def gather(
-    store: Store, site: str, present: Present, start_s: UtcS | None, end_s: UtcS | None
+    store: Store, site: str, present: Present, start_at_s: UtcS | None, end_at_s: UtcS | None
 ) -> PageFacts:
-    """Return the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
+    """Return the facts of [start_at_s, end_at_s), UTC epoch seconds, in whole hours.
 
     By default up to now, and 30 days back. The hours of the bounds count whole, because books are
     summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX` days long.
     """
     as_of_s = present.utc_s
-    bounds_s = [each for each in (start_s, end_s) if each is not None]
+    bounds_s = [each for each in (start_at_s, end_at_s) if each is not None]
     if not all(UNIX_EPOCH_S <= each < CALENDAR_END_S for each in bounds_s):  # also refuses NaN
         raise ValueError("the period of a page must be between the years 1970 and 9999")
-    end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
+    end = -int(-(as_of_s + 1 if end_at_s is None else end_at_s) // HOUR_S) * HOUR_S
     # Back to midnight, so that the first day is a whole one.
     start = (
-        max(0, end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
+        max(0, end // _DAY_S - 30) * _DAY_S
+        if start_at_s is None
+        else int(start_at_s // HOUR_S) * HOUR_S
     )
     if start >= end:
         raise ValueError("the period of a page must begin before it ends")

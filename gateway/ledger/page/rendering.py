@@ -44,10 +44,10 @@ def render(facts: PageFacts, budgets: Iterable[BudgetLeft] = ()) -> str:
         .from_string(_text("page.html"))
         .render(
             site=writing.name(facts.site),
-            start=writing.moment(facts.start_s),
-            end=writing.moment(facts.end_s),
+            start=writing.moment(facts.start_at_s),
+            end=writing.moment(facts.end_at_s),
             as_of=writing.moment(facts.as_of_s),
-            is_running=facts.end_s > facts.as_of_s,
+            is_running=facts.end_at_s > facts.as_of_s,
             headlines=headline.headlines(facts, found[:CURRENCIES_MAX], budgets),
             key_figures=costs.key_figures(facts, found) if found else None,
             finality=finality.finality(facts, found) if found else None,

@@ -92,9 +92,9 @@ def share(part: int, whole: int) -> str:
     return f"{rounded(Fraction(100 * part, whole), 1)} %" if whole else NOTHING
 
 
-def moment(time_s: UtcS) -> str:
+def moment(at_s: UtcS) -> str:
     """Format a time to the minute, in UTC."""
-    return datetime.fromtimestamp(float(time_s), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(float(at_s), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _seen(character: str) -> str:

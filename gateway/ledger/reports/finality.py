@@ -97,7 +97,7 @@ def find_standing(
     """Return how final a report's costs are; `deliveries` are of its period."""
     at = report.columns.index("currency"), report.columns.index("cost_nanos")
     booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
-    is_over = question.end_s is not None and question.end_s <= utc_s
+    is_over = question.end_at_s is not None and question.end_at_s <= utc_s
     return OpenAmounts(
         utc_s,
         booked,

@@ -66,7 +66,7 @@ def make_report(kind: str, store: Store, question: UsageQuestion, present: Prese
     if "cost_nanos" not in report.columns:
         facts = {"as_of_s": present.utc_s, "whose": whose, **report.facts}
         return replace(report, facts=facts)
-    period = (question.start_s or UNIX_EPOCH_S, question.end_s or CALENDAR_END_S)
+    period = (question.start_at_s or UNIX_EPOCH_S, question.end_at_s or CALENDAR_END_S)
     due = store.contracts
     reversed_, voided = due.reversed(*period), due.voided(*period)
     if kind in _ONLY_PAID:
@@ -157,8 +157,8 @@ def _showback(store: Store, question: UsageQuestion, present: Present) -> Report
 
 
 def _idle_hours(usage: UsageStore, question: UsageQuestion, present: Present) -> list[idle.Idle]:
-    period = (question.start_s or UNIX_EPOCH_S, question.end_s or CALENDAR_END_S)
-    used = usage.totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
+    period = (question.start_at_s or UNIX_EPOCH_S, question.end_at_s or CALENDAR_END_S)
+    used = usage.totals(idle.USED_BY, question.start_at_s, question.end_at_s, idle.HERE)
     return idle.idle_hours(slots_of(usage, *period, present.unwritten), used)
 
 

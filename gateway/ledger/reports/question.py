@@ -25,7 +25,7 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True)
 class UsageQuestion:
-    """A question about usage that ended in [start_s, end_s), UTC epoch seconds, None: no bound.
+    """A question about usage that ended in [start, end), UTC epoch seconds, None: no bound.
 
     Attributes:
         by: the keys of its rows, in this order.
@@ -36,8 +36,8 @@ class UsageQuestion:
 
     by: tuple[Key, ...]
     where: Mapping[Key, frozenset[str]] = field(default_factory=dict)
-    start_s: UtcS | None = None
-    end_s: UtcS | None = None
+    start_at_s: UtcS | None = None
+    end_at_s: UtcS | None = None
     site: str = ""
     whose: str = OURS
 
@@ -46,8 +46,8 @@ class UsageQuestion:
         cls,
         by: Iterable[str],
         where: Iterable[tuple[str, str]] = (),
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         site: str = "",
         whose: str | None = None,
     ) -> "UsageQuestion":
@@ -67,10 +67,11 @@ class UsageQuestion:
         if any(len(values) > VALUES_MAX for _, values in found.values()):
             raise ValueError(f"at most {VALUES_MAX} values of a key to filter by")
         if any(
-            at is not None and not UNIX_EPOCH_S <= at < CALENDAR_END_S for at in (start_s, end_s)
+            at is not None and not UNIX_EPOCH_S <= at < CALENDAR_END_S
+            for at in (start_at_s, end_at_s)
         ):
             raise ValueError("a period must be between the years 1970 and 9999")
-        if start_s is not None and end_s is not None and start_s >= end_s:
+        if start_at_s is not None and end_at_s is not None and start_at_s >= end_at_s:
             raise ValueError("the period ends before it begins")
         asked = {key: frozenset(values) for key, values in found.values()}
         if whose is None:
@@ -78,12 +79,12 @@ class UsageQuestion:
             whose = ALL if by_origin else OURS
         if whose not in (OURS, ALL):
             raise ValueError(f'whose must be "{OURS}" or "{ALL}", not {str(whose)[:60]!r}')
-        return cls(keys, asked, start_s, end_s, site, whose)
+        return cls(keys, asked, start_at_s, end_at_s, site, whose)
 
     @property
     def is_whole_hours(self) -> bool:
         """Whether it begins and ends on a full hour."""
-        bounds = [at for at in (self.start_s, self.end_s) if at is not None]
+        bounds = [at for at in (self.start_at_s, self.end_at_s) if at is not None]
         return all(at % HOUR_S == 0 for at in bounds)
 
     @property
@@ -114,7 +115,7 @@ def read(
     The keys of the totals are the cells of `question.by` and then the store's values of `extra`.
     """
     dimensions, chosen = _asked(question, extra, only)
-    found = usage.totals(dimensions, question.start_s, question.end_s, chosen)
+    found = usage.totals(dimensions, question.start_at_s, question.end_at_s, chosen)
     return fold(question, dimensions, extra, found)
 
 
@@ -128,7 +129,7 @@ def read_taken_back(
     if question.whose == OURS:
         return []
     dimensions, chosen = _asked(question, extra)
-    found = usage.taken_back(dimensions, question.start_s, question.end_s, chosen)
+    found = usage.taken_back(dimensions, question.start_at_s, question.end_at_s, chosen)
     return fold(question, dimensions, extra, found)
 
 

@@ -158,33 +158,39 @@ def size_grid(
     for currency, used in busy.items():
         if currency not in prices_nanos:
             continue
-        start_s = UtcS(min(used) * HOUR_S) if question.start_s is None else question.start_s
-        end_s = UtcS((max(used) + 1) * HOUR_S) if question.end_s is None else question.end_s
-        end_s = min(end_s, max(utc_s, UtcS(max(used) * HOUR_S)))  # a clock may have been set back
-        slots, busiest = _peak(used, start_s, end_s)
-        period_ns = max(0, round((end_s - start_s) * 10**9))
+        start_at_s = (
+            UtcS(min(used) * HOUR_S) if question.start_at_s is None else question.start_at_s
+        )
+        end_at_s = (
+            UtcS((max(used) + 1) * HOUR_S) if question.end_at_s is None else question.end_at_s
+        )
+        end_at_s = min(
+            end_at_s, max(utc_s, UtcS(max(used) * HOUR_S))
+        )  # a clock may have been set back
+        slots, busiest = _peak(used, start_at_s, end_at_s)
+        period_ns = max(0, round((end_at_s - start_at_s) * 10**9))
         grids[currency] = StaticGrid(slots, busiest, period_ns, prices_nanos[currency])
     return grids
 
 
-def _peak(used: Mapping[int, int], start_s: UtcS, end_s: UtcS) -> tuple[int, int]:
+def _peak(used: Mapping[int, int], start_at_s: UtcS, end_at_s: UtcS) -> tuple[int, int]:
     """Return the number of slots that the busiest hour needed, and which hour it is.
 
     A part of an hour at either end of the period counts with the full hour beside it: work is
     booked in the hour in which it ends, and hours of it may end in a few minutes. A period without
     a full hour is taken as a whole.
     """
-    first, stop = ceil(start_s / HOUR_S), floor(end_s / HOUR_S)
+    first, stop = ceil(start_at_s / HOUR_S), floor(end_at_s / HOUR_S)
     if first >= stop:
-        first, stop = floor(start_s / HOUR_S), floor(start_s / HOUR_S) + 1
+        first, stop = floor(start_at_s / HOUR_S), floor(start_at_s / HOUR_S) + 1
     busy: dict[int, int] = {}
     for hour, wall_ns in used.items():
         at = min(max(hour, first), stop - 1)
         busy[at] = busy.get(at, 0) + wall_ns
 
     def slots(at: int) -> int:
-        from_s = start_s if at == first else UtcS(at * HOUR_S)
-        until_s = end_s if at == stop - 1 else UtcS((at + 1) * HOUR_S)
+        from_s = start_at_s if at == first else UtcS(at * HOUR_S)
+        until_s = end_at_s if at == stop - 1 else UtcS((at + 1) * HOUR_S)
         length_ns = round((until_s - from_s) * 10**9)
         return -(-busy[at] // length_ns) if length_ns > 0 else 0
 

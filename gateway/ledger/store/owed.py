@@ -26,11 +26,13 @@ def partners(store: Store) -> list[str]:
     )
 
 
-def statements(store: SettlementStore, site: str, start_s: UtcS, end_s: UtcS) -> list[Statement]:
-    """Return trade and payments with a site in [start_s, end_s), UTC epoch seconds, by currency."""
+def statements(
+    store: SettlementStore, site: str, start_at_s: UtcS, end_at_s: UtcS
+) -> list[Statement]:
+    """Return trade and payments with a site in [start, end), UTC epoch seconds, by currency."""
     payments = store.payments(site)
-    before = _turnovers(store, payments, site, UtcS(0.0), start_s)
-    within = _turnovers(store, payments, site, start_s, end_s)
+    before = _turnovers(store, payments, site, UtcS(0.0), start_at_s)
+    within = _turnovers(store, payments, site, start_at_s, end_at_s)
     return statements_of(site, before, within, paid_with(store, site, payments))
 
 
@@ -45,12 +47,12 @@ def told_by(store: SettlementStore, site: str) -> PaymentsTold | None:
 
 
 def _turnovers(
-    store: SettlementStore, payments: list[PaymentRow], site: str, start_s: UtcS, end_s: UtcS
+    store: SettlementStore, payments: list[PaymentRow], site: str, start_at_s: UtcS, end_at_s: UtcS
 ) -> dict[str, Turnover]:
-    first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
+    first_ms, stop_ms = round(start_at_s * 1000), round(end_at_s * 1000)
     sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
     bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
-    paid = moved(payments, start_s, end_s)
+    paid = moved(payments, start_at_s, end_at_s)
     return turnovers(sold, bought, paid, void_sold, void_bought)
 
 

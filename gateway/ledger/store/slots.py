@@ -10,15 +10,17 @@ from gateway.ledger.db.usage.store import UsageStore
 
 
 def slots_of(
-    usage: UsageStore, start_s: UtcS, end_s: UtcS, unwritten: Iterable[CapacityRecord]
+    usage: UsageStore, start_at_s: UtcS, end_at_s: UtcS, unwritten: Iterable[CapacityRecord]
 ) -> list[CapacityTotal]:
     """Return `UsageStore.capacity_totals` with capacity that may not be written yet.
 
     A gateway writes the capacity that it sees each quarter of an hour: without the unwritten part,
     a pool that has just started would have no slots.
     """
-    found = {(each.pool, each.hour): each.slot_ns for each in usage.capacity_totals(start_s, end_s)}
-    first, stop = hours_between(start_s, end_s)
+    found = {
+        (each.pool, each.hour): each.slot_ns for each in usage.capacity_totals(start_at_s, end_at_s)
+    }
+    first, stop = hours_between(start_at_s, end_at_s)
     for record in unwritten:
         if first <= record.hour < stop:
             fresh = uncounted([record], usage.capacity_of(record.pool, record.hour))

@@ -428,7 +428,7 @@ class PilotsAwaited:
     Known in advance, they are booked under the grid's name from the first task on.
 
     Attributes:
-        pilots: grid_id and ends_s, as in PilotSeen, by the worker's name.
+        pilots: grid_id and ends_at_s, as in PilotSeen, by the worker's name.
     """
 
     pool: str

@@ -61,7 +61,7 @@ class WorkerRoster:
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them
-        grid_id, ends_s = self._awaited.get(event.pool, {}).get(event.name, ("", None))
+        grid_id, ends_at_s = self._awaited.get(event.pool, {}).get(event.name, ("", None))
         self.workers[event.worker] = Worker(
             event.worker,
             event.name,
@@ -73,7 +73,7 @@ class WorkerRoster:
             round_trip_s=event.round_trip_s,
             is_funded=event.is_funded,
             grid_id=grid_id,
-            ends_at_s=ends_s,
+            ends_at_s=ends_at_s,
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
             tells_output=event.tells_output,

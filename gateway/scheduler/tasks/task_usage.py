@@ -110,7 +110,7 @@ def usage_records(
                 pool=worker.offer.pool,
                 worker=worker.title,
                 state=how,
-                started_at_s=_start_s(assignment, part_ns, utc_s),
+                started_at_s=_start_at_s(assignment, part_ns, utc_s),
                 ended_at_s=utc_s,
                 wall_ns=part_ns,
                 cpu_ns=part_cpu_ns,
@@ -165,7 +165,7 @@ def within_bounds(assignment: Assignment, report: ReportUsage, utc_s: UtcS) -> R
     return replace(report, wall_ns=wall_ns, cpu_ns=cpu_ns, peak_memory_bytes=memory_bytes)
 
 
-def _start_s(assignment: Assignment, wall_ns: int, utc_s: UtcS) -> UtcS:
+def _start_at_s(assignment: Assignment, wall_ns: int, utc_s: UtcS) -> UtcS:
     """Return when a run began by its duration, but not before it was assigned."""
     return max(utc_s - wall_ns / 1e9, min(assignment.given_at_s, utc_s))
 

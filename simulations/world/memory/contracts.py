@@ -96,10 +96,10 @@ class MemoryContracts:
             )
         return [totals[group] for group in sorted(totals)]
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def pending(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
-        return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
+        return self._by_contract(lambda key: key not in verdicts, start_at_s, end_at_s)
 
     def unsettled(self, until_s: UtcS, records_max: int) -> list[UnsettledDeliveries]:
         """See ContractStore."""
@@ -113,29 +113,29 @@ class MemoryContracts:
         counts = Counter((tables.contracts[key[:2]].site, key[0]) for _, key in oldest)
         return [UnsettledDeliveries(*key, counts[key]) for key in sorted(counts)]
 
-    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
+    def rules_used(self, start_at_s: UtcS, end_at_s: UtcS) -> dict[tuple[str, str], list[int]]:
         """See ContractStore."""
         tables = self._tables()
         found: dict[tuple[str, str], set[int]] = {}
         for key, each in tables.postings.items():
             contract = tables.contracts[key[:2]]
-            if start_s <= each.posted_at_s < end_s and contract.rules > 0:
+            if start_at_s <= each.posted_at_s < end_at_s and contract.rules > 0:
                 found.setdefault((contract.site, contract.currency), set()).add(contract.rules)
         return {key: sorted(found[key]) for key in sorted(found)}
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def reversed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         answers = self._tables().answers
         return self._by_contract(
-            lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
+            lambda key: key in answers and answers[key].state == "accepted", start_at_s, end_at_s
         )
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def voided(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         verdicts = self._tables().verdicts
-        return self._by_contract(lambda key: verdicts.get(key) == "void", start_s, end_s)
+        return self._by_contract(lambda key: verdicts.get(key) == "void", start_at_s, end_at_s)
 
-    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
+    def relayed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[RelayedTotal]:
         """See ContractStore."""
         tables = self._tables()
         passed_on = {each.job for each in tables.contracts.values() if _is_passed_on(each)}
@@ -148,7 +148,7 @@ class MemoryContracts:
             if answer is not None and answer.state == "accepted":
                 moments.append(("reversed", answer.settled_at_s))
             for state, at_s in moments:
-                if start_s <= at_s < end_s:
+                if start_at_s <= at_s < end_at_s:
                     group = contract.side, contract.site, contract.job, contract.currency, state
                     total = totals.get(group) or RelayedTotal(*group, 0, 0)
                     totals[group] = replace(
@@ -159,7 +159,7 @@ class MemoryContracts:
         return sorted(totals.values(), key=astuple)
 
     def _by_contract(
-        self, counts: Callable[[DeliveryId], bool], start_s: UtcS, end_s: UtcS
+        self, counts: Callable[[DeliveryId], bool], start_at_s: UtcS, end_at_s: UtcS
     ) -> list[PendingDeliveries]:
         found: dict[tuple[str, str], PendingDeliveries] = {}
         parts: dict[tuple[str, str], dict[DeliveryKey, Part]] = {}
@@ -168,7 +168,7 @@ class MemoryContracts:
             contract = tables.contracts.get(key[:2])
             if contract is None or not counts(key):
                 continue
-            if not start_s <= posted.posted_at_s < end_s:
+            if not start_at_s <= posted.posted_at_s < end_at_s:
                 continue
             known = found.get(key[:2])
             if known is None:

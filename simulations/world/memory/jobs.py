@@ -48,14 +48,14 @@ class MemoryJobs:
         rows.sort(key=lambda row: (row.opened.submitted_at_s, row.opened.job))
         return [self._row(row) for row in rows]
 
-    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
+    def forgettable(self, start_at_s: UtcS, end_at_s: UtcS, limit: int) -> list[str]:
         """See JobStore."""
         found = [
             (row.ended_at_s, row.opened.job)
             for row in self._tables().jobs.values()
             if row.opened.detached and not row.forgotten and row.ended_at_s is not None
         ]
-        return [job for at_s, job in sorted(found) if start_s <= at_s < end_s][:limit]
+        return [job for at_s, job in sorted(found) if start_at_s <= at_s < end_at_s][:limit]
 
     def function(self, digest: bytes) -> bytes | None:
         """See JobStore."""

@@ -73,16 +73,16 @@ class MemoryUsage:
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
         totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
         for each in chain.from_iterable(map(dict.values, self._tables().usage.values())):
-            if start_s is not None and each.ended_at_s < start_s:
+            if start_at_s is not None and each.ended_at_s < start_at_s:
                 continue
-            if end_s is not None and each.ended_at_s >= end_s:
+            if end_at_s is not None and each.ended_at_s >= end_at_s:
                 continue
             if any(_value(each, dimension) != value for dimension, value in only.items()):
                 continue
@@ -99,8 +99,8 @@ class MemoryUsage:
     def taken_back(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
@@ -118,11 +118,11 @@ class MemoryUsage:
         for job, deliveries in voids.items():
             runs = [each for each in tables.usage_of(job) if each.cost_nanos]
             found += taken_off(runs, sorted(deliveries))
-        return totals_taken_back(found, by, start_s, end_s, only)
+        return totals_taken_back(found, by, start_at_s, end_at_s, only)
 
-    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
+    def capacity_totals(self, start_at_s: UtcS, end_at_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""
-        start, end = hours_between(start_s, end_s)
+        start, end = hours_between(start_at_s, end_at_s)
         found: Counter[tuple[str, int]] = Counter()
         for each in self._tables().capacity.values():
             if start <= each.hour < end:

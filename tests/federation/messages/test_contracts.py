@@ -54,14 +54,14 @@ def test_tasks_go_out_only_after_a_commit():
 
 def test_a_late_answer_does_not_revive_a_lease():
     lease = Lease(10.0, until_s=100.0)
-    assert not lease.renewed(asked_s=99.0, mono_s=100.0)
+    assert not lease.renewed(asked_at_s=99.0, mono_s=100.0)
     assert lease.is_over(100.0)
 
 
 def test_an_old_answer_does_not_shorten_a_lease():
     lease = Lease(10.0, until_s=100.0)
-    assert lease.renewed(asked_s=95.0, mono_s=96.0)
-    assert lease.renewed(asked_s=91.0, mono_s=97.0)
+    assert lease.renewed(asked_at_s=95.0, mono_s=96.0)
+    assert lease.renewed(asked_at_s=91.0, mono_s=97.0)
     assert lease.until_s == 105.0
 
 

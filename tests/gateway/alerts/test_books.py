@@ -151,13 +151,13 @@ def test_a_day_is_exact_also_where_it_begins_within_an_hour(store, zone):
     period = rule.period_at(NOW_S)
     write(
         store,
-        used(1, period.start_s - 0.001, 1),
-        used(2, period.start_s, 2),
+        used(1, period.start_at_s - 0.001, 1),
+        used(2, period.start_at_s, 2),
         used(3, NOW_S, 4),
-        used(4, period.end_s - 0.001, 8),
-        used(5, period.end_s, 16),
+        used(4, period.end_at_s - 0.001, 8),
+        used(5, period.end_at_s, 16),
     )
-    late_s = period.end_s - 1
+    late_s = period.end_at_s - 1
     assert spent(AlertBooks(store), late_s, span=PeriodLength.DAY, zone=ZoneInfo(zone)) == (14, 0)
 
 
@@ -165,9 +165,9 @@ def test_what_is_long_past_is_read_once_a_day(store, monkeypatch):
     asked = []
     totals = store.usage.totals
 
-    def note(by, start_s, end_s, only):
-        asked.append((start_s, end_s))
-        return totals(by, start_s, end_s, only)
+    def note(by, start_at_s, end_at_s, only):
+        asked.append((start_at_s, end_at_s))
+        return totals(by, start_at_s, end_at_s, only)
 
     monkeypatch.setattr(store.usage, "totals", note)
     write(store, used(1, "2026-01-02T00:00", 1), used(2, "2026-11-22T09:00", 2))
@@ -184,10 +184,10 @@ def test_what_is_long_past_is_read_once_a_day(store, monkeypatch):
 
 
 @given(st.floats(0, 1e7), st.floats(0, 1e6))
-def test_spans_cover_all_once_and_whole_hours_together(start_s, length_s):
-    found = list(spans(start_s, start_s + length_s))
-    assert found[0][0] == start_s
-    assert found[-1][1] == start_s + length_s
+def test_spans_cover_all_once_and_whole_hours_together(start_at_s, length_s):
+    found = list(spans(start_at_s, start_at_s + length_s))
+    assert found[0][0] == start_at_s
+    assert found[-1][1] == start_at_s + length_s
     assert all(one[1] == two[0] for one, two in itertools.pairwise(found))
     whole = [each for each in found if each[0] % HOUR_S == each[1] % HOUR_S == 0]
     assert len(whole) <= 1

@@ -597,8 +597,8 @@ def test_a_list_without_bands_and_spot_has_nothing_to_tell():
 class Books:
     """A store that has usage of this month."""
 
-    def totals(self, by, start_s, *_):
-        assert start_s == 0.0
+    def totals(self, by, start_at_s, *_):
+        assert start_at_s == 0.0
         rows = [("local", "paris", "ann@paris", "ok"), ("local", "paris", "bob@paris", "failed")]
         rows += [("local", "paris", "bob@paris", "preempted"), ("local", "", "ann", "void")]
         rows += [

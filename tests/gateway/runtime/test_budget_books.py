@@ -90,10 +90,12 @@ def test_what_was_spent_is_what_the_books_have_of_a_party(party, unit, spent):
 )
 def test_of_a_period_every_moment_counts_and_no_other(ends_s, span, zone):
     budget = Budget("b", read_party("ours"), "USD", 10**18, span, zone)
-    records = [used(at, ended_at_s=end_s, started_at_s=end_s) for at, end_s in enumerate(ends_s)]
+    records = [
+        used(at, ended_at_s=end_at_s, started_at_s=end_at_s) for at, end_at_s in enumerate(ends_s)
+    ]
     known = read_known(store_of(*records), BudgetAccounts([budget], utc_s=NOW_S), NOW_S)
-    start_s = budget.period_at(NOW_S).start_s if span else 0.0
-    spent = 7 * sum(start_s <= end_s < NOW_S for end_s in ends_s)
+    start_at_s = budget.period_at(NOW_S).start_at_s if span else 0.0
+    spent = 7 * sum(start_at_s <= end_at_s < NOW_S for end_at_s in ends_s)
     assert known.spent["b"].period_nanos == spent
 
 

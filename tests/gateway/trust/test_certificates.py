@@ -60,8 +60,8 @@ def test_our_leaf_is_what_another_site_would_pin():
     made = make_leaf("london", ["gw.london.example", "192.0.2.7", "::1"], NOW_S, 86400)
     facts = check_leaf(made.certificate, "london")
     assert facts.hosts == ("london", "gw.london.example", "192.0.2.7", "::1")
-    assert facts.starts_s <= NOW_S - 3600
-    assert facts.ends_s == NOW_S + 86400
+    assert facts.starts_at_s <= NOW_S - 3600
+    assert facts.ends_at_s == NOW_S + 86400
 
 
 def test_our_leaf_as_anybody_reads_it():

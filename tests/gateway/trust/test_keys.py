@@ -28,7 +28,7 @@ from gateway.trust.keys import (
     read_private,
     rotation,
     switch,
-    switched_s,
+    switched_at_s,
     write_leaf,
     write_pins,
     write_private,
@@ -169,8 +169,8 @@ def test_the_stages_of_a_rotation():
         (OVERLAP_S, Rotation.DUE, TWO),
     ]
     for since_s, stage, active in stages:
-        switched_s = None if since_s is None else NOW_S + 1e9 - since_s
-        assert rotation(both, switched_s, NOW_S + 1e9) is stage
+        switched_at_s = None if since_s is None else NOW_S + 1e9 - since_s
+        assert rotation(both, switched_at_s, NOW_S + 1e9) is stage
         assert ring.active(stage) is active
     assert KeyRing(ONE).active(Rotation.NONE) is ONE
     assert ring.generations == (ONE, TWO)
@@ -179,13 +179,13 @@ def test_the_stages_of_a_rotation():
 def test_when_the_next_keys_were_switched_to_is_on_disk_until_they_are_the_current_ones(tmp_path):
     create_keys(tmp_path, ONE)
     add_next(tmp_path, TWO)
-    assert switched_s(tmp_path) is None
+    assert switched_at_s(tmp_path) is None
     switch(tmp_path, NOW_S)
-    assert switched_s(tmp_path) == NOW_S
+    assert switched_at_s(tmp_path) == NOW_S
     promote_next(tmp_path)
-    assert switched_s(tmp_path) is None
+    assert switched_at_s(tmp_path) is None
     add_next(tmp_path, ONE)
-    assert switched_s(tmp_path) is None
+    assert switched_at_s(tmp_path) is None
 
 
 def test_old_keys_are_kept_for_who_knows_no_others_and_not_too_many(tmp_path):

@@ -90,8 +90,8 @@ class Site:
 def stage_of(site):
     """How far a site's rotation is, which all have acknowledged as soon as it was spread."""
     card = site.book.own.card.content
-    switched_s = card.issued_s + SPREAD_S
-    return rotation(card, switched_s if site.now_s >= switched_s else None, site.now_s)
+    switched_at_s = card.issued_s + SPREAD_S
+    return rotation(card, switched_at_s if site.now_s >= switched_at_s else None, site.now_s)
 
 
 def join(inviter, joiner, *, approve=False):

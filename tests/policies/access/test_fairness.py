@@ -206,10 +206,10 @@ def test_what_was_used_evenly_over_an_hour_comes_to_the_sum_of_its_parts(
     hours, length_s, half_life_h
 ):
     now_s, half_life_s = NOW_S, half_life_h * 3600.0
-    start_s = now_s - hours * 3600.0 - length_s
-    found = spread_ns(10**15, start_s, start_s + length_s, now_s, half_life_s)
+    start_at_s = now_s - hours * 3600.0 - length_s
+    found = spread_ns(10**15, start_at_s, start_at_s + length_s, now_s, half_life_s)
     parts = 2000
-    middles = (start_s + length_s * (part + 0.5) / parts for part in range(parts))
+    middles = (start_at_s + length_s * (part + 0.5) / parts for part in range(parts))
     expected = sum(10**15 / parts * 0.5 ** ((now_s - at_s) / half_life_s) for at_s in middles)
     assert found == pytest.approx(expected, rel=1e-6, abs=2)
 
@@ -356,9 +356,9 @@ def test_nobody_waits_longer_than_the_longest_wait_and_a_turn_of_each_sibling(
     for leaf, at_s in itertools.islice(world.served(), 2000):
         waited_s[leaf] = max(waited_s[leaf], at_s - served_s[leaf])
         served_s[leaf] = at_s
-    end_s = world.now_s
+    end_at_s = world.now_s
     for leaf in found:
-        waited_s[leaf] = max(waited_s[leaf], end_s - served_s[leaf])
+        waited_s[leaf] = max(waited_s[leaf], end_at_s - served_s[leaf])
         group, below = leaf.path[0], len(leaf.path[0].children)
         # The group has its turn in time, and gives it to its late children one after the other.
         group_s = made.rules.max_wait_s + len(made.root.children) * longest_s

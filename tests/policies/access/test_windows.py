@@ -87,13 +87,16 @@ def test_a_plan_has_so_many_windows():
 
 
 def test_two_plans_differ_where_one_has_another_window_and_nowhere_else():
-    noon, start_s = Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)), at("2026-11-20T00:00:00")
+    noon, start_at_s = Window("noon", Hours(12 * HOUR_S, 14 * HOUR_S)), at("2026-11-20T00:00:00")
     longer = replace(noon, when=Hours(11 * HOUR_S, 15 * HOUR_S))
     dearer = replace(noon, price_factor=2_000_000)
     for other, spans in ((noon, []), (longer, [(11, 12), (14, 15)]), (dearer, [(12, 14)])):
-        found = differences(WindowPlan((noon,)), WindowPlan((other,)), start_s, start_s + DAY_S)
+        found = differences(
+            WindowPlan((noon,)), WindowPlan((other,)), start_at_s, start_at_s + DAY_S
+        )
         hours = [
-            ((each.from_s - start_s) / HOUR_S, (each.until_s - start_s) / HOUR_S) for each in found
+            ((each.from_s - start_at_s) / HOUR_S, (each.until_s - start_at_s) / HOUR_S)
+            for each in found
         ]
         assert hours == spans
 
@@ -115,9 +118,9 @@ def test_of_equal_ones_the_first_holds_and_their_meeting_is_found():
     second = Window("second", Hours(13 * HOUR_S, 15 * HOUR_S))
     plan = WindowPlan((first, second))
     assert plan.at(at("2026-11-20T13:30")) == first
-    start_s = at("2026-11-20T00:00")
-    assert plan.clash(start_s, start_s + 7 * DAY_S) == (first, second, at("2026-11-20T13:00"))
-    assert PLAN.clash(start_s, start_s + 30 * DAY_S) is None
+    start_at_s = at("2026-11-20T00:00")
+    assert plan.clash(start_at_s, start_at_s + 7 * DAY_S) == (first, second, at("2026-11-20T13:00"))
+    assert PLAN.clash(start_at_s, start_at_s + 30 * DAY_S) is None
 
 
 def test_windows_that_meet_leave_no_moment_between_them():
@@ -127,10 +130,10 @@ def test_windows_that_meet_leave_no_moment_between_them():
             Window("night", Hours(20 * HOUR_S, 8 * HOUR_S)),
         )
     )
-    start_s = at("2026-11-20T00:00")
-    spans = list(plan.spans(start_s, start_s + 2 * DAY_S))
+    start_at_s = at("2026-11-20T00:00")
+    spans = list(plan.spans(start_at_s, start_at_s + 2 * DAY_S))
     assert [each.window.name for each in spans] == ["night", "day", "night", "day", "night"]
-    assert plan.clash(start_s, start_s + 2 * DAY_S) is None
+    assert plan.clash(start_at_s, start_at_s + 2 * DAY_S) is None
 
 
 class Counted:
@@ -143,17 +146,17 @@ class Counted:
         self.asked += 1
         return self.when.is_open(at_s)
 
-    def edges(self, start_s, end_s):
-        return self.when.edges(start_s, end_s)
+    def edges(self, start_at_s, end_at_s):
+        return self.when.edges(start_at_s, end_at_s)
 
 
 def test_each_window_is_asked_for_its_own_times_alone():
     """Else what is to come takes seconds for a pool of many windows, while all its work waits."""
     times = [Counted(Hours(60 * at, 60 * at + 60)) for at in range(60)]
     plan = WindowPlan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
-    start_s = at("2026-11-20T12:00")
-    assert len(rules_at(plan, start_s, 2 * DAY_S).spans) == 2 * 60 + 2 + 1
-    assert plan.clash(start_s, start_s + 2 * DAY_S) is None
+    start_at_s = at("2026-11-20T12:00")
+    assert len(rules_at(plan, start_at_s, 2 * DAY_S).spans) == 2 * 60 + 2 + 1
+    assert plan.clash(start_at_s, start_at_s + 2 * DAY_S) is None
     assert max(each.asked for each in times) <= 2 * (2 * 2 + 1)
 
 
@@ -163,8 +166,8 @@ def test_each_window_is_asked_for_its_own_times_alone():
 )
 def test_windows_may_not_begin_and_end_too_often(fields, is_too_busy):
     window = Window("w", Cron(fields, 60))
-    start_s = at("2026-11-20T00:00")
-    found = WindowPlan((RISK_RUN, window)).busiest(start_s, start_s + 400 * DAY_S)
+    start_at_s = at("2026-11-20T00:00")
+    found = WindowPlan((RISK_RUN, window)).busiest(start_at_s, start_at_s + 400 * DAY_S)
     assert found == (window if is_too_busy else None)
 
 
@@ -174,15 +177,17 @@ def test_two_windows_of_one_name_are_refused():
 
 
 def test_what_others_may_have_of_a_pool_in_time_to_come():
-    start_s = at("2026-11-20T12:00")  # a Friday
-    rules = rules_at(PLAN, start_s, 2 * DAY_S)
+    start_at_s = at("2026-11-20T12:00")  # a Friday
+    rules = rules_at(PLAN, start_at_s, 2 * DAY_S)
     assert allowed(rules.spans, PARIS, 101) == [
-        Allowed(start_s, at("2026-11-20T17:00"), 101, 10**6),
+        Allowed(start_at_s, at("2026-11-20T17:00"), 101, 10**6),
         Allowed(at("2026-11-20T17:00"), at("2026-11-20T23:00"), 0, 10**6),
         Allowed(at("2026-11-20T23:00"), at("2026-11-21T00:00"), 101, 10**6),
-        Allowed(at("2026-11-21T00:00"), start_s + 2 * DAY_S, 50, 10**6),
+        Allowed(at("2026-11-21T00:00"), start_at_s + 2 * DAY_S, 50, 10**6),
     ]
-    assert allowed(rules.spans, ADA, 101) == [Allowed(start_s, start_s + 2 * DAY_S, 101, 10**6)]
+    assert allowed(rules.spans, ADA, 101) == [
+        Allowed(start_at_s, start_at_s + 2 * DAY_S, 101, 10**6)
+    ]
 
 
 def test_when_somebody_must_make_room():
@@ -234,8 +239,8 @@ def test_both_nights_of_clocks_in_london_and_new_york():
             Hours(90 * 60, 210 * 60, zone=zone),
             Cron("30 1 * * *", 7_200, zone),
         ):
-            start_s = at(f"{day}T00:00")
-            spans = WindowPlan((Window("run", when),)).spans(start_s, start_s + DAY_S)
+            start_at_s = at(f"{day}T00:00")
+            spans = WindowPlan((Window("run", when),)).spans(start_at_s, start_at_s + DAY_S)
             [run] = [each for each in spans if each.window]
             assert run.until_s - run.from_s == hours * HOUR_S
 
@@ -262,14 +267,14 @@ windows = st.lists(
     points=st.lists(st.integers(0, 3 * DAY_S - 1), max_size=50),
 )
 def test_spans_have_no_gap_no_overlap_and_agree_with_each_moment(plan, day, points):
-    start_s = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-    spans = list(plan.spans(start_s, start_s + 3 * DAY_S))
-    assert spans[0].from_s == start_s
-    assert spans[-1].until_s == start_s + 3 * DAY_S
+    start_at_s = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    spans = list(plan.spans(start_at_s, start_at_s + 3 * DAY_S))
+    assert spans[0].from_s == start_at_s
+    assert spans[-1].until_s == start_at_s + 3 * DAY_S
     assert all(low.until_s == high.from_s for low, high in pairwise(spans))
     assert all(each.from_s < each.until_s for each in spans)
     assert all(low.window != high.window for low, high in pairwise(spans))
     edges = [each.from_s for each in spans]
-    for at_s in [*edges, *(start_s + each for each in points)]:
+    for at_s in [*edges, *(start_at_s + each for each in points)]:
         [span] = [each for each in spans if each.from_s <= at_s < each.until_s]
         assert span.window == plan.at(at_s)

@@ -105,17 +105,17 @@ def test_spans_are_where_the_clock_has_shown_a_beginning_and_not_its_end(
 ):
     """Counted quarter by quarter, with the latest that the wall clock has shown until then."""
     cron = Cron(f"{quarter} {hour} * * *", lasts * 900, zone)
-    start_s = at(start)
-    spans = list(open_spans(cron, start_s, start_s + 4 * DAY_S))
+    start_at_s = at(start)
+    spans = list(open_spans(cron, start_at_s, start_at_s + 4 * DAY_S))
     latest = datetime.min  # noqa: DTZ901 - of a wall clock
-    for at_s in range(int(start_s) - DAY_S, int(start_s) + 4 * DAY_S, 900):
+    for at_s in range(int(start_at_s) - DAY_S, int(start_at_s) + 4 * DAY_S, 900):
         latest = max(latest, datetime.fromtimestamp(at_s, zone).replace(tzinfo=None))
         begins = latest.replace(hour=hour, minute=quarter)
         is_open = any(
             timedelta() <= latest - begins + timedelta(days=each) < timedelta(minutes=15 * lasts)
             for each in range(4)
         )
-        if at_s >= start_s:
+        if at_s >= start_at_s:
             assert is_open == any(low <= at_s < high for low, high in spans)
     assert all(low < high for low, high in spans)
     assert all(high < low for (_, high), (low, _) in pairwise(spans))

@@ -162,10 +162,10 @@ SECONDS = st.integers(0, 95).map(lambda quarter: quarter * 900)
 def test_spans_are_where_it_is_open_quarter_by_quarter(from_s, length_s, days, zone, day):
     to_s = (from_s + length_s) % 86_400 or 86_400
     hours = Hours(from_s, to_s, read_days(days), zone, CHRISTMAS, follows_work=True)
-    start_s = at(f"{day}T00:00")
-    spans = list(open_spans(hours, start_s, start_s + 3 * 86_400))
+    start_at_s = at(f"{day}T00:00")
+    spans = list(open_spans(hours, start_at_s, start_at_s + 3 * 86_400))
     for quarter in range(3 * 96):
-        moment_s = start_s + quarter * 900
+        moment_s = start_at_s + quarter * 900
         assert hours.is_open(moment_s) is any(low <= moment_s < high for low, high in spans)
     edges = [each for span in spans for each in span]
     assert edges == sorted(set(edges))

@@ -79,7 +79,7 @@ def at(text: str) -> float:
 )
 def test_a_period_begins_and_ends_where_the_calendar_says(span, zone, moment, key, start, end):
     found = period_at(PeriodLength(span), ZoneInfo(zone), at(moment))
-    assert (found.key, found.start_s, found.end_s) == (key, at(start), at(end))
+    assert (found.key, found.start_at_s, found.end_at_s) == (key, at(start), at(end))
 
 
 @given(
@@ -89,17 +89,17 @@ def test_a_period_begins_and_ends_where_the_calendar_says(span, zone, moment, ke
 )
 def test_a_moment_is_in_its_period_and_periods_meet(span, zone, at_s):
     period = period_at(span, zone, at_s)
-    assert period.start_s <= at_s < period.end_s
-    assert period_at(span, zone, period.start_s) == period
-    following = period_at(span, zone, period.end_s)
-    assert following.start_s == period.end_s
+    assert period.start_at_s <= at_s < period.end_at_s
+    assert period_at(span, zone, period.start_at_s) == period
+    following = period_at(span, zone, period.end_at_s)
+    assert following.start_at_s == period.end_at_s
     assert following.key != period.key
 
 
 def test_a_moment_before_midnight_is_in_the_day_before_however_short():
     midnight_s = at("2029-01-01T00:00")
     day = period_at(PeriodLength.DAY, ZoneInfo("UTC"), math.nextafter(midnight_s, 0.0))
-    assert (day.key, day.end_s) == ("2028-12-31", midnight_s)
+    assert (day.key, day.end_at_s) == ("2028-12-31", midnight_s)
 
 
 @pytest.mark.parametrize(

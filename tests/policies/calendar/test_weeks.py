@@ -89,10 +89,12 @@ def test_a_band_over_the_end_of_the_week_goes_on_in_the_next():
     ],
 )
 def test_the_next_change_is_found_in_those_nights(zone, start, expected):
-    span, start_s = WeekSpan(HOUR * 3 // 2, HOUR * 3), utc(start)
-    before = span.covers(week_second(start_s, zone))
+    span, start_at_s = WeekSpan(HOUR * 3 // 2, HOUR * 3), utc(start)
+    before = span.covers(week_second(start_at_s, zone))
     found = next(
-        at for at in changes(start_s, zone, [span]) if span.covers(week_second(at, zone)) != before
+        at
+        for at in changes(start_at_s, zone, [span])
+        if span.covers(week_second(at, zone)) != before
     )
     assert found == utc(expected)
 
@@ -118,8 +120,8 @@ spans = st.builds(
 @example(
     WeekSpan(15 * 60, 90 * 60, frozenset({6})), ZoneInfo("Australia/Lord_Howe"), 1_790_343_000
 ).via("a clock that jumps on the day after the last one that is looked at")
-def test_nothing_changes_between_two_changes(span, zone, start_s):
-    found = [start_s, *changes(start_s, zone, [span])]
+def test_nothing_changes_between_two_changes(span, zone, start_at_s):
+    found = [start_at_s, *changes(start_at_s, zone, [span])]
     for first, last in pairwise(found):
         on = span.covers(week_second(first, zone))
         for share in (0.25, 0.5, 0.75):

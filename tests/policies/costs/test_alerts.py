@@ -108,7 +108,7 @@ def test_a_rule_without_facts_is_not_judged():
     [(0.0, None), (9_999.0, None), (10_000.0, 1_000), (250_000.0, 40), (1_000_000.0, 10)],
 )
 def test_the_estimate_is_a_straight_line_and_none_at_first(passed_s, estimate):
-    found = AlertSpending(MONTH, 10 * USD, 0).estimate_nanos(MONTH.start_s + passed_s)
+    found = AlertSpending(MONTH, 10 * USD, 0).estimate_nanos(MONTH.start_at_s + passed_s)
     assert found == (None if estimate is None else estimate * USD)
 
 
@@ -126,7 +126,7 @@ def test_no_level_twice_in_order_and_never_below_it(looks, marks, amount_nanos):
     told: list[Mark] = []
     for number, spent_nanos in looks:
         period = Period(str(number), 1e6 * number, 1e6 * (number + 1))
-        facts = Facts(period.start_s, {"desk": AlertSpending(period, spent_nanos, 0)})
+        facts = Facts(period.start_at_s, {"desk": AlertSpending(period, spent_nanos, 0)})
         fired = judge([rule], facts, set(told))
         assert levels(fired) == sorted(levels(fired))
         for alert in fired:

@@ -184,9 +184,9 @@ def test_a_new_period_begins_with_nothing_spent_and_what_is_held():
 def test_people_are_told_anew_in_a_new_period():
     found = budget_account()
     found.was_told = True
-    found.spend(5 * UNIT, found.period.end_s - 1)
+    found.spend(5 * UNIT, found.period.end_at_s - 1)
     assert found.was_told
-    found.spend(5 * UNIT, found.period.end_s)
+    found.spend(5 * UNIT, found.period.end_at_s)
     assert not found.was_told
 
 

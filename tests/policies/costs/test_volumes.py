@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from policies.costs import volumes
-from policies.costs.volumes import Buyer, Volumes, month_start_s
+from policies.costs.volumes import Buyer, Volumes, month_start_at_s
 
 ANN, PARIS = Buyer("grid", "", "ann"), Buyer("grid", "paris")
 
@@ -39,4 +39,4 @@ def test_it_remembers_so_many_buyers(monkeypatch):
 
 
 def test_a_month_begins_at_midnight_utc():
-    assert month_start_s(utc(2026, 12, 31, 23)) == utc(2026, 12, 1)
+    assert month_start_at_s(utc(2026, 12, 31, 23)) == utc(2026, 12, 1)

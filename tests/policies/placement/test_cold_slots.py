@@ -84,9 +84,9 @@ def estimated(pool, ask):
 )
 def test_what_a_pool_with_cold_slots_would_do(pool, ask, begins_s, slots, ends_s):
     found = estimated(pool, ask)
-    assert found.begin_s - NOW_S == pytest.approx(begins_s)
+    assert found.begin_at_s - NOW_S == pytest.approx(begins_s)
     assert found.slots == slots
-    assert found.finish_s - NOW_S == pytest.approx(ends_s)
+    assert found.finish_at_s - NOW_S == pytest.approx(ends_s)
 
 
 def chosen(ask, preferences=PREFERENCES, **pools):

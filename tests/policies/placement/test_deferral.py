@@ -62,7 +62,7 @@ def schedule(decision):
     """Site → [(hours from now, tasks)]."""
     found = {}
     for run in decision.deferral.runs:
-        hours = round((run.begin_s - NOW_S) / HOUR, 3)
+        hours = round((run.begin_at_s - NOW_S) / HOUR, 3)
         found.setdefault(run.berth.key[0], []).append((hours, run.tasks))
     return found
 
@@ -112,7 +112,7 @@ def test_runs_that_follow_each_other_may_touch_by_a_rounding():
         *(0.0, True, worth, flat(0.0), flat(0.0), ()),
     )
     found = list(_settled([SlotRun(berth, first_s, 1), SlotRun(berth, second_s, 1)]))
-    assert [run.begin_s for run in found] == [first_s, first_s + task_s]
+    assert [run.begin_at_s for run in found] == [first_s, first_s + task_s]
 
 
 def test_what_it_saves_is_said_in_grams_and_money():
@@ -271,19 +271,21 @@ class Place:
         edges = [NOW_S + self.step_s * at for at in range(1, len(self.steps))]
         return Curve(edges, [float(each) for each in self.steps])
 
-    def grams(self, tasks, task_s, begin_s=NOW_S):
+    def grams(self, tasks, task_s, begin_at_s=NOW_S):
         """What so many tasks emit from a time on, as many at a time as there are slots."""
         total = 0.0
         while tasks > 0:
-            mean = self.curve.mean(begin_s, begin_s + task_s)
+            mean = self.curve.mean(begin_at_s, begin_at_s + task_s)
             total += min(tasks, self.slots) * mean * task_s / HOUR
-            tasks, begin_s = tasks - self.slots, begin_s + task_s
+            tasks, begin_at_s = tasks - self.slots, begin_at_s + task_s
         return total
 
     def advert(self, name, now_s, running):
-        begin_s = NOW_S + (now_s - NOW_S) // self.step_s * self.step_s
-        ahead = [self.curve.at(begin_s + self.step_s * at) for at in range(1, 49)]
-        outlook = Outlook(begin_s + self.step_s, self.step_s, tuple(round(10 * g) for g in ahead))
+        begin_at_s = NOW_S + (now_s - NOW_S) // self.step_s * self.step_s
+        ahead = [self.curve.at(begin_at_s + self.step_s * at) for at in range(1, 49)]
+        outlook = Outlook(
+            begin_at_s + self.step_s, self.step_s, tuple(round(10 * g) for g in ahead)
+        )
         load_s = sum(end - now_s for end in running)
         pool = make_pool(
             slots_total=self.slots,
@@ -330,12 +332,14 @@ def live(places: dict[str, Place], ask: Demand, preferences: Preferences) -> Out
             for lane, tasks in decision.plan.shares if decision.plan else ():
                 name = lane.key[0]
                 count = min(tasks, places[name].slots - len(running[name]), left)
-                end_s = now_s + ask.task_s
-                running[name] += [end_s] * count
+                end_at_s = now_s + ask.task_s
+                running[name] += [end_at_s] * count
                 left -= count
-                outcome.grams += count * places[name].curve.mean(now_s, end_s) * ask.task_s / HOUR
-                outcome.ended_s = max(outcome.ended_s, end_s)
-                moments += [end_s] * bool(count)
+                outcome.grams += (
+                    count * places[name].curve.mean(now_s, end_at_s) * ask.task_s / HOUR
+                )
+                outcome.ended_s = max(outcome.ended_s, end_at_s)
+                moments += [end_at_s] * bool(count)
             if decision.puts_off:
                 outcome.waited = True
                 moments.append(max(decision.deferral.look_at_s, now_s + 1.0))
@@ -387,9 +391,9 @@ def test_a_plan_is_in_time_and_emits_what_it_says(places, tasks, task_s, hours, 
     grams = 0.0
     for run in runs:  # by when they begin
         name = run.berth.key[0]
-        assert run.begin_s >= free_s[name] - 1e-3
-        free_s[name] = run.begin_s + -(-run.tasks // places[name].slots) * counted_s
-        grams += places[name].grams(run.tasks, task_s, run.begin_s)
+        assert run.begin_at_s >= free_s[name] - 1e-3
+        free_s[name] = run.begin_at_s + -(-run.tasks // places[name].slots) * counted_s
+        grams += places[name].grams(run.tasks, task_s, run.begin_at_s)
     assert max(free_s.values()) <= ask.deadline_s - preferences.defer_margin_s / 2 + 1e-3
     assert found.deferral.carbon_g == pytest.approx(grams)
     before = sum(places[lane.key[0]].grams(n, task_s) for lane, n in at_once.plan.shares)

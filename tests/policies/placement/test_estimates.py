@@ -32,7 +32,7 @@ def found(ask, *, link=None, now_s=NOW_S, preferences=None, **pool):
 
 def test_an_idle_pool_does_it_in_whole_rounds() -> None:
     one = found(make_ask(tasks=250, task_s=10.0))
-    assert (one.wait_s, one.begin_s - NOW_S, one.finish_s - NOW_S) == (0.0, 0.0, 30.0)
+    assert (one.wait_s, one.begin_at_s - NOW_S, one.finish_at_s - NOW_S) == (0.0, 0.0, 30.0)
     # 2,500 slot-seconds at 4 cents an hour
     assert one.cost_nanos == round(4 * CENT * 2500 / 3600)
 
@@ -54,14 +54,14 @@ def test_bytes_take_their_time() -> None:
     link = NetworkLink(0.1, 1000.0)
     ask = make_ask(tasks=100, task_s=10.0, function_bytes=500, task_bytes=300)
     one = found(ask, link=link)
-    assert one.begin_s - NOW_S == pytest.approx(0.6)
+    assert one.begin_at_s - NOW_S == pytest.approx(0.6)
     # 30 s for the arguments, and the last task runs after that.
-    assert one.finish_s - NOW_S == pytest.approx(0.6 + 30 + 10)
+    assert one.finish_at_s - NOW_S == pytest.approx(0.6 + 30 + 10)
 
 
 def test_the_duration_measured_at_a_site_counts_for_more() -> None:
     ask = make_ask(tasks=100, task_s=10.0, task_s_at={"a": 5.0})
-    assert found(ask).finish_s - NOW_S == 5.0
+    assert found(ask).finish_at_s - NOW_S == 5.0
 
 
 def test_a_price_that_changes_is_averaged_over_the_run() -> None:
@@ -83,16 +83,18 @@ DAY = AdvertisedWindow(NOW_S - HOUR, NOW_S + 100, 50, 6 * CENT)
 
 
 @pytest.mark.parametrize(
-    ("objective", "windows", "begin_s", "price_nanos"),
+    ("objective", "windows", "begin_at_s", "price_nanos"),
     [
         (FASTEST, (DAY, NIGHT), 0.0, 6 * CENT),
         (CHEAPEST, (DAY, NIGHT), HOUR, CENT),
         (FASTEST, (NIGHT,), HOUR, CENT),
     ],
 )
-def test_of_several_windows_the_objective_picks(objective, windows, begin_s, price_nanos) -> None:
+def test_of_several_windows_the_objective_picks(
+    objective, windows, begin_at_s, price_nanos
+) -> None:
     one = found(make_ask(objective), windows=windows)
-    assert (one.begin_s - NOW_S, one.price_nanos) == (begin_s, price_nanos)
+    assert (one.begin_at_s - NOW_S, one.price_nanos) == (begin_at_s, price_nanos)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_before_a_window_closes_what_may_be_stopped_begins_once_on_each_slot(
 ) -> None:
     ask = make_ask(tasks=250, task_s=10.0, price_class=price_class)
     one = found(ask)
-    assert fits(ask, one._replace(closes_at_s=one.begin_s + closes_in_s)) == count
+    assert fits(ask, one._replace(closes_at_s=one.begin_at_s + closes_in_s)) == count
 
 
 def test_a_price_that_is_going_to_be_lower_may_pay_for_a_task() -> None:
@@ -243,7 +245,7 @@ def test_what_fits_keeps_the_limits_and_one_more_would_not(
 
     def keeps(n):
         part = found(make_ask(tasks=n, task_s=task_s), slots_total=slots, price_nanos=price_nanos)
-        in_time = part.finish_s <= NOW_S + deadline_s + 1e-6
+        in_time = part.finish_at_s <= NOW_S + deadline_s + 1e-6
         return in_time and price_nanos * n * round(task_s * 1e9) <= budget_nanos * 3600 * 10**9
 
     assert keeps(count)

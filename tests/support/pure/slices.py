@@ -99,8 +99,8 @@ class SliceGateway:
         """What the books have, as gateway.runtime.budget_books reads it."""
         period = self.budget.period_at(self.utc_s)
         found = [e for e in self.log if isinstance(e, SliceUsage) and e.at_s >= since_s]
-        start_s = period.start_s if period is not None else 0.0
-        now = sum(e.nanos for e in found if e.at_s >= start_s)
+        start_at_s = period.start_at_s if period is not None else 0.0
+        now = sum(e.nanos for e in found if e.at_s >= start_at_s)
         return BudgetSpent(sum(e.nanos for e in found), now)
 
     def perform(self):
@@ -182,8 +182,8 @@ class SliceTown:
 
     def run(self, seconds, step_s=0.5):
         """Let time pass with nothing lost."""
-        end_s = self.now_s + seconds
-        while self.now_s < end_s:
+        end_at_s = self.now_s + seconds
+        while self.now_s < end_at_s:
             self.now_s += step_s
             for each in self.gateways.values():
                 each.tick()

@@ -255,7 +255,7 @@ class TownSite:
             if budget.covers(whose):
                 nanos = used_of(self.broker.budget_accounts.own[name], each)
                 total += nanos
-                now += nanos if period is None or each.ended_at_s >= period.start_s else 0
+                now += nanos if period is None or each.ended_at_s >= period.start_at_s else 0
         return BudgetSpent(total, now)
 
     def do(self, *happened: events.Event) -> None:
@@ -546,8 +546,8 @@ class Town:
     def pass_time(
         self, seconds: float, step_s: float = 0.05, until: Callable[[], object] = never
     ) -> None:
-        end_s = self.now_s + seconds
-        while self.now_s < end_s - 1e-9 and not until():
+        end_at_s = self.now_s + seconds
+        while self.now_s < end_at_s - 1e-9 and not until():
             self.now_s += step_s
             self.mail += [letter for due_s, letter in self._delayed if due_s <= self.now_s]
             self._delayed = [each for each in self._delayed if each[0] > self.now_s]
@@ -558,9 +558,9 @@ class Town:
 
     def run(self, until: Any, seconds: float = 60.0, task_s: float = 0.001) -> None:
         """Let everybody work until a condition holds."""
-        end_s = self.now_s + seconds
+        end_at_s = self.now_s + seconds
         while not until():
-            assert self.now_s < end_s, "it does not come to an end"
+            assert self.now_s < end_at_s, "it does not come to an end"
             self.deliver()
             for site in self.sites.values():
                 site.work(task_s=task_s)

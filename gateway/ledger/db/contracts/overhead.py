@@ -75,11 +75,11 @@ def apart(
     nobody = replace(whole, user="", project="", group="")
     for pending, rows in zip((whole, nobody), kinds, strict=True):
         if rows:
-            records, all_tasks, cost_nanos, times_s = zip(*rows, strict=True)
+            records, all_tasks, cost_nanos, times_at_s = zip(*rows, strict=True)
             yield replace(
                 pending,
                 records=sum(records),
-                oldest_s=min(times_s),
+                oldest_s=min(times_at_s),
                 tasks=sum(all_tasks),
                 cost_nanos=sum(cost_nanos),
             )

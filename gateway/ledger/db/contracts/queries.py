@@ -17,8 +17,8 @@ from gateway.ledger.db.settlement.tables import disputes
 from gateway.ledger.db.usage.tables import IS_OVERHEAD, usage
 
 
-def deliveries_query(start_s: UtcS, end_s: UtcS) -> Select[Any]:
-    """Return the query for the deliveries in [start_s, end_s), for `by_contract`."""
+def deliveries_query(start_at_s: UtcS, end_at_s: UtcS) -> Select[Any]:
+    """Return the query for the deliveries in [start_at_s, end_at_s), for `by_contract`."""
     at = postings.c.posted_at_s
     return (
         select(
@@ -27,11 +27,11 @@ def deliveries_query(start_s: UtcS, end_s: UtcS) -> Select[Any]:
             *(contracts.c[name] for name in ("site", "pool", "job", "currency")),
         )
         .join_from(postings, contracts, OF_CONTRACT)
-        .where(at >= start_s, at < end_s)
+        .where(at >= start_at_s, at < end_at_s)
     )
 
 
-def relayed_queries(start_s: UtcS, end_s: UtcS) -> Iterator[Select[Any]]:
+def relayed_queries(start_at_s: UtcS, end_at_s: UtcS) -> Iterator[Select[Any]]:
     """Yield the queries of `ContractStore.relayed`, of deliveries and then of reversals."""
     passed_on = contracts.c.job.contains(":", autoescape=True)
     is_bought = and_(contracts.c.side == "buy", passed_on)
@@ -50,13 +50,13 @@ def relayed_queries(start_s: UtcS, end_s: UtcS) -> Iterator[Select[Any]]:
             .where(condition)
         )
         at = postings.c.posted_at_s
-        yield chosen.where(at >= start_s, at < end_s).group_by(*by, postings.c.state)
+        yield chosen.where(at >= start_at_s, at < end_at_s).group_by(*by, postings.c.state)
         at = disputes.c.settled_at_s
         yield (
             select(*key, literal("reversed"), *amounts)
             .join_from(postings, contracts, OF_CONTRACT)
             .join(disputes, same_delivery(disputes))
-            .where(condition, disputes.c.state == "accepted", at >= start_s, at < end_s)
+            .where(condition, disputes.c.state == "accepted", at >= start_at_s, at < end_at_s)
             .group_by(*by)
         )
 

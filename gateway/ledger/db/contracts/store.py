@@ -57,17 +57,17 @@ class ContractStore(Protocol):
     def totals(self) -> list[DealTotal]:
         """Sum up the deliveries to and by other sites."""
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
-        """Sum up by contract the deliveries in [start_s, end_s) that have no verdict yet."""
+    def pending(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
+        """Sum up by contract the deliveries in [start_at_s, end_at_s) that have no verdict yet."""
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
-        """Sum up by contract the deliveries in [start_s, end_s) that have been reversed since."""
+    def reversed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
+        """Sum up by contract the deliveries in [start, end) that have been reversed since."""
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
-        """Sum up by contract the deliveries in [start_s, end_s) that are void: not paid."""
+    def voided(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
+        """Sum up by contract the deliveries in [start_at_s, end_at_s) that are void: not paid."""
 
-    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
-        """Sum up the deliveries in [start_s, end_s) for jobs that we passed on between two sites.
+    def relayed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[RelayedTotal]:
+        """Sum up the deliveries in [start, end) for jobs that we passed on between two sites.
 
         A reversal counts when its dispute was accepted, as in statements.
         """
@@ -78,8 +78,8 @@ class ContractStore(Protocol):
         Only the oldest `records_max` are read, so that the answer takes no longer where many wait.
         """
 
-    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
-        """Return the versions of our rules that contracts with deliveries in [start_s, end_s) name.
+    def rules_used(self, start_at_s: UtcS, end_at_s: UtcS) -> dict[tuple[str, str], list[int]]:
+        """Return the versions of our rules that contracts with deliveries in [start, end) name.
 
         By site and currency, in order.
         """
@@ -161,44 +161,44 @@ class SqlContracts:
             rows = connection.execute(query).all()
             return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
 
-    def pending(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def pending(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         with self._reading() as connection:
-            return by_contract(connection, deliveries_query(start_s, end_s).where(IS_PENDING))
+            return by_contract(connection, deliveries_query(start_at_s, end_at_s).where(IS_PENDING))
 
-    def reversed(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def reversed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
         query = (
-            deliveries_query(start_s, end_s)
+            deliveries_query(start_at_s, end_at_s)
             .join(disputes, queries.same_delivery(disputes))
             .where(disputes.c.state == "accepted")
         )
         with self._reading() as connection:
             return by_contract(connection, query)
 
-    def voided(self, start_s: UtcS, end_s: UtcS) -> list[PendingDeliveries]:
+    def voided(self, start_at_s: UtcS, end_at_s: UtcS) -> list[PendingDeliveries]:
         """See ContractStore."""
-        query = deliveries_query(start_s, end_s).where(postings.c.state == "void")
+        query = deliveries_query(start_at_s, end_at_s).where(postings.c.state == "void")
         with self._reading() as connection:
             return by_contract(connection, query)
 
-    def relayed(self, start_s: UtcS, end_s: UtcS) -> list[RelayedTotal]:
+    def relayed(self, start_at_s: UtcS, end_at_s: UtcS) -> list[RelayedTotal]:
         """See ContractStore."""
         found = []
         with self._reading() as connection:
-            for query in relayed_queries(start_s, end_s):
+            for query in relayed_queries(start_at_s, end_at_s):
                 for *key, tasks_high, tasks_low, cost_high, cost_low in connection.execute(query):
                     sums = joined((tasks_high, tasks_low, cost_high, cost_low))
                     found.append(RelayedTotal(*key, *sums))
         return sorted(found, key=astuple)
 
-    def rules_used(self, start_s: UtcS, end_s: UtcS) -> dict[tuple[str, str], list[int]]:
+    def rules_used(self, start_at_s: UtcS, end_at_s: UtcS) -> dict[tuple[str, str], list[int]]:
         """See ContractStore."""
         at, names = postings.c.posted_at_s, (contracts.c.site, contracts.c.currency)
         query = (
             select(*names, contracts.c.rules)
             .join_from(postings, contracts, OF_CONTRACT)
-            .where(at >= start_s, at < end_s, contracts.c.rules > 0)
+            .where(at >= start_at_s, at < end_at_s, contracts.c.rules > 0)
             .distinct()
             .order_by(*names, contracts.c.rules)
         )

@@ -35,8 +35,8 @@ class JobStore(Protocol):
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
 
-    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
-        """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
+    def forgettable(self, start_at_s: UtcS, end_at_s: UtcS, limit: int) -> list[str]:
+        """Return detached jobs that ended in [start, end) and are not forgotten, in order."""
 
     def function(self, digest: bytes) -> bytes | None:
         """Return a stored function."""
@@ -92,11 +92,11 @@ class SqlJobs:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
             return with_usage(connection, found)
 
-    def forgettable(self, start_s: UtcS, end_s: UtcS, limit: int) -> list[str]:
+    def forgettable(self, start_at_s: UtcS, end_at_s: UtcS, limit: int) -> list[str]:
         """See JobStore."""
         at = jobs.c.ended_at_s
         query = select(jobs.c.job).where(
-            at >= start_s, at < end_s, jobs.c.detached, ~jobs.c.forgotten
+            at >= start_at_s, at < end_at_s, jobs.c.detached, ~jobs.c.forgotten
         )
         with self._reading() as connection:
             return list(connection.scalars(query.order_by(at, jobs.c.job).limit(limit)))

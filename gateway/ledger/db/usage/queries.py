@@ -30,19 +30,19 @@ from gateway.ledger.db.usage.tables import SUMMED, usage, usage_hours
 _DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
 
 
-def hours_between(start_s: UtcS, end_s: UtcS) -> tuple[int, int]:
-    """Return the hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
-    return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
+def hours_between(start_at_s: UtcS, end_at_s: UtcS) -> tuple[int, int]:
+    """Return the hours, counted from 1970-01-01T00, that begin in [start_at_s, end_at_s)."""
+    return -int(-start_at_s // HOUR_S), -int(-end_at_s // HOUR_S)
 
 
 def totals_query(
     by: Sequence[Dimension],
-    start_s: UtcS | None,
-    end_s: UtcS | None,
+    start_at_s: UtcS | None,
+    end_at_s: UtcS | None,
     only: Mapping[Dimension, str | int],
 ) -> Select[Any]:
     """Return the query of `UsageStore.totals`: on the hourly sums where those suffice."""
-    bounds = [each for each in (start_s, end_s) if each is not None]
+    bounds = [each for each in (start_at_s, end_at_s) if each is not None]
     is_whole = all(at % HOUR_S == 0 for at in bounds)
     if is_whole and not _DETAILS & {*by, *only}:
         table, sums = (
@@ -55,9 +55,9 @@ def totals_query(
         table = usage
         halves = exact_sums(*(usage.c[name] for name in SUMMED))
         at, unit = usage.c.ended_at_s, 1
-    period = [at >= start_s / unit] if start_s is not None else []
-    if end_s is not None:
-        period.append(at < end_s / unit)
+    period = [at >= start_at_s / unit] if start_at_s is not None else []
+    if end_at_s is not None:
+        period.append(at < end_at_s / unit)
     key = [_column(table, each) for each in by]
     return (
         select(

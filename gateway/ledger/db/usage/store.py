@@ -56,11 +56,11 @@ class UsageStore(Protocol):
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
-        """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
+        """Sum up the usage that ended in [start, end) by dimensions and currency, in order.
 
         `only` selects usage by these values. Whole hours are fast.
         """
@@ -68,8 +68,8 @@ class UsageStore(Protocol):
     def taken_back(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """Return the part of `totals` that other sites do not pay.
@@ -78,8 +78,8 @@ class UsageStore(Protocol):
         taken back in part, only amounts of money count.
         """
 
-    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
-        """Sum up the slot time of the hours that begin in [start_s, end_s), in order."""
+    def capacity_totals(self, start_at_s: UtcS, end_at_s: UtcS) -> list[CapacityTotal]:
+        """Sum up the slot time of the hours that begin in [start_at_s, end_at_s), in order."""
 
     def capacity_of(self, pool: str, hour: int) -> list[CapacityRecord]:
         """Return the written capacity of a pool in an hour, counted from 1970-01-01T00."""
@@ -149,20 +149,20 @@ class SqlUsage:
     def totals(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
-        query = totals_query(by, start_s, end_s, only)
+        query = totals_query(by, start_at_s, end_at_s, only)
         with self._reading() as connection:
             return [usage_total(len(by), row) for row in connection.execute(query)]
 
     def taken_back(
         self,
         by: Sequence[Dimension],
-        start_s: UtcS | None = None,
-        end_s: UtcS | None = None,
+        start_at_s: UtcS | None = None,
+        end_at_s: UtcS | None = None,
         only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See UsageStore."""
@@ -171,11 +171,11 @@ class SqlUsage:
             for job, voids in sold_and_taken_back(connection).items():
                 query = select(usage).where(usage.c.job == job, usage.c.cost_nanos > 0)
                 found += taken_off(connection.execute(query).all(), voids)
-        return totals_taken_back(found, by, start_s, end_s, only)
+        return totals_taken_back(found, by, start_at_s, end_at_s, only)
 
-    def capacity_totals(self, start_s: UtcS, end_s: UtcS) -> list[CapacityTotal]:
+    def capacity_totals(self, start_at_s: UtcS, end_at_s: UtcS) -> list[CapacityTotal]:
         """See UsageStore."""
-        start, end = hours_between(start_s, end_s)
+        start, end = hours_between(start_at_s, end_at_s)
         query = (
             select(capacity.c.pool, capacity.c.hour, *exact_sums(capacity.c.slot_ns))
             .where(capacity.c.hour >= start, capacity.c.hour < end)

@@ -37,16 +37,16 @@ def taken_off(runs: Iterable[Any], voids: Iterable[tuple[UtcS, int]]) -> Iterato
 def totals_taken_back(
     found: Iterable[TakenBack],
     by: Sequence[Dimension],
-    start_s: UtcS | None,
-    end_s: UtcS | None,
+    start_at_s: UtcS | None,
+    end_at_s: UtcS | None,
     only: Mapping[Dimension, str | int],
 ) -> list[UsageTotal]:
-    """Sum up what was taken back of runs that ended in [start_s, end_s), as `UsageStore.totals`."""
+    """Sum up what was taken back of runs that ended in [start, end), as `UsageStore.totals`."""
     totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
     for run, back_nanos in found:
-        if start_s is not None and run.ended_at_s < start_s:
+        if start_at_s is not None and run.ended_at_s < start_at_s:
             continue
-        if end_s is not None and run.ended_at_s >= end_s:
+        if end_at_s is not None and run.ended_at_s >= end_at_s:
             continue
         if any(_value(run, dimension) != value for dimension, value in only.items()):
             continue

@@ -26,7 +26,7 @@ def message(**changes):
     fields = {
         "budget": "risk", "account": 1, "life": 1, "number": 1, "unit": "USD", "span": "day",
         "zone": "Europe/London", "returned": "0", "spent": "0", "before": "0",
-        "since_ms": round(own_budget().period_at(BEGIN_S).start_s * 1000), "held": "0",
+        "since_ms": round(own_budget().period_at(BEGIN_S).start_at_s * 1000), "held": "0",
         "want": "10", "least": "1",
     }  # fmt: skip
     return AskSlice(**(fields | changes))
@@ -353,7 +353,7 @@ def test_what_is_exhausted_at_its_owner_is_so_here_until_the_period_ends():
     assert (
         "london says: 0.00000006 USD of 0.00000006 USD is spent" in paris.budget_account.objection()
     )
-    town.now_s = town.owner.budget_account.period.end_s + 1.0
+    town.now_s = town.owner.budget_account.period.end_at_s + 1.0
     town.run(1.0)
     assert not paris.budget_account.is_exhausted()
     paris.begin(10, 1)
@@ -469,7 +469,7 @@ class Sharing(RuleBasedStateMachine):
     def reach_midnight(self):
         """To the very end of the day: clocks that differ are in two periods."""
         period = own_budget().period_at(self.town.now_s)
-        self.town.now_s = max(self.town.now_s, period.end_s - 1.0)
+        self.town.now_s = max(self.town.now_s, period.end_at_s - 1.0)
         for each in self.town.gateways.values():
             each.tick()
 

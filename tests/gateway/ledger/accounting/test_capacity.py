@@ -13,12 +13,12 @@ from gateway.ledger.db.usage.records import CapacityRecord
 NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S
 
 
-def seen(looks, start_s=NOON_S):
+def seen(looks, start_at_s=NOON_S):
     """What a meter says of looks, (seconds from the start, slots), and of its end."""
     meter = CapacityMeter()
     records = []
     for after_s, slots in looks:
-        records += meter.look({"fast": slots}, start_s + after_s)
+        records += meter.look({"fast": slots}, start_at_s + after_s)
     return records + meter.close()
 
 
@@ -93,8 +93,8 @@ def test_a_clock_that_is_mad_is_not_believed(mad_s):
     ),
     st.floats(0, 2 * HOUR_S),
 )
-def test_whatever_the_clock_does_no_moment_is_in_the_books_twice(steps, start_s):
-    meter, books, now_s = CapacityMeter(), [], NOON_S + start_s
+def test_whatever_the_clock_does_no_moment_is_in_the_books_twice(steps, start_at_s):
+    meter, books, now_s = CapacityMeter(), [], NOON_S + start_at_s
 
     def keep(records):
         for record in records:

@@ -30,8 +30,8 @@ def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
     return replace(made, **others)
 
 
-def net(payments: list[PaymentRow], start_s: float, end_s: float) -> int:
-    found = turnovers({}, {}, moved(payments, start_s, end_s))
+def net(payments: list[PaymentRow], start_at_s: float, end_at_s: float) -> int:
+    found = turnovers({}, {}, moved(payments, start_at_s, end_at_s))
     return found["USD"].net if found else 0
 
 

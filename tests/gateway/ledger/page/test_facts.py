@@ -138,18 +138,18 @@ def test_what_is_not_final_is_by_site_and_currency_and_bounded() -> None:
 def test_slots_that_are_not_written_yet_are_there(
     store: Store, commit: Callable[..., None]
 ) -> None:
-    start_s = 1_795_305_600.0  # a midnight
-    written = CapacityRecord("old", start_s, start_s + 60, 4)
+    start_at_s = 1_795_305_600.0  # a midnight
+    written = CapacityRecord("old", start_at_s, start_at_s + 60, 4)
     commit(store, written)
     unwritten = (
         CapacityRecord(
-            "new", start_s + 60, start_s + 100, 2
+            "new", start_at_s + 60, start_at_s + 100, 2
         ),  # the pool's first quarter of an hour
-        CapacityRecord("old", start_s + 30, start_s + 90, 4),  # of which half is in the books
-        CapacityRecord("new", start_s + DAY_S, start_s + DAY_S + 60, 9),  # after the period
+        CapacityRecord("old", start_at_s + 30, start_at_s + 90, 4),  # of which half is in the books
+        CapacityRecord("new", start_at_s + DAY_S, start_at_s + DAY_S + 60, 9),  # after the period
     )
-    present = Present(start_s + 100, unwritten=unwritten)
-    [slots] = gather(store, "here", present, start_s, start_s + 3600).slots
+    present = Present(start_at_s + 100, unwritten=unwritten)
+    [slots] = gather(store, "here", present, start_at_s, start_at_s + 3600).slots
     assert slots.capacity_ns == (4 * 60 + 2 * 40 + 4 * 30) * 10**9
 
 
@@ -163,17 +163,25 @@ def test_a_week_begins_on_monday() -> None:
 def test_the_facts_of_a_store(
     store: Store, commit: Callable[..., None], usage: Callable[..., UsageRecord]
 ) -> None:
-    start_s = 1_795_305_600.0  # a midnight
-    times = [start_s - 1, start_s, start_s + DAY_S - 1, start_s + DAY_S, start_s + 2 * DAY_S]
+    start_at_s = 1_795_305_600.0  # a midnight
+    times = [
+        start_at_s - 1,
+        start_at_s,
+        start_at_s + DAY_S - 1,
+        start_at_s + DAY_S,
+        start_at_s + 2 * DAY_S,
+    ]
     for at, ended_at_s in enumerate(times):
         commit(store, usage(first=at * 10, ended_at_s=ended_at_s, cost_nanos=10**at))
-    commit(store, usage(first=100, pool="paris/a", ended_at_s=start_s + 5, cost_nanos=10**6))
-    commit(store, usage(job="rome:1", ended_at_s=start_s + 5, cost_nanos=10**7))
-    commit(store, CapacityRecord("local", start_s, start_s + 60, 4))
+    commit(store, usage(first=100, pool="paris/a", ended_at_s=start_at_s + 5, cost_nanos=10**6))
+    commit(store, usage(job="rome:1", ended_at_s=start_at_s + 5, cost_nanos=10**7))
+    commit(store, CapacityRecord("local", start_at_s, start_at_s + 60, 4))
 
-    facts = gather(store, "here", Present(start_s + 3 * DAY_S), start_s, start_s + 2 * DAY_S)
+    facts = gather(
+        store, "here", Present(start_at_s + 3 * DAY_S), start_at_s, start_at_s + 2 * DAY_S
+    )
 
-    day = int(start_s) // DAY_S
+    day = int(start_at_s) // DAY_S
     assert {each.key: each.cost_nanos for each in facts.days} == {
         (day, "here"): 110,
         (day, "paris"): 10**6,
@@ -190,28 +198,28 @@ def test_the_facts_of_a_store(
 def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
     store: Store, commit: Callable[..., None]
 ) -> None:
-    start_s = 1_795_305_600.0  # a midnight
+    start_at_s = 1_795_305_600.0  # a midnight
     deal = ("c1", "buy", "paris")
-    times = [start_s - 9, start_s + 1, start_s + 2, start_s + 3]
+    times = [start_at_s - 9, start_at_s + 1, start_at_s + 2, start_at_s + 3]
     theirs = Line("W4", "USD", "received", 9, 10**12)
     commit(
         store,
-        ContractOpened(*deal, "job-1", "fast", 1, 1, "USD", 30.0, start_s - 99),
-        ContractOpened("c2", "sell", "rome", "rome:1", "local", 1, 1, "EUR", 30.0, start_s - 99),
+        ContractOpened(*deal, "job-1", "fast", 1, 1, "USD", 30.0, start_at_s - 99),
+        ContractOpened("c2", "sell", "rome", "rome:1", "local", 1, 1, "EUR", 30.0, start_at_s - 99),
         *(Posted(*deal, 1, at, 1, 1, 10**at, "USD", time_s) for at, time_s in enumerate(times)),
-        Posted("c2", "sell", "rome", 1, 0, 1, 1, 77, "EUR", start_s + 1),
-        *(PostingSettled(*deal, 1, at, "post", 10**at, "USD", start_s + 9) for at in (0, 1, 2)),
-        Posted(*deal, 1, 4, 1, 1, 10**4, "USD", start_s + 4),
-        PostingSettled(*deal, 1, 4, "void", 10**4, "USD", start_s + 9),
-        Disputed("buy", "c1", 1, 0, "paris", "wrong", start_s + 10),
-        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", start_s + 11, 1, "USD"),
-        Payment("paris", "W1", "USD", "paid", "bank", 50, "", start_s + 12),
-        Payment("oslo", "W2", "NOK", "received", "bank", 5, "", start_s + 12),
-        Payment("paris", "L1", "USD", "received", "loss", 7, "", start_s + 13),
-        Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_s + DAY_S),
-        PaymentsTold("paris", pack([theirs.row]), 0, b"", b"", start_s + DAY_S),
+        Posted("c2", "sell", "rome", 1, 0, 1, 1, 77, "EUR", start_at_s + 1),
+        *(PostingSettled(*deal, 1, at, "post", 10**at, "USD", start_at_s + 9) for at in (0, 1, 2)),
+        Posted(*deal, 1, 4, 1, 1, 10**4, "USD", start_at_s + 4),
+        PostingSettled(*deal, 1, 4, "void", 10**4, "USD", start_at_s + 9),
+        Disputed("buy", "c1", 1, 0, "paris", "wrong", start_at_s + 10),
+        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", start_at_s + 11, 1, "USD"),
+        Payment("paris", "W1", "USD", "paid", "bank", 50, "", start_at_s + 12),
+        Payment("oslo", "W2", "NOK", "received", "bank", 5, "", start_at_s + 12),
+        Payment("paris", "L1", "USD", "received", "loss", 7, "", start_at_s + 13),
+        Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_at_s + DAY_S),
+        PaymentsTold("paris", pack([theirs.row]), 0, b"", b"", start_at_s + DAY_S),
     )
-    facts = gather(store, "here", Present(start_s + 2 * DAY_S), start_s, start_s + DAY_S)
+    facts = gather(store, "here", Present(start_at_s + 2 * DAY_S), start_at_s, start_at_s + DAY_S)
     assert facts.deals == (
         # opening sold refunded bought credited paid received lost balance held void (un)confirmed
         Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, 0, -5, 0, 0, 0, 0, -5, 0),
@@ -222,11 +230,11 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
 
 def test_the_last_thirty_days_and_the_hour_under_way(store: Store) -> None:
     facts = gather(store, "here", Present(1_795_324_200.0), None, None)
-    assert (facts.start_s, facts.end_s) == (1_792_713_600, 1_795_327_200)  # 23 Oct to 06:00
+    assert (facts.start_at_s, facts.end_at_s) == (1_792_713_600, 1_795_327_200)  # 23 Oct to 06:00
 
 
 @pytest.mark.parametrize(
-    ("start_s", "end_s", "reason"),
+    ("start_at_s", "end_at_s", "reason"),
     [
         (36_000.0, 7_200.0, "before"),
         (5e9, None, "before"),
@@ -238,7 +246,7 @@ def test_the_last_thirty_days_and_the_hour_under_way(store: Store) -> None:
     ],
 )
 def test_a_period_that_can_not_be(
-    store: Store, start_s: float | None, end_s: float | None, reason: str
+    store: Store, start_at_s: float | None, end_at_s: float | None, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        gather(store, "here", Present(1_795_324_200.0), start_s, end_s)
+        gather(store, "here", Present(1_795_324_200.0), start_at_s, end_at_s)

@@ -239,8 +239,8 @@ def test_a_day_begins_at_midnight(store: Store, commit: Commit, usage: Usage) ->
         ("2026-11-19", 1),
         ("2026-11-20", 2),
     ]
-    assert column(ask(store, "cost", "day", start_s=FRIDAY_S), "cost_nanos") == [2]
-    assert column(ask(store, "cost", "day", end_s=FRIDAY_S), "cost_nanos") == [1]
+    assert column(ask(store, "cost", "day", start_at_s=FRIDAY_S), "cost_nanos") == [2]
+    assert column(ask(store, "cost", "day", end_at_s=FRIDAY_S), "cost_nanos") == [1]
 
 
 def test_here_has_our_own_name(store: Store, commit: Commit, usage: Usage) -> None:
@@ -369,11 +369,12 @@ def test_a_question_that_can_not_be_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("start_s", "end_s"), [(5.0, 5.0), (9.0, 5.0), (-1.0, None), (None, float("nan")), (1e30, None)]
+    ("start_at_s", "end_at_s"),
+    [(5.0, 5.0), (9.0, 5.0), (-1.0, None), (None, float("nan")), (1e30, None)],
 )
-def test_a_period_that_can_not_be_is_refused(start_s: Any, end_s: Any) -> None:
+def test_a_period_that_can_not_be_is_refused(start_at_s: Any, end_at_s: Any) -> None:
     with pytest.raises(ValueError, match="period"):
-        UsageQuestion.of([], (), start_s, end_s)
+        UsageQuestion.of([], (), start_at_s, end_at_s)
 
 
 def test_a_kind_that_is_none_is_refused(store: Store) -> None:
@@ -435,7 +436,7 @@ def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: 
     store.write([*records, *data.draw(st.lists(CAPACITY, max_size=8))], False, lambda: None)
     by = data.draw(st.lists(st.sampled_from(BY[kind]), unique=True, min_size=1, max_size=4))
     bound = st.none() | st.sampled_from([FRIDAY_S - 3600, FRIDAY_S, FRIDAY_S + 3600])
-    period: dict[str, Any] = {"start_s": data.draw(bound), "end_s": None}
+    period: dict[str, Any] = {"start_at_s": data.draw(bound), "end_at_s": None}
     period["whose"] = data.draw(st.sampled_from([OURS, ALL]))
     whole = ask(store, kind, "pool" if kind == "utilisation" else "", **period)
     report = ask(store, kind, ",".join(by), **period)
@@ -522,7 +523,7 @@ def test_slots_that_are_not_in_the_books_yet_count_once(store: Store, commit: Co
     commit(store, written)
     present = Present(NOW_S, PRICES, unwritten=(written, seen))
     assert column(ask(store, "utilisation", present=present), "use", "slot_h") == [("idle", "1")]
-    later = ask(store, "utilisation", present=present, start_s=FRIDAY_S + 3600)
+    later = ask(store, "utilisation", present=present, start_at_s=FRIDAY_S + 3600)
     assert later.rows == ()
 
 
@@ -587,7 +588,7 @@ def test_a_pool_without_a_price_is_named(store: Store, commit: Commit) -> None:
 @pytest.mark.parametrize("kind", ["utilisation", "showback"])
 def test_idle_time_is_known_by_the_hour(store: Store, kind: str) -> None:
     with pytest.raises(ValueError, match=f"{kind} is reported by the hour"):
-        ask(store, kind, "pool", start_s=FRIDAY_S + 1)
+        ask(store, kind, "pool", start_at_s=FRIDAY_S + 1)
 
 
 def test_slots_are_a_pools_whoever_uses_them(store: Store) -> None:
@@ -632,7 +633,7 @@ def test_savings_against_the_dearest_pool_and_a_static_grid(
         }
     }
     priced = Present(NOW_S, PRICES, static_price=(10**9, "USD"))
-    day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
+    day = {"start_at_s": FRIDAY_S, "end_at_s": FRIDAY_S + 86_400}
     assert ask(store, "savings", present=priced, **day).totals[0][10:12] == (
         72 * 10**9,
         "72",
@@ -702,7 +703,9 @@ def test_a_period_that_is_not_over_counts_up_to_now(
 ) -> None:
     commit(store, usage(ended_at_s=FRIDAY_S + 1, wall_ns=HOUR_NS))
     present = Present(FRIDAY_S + 7200, PRICES)
-    report = ask(store, "savings", present=present, start_s=FRIDAY_S, end_s=FRIDAY_S + 30 * 86_400)
+    report = ask(
+        store, "savings", present=present, start_at_s=FRIDAY_S, end_at_s=FRIDAY_S + 30 * 86_400
+    )
     assert report.facts["static"]["USD"]["period_s"] == 7200.0
 
 
@@ -721,7 +724,7 @@ def test_a_grid_is_sized_by_the_time_that_there_was(
     for hour, seconds in busy_s.items():
         ended_at_s = FRIDAY_S + hour * 3600 + 1
         commit(store, usage(first=hour, ended_at_s=ended_at_s, wall_ns=8 * seconds * 10**9))
-    period = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + length_s}
+    period = {"start_at_s": FRIDAY_S, "end_at_s": FRIDAY_S + length_s}
     report = ask(store, "savings", present=Present(FRIDAY_S + length_s, PRICES), **period)
     assert report.facts["static"]["USD"]["slots"] == slots
 
@@ -844,7 +847,7 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
         facts = ask(store, "cost", "", (where,), present=present, whose="all").facts
         found = [facts[f"{name}_nanos"] for name in ("held", "due", "estimated")]
         assert found == [held, due, estimated]
-    past = ask(store, "cost", present=present, end_s=FRIDAY_S + 2).facts
+    past = ask(store, "cost", present=present, end_at_s=FRIDAY_S + 2).facts
     assert (past["held_nanos"], past["estimated_nanos"]) == ({}, {})
     assert past["settled_nanos"] == {"USD": 700}
 
@@ -939,7 +942,7 @@ def test_what_was_taken_back_is_said_beside_what_is_settled(
     )
     ours = ask(store, "cost", where=(("user", "ada"),)).facts
     assert (ours["reversed_nanos"], ours["refunded_nanos"]) == ({"USD": 700}, {})
-    assert ask(store, "cost", end_s=FRIDAY_S + 1).facts["reversed_nanos"] == {}
+    assert ask(store, "cost", end_at_s=FRIDAY_S + 1).facts["reversed_nanos"] == {}
     [buy, sell] = store.contracts.reversed(0.0, NOW_S)
     assert (buy.site, buy.user, buy.records, buy.cost_nanos) == ("paris", "ada", 1, 700)
     assert (sell.site, sell.job, sell.origin, sell.cost_nanos) == (
@@ -965,7 +968,7 @@ def test_savings_and_showback_leave_out_what_other_sites_do_not_pay(
         assert report.facts["refunded_nanos"] == {}
         assert ask(store, kind, "user", (("user", "ada"),), whose="all").rows == ()
     assert ask(store, "cost", whose="all").facts["settled_nanos"] == {"USD": 10 + 9 + 4}
-    period = {"start_s": FRIDAY_S + 3600, "end_s": FRIDAY_S + 7200}
+    period = {"start_at_s": FRIDAY_S + 3600, "end_at_s": FRIDAY_S + 7200}
     assert ask(store, "savings", "", whose="all", **period).rows == ()
 
 
@@ -1089,7 +1092,7 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
     commit(store, *_three_trades(usage))
-    day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
+    day = {"start_at_s": FRIDAY_S, "end_at_s": FRIDAY_S + 86_400}
     cost = ask(store, "cost", "project", **day)
     [(project, nanos)] = column(cost, "project", "cost_nanos")
     page = gather(store, "london", Present(NOW_S), *day.values())
@@ -1124,8 +1127,8 @@ def test_report_and_page_say_the_same_of_what_is_not_final(
     present = Present(
         NOW_S, PRICES, (*RUNNING, OpenClaim({Dimension.ORIGIN: "dublin"}, "USD", 999))
     )
-    for end_s, runs in ((NOW_S + 3600, True), (NOW_S - 3600, False)):
-        day = {"start_s": FRIDAY_S, "end_s": end_s}
+    for end_at_s, runs in ((NOW_S + 3600, True), (NOW_S - 3600, False)):
+        day = {"start_at_s": FRIDAY_S, "end_at_s": end_at_s}
         facts = ask(store, "cost", present=present, **day).facts
         page = gather(store, "london", present, *day.values())
         for name in ("held_nanos", "reversed_nanos", "estimated_nanos"):

@@ -445,19 +445,19 @@ def test_capacity_is_summed_by_the_hour(store: Store, commit: Commit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_s", "end_s", "firsts"),
+    ("start_at_s", "end_at_s", "firsts"),
     [(None, None, 3), (10.0, None, 2), (None, 20.0, 2), (10.0, 20.0, 1), (10.5, 10.5, 0)],
 )
 def test_a_period_holds_its_start_and_not_its_end(
     store: Store,
     commit: Commit,
     usage: Usage,
-    start_s: float | None,
-    end_s: float | None,
+    start_at_s: float | None,
+    end_at_s: float | None,
     firsts: int,
 ) -> None:
     commit(store, *(usage(first=n, ended_at_s=at) for n, at in enumerate((9.999, 10.0, 20.0))))
-    assert sum(total.records for total in store.usage.totals([], start_s, end_s)) == firsts
+    assert sum(total.records for total in store.usage.totals([], start_at_s, end_at_s)) == firsts
 
 
 def test_no_usage_has_no_totals(store: Store) -> None:

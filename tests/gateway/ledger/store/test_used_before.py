@@ -31,9 +31,9 @@ def test_usage_is_decayed_by_the_hour_and_by_whose_it_is(store, commit, usage):
         expected = 1000 * SECOND_NS * 0.5 ** ((NOW_S - ended_s) / DAY_S)
         # It is known to the hour.
         assert found[Owner("ada", "", name)] == pytest.approx(expected, rel=0.03)
-    start_s = NOW_S - 1800.0
+    start_at_s = NOW_S - 1800.0
     usual_ns = 1_500_000_000
-    half_hour = spread_ns(usual_ns, start_s, start_s + HOUR_S, NOW_S, DAY_S)
+    half_hour = spread_ns(usual_ns, start_at_s, start_at_s + HOUR_S, NOW_S, DAY_S)
     assert found[Owner("ada", "quants", "fresh")] == half_hour
     assert found[Owner("x@paris", "", "fresh", "paris")] == half_hour
 

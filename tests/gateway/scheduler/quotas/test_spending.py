@@ -761,7 +761,7 @@ class Spending(RuleBasedStateMachine):
         self.submit(tasks, "bob", 0)
         if is_late:
             self.world.now_s = max(
-                self.world.now_s, self.budgets[0].period_at(self.world.now_s).end_s
+                self.world.now_s, self.budgets[0].period_at(self.world.now_s).end_at_s
             )
         while self.world.orders:
             self.report_one(0, len(self.world.orders[0][1].arguments), 1.0, "")
