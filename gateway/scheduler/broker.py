@@ -408,11 +408,14 @@ class Broker:
     def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
         """The current tariffs of those of our own pools that may be able to run a job of our users.
 
-        All pools count as long as it is not known which of them can.
+        While no pool is known that can, those count whose workers were never seen; just after a
+        start, all.
         """
-        able = self.admission.pools(spec)
-        is_known = bool(able) and not self._provisional.is_early(self._utc_s)
-        pools = [each for each in self.tariffs if not is_known or each in able]
+        able, shown = self.admission.pools(spec), self.admission.shown_pools()
+        if self._provisional.is_early(self._utc_s):
+            pools = [*self.tariffs]
+        else:
+            pools = [each for each in self.tariffs if (each in able if able else each not in shown)]
         return self.charging.own_tariffs(spec, pools, self._utc_s)
 
     def _share_out(self, event: events.SharesKnown, utc_s: UtcS) -> None:

@@ -342,11 +342,11 @@ def unpayable(
     return None
 
 
-def note_short(budget_accounts: Iterable[BudgetAccount]) -> None:
-    """Note a request to each hard money budget that has no room."""
+def note_short(budget_accounts: Iterable[BudgetAccount], one_nanos: int) -> None:
+    """Note in each hard money budget that it has no room for a task of `one_nanos`, where so."""
     for budget_account in payers(budget_accounts):
-        if budget_account.budget.is_hard and budget_account.room_nanos <= 0:
-            budget_account.short_nanos = max(1, budget_account.short_nanos)
+        if budget_account.budget.is_hard and budget_account.room_nanos < one_nanos:
+            budget_account.lack(one_nanos)
 
 
 def earmark(

@@ -153,7 +153,7 @@ def _elsewhere(ask: Demand, planned: Callable[..., Decision]) -> Iterator[str]:
 def _end_s(decision: Decision) -> UtcS | None:
     """Return when all of a plan ends, UTC; None where it has not all."""
     if decision.deferral is not None and decision.puts_off:
-        return decision.deferral.finish_s
+        return decision.deferral.finish_at_s
     plan = decision.plan
     if plan is None or plan.short:
         return None

@@ -163,8 +163,11 @@ class Enquiries:
         known = [each for each in limits if each is not None]
         # Work that we resell is paid at our own price, which is held when it is handed out.
         room = None if job.spec.price is not None else money_room(job.budget_accounts)
-        if room == 0:
-            note_short(job.budget_accounts)
+        # A task that was stopped for its cost would be stopped again by less, and paid again.
+        least = max(1, job.needs_nanos)
+        if room is not None and room < least:
+            note_short(job.budget_accounts, least)
+            room = 0
         if not known:
             return room
         granted = sum(

@@ -22,9 +22,6 @@ from policies.placement.offers import Unmet, falls_short
 UNMET_S: Final = 5.0
 # The time that a slot may take to start its first task of a function.
 START_S: Final = 10.0
-# A task stopped for its cost is expected to take this many times its run so far. Each further
-# contract is then granted more, or its job is found to be too expensive.
-OUTRAN_FACTOR: Final = 2.0
 
 # Judges a job's limits by its plan that was short.
 Judge = Callable[[Job, Decision], Unmet | None]
@@ -63,8 +60,7 @@ def said_s(job: Job, measured_s: float | None, utc_s: UtcS) -> float | None:
     """
     told_s = _told_s(job, measured_s, utc_s)
     known_s = measured_s if told_s is None else told_s
-    outran_s = OUTRAN_FACTOR * job.outran_s
-    return outran_s if outran_s > (known_s or 0.0) else told_s
+    return job.expected_s if job.expected_s > (known_s or 0.0) else told_s
 
 
 def _told_s(job: Job, measured_s: float | None, utc_s: UtcS) -> float | None:

@@ -36,6 +36,9 @@ from policies.tariffs import Tariff
 AHEAD_MAX_S: Final = 0.2
 # At another site's slots that wait is a round trip, so the limit rises by this many round trips.
 AHEAD_TRIPS: Final = 20
+# A task that was stopped for its cost is expected to take, and to cost, this many times its run so
+# far. Each further contract is then granted more, or its job is found to be too expensive.
+OUTRAN_FACTOR: Final = 2.0
 NOTES_MAX: Final = 20  # notes of a job that are kept, the latest
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
@@ -267,6 +270,7 @@ class Job:
     wall_ns: int = 0
     cpu_ns: int = 0
     outran_s: float = 0.0  # the longest run of a task of it that was stopped for its cost
+    outran_nanos: int = 0  # and the highest cost of such a run
     repeat_ns: int = 0  # the part of `wall_ns` that ran again for free
     free_ns: int = 0  # another part: the time of runs that wasted runs had paid before
     unpaid_ns: int = 0  # another part: of preempted runs, and of those that were not delivered
@@ -414,6 +418,16 @@ class Job:
         """Whether it has cost less than its cost limit."""
         limit = self.spec.max_cost_nanos
         return limit is None or self.limited_nanos < limit
+
+    @property
+    def expected_s(self) -> float:
+        """The time that a task is expected to take after one was stopped for its cost; else 0."""
+        return OUTRAN_FACTOR * self.outran_s
+
+    @property
+    def needs_nanos(self) -> int:
+        """The least amount for a task after one was stopped for its cost; else 0."""
+        return round(OUTRAN_FACTOR * self.outran_nanos)
 
     @property
     def committed_nanos(self) -> int:

@@ -53,6 +53,7 @@ class Admission:
         # until the offers change.
         self._judged: dict[Hashable, _Judgement] = {}
         self._able: dict[Hashable, frozenset[str]] = {}  # pools that can run it, cached likewise
+        self._shown: frozenset[str] | None = None  # pools with an offer, cached likewise
         self._version = -1
         self._rules = entitling.rules
 
@@ -97,6 +98,7 @@ class Admission:
             self._version, self._rules = version, rules
             self._judged.clear()
             self._able.clear()
+            self._shown = None
         return self._judged
 
     def pools(self, spec: JobSpec) -> frozenset[str]:
@@ -111,6 +113,13 @@ class Admission:
                     able.add(each.pool)
             found = self._able[kind] = frozenset(able)
         return found
+
+    def shown_pools(self) -> frozenset[str]:
+        """Our pools with a known offer: of the others it is unknown which work they can run."""
+        self._remembered()
+        if self._shown is None:
+            self._shown = frozenset(each.pool for each in self._roster.offers.values())
+        return self._shown
 
     def _look(self, spec: JobSpec) -> _Judgement:
         refusals = judge_all(spec.need, self._entitling.may_use(spec, self._roster.offers.values()))

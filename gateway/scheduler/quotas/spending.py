@@ -118,18 +118,22 @@ class BudgetEnforcement:
         budget_accounts = payers(self._budget_accounts.of(spec.whose))
         return [each for each in budget_accounts if each.budget.is_hard]
 
-    def _least_nanos(self, budget_account: BudgetAccount, spec: JobSpec) -> int:
+    def _least_nanos(
+        self, budget_account: BudgetAccount, spec: JobSpec, needs_nanos: int = 0
+    ) -> int:
         """Return the least amount that one task may use up, in any place; 1 if unknown.
 
-        At another site, where a contract bounds it, that is the expected cost.
+        At another site, where a contract bounds it, that is the expected cost, and at least
+        `needs_nanos`: a task of the job was stopped for its cost.
         """
         budget, task_s = budget_account.budget, self._task_s(spec.function)
         found = self._bounds(budget_account, spec)
         for each in self._offered(spec) if spec.price is None and budget.is_money else ():
             if each.currency == budget.unit:
                 task_ns = None if task_s is None else round(task_s * 1e9)
-                found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
-        return min(found, default=1)
+                one_nanos = 1 if task_ns is None else each.charge_nanos(1, task_ns)
+                found.append(max(one_nanos, needs_nanos))
+        return min(found, default=max(1, needs_nanos))
 
     def _bounds(self, budget_account: BudgetAccount, spec: JobSpec) -> list[int]:
         """Return the amounts that would be held for a task in each of this site's pools."""
@@ -213,7 +217,7 @@ class BudgetEnforcement:
                 continue
             for job in list(self._jobs.values()):
                 if job.waiting and budget_account in job.budget_accounts and job.spec.price is None:
-                    one_nanos = self._least_nanos(budget_account, job.spec)
+                    one_nanos = self._least_nanos(budget_account, job.spec, job.needs_nanos)
                     if budget_account.is_exhausted(one_nanos):
                         self._tell(budget_account, budget_account.objection(one_nanos))
                         yield BudgetEnding(
@@ -241,7 +245,8 @@ class BudgetEnforcement:
         """Return the budgets that have no room for one more task of a job now, and why."""
         found = {}
         for budget_account in (each for each in job.budget_accounts if _pays(each, job.spec)):
-            budget, least_nanos = budget_account.budget, self._least_nanos(budget_account, job.spec)
+            budget = budget_account.budget
+            least_nanos = self._least_nanos(budget_account, job.spec, job.needs_nanos)
             one_nanos = min(self._bounds(budget_account, job.spec), default=least_nanos)
             if not budget.is_hard or budget_account.room_nanos >= one_nanos:
                 continue
@@ -264,7 +269,9 @@ class BudgetEnforcement:
         return [
             budget_account.used_up()
             for budget_account in self.why_waiting(job)
-            if budget_account.is_exhausted(self._least_nanos(budget_account, job.spec))
+            if budget_account.is_exhausted(
+                self._least_nanos(budget_account, job.spec, job.needs_nanos)
+            )
         ]
 
     def news(self) -> list[str]:

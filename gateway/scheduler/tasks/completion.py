@@ -74,7 +74,7 @@ def is_sound(report: Reported | Deliver) -> bool:
 def judge_report(
     job: Job,
     report: Reported,
-    wall_ns: int,
+    charge: Charge,
     *,
     is_stopped: bool = False,
     has_others: bool = False,
@@ -83,7 +83,7 @@ def judge_report(
 
     A task that was killed because its client left (`is_stopped`) has not ended: it was not
     cancelled. A task whose environment could not be prepared goes to another worker, if there is
-    one (`has_others`). `wall_ns` is the time that counts for the report. Counts strikes against
+    one (`has_others`). `charge` is that of the whole report. Counts strikes against
     tasks that failed. The failure of a poisonous task is rewritten to say why it was given up.
     """
     first, stop = report.first, report.first + len(report.values)
@@ -105,7 +105,8 @@ def judge_report(
             continue
         retry = _strike(job, task, str(kind))
         if kind == "budget":
-            job.outran_s = max(job.outran_s, wall_ns / 1e9 / len(report.values))
+            job.outran_s = max(job.outran_s, charge.wall_ns / 1e9 / len(report.values))
+            job.outran_nanos = max(job.outran_nanos, charge.cost_nanos // len(report.values))
         if retry is not None:
             again.append(retry)
         elif kind == "preempted" and job.spec.price is None:
@@ -218,7 +219,7 @@ class TaskCompletion:
             self._effects.append(KeepOutput(job.id, _pieces(event)))
         has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
         verdict = judge_report(
-            *(job, event, charge.wall_ns),
+            *(job, event, charge),
             is_stopped=assignment.is_stopped,
             has_others=has_others,
         )

@@ -5,6 +5,7 @@ buyer's purchase and the seller's sale have the same amount. What can't be deliv
 charged at neither site.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,10 @@ from federation.messages import deals
 from federation.messages.messages import Recall, Results
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
+from gateway.scheduler.tasks import provisional
+from policies.costs.budgets import Budget
 from policies.costs.pricelist import PriceList
+from policies.parties import read_party
 from policies.placement.asks import Wishes
 from policies.tariffs import Extras, Tariff
 
@@ -57,10 +61,11 @@ class Slow:
         return order.assignment in {recall.assignment for _, recall in self.killed}
 
 
-def priced_town(extras=NOTHING):
+def priced_town(extras=NOTHING, held=(), lent=(), **tags):
     """London, where work is dear, and Paris, where a slot-second costs 10 ** 7 nano-units."""
     town = Town()
-    london, paris = town.build("london", DEAR, 1), town.build("paris", CHEAP, 4)
+    london = town.build("london", DEAR, 1, held)
+    paris = town.build("paris", CHEAP, 4, lent, **tags)
     prices = PriceList(PRICE, "USD", "v1", extras=extras)
     paris.do(events.PricesChanged({"local": prices.at(UTC_S)}))
     town.show()
@@ -356,6 +361,35 @@ def test_a_task_that_is_stopped_for_its_money_goes_on_while_its_job_has_some():
     assert len(london.answers()) == 2
     results = [each for each in london.told if isinstance(each, Results) and each.job == "j"]
     assert not [each.failures for each in results if each.failures]
+
+
+def test_a_task_that_outran_a_slice_waits_for_a_larger_one():
+    """A slice of the same size would be spent again on a task that does not end."""
+    whole = Budget("b", read_party("project:risk"), "USD", 10**12, span=None)
+    lent = replace(whole, sites=frozenset({"london"}), slice_s=600.0)
+    held = replace(whole, owner="paris", amount_nanos=10**7)  # a second
+    town, london, paris = priced_town(held=[held], lent=[lent], vault=1)
+    town.pass_time(provisional.SETTLE_S)
+    slow, began_s = Slow(paris), 0.0
+    london.submit(1, tags={"vault": 1})
+    rounds = stopped = 0
+    while london.broker.jobs:
+        rounds += 1
+        assert rounds < 900, "it does not come to an end"
+        is_idle = not any(paris.at_work.values())
+        town.pass_time(1.0)
+        if is_idle and any(paris.at_work.values()):
+            begin(paris)
+            began_s = town.now_s
+        ran_s = town.now_s - began_s
+        if slow.killed:
+            stopped += 1
+            slow.stop(round(ran_s * 1e9))
+            slow.killed.clear()
+        elif any(paris.at_work.values()) and ran_s > 6.0:
+            paris.work(task_s=6.0)
+    assert len(london.answers()) == 1
+    assert 1 <= stopped < 4
 
 
 def test_what_runs_for_as_long_as_its_grant_pays_is_left_alone():

@@ -257,8 +257,12 @@ def test_a_contract_of_a_former_life_is_held_whatever_there_is():
 
 def test_who_asks_for_money_where_there_is_none_is_noted():
     found = budget_account(amount=100, owner="london")
-    note_short((found,))
-    assert found.short_nanos == 1
+    note_short((found,), 140)
+    note_short((found,), 120)
+    assert (found.short_nanos, found.least_short_nanos) == (140, 120)
+    own = budget_account(amount=100)
+    note_short((own,), 100)
+    assert own.short_nanos == 0  # it has room for that
 
 
 # --- any interleaving ----------------------------------------------------------------------------
