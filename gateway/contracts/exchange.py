@@ -424,6 +424,8 @@ class Exchange:
             return None
         self.market.learn(self.show(utc_s, job, stock), utc_s)
         short = self._broker.spending.short(job.spec)
+        if short.budget and self.purchases.give_back_idle():
+            short = self._broker.spending.short(job.spec)  # idle contracts held the money
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
         is_new = not (job.ended or job.in_flight or job.outran_s)

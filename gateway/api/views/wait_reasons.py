@@ -40,9 +40,28 @@ def wait_reason(
     elif all(each["reason"] == Reason.TAG_MISSING for each in reasons):
         tags = sorted({str(each["text"]).removeprefix(NO_TAG) for each in reasons})
         text = f"no worker has {' or '.join(tags)}"
+    elif all(each["reason"] == Reason.ELSEWHERE for each in reasons):
+        text = _elsewhere(broker, job, utc_s)
     else:
         text = "; ".join(f"{count(each['workers'], 'worker')} {each['text']}" for each in reasons)
     return text
+
+
+def _elsewhere(broker: Broker, job: Job, utc_s: UtcS) -> str:
+    """Say that a job waits for slots at other sites, and that the bought ones are taken."""
+    text = "its plan sends it to other sites, and no slot there is bought for it yet"
+    bought = [each for each in broker.workers.values() if each.job not in ("", job.id)]
+    if not bought:
+        return text
+    left_s = [
+        assignment.task_s - (utc_s - assignment.given_at_s)
+        for worker in bought
+        for assignment in worker.assignments.values()
+    ]
+    soonest_s = min((each for each in left_s if each >= 1), default=None)
+    pools = ", ".join(sorted({each.offer.pool for each in bought}))
+    text += f"; those bought at {pools} serve other jobs"
+    return text if soonest_s is None else f"{text}, the first about {duration_text(soonest_s)} more"
 
 
 def _busy(broker: Broker, job: Job, utc_s: UtcS) -> str:

@@ -79,8 +79,8 @@ def _orders(job: Job) -> dict[str, Any]:
 def live_state(job: Job) -> str:
     """Return the state of a job that has not ended.
 
-    An open one has nothing to run, and may get more. One that is to end, and was cancelled or
-    abandoned, has begun tasks whose costs are still to come.
+    An open one has nothing to run, and may get more. One that was cancelled or abandoned ends with
+    the last of its begun tasks: until then its cost is not final.
     """
     if job.leaving:
         return "cancelling" if job.leaving == "cancelled" else "ending"

@@ -139,7 +139,7 @@ class Deliveries:
         check_time(purchase, message, max(0.0, utc_s - since_s))
 
     def _strangers(self, purchase: Purchase, message: deals.Deliver) -> Set[str]:
-        """Return the sites on the way of results whose pickles users here may not open.
+        """Return the sites on the way of results from which users here open no pickles.
 
         No work is sent where this is known before, but trust can be withdrawn, and a seller may
         have forwarded the work to a site that is not allowed. For relayed work the origin decides.

@@ -168,6 +168,11 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         if purchase.phase is ContractPhase.LAPSED:
             return  # we have ended it ourselves
         code, reason = message.code, message.reason
+        if code == Reason.NO_SLOTS and purchase.is_under_way and self.give_back_idle(purchase.site):
+            # A limit on the slots that we may have there counted idle ones: it is asked again at
+            # once, and nothing goes to a dearer pool meanwhile.
+            self._give_up(purchase, utc_s)
+            return
         why = f"declined ({shown(code)}: {shown(reason)})"
         if self.site_backoff.declined(purchase, code, why, utc_s):
             # No pool of its is known here, which `gridfed explain` could give as the reason.
@@ -200,7 +205,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             raise ProtocolError("the hold was not requested")
         job = self._broker.jobs.get(purchase.job)
         is_wanted = job is not None and job.spec.hold is None
-        if job is None or not is_wanted or not self._fund(purchase, job):
+        is_funded = job is not None and is_wanted and self._fund(purchase, job)
+        if not is_funded and job is not None and is_wanted and self.give_back_idle():
+            is_funded = self._fund(purchase, job)  # idle contracts held the money
+        if not is_funded:
             self._say(purchase, deals.CloseContract(purchase.contract))
             self._drop(purchase)
             return
@@ -508,9 +516,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                     purchase.site, utc_s, "sent nothing for the length of a lease"
                 )
             elif purchase.phase is ContractPhase.OPEN and self._is_done(purchase, mono_s):
-                purchase.phase = move(purchase.phase, Move.CLOSE)
-                self._retire(purchase)
-                self._say(purchase, deals.CloseContract(purchase.contract))
+                self._close(purchase)
             elif purchase.phase is ContractPhase.LAPSED:
                 if mono_s >= purchase.until_s + purchase.lease_s:
                     state = purchase.ended_as
@@ -523,6 +529,32 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 if purchase.until_s:  # it may be open at the seller by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
+
+    def give_back_idle(self, site: str = "") -> bool:
+        """Close the contracts of jobs that have nothing to run, with one site or with all.
+
+        Their slots, and the money that is held for them, are wanted for other work. Returns whether
+        there were any.
+        """
+        idle = [each for each in self.purchases.values() if self._is_idle(each)]
+        idle = [each for each in idle if site in ("", each.site)]
+        for each in idle:
+            self._close(each)
+            self._release(each)  # nothing more is sent under it
+            each.earmark = None
+        return bool(idle)
+
+    def _is_idle(self, purchase: Purchase) -> bool:
+        if purchase.phase is not ContractPhase.OPEN or purchase.is_recovered or purchase.is_void:
+            return False
+        job = self._broker.jobs.get(purchase.job)
+        return not self._out(purchase) and (job is None or not job.waiting)
+
+    def _close(self, purchase: Purchase) -> None:
+        """End an open contract of which nothing is out."""
+        purchase.phase = move(ContractPhase.OPEN, Move.CLOSE)
+        self._retire(purchase)
+        self._say(purchase, deals.CloseContract(purchase.contract))
 
     def _give_up(self, purchase: Purchase, utc_s: UtcS) -> None:
         """Drop a contract that was never opened; end it in the books if it is there."""
@@ -545,7 +577,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
     def approval_ended(self, site: str, reason: str, mono_s: MonoS, utc_s: UtcS) -> None:
         """End all contracts with a seller that is approved no more.
 
-        What it delivered stays owed; nothing more that it delivers counts. Its tasks may run until
+        Its deliveries so far stay owed; no later one counts. Its tasks may run until
         their lease ends, which is not renewed, or until the seller says that they have stopped:
         then they return to the queue, and none has run at two places at once.
         """

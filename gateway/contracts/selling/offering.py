@@ -351,11 +351,17 @@ class Offering:
         return slots
 
     def _slots_of(self, buyer: str, pool: str) -> int:
-        """Return how many slots of a pool a buyer has, or was just offered."""
+        """Return how many slots of a pool a buyer has, or was just offered.
+
+        A contract that the buyer has closed, and of which nothing is out, has none any more.
+        """
         return sum(
             each.slots
             for each in self._sales.values()
-            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
+            if each.buyer == buyer
+            and each.pool == pool
+            and each.phase in TAKEN
+            and (each.out or each.phase is not ContractPhase.CLOSING)
         )
 
     def _task_s(self, ask: deals.AskQuote, spec: JobSpec) -> float | None:

@@ -77,7 +77,7 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
         waits = "is in back-off: it was lost with running tasks repeatedly"
         return Refusal(Reason.DRAINING, waits if is_waiting else "is draining")
     if worker.job and worker.job != job.id:
-        return Refusal(Reason.ELSEWHERE, "is a contract for another job")
+        return Refusal(Reason.ELSEWHERE, "stands for slots that were bought for another job")
     if job.spec.pool not in ("", worker.offer.pool):
         return Refusal(Reason.ELSEWHERE, "is not the pool that the contract names")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
