@@ -120,6 +120,7 @@ class Site:
         self._say = say
         self.runtime = runtime or RuntimeEnvironment()
         self.keeper = RuleKeeper(self, Installed(), say)
+        self.local_grids: list[LocalGrid] = []
         self.controllers: list[PoolController] = []  # of the pools whose workers grids start
         self.failed = False
         self.logs: TaskLogs | None = None  # None where no output of tasks is kept
@@ -287,7 +288,11 @@ class Site:
                 door = f"ipc://{self._folder}/{SOCKET}" if self._has_slot_users else ""
                 assert self.objects is not None
                 objects = self.objects.address, self.objects.agent_ticket
-                grid = LocalGrid(pool, address, credential, self._say, door, objects)
+                grid = LocalGrid(
+                    *(pool, address, credential, self._say, door, objects),
+                    *(self._has_worker, self.config.rules.grace_s),
+                )
+                self.local_grids.append(grid)
                 nursery.start_soon(self._run_local, grid)
         for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
             nursery.start_soon(engine_pool.run)
@@ -300,6 +305,11 @@ class Site:
         )
         for controller in self.controllers:
             nursery.start_soon(controller.run)
+
+    def _has_worker(self, name: str) -> bool:
+        """Whether a worker of this name has a session."""
+        peers = self.listener.peers.values()
+        return any(each.role == "worker" and each.name == name for each in peers)
 
     async def _run_local(self, grid: LocalGrid) -> None:
         """Run a local pool: its tasks may refer to objects of a gateway that was lost."""

@@ -10,6 +10,7 @@ from federation.reasons import Reason
 from gateway.alerts.watch import Watch
 from gateway.config.site import SiteConfig
 from gateway.contracts.exchange import Exchange
+from gateway.grids.local import LocalGrid
 from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
@@ -88,6 +89,10 @@ class SiteContext(Protocol):
     @property
     def controllers(self) -> list[PoolController]:
         """The pool controllers of pools whose workers grids start."""
+
+    @property
+    def local_grids(self) -> Sequence[LocalGrid]:
+        """The local pools, whose agents are children of this gateway."""
 
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
         """Read from the store, in turn."""

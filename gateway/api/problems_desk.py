@@ -61,7 +61,8 @@ def _of_pools(site: SiteContext) -> Iterator[Problem]:
     for worker in site.broker.workers.values():
         workers[worker.offer.pool] = workers.get(worker.offer.pool, 0) + 1
     kinds = {pool.name: pool.kind for pool in site.config.pools}
-    yield from problems.of_own_pools(kinds, workers)
+    why = {grid.pool: grid.why_no_worker for grid in site.local_grids}
+    yield from problems.of_own_pools(kinds, workers, why)
 
 
 def _expiring(kept: KeptFindings, config: SiteConfig, utc_s: UtcS) -> list[Finding]:

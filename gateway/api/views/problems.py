@@ -73,16 +73,19 @@ def of_growing_pool(view: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("starts-fail", subject, text)
 
 
-def of_own_pools(kinds: Mapping[str, str], workers: Mapping[str, int]) -> Iterator[Problem]:
+def of_own_pools(
+    kinds: Mapping[str, str], workers: Mapping[str, int], why: Mapping[str, str]
+) -> Iterator[Problem]:
     """Yield the pools whose workers this gateway starts on its host, and that have none.
 
     Args:
         kinds: the kind of each pool.
         workers: how many workers each has.
+        why: why a pool has none, as its grid knows it.
     """
     for pool, kind in kinds.items():
         if kind == "local" and not workers.get(pool):
-            text = f"pool {pool} has no worker: the gateway's log says why its process ended"
+            text = f"pool {pool} has no worker: {why.get(pool, 'the gateway has not started it')}"
             yield Problem("no-worker", f"pool {pool}", text)
 
 

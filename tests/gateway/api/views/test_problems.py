@@ -22,7 +22,7 @@ def told(found):
 def test_nothing_is_told_where_nothing_is_wrong():
     assert told(problems.of_database("")) == []
     assert told(problems.of_growing_pool(FINE)) == []
-    assert told(problems.of_own_pools({"local": "local", "far": "remote"}, {"local": 1})) == []
+    assert told(problems.of_own_pools({"local": "local", "far": "remote"}, {"local": 1}, {})) == []
     assert told(problems.of_partners({"paris": "up"}, ["paris"], {}, 0.0, {"paris": "over"})) == []
     assert told(problems.of_books([], [])) == []
     assert told(problems.of_keys("none", [])) == []
