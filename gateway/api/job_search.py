@@ -68,8 +68,12 @@ class JobSearch:
         A text that means no job is returned as it is. An order is about a job that goes on: of
         several jobs the only unfinished one is meant, and the last of those that have all ended.
 
-        Raises BadQuestion if the text means several jobs that the asker sees, or is too short for
-        the beginning of an id.
+        An asker that may see, or order about, the jobs of all users by their ids may name them as
+        well. To those whose lists have their own jobs alone, a name means these first; for an order
+        of the operator all jobs of a name count alike.
+
+        Raises BadQuestion if the text means several jobs of those, or is too short for the
+        beginning of an id.
         """
         if id_time_ms(text) is not None or text in self._site.broker.jobs or not text:
             return text
@@ -81,6 +85,20 @@ class JobSearch:
         wanted = [JobsWanted(name=text)]
         if is_prefix and len(text) >= PREFIX_CHARS_MIN:
             wanted.append(JobsWanted(prefix=text))
+        everybody = replace(asker, sees_all=True)
+        if for_order and asker.is_operator:
+            asker = everybody
+        found = await self._meant(asker, text, wanted, for_order=for_order)
+        if not found and asker.may_see_all and not asker.sees_all:
+            found = await self._meant(everybody, text, wanted, for_order=for_order)
+        if not found and is_prefix and len(text) < PREFIX_CHARS_MIN:
+            raise BadQuestion(too_short(text), Reason.JOB_NOT_FOUND)
+        return found or text
+
+    async def _meant(
+        self, asker: Asker, text: str, wanted: list[JobsWanted], *, for_order: bool
+    ) -> str:
+        """Return the id of the job that is meant among those in the lists of an asker, or ""."""
         utc_s = self._site.runtime.utc_s()
         if for_order:
             live = (job for each in wanted for job in self._live(asker, each))
@@ -96,9 +114,7 @@ class JobSearch:
             meant |= {str(view["id"]): view for view in found}
         if len(meant) > 1 and not for_order:
             raise BadQuestion(several(text, list(meant.values()), utc_s))
-        if not meant and is_prefix and len(text) < PREFIX_CHARS_MIN:
-            raise BadQuestion(too_short(text), Reason.JOB_NOT_FOUND)
-        return str(work_views.latest(list(meant.values()), 1)[0]["id"]) if meant else text
+        return str(work_views.latest(list(meant.values()), 1)[0]["id"]) if meant else ""
 
     async def _place_of(self, asker: Asker, text: str) -> tuple[UtcS, str]:
         """Return the place in the list of the job before the wanted ones."""

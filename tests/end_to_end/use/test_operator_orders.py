@@ -93,7 +93,8 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
         tokens[user].chmod(0o600)
     monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
     with Client(site.address, token=tokens["bob"].read_text()) as client:
-        job = client.options(project="risk").submit_job(partial(nap, str(work)), range(4))
+        view = client.options(project="risk", name="nightly")
+        job = view.submit_job(partial(nap, str(work)), range(4))
         wait_until(lambda: begun(work) == 1, WAIT_S)
         job.hold()
         assert (job.held_by, job.state) == ("bob", "running")
@@ -106,7 +107,15 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
         assert refused.exit_code == 1
         assert "none of your unfinished jobs has that id" in refused.output
         title = f"job {job.id} of bob, project risk"
-        done = run("cancel", "--stop", job.id, "--token-file", str(tokens["ops"]))
+        with Client(site.address, token=tokens["eve"].read_text()) as other:
+            twin = other.options(name="nightly").submit_job(abs, [1])
+            by_ops = ["--token-file", str(tokens["ops"])]
+            refused = CliRunner().invoke(cli, ["cancel", "nightly", *by_ops])
+            assert refused.exit_code == 1
+            assert "'nightly' may mean several unfinished jobs" in refused.output
+            assert f"  {twin.id}  nightly, waiting, of eve, submitted" in refused.output
+            run("cancel", "--stop", twin.id, *by_ops)
+        done = run("cancel", "--stop", "nightly", *by_ops)  # of another user, by its name
         assert done == f"{title}: 4 tasks cancelled\n"
         (work / "go").touch()
         assert job.wait(WAIT_S) == "cancelled"

@@ -302,10 +302,18 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
             )
         own = token(Scope.SUBMIT)
 
-        async def meant(text, **asked):
-            answer = await counter.ask("job", job=text, **asked)
+        async def meant(text, for_order=None, **asked):
+            order = {} if for_order is None else {"for_order": True}
+            answer = await counter.ask("job", job=text, **order, **asked)
             return answer.value["id"] if not answer.code else answer.reason
 
+        admin = token(Scope.ADMIN)
+        assert await meant("01m8bbb", token=admin, for_order=True) == ids["bbb"]
+        assert await meant("01m8bbb", token=admin) == "no job '01m8bbb' found here"
+        both = await meant("night", token=admin, for_order=True)
+        assert both.startswith("'night' may mean several unfinished jobs; name one by its id:")
+        assert [line[:26] for line in both.splitlines()[1:]] == [ids["aaa"], ids["bbb"]]
+        assert all(f", of {user}, submitted " in both for user in ("ann", "bob"))
         for _ in range(2):
             assert await meant("day") == ids["aab"]
             assert await meant("night", token=own) == ids["aaa"]  # Bob's is not hers
@@ -318,6 +326,9 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
             assert reason.startswith("'01m8a' may mean several jobs; name one by its id:\n")
             assert [line[:26] for line in reason.splitlines()[1:]] == [ids["aaa"], ids["aab"]]
             assert "night, waiting, of ann, submitted " in reason or "cancelled" in reason
+            # By the secret: the names of others count where none of one's own has it.
+            assert await meant("night") == ids["aaa"]
+            assert await meant("01m8bbb") == ids["bbb"]
             several = await meant("night", home=True)
             assert [line[:26] for line in several.splitlines()[1:]] == [ids["aaa"], ids["bbb"]]
             for verb in ("running", "results", "logs", "forget", "explain"):
@@ -326,6 +337,8 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
             for client, key in ((1, "aaa"), (1, "aab"), (2, "bbb")):
                 counter.tell(events.CancelAsked(client, 9, ids[key], (), True))
             await counter.site.record()
+        ended = await meant("01m8bbb", token=admin, for_order=True)
+        assert ended.startswith(f"job {ids['bbb']} (night) of bob has ended")
         assert (await counter.ask("forget", job="day")).value == {
             "job": ids["aab"],
             "forgotten": True,
