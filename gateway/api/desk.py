@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
@@ -54,6 +55,7 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
+from gateway.runtime.order_pace import ORDERS_PER_S, OrderPace
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
@@ -129,6 +131,8 @@ LOGGED: Final = frozenset(
         *(*job_desk.VERBS, *books_desk.ORDERS),
     }
 )
+# Orders of which those of one user are limited in their rate.
+PACED: Final = frozenset({"reserve", "unreserve", *job_desk.VERBS})
 LOGGED_CHARS_MAX: Final = 300  # of an order's details
 
 
@@ -141,6 +145,7 @@ class Desk:
         self._log_desk = LogDesk(site)
         self._search = JobSearch(site)
         self._findings = KeptFindings()
+        self._pace = OrderPace()
         self._under_way: Counter[int] = Counter()  # questions, by peer
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -214,9 +219,10 @@ class Desk:
         try:
             found = await self._find(peer, ask)
             if ask.verb in LOGGED and ask.details.get("dry_run") is not True:
-                self._site.server.order_log.done(
-                    self._site.server.title(peer), _in_words(ask, found)
-                )
+                is_about = ask.verb in job_desk.VERBS and isinstance(found, dict)
+                if not is_about or found.get("changed", True):
+                    job = str(found["job"]) if is_about else ""
+                    server.order_log.done(server.title(peer), _in_words(ask, found), job)
             return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
             if ask.verb in LOGGED or ask.verb in orders.VERBS:
@@ -244,6 +250,8 @@ class Desk:
             _check_home(peer, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
+            if ask.verb in PACED and not asker.is_operator:
+                await self._keep_pace(asker.user)
             return await verb(asker, ask.details)
         if ask.verb in orders.VERBS:
             return await self._order(peer, ask)
@@ -251,6 +259,18 @@ class Desk:
             return await self._about_books(ask)
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"no question {ask.verb[:60]!r}; known questions: {known}")
+
+    async def _keep_pace(self, user: str) -> None:
+        """Let a user's order wait its turn; BadQuestion if too many wait already."""
+        wait_s = self._pace.wait_s(user, self._site.runtime.mono_s())
+        if wait_s is None:
+            raise BadQuestion(
+                f"too many orders by {user} wait already: this site carries out "
+                f"{ORDERS_PER_S:g} a second of one user; give fewer at a time",
+                Reason.BUSY,
+            )
+        if wait_s:
+            await trio.sleep(wait_s)
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""

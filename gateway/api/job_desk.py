@@ -57,8 +57,11 @@ async def prioritise(site: SiteContext, asker: Asker, details: Details) -> Any:
         broker, spec = site.broker, replace(job.spec, priority=wanted)
         barred = broker.entitling.objection_to_kind(spec, broker.peers.may_run)
         _check(job, barred)
-    before = job.spec.rank_priority
+    before, given = job.spec.rank_priority, job.spec.given_priority
     given_by = asker.user if asker.is_operator and not is_own else ""
+    unchanged = (wanted, given_by) == (before, given.by if given is not None else "")
+    if unchanged:  # nothing is written
+        return _answer(job, f"priority {wanted:g} as before", changed=False)
     site.expect(events.PriorityAsked(job.id, wanted, given_by))
     return await _done(site, job, f"priority {wanted:g} instead of {before:g}")
 
@@ -94,6 +97,10 @@ async def _done(site: SiteContext, job: Job, text: str) -> dict[str, Any]:
         text += f" until the gateway stops: it can't write to its database: {site.broker.trouble}"
     else:
         await site.harden()
+    return _answer(job, text)
+
+
+def _answer(job: Job, text: str, *, changed: bool = True) -> dict[str, Any]:
     spec = job.spec
     return {
         "job": job.id,
@@ -102,5 +109,6 @@ async def _done(site: SiteContext, job: Job, text: str) -> dict[str, Any]:
         "held_by": spec.hold.by if spec.hold is not None else "",
         "priority": spec.rank_priority,
         "in_flight": job.in_flight,
+        "changed": changed,
         "text": f"{job.title}: {text}",
     }

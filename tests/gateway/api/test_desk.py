@@ -12,6 +12,7 @@ from federation.messages.messages import Ask
 from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
+from gateway.runtime.order_pace import BURST, ORDERS_PER_S, OrderPace
 from gateway.scheduler.model import events
 from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget
@@ -343,6 +344,43 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
             "job": ids["aab"],
             "forgotten": True,
         }
+
+
+async def test_a_priority_that_a_job_has_already_is_not_written(tmp_path, monkeypatch):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        first = await counter.ask("prioritise", job="j-fx", priority=3)
+        assert (first.value["changed"], len(counter.told)) == (True, 1)
+        happened = []
+        monkeypatch.setattr(counter.site, "expect", happened.append)
+        again = await counter.ask("prioritise", job="j-fx", priority=3.0)
+        assert again.value["text"].endswith(": priority 3 as before")
+        assert (again.value["changed"], happened, len(counter.told)) == (False, [], 1)
+
+
+async def test_the_orders_of_one_user_have_a_pace_and_those_of_the_operator_have_none(
+    tmp_path, monkeypatch
+):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        waits = []
+
+        async def sleep(seconds):
+            waits.append(seconds)
+
+        monkeypatch.setattr("gateway.api.desk.trio", SimpleNamespace(sleep=sleep))
+        pace = OrderPace()  # its clock stands still
+        still = SimpleNamespace(wait_s=lambda user, _: pace.wait_s(user, 100.0))
+        monkeypatch.setattr(counter.site.desk, "_pace", still)
+        for at in range(BURST + 2):
+            await counter.ask("hold" if at % 2 == 0 else "release", job="j-fx")
+        assert [round(each * ORDERS_PER_S) for each in waits] == [1, 2]
+        assert len([line for line in counter.told if "order by" in line]) == 1
+        for at in range(2 * BURST):
+            await counter.ask("hold" if at % 2 == 0 else "release", job="j-fx", home=True)
+        assert len(waits) == 2
+        answers = [await counter.ask("hold", job="none") for _ in range(2 * BURST)]
+        assert {each.code for each in answers} == {Reason.JOB_NOT_FOUND, Reason.BUSY}
 
 
 async def test_output_is_shown_to_those_that_see_the_job(tmp_path):
