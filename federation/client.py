@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, o
 
 from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_bearer, is_service, login
 from federation.address import resolve as resolve_address
-from federation.clocks import MonoS
+from federation.clocks import CALENDAR_END_S, MonoS
 from federation.engine.client_file import ClientFile, read_client_file
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
 from federation.engine.engine import CONNECT_S, LEAVE_S, ClientEngine, Holder
@@ -43,7 +43,9 @@ from federation.errors import GridError, JobRefused
 from federation.ids import new_id
 from federation.messages.environments import Environment, wrap
 from federation.messages.messages import OpenJob
+from federation.messages.objects import NAMED_MAX_S
 from federation.money import parse_money
+from federation.offers import show_time
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
@@ -51,7 +53,7 @@ from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import check_project
 from federation.wishes import DEADLINE_FORMS, NAME_CHARS_MAX, USUAL_PROJECT, wishes_plain
-from federation.words import read_length, read_seconds
+from federation.words import duration_text, read_length, read_seconds, read_timeout
 
 if TYPE_CHECKING:
     from federation.engine.explained import Explanation
@@ -63,6 +65,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 FutureT = TypeVar("FutureT", bound=concurrent.futures.Future[Any])
 TagValue = bool | int | float
+Length = float | str | timedelta  # of time: seconds, or as in "10m"
 
 # The gateway's limits; it checks them again.
 TIMEOUT_MAX_S: Final = 1e9
@@ -205,6 +208,8 @@ class Options:
             object.__setattr__(self, "deadline_s", time.time() + given.total_seconds())
         elif isinstance(given, datetime):  # without a time zone: local time
             object.__setattr__(self, "deadline_s", given.timestamp())
+        if isinstance(self.deadline_s, int | float) and self.deadline_s >= float(CALENDAR_END_S):
+            raise ValueError(f"deadline_s is {given!r:.80}, which is after the year 9999")
 
     def __post_init__(self) -> None:
         self._read_environment()
@@ -354,7 +359,7 @@ class TaskFuture(concurrent.futures.Future[T]):
                 super().exception(LEAVE_S)  # another thread may be about to set it
         return self.cancelled()
 
-    def result(self, timeout: float | None = None) -> T:
+    def result(self, timeout: Length | None = None) -> T:
         """Wait for the task and return its result, or raise the exception that the task raised.
 
         After a KeyboardInterrupt during the wait, the task is cancelled, and stopped if it is
@@ -362,6 +367,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         `submit(f).result()` in a notebook cell thus leaves nothing in a slot. A future that is kept
         can be asked again.
         """
+        timeout = None if timeout is None else read_timeout(timeout)
         try:
             self._wait(timeout)
             if self._state == "FINISHED" and self._exception is None:
@@ -370,8 +376,9 @@ class TaskFuture(concurrent.futures.Future[T]):
         finally:
             del self  # a traceback through this frame must not keep the future alive
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Length | None = None) -> BaseException | None:
         """Wait for the task and return the exception that it raised, or None."""
+        timeout = None if timeout is None else read_timeout(timeout)
         try:
             self._wait(timeout)
             return super().exception(timeout=0 if timeout is not None else None)
@@ -403,12 +410,15 @@ class TaskFuture(concurrent.futures.Future[T]):
         traceback.clear_frames(interrupt.__traceback__)
 
 
-def as_completed(futures: Iterable[FutureT], timeout: float | None = None) -> Iterator[FutureT]:
+def as_completed(futures: Iterable[FutureT], timeout: Length | None = None) -> Iterator[FutureT]:
     """Yield each future once, as it is done: concurrent.futures.as_completed, for any class of it.
 
-    Raises TimeoutError when a future is not done within `timeout` seconds of the call.
+    Raises TimeoutError when a future is not done within `timeout` (seconds, or a text such as
+    "10m") of the call.
     """
-    return cast("Iterator[FutureT]", concurrent.futures.as_completed(list(futures), timeout))
+    return cast(
+        "Iterator[FutureT]", concurrent.futures.as_completed(list(futures), read_timeout(timeout))
+    )
 
 
 class Client(concurrent.futures.Executor):
@@ -444,7 +454,7 @@ class Client(concurrent.futures.Executor):
         give_up_s: how long every gateway may be unreachable before everything fails with
             GatewayUnreachable; without limit by default.
 
-    Times are numbers of seconds, or texts with a unit: "90s", "10m".
+    Times are numbers of seconds, texts with a unit ("90s", "10m"), or a timedelta.
 
     A task may use a `Client()` of its own. It finds the gateway by itself and connects as the user
     of the task's job, for the job's project, until that job ends. A task keeps its slot while it
@@ -468,9 +478,9 @@ class Client(concurrent.futures.Executor):
         tls: TlsSettings | None = None,
         user: str | None = None,
         trusted_sites: Iterable[str] | None = None,
-        connect_timeout_s: float | str | None = None,
-        failover_s: float | str = FAILOVER_S,
-        give_up_s: float | str | None = None,
+        connect_timeout_s: Length | None = None,
+        failover_s: Length = FAILOVER_S,
+        give_up_s: Length | None = None,
     ) -> None:
         check_owners()
         waits_refused = connect_timeout_s is not None
@@ -479,6 +489,10 @@ class Client(concurrent.futures.Executor):
         )
         lost_s: float = read_seconds("failover_s", failover_s)
         alone_s: float | None = read_seconds("give_up_s", give_up_s)
+        if not (_is_number(connect_s, 0, TIMEOUT_MAX_S) and connect_s > 0):
+            raise ValueError(
+                f"connect_timeout_s is {connect_timeout_s!r:.80}; it must be above zero, in seconds"
+            )
         if not _is_number(lost_s, 0, TIMEOUT_MAX_S):
             raise ValueError(f"failover_s is {failover_s!r}; it must be zero or more, in seconds")
         if alone_s is not None and not _is_number(alone_s, 0, TIMEOUT_MAX_S):
@@ -654,7 +668,7 @@ class Client(concurrent.futures.Executor):
         self,
         *,
         tags: Mapping[str, TagValue] = KEPT,
-        timeout_s: float | str | None = KEPT,
+        timeout_s: Length | None = KEPT,
         retries: int = KEPT,
         priority: float = KEPT,
         project: str = KEPT,
@@ -672,12 +686,12 @@ class Client(concurrent.futures.Executor):
         when_closed: str | None = KEPT,
         deferrable: bool = KEPT,
         whole: bool = KEPT,
-        task_s: float | str | None = KEPT,
+        task_s: Length | None = KEPT,
         **unknown: Never,
     ) -> "Client":
         """Return a view of this client that submits under other terms.
 
-        Times are numbers of seconds, or texts with a unit: "90s", "10m", "04:00:00".
+        Times are numbers of seconds, texts with a unit ("90s", "10m", "04:00:00"), or a timedelta.
 
         Args (all optional):
             tags: the tags that a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
@@ -735,6 +749,8 @@ class Client(concurrent.futures.Executor):
         view = object.__new__(type(self))
         view._where, view._shared = self._where, self._shared
         view._options = replace(self._options, **changes)
+        if "deadline_s" in changes:
+            _check_ahead(deadline_s, view._options.deadline_s)
         view._recent = None
         return view
 
@@ -780,9 +796,7 @@ class Client(concurrent.futures.Executor):
             raise
         return future
 
-    def put(
-        self, value: T, *, name: str | None = None, for_s: float | str = NAMED_S
-    ) -> ObjectRef[T]:
+    def put(self, value: T, *, name: str | None = None, for_s: Length = NAMED_S) -> ObjectRef[T]:
         """Put a value at the gateway's site, and return a reference to it.
 
         Pass the reference anywhere among the arguments of calls of the same project: the bytes are
@@ -796,6 +810,12 @@ class Client(concurrent.futures.Executor):
             ObjectRefused: the site has no room, keeps no objects, or is on another host.
         """
         seconds: float = read_seconds("for_s", for_s)
+        if not (_is_number(seconds, 0, NAMED_MAX_S) and seconds > 0):
+            most = duration_text(NAMED_MAX_S)
+            raise ValueError(
+                f"for_s is {for_s!r:.80}; it must be above zero, and {most} at most: seconds, or a "
+                'text such as "12h"'
+            )
         _check_name("name", name)
         kept_s = None if name is None else seconds
         return self._nearest().objects.put(value, self._options.project, name or "", kept_s)
@@ -853,7 +873,7 @@ class Client(concurrent.futures.Executor):
         iterable: Iterable[A | ObjectRef[A]],
         /,
         *,
-        timeout: float | None = None,
+        timeout: Length | None = None,
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]": ...
@@ -866,7 +886,7 @@ class Client(concurrent.futures.Executor):
         second: Iterable[B | ObjectRef[B]],
         /,
         *,
-        timeout: float | None = None,
+        timeout: Length | None = None,
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]": ...
@@ -880,7 +900,7 @@ class Client(concurrent.futures.Executor):
         third: Iterable[C | ObjectRef[C]],
         /,
         *,
-        timeout: float | None = None,
+        timeout: Length | None = None,
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]": ...
@@ -895,7 +915,7 @@ class Client(concurrent.futures.Executor):
         fourth: Iterable[Any],
         /,
         *iterables: Iterable[Any],
-        timeout: float | None = None,
+        timeout: Length | None = None,
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]": ...
@@ -905,7 +925,7 @@ class Client(concurrent.futures.Executor):
         fn: Callable[..., T],
         /,
         *iterables: Iterable[Any],
-        timeout: float | None = None,
+        timeout: Length | None = None,
         chunksize: int = 1,
         progress: bool = False,
     ) -> "MapResults[T]":
@@ -926,7 +946,8 @@ class Client(concurrent.futures.Executor):
         past failures use submit, or submit_job and its results(return_exceptions=True).
 
         Args:
-            timeout: raise TimeoutError when a result is not there this many seconds after the call.
+            timeout: raise TimeoutError when a result is not there this many seconds after the call;
+                a text such as "10m" or a timedelta will do as well.
             chunksize: accepted for compatibility; bundles are sized by measured time.
             progress: show a progress bar.
         """
@@ -941,7 +962,7 @@ class Client(concurrent.futures.Executor):
         fn: Callable[..., T],
         iterable: Iterable[tuple[Any, ...]],
         *,
-        timeout: float | None = None,
+        timeout: Length | None = None,
         progress: bool = False,
     ) -> "MapResults[T]":
         """Work as `map` does, with the arguments of each call already in a tuple."""
@@ -951,14 +972,15 @@ class Client(concurrent.futures.Executor):
         self,
         fn: Callable[..., T],
         inputs: Inputs,
-        timeout: float | None,
+        timeout: Length | None,
         progress: bool,
     ) -> "MapResults[T]":
+        within_s = read_timeout(timeout)
         engine = self._nearest()
         function = self._options.seal(fn)
         opening = self._opening(function, detached=False, tasks=inputs.total)
         stream = engine.open_stream(opening, function)
-        return MapResults(engine, stream, inputs, timeout=timeout, progress=progress)
+        return MapResults(engine, stream, inputs, timeout=within_s, progress=progress)
 
     @property
     def _max_workers(self) -> int:
@@ -967,7 +989,7 @@ class Client(concurrent.futures.Executor):
         return max(1, sum(int(pool["slots"]) for pool in pools))
 
     def as_completed(
-        self, futures: Iterable[FutureT], timeout: float | None = None
+        self, futures: Iterable[FutureT], timeout: Length | None = None
     ) -> Iterator[FutureT]:
         """Yield each future once, as it is done, like concurrent.futures.as_completed."""
         return as_completed(futures, timeout)
@@ -1068,7 +1090,7 @@ class Client(concurrent.futures.Executor):
         /,
         *,
         tasks: int = 1,
-        task_s: float | str | None = None,
+        task_s: Length | None = None,
     ) -> "Explanation":
         """Explain why a job goes where it goes; or, before it is submitted, where it would go.
 
@@ -1169,6 +1191,15 @@ def _check_tags(tags: Any) -> None:
             raise TypeError(
                 f"tags: {name} is {value!r}; it must be True or a number of zero or more"
             )
+
+
+def _check_ahead(given: object, deadline_s: object) -> None:
+    """Raise ValueError for a deadline, as it was given and in seconds, that is not to come."""
+    if isinstance(deadline_s, int | float) and deadline_s <= time.time():
+        raise ValueError(
+            f"deadline_s is {given!r:.80}, which is not after now, "
+            f"{show_time(time.time())}; {DEADLINE_FORMS}"
+        )
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:

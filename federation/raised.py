@@ -3,11 +3,13 @@
 Pickle rebuilds an exception by calling its class with its `args`, which fails, or makes another
 exception, where `__init__` takes other arguments. Such an exception is rebuilt without `__init__`:
 from its class, its `args` and its attributes. Where an attribute can't travel, the exception
-arrives without it, as an instance of its class and of RemoteError at once.
+arrives without it, as an instance of its class and of RemoteError at once. The members of an
+exception group are pickled one by one, so that one of them does not spoil the others.
 """
 
 import pickle
 import reprlib
+import traceback
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -18,6 +20,8 @@ from federation.words import NOTE
 
 PROTOCOL: Final = 5
 ARGUMENTS_CHARS_MAX: Final = 300
+MEMBER_BYTES_MAX: Final = 1 << 20  # of one exception of a group
+MEMBER_CHARS_MAX: Final = 1 << 16  # of the text of one that is no more than its text
 _shorten: Final = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = 60
 
@@ -62,7 +66,7 @@ def seal_exception(error: BaseException, text: str, bytes_max: int) -> bytes:
     """
     error = error.with_traceback(None)
     state = _state(error)
-    for shape in (_as_is, _rebuilt, _both):
+    for shape in (_as_is, _rebuilt, _as_group, _both):
         sealed = b""
         with suppress(BaseException):  # foreign code may raise anything; the text remains
             sealed = shape(error, state, text)
@@ -93,6 +97,20 @@ def rebuild_both(
         error = rebuild(both, (text,), state)
     if not args:
         error.args = (text,)
+    return error
+
+
+def rebuild_group(
+    kind: type[BaseExceptionGroup[Any]],
+    message: str,
+    members: tuple[bytes, ...],
+    state: dict[str, Any],
+) -> Any:
+    """Return an exception group of sealed members, without a call of its own `__new__`."""
+    inside = [pickle.loads(each) for each in members]  # noqa: S301 - as all of it
+    base: Any = ExceptionGroup if issubclass(kind, Exception) else BaseExceptionGroup
+    error = base.__new__(kind, message, inside)
+    error.__dict__.update(state)
     return error
 
 
@@ -139,6 +157,25 @@ def _has_own_pickle(error: BaseException) -> bool:
     """Whether its class says how it is pickled."""
     own = [vars(kind) for kind in type(error).__mro__ if kind.__module__ != "builtins"]
     return any(name in each for each in own for name in ("__reduce__", "__reduce_ex__"))
+
+
+def _as_group(error: BaseException, state: dict[str, Any], text: str) -> bytes:
+    """Pickle an exception group by its members; nothing for any other exception."""
+    if not isinstance(error, BaseExceptionGroup):
+        return b""
+    kind: type[BaseExceptionGroup[Any]] = type(error)
+    if not _travels(kind):
+        kind = ExceptionGroup if isinstance(error, Exception) else BaseExceptionGroup
+    kept = {name: value for name, value in state.items() if _travels(value)}
+    members = tuple(map(_member, error.exceptions))
+    return _checked(rebuild_group, kind, error.message, members, kept)
+
+
+def _member(error: BaseException) -> bytes:
+    """Seal a member of a group; by its text alone, as a RemoteError, where it can't be."""
+    text = "".join(traceback.format_exception(error))
+    sealed = seal_exception(error, text, MEMBER_BYTES_MAX)
+    return sealed or pickle.dumps(RemoteError(text[:MEMBER_CHARS_MAX]), PROTOCOL)
 
 
 def _both(error: BaseException, state: dict[str, Any], text: str) -> bytes:

@@ -11,6 +11,8 @@ import itertools
 import math
 import re
 import unicodedata
+from datetime import timedelta
+from numbers import Real
 from typing import Any, Final
 
 # Letters and marks, by their category, that are invisible.
@@ -21,6 +23,7 @@ _PLAIN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 _UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+TIMEOUT_FORMS: Final = 'it must be seconds, or a text such as "10s" or "5m"'
 NOTE: Final = "gridfed: "  # how our note on an exception begins: which call it is of
 _PARTS_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 HEADLINE_CHARS_MAX: Final = 300  # of an error, and of the call that it is of
@@ -82,14 +85,35 @@ def no_unit(number: str) -> str:
 def read_seconds(name: str, value: Any) -> Any:
     """Return an argument in seconds: a number as it is, a text such as "10m" as its seconds.
 
-    Raises ValueError, with the argument's name.
+    So is a timedelta. Raises ValueError, with the argument's name.
     """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if not isinstance(value, str):
         return value
     try:
         return read_length(value)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def read_timeout(value: float | str | timedelta | None) -> float | None:
+    """Return the argument `timeout` in seconds; None: without limit.
+
+    A number of zero or less does not wait, as in the standard library.
+
+    Raises:
+        ValueError: the text is not a length of time, or it is no number.
+        TypeError: it is of another type.
+    """
+    if value is None:
+        return None
+    found = read_seconds("timeout", value)
+    if isinstance(found, bool) or not isinstance(found, Real):
+        raise TypeError(f"timeout is {value!r:.80}; {TIMEOUT_FORMS}")
+    if math.isnan(found):
+        raise ValueError(f"timeout is {value!r:.80}; {TIMEOUT_FORMS}")
+    return float(found)
 
 
 def read_size(text: str) -> int:

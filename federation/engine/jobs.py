@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.engine.engine import ClientEngine
@@ -15,7 +16,7 @@ from federation.messages.printed import joined, stream_of
 from federation.money import format_money
 from federation.payload import open_result
 from federation.ranges import RangeSet
-from federation.words import clean
+from federation.words import clean, read_timeout
 
 if TYPE_CHECKING:
     from federation.engine.explained import Explanation
@@ -141,9 +142,9 @@ class JobHandle:
             return error
         return GatewayUnreachable(f"job {self.id} at gateway {self.gateway}: {error}")
 
-    def details(self, timeout: float | None = None) -> dict[str, Any]:
+    def details(self, timeout: float | str | timedelta | None = None) -> dict[str, Any]:
         """Return everything that the gateway knows of the job. Raises JobNotFound."""
-        found: dict[str, Any] = self._ask("job", {}, timeout)
+        found: dict[str, Any] = self._ask("job", {}, read_timeout(timeout))
         return found
 
     @property
@@ -189,14 +190,16 @@ class JobHandle:
             found["project"],
         )
 
-    def wait(self, timeout: float | None = None) -> str:
+    def wait(self, timeout: float | str | timedelta | None = None) -> str:
         """Wait until the job has ended, and return its state: "done" only if no task failed.
 
-        Its cost is final then. A cancelled job has ended when its last begun task has.
+        Its cost is final then. A cancelled job has ended when its last begun task has. `timeout` is
+        in seconds, or a text such as "10m".
 
         Raises TimeoutError.
         """
-        until_s = None if timeout is None else time.monotonic() + timeout
+        within_s = read_timeout(timeout)
+        until_s = None if within_s is None else time.monotonic() + within_s
         pause_s = 0.01
         state: str | None = None
         while True:

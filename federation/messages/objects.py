@@ -8,9 +8,11 @@ with `with_file` come with one descriptor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from federation.messages.wire import Catalogue, Count, Number, Text
+
+NAMED_MAX_S: Final = 366 * 86_400.0  # how long a name may last
 
 
 @dataclass(frozen=True, slots=True)

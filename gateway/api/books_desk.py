@@ -21,6 +21,7 @@ from federation.money import NANOS_LIMIT, check_currency, format_amount, format_
 from gateway.api.context import SiteContext
 from gateway.api.views.work_views import narrow
 from gateway.base.details import DetailReader, Details
+from gateway.base.values import suggest
 from gateway.ledger.accounting.caps import capped
 from gateway.ledger.accounting.margins import Margin, kept, margins
 from gateway.ledger.accounting.settlement import Statement
@@ -531,8 +532,9 @@ def _check_known(store: Store, name: str) -> None:
 def _check_named(name: str, names: list[str]) -> None:
     if name not in names:
         known = ", ".join(names) or "none yet"
+        meant = suggest(name, names)
         raise BadBooksQuestion(
-            f"no contracts with site {name[:60]!r}; sites with contracts: {known}"
+            f"no contracts with site {name[:60]!r}{meant}; sites with contracts: {known}"
         )
 
 

@@ -15,6 +15,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.signed.identity import site_id
 from federation.wishes import NAME_CHARS_MAX, USUAL_PROJECT
+from gateway.base.values import suggest
 from gateway.config.groups import Groups, names_of, owner_of
 from gateway.config.pools import USUAL_POOL
 from gateway.config.site import PoolConfig, SiteConfig
@@ -136,7 +137,10 @@ def answer(
     names = [*pools, *([ELSEWHERE] if trust is not None and not question.site else [])]
     if question.pool is not None:
         if question.pool not in names:
-            raise BadCanQuestion(f"no pool {question.pool!r} here; known pools: {', '.join(names)}")
+            meant = suggest(question.pool, names)
+            raise BadCanQuestion(
+                f"no pool {question.pool!r} here{meant}; known pools: {', '.join(names)}"
+            )
         names = [question.pool]
     work = Work(whose)
     return {

@@ -43,7 +43,7 @@ from gateway.api.views import job_choices, job_limits, work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
-from gateway.base.values import SettingError, number
+from gateway.base.values import SettingError, number, suggest
 from gateway.checking.kept import KeptFindings
 from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
@@ -591,9 +591,11 @@ class Desk:
             controller for controller in self._site.controllers if controller.pool.name == name
         ]
         if not found:
-            known = ", ".join(sorted(each.pool.name for each in self._site.controllers)) or "none"
+            grown = sorted(each.pool.name for each in self._site.controllers)
+            meant = suggest(str(name), grown)
             raise BadQuestion(
-                f"pool {name!r:.60} has no workers that a grid starts; pools that have: {known}"
+                f"pool {name!r:.60}{meant} has no workers that a grid starts; pools that have: "
+                f"{', '.join(grown) or 'none'}"
             )
         try:
             tags = check_tags({details.get("tag", ""): True})

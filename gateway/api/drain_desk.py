@@ -93,6 +93,9 @@ def _near(workers: Iterable[Worker], name: str) -> str:
     near = get_close_matches(name, sorted({each.name for each in known}), n=1)
     if near:
         return f": did you mean {near[0]!r}?"
+    pools = get_close_matches(name, sorted({each.offer.pool for each in known}), n=1)
+    if pools:
+        return f": did you mean the pool {pools[0]!r}? `gridfed workers` lists its workers"
     return ": `gridfed workers` lists them" if known else ": no worker is here"
 
 

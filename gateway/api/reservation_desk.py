@@ -11,6 +11,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from gateway.api.context import SiteContext
 from gateway.base.details import DetailReader, Details
+from gateway.base.values import suggest
 from gateway.config.groups import owner_of
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
@@ -232,6 +233,6 @@ def _sites(site: SiteContext, details: Details) -> set[str]:
         known |= set(site.peers.registry.approved)
     for each in value:
         if each not in known:
-            names = ", ".join(sorted(known))
-            raise CantReserve(f"unknown site {each[:60]!r}; known sites: {names}")
+            names, meant = ", ".join(sorted(known)), suggest(each, known)
+            raise CantReserve(f"unknown site {each[:60]!r}{meant}; known sites: {names}")
     return set(value)

@@ -21,7 +21,7 @@ from federation.offers import show_time
 from federation.words import count
 from gateway.api.context import SiteContext
 from gateway.api.reload import Change, compare
-from gateway.base.values import ConfigError, SettingError
+from gateway.base.values import ConfigError, SettingError, suggest
 from gateway.checking.reading import mistakes_in
 from gateway.checking.whole import check_reload
 from gateway.config.pools import GridKinds
@@ -221,8 +221,9 @@ class RuleKeeper:
         pools = [str(row.get("name", "")) for row in file.file.table.get("pool", ())]
         for each in edits:
             if each.key.pool and each.content is not None and each.key.pool not in pools:
+                meant = suggest(each.key.pool, pools)
                 raise SettingError(
-                    f"pool {each.key.pool!r} not found; known pools: {', '.join(pools)}"
+                    f"pool {each.key.pool!r} not found{meant}; known pools: {', '.join(pools)}"
                 )
             if each.content is None and each.key not in before:
                 raise SettingError(_absent(each.key, before))

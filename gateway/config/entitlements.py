@@ -24,7 +24,7 @@ from typing import Any, Final
 from federation.wishes import NAME_CHARS_MAX
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import line_about, located
-from gateway.base.values import SettingError, check_known, count, guarded, number
+from gateway.base.values import SettingError, check_known, count, guarded, number, suggest
 from policies.access.entitlements import (
     ELSEWHERE,
     NO_WINDOW,
@@ -75,8 +75,9 @@ def check_entitlements(
         where = f"{line_about(places, ('entitlement', at), ('pools',))}[[entitlement]]"
         for name in sorted(rule.pools - plans.keys() - {ELSEWHERE}):
             known = ", ".join([*sorted(plans), ELSEWHERE])
+            meant = suggest(name, plans)
             raise SettingError(
-                f"{where}: pools: pool {name!r} not found here; known pools: {known}"
+                f"{where}: pools: pool {name!r} not found here{meant}; known pools: {known}"
             )
         if ELSEWHERE in plans and rule.pools:
             raise SettingError(

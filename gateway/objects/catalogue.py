@@ -17,7 +17,6 @@ from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
 
 OBJECTS_MAX: Final = 100_000  # of a site
-NAMED_MAX_S: Final = 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

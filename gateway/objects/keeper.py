@@ -19,6 +19,7 @@ import trio
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
+    NAMED_MAX_S,
     DropObject,
     HeldBefore,
     HostReady,
@@ -30,7 +31,6 @@ from federation.objects.manifests import is_digest
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.objects.catalogue import (
-    NAMED_MAX_S,
     HeldObject,
     ObjectCatalogue,
     ObjectKey,

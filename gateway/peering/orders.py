@@ -22,6 +22,7 @@ from federation.signed.identity import site_id
 from federation.signed.tokens import PREFIX, Scope, UserToken, check_token, write_token
 from federation.users import check_project, check_user
 from gateway.base.details import DetailReader, Details
+from gateway.base.values import suggest
 from gateway.peering.join_server import join
 from gateway.trust import permissions
 from gateway.trust.book import BookError
@@ -156,7 +157,7 @@ async def _expel(registry: Registry, details: Details) -> Any:
     reason = str(_line(details.get("reason", "")))
     book = registry.book
     if book.find(site) is None and not book.expulsions.is_expelled(site):
-        raise BadOrder(f"site {site!r} not found in the trust book")
+        raise BadOrder(_not_found(registry, site))
     say = book.keep if READ.flag_or_none(details, "keep") else book.expel
     word = say(site, reason, registry.signing_key, registry.clock())
     registry.save(("expulsion", word.raw))
@@ -423,10 +424,15 @@ def _line(value: object) -> object:
         raise BadOrder(f"the reason {error}") from None
 
 
+def _not_found(registry: Registry, site: str) -> str:
+    """Return the refusal of a site that is not in the trust book, with the one that is meant."""
+    return f"site {site!r} not found in the trust book{suggest(site, registry.book.members)}"
+
+
 def _member(registry: Registry, site: str) -> TrustedMember:
     member = registry.book.find(site)
     if member is None:
-        raise BookError(f"site {site!r} not found in the trust book")
+        raise BookError(_not_found(registry, site))
     return member
 
 
@@ -452,5 +458,5 @@ def _rules(plain: object, verb: Verb) -> list[permissions.PermissionRule]:
 def _span(details: Details, key: str, default_s: float) -> float:
     value = details.get(key, default_s)
     if type(value) not in (int, float) or not 0 < value <= VALID_MAX_S:
-        raise BadOrder(f"{key} must be a time of at most {VALID_MAX_S / 86400:g} days")
+        raise BadOrder(f"{key} must be above zero, and at most {VALID_MAX_S / 86400:g} days")
     return float(value)

@@ -46,6 +46,7 @@ from federation.signed.identity import (
     read_fingerprint,
     same_fingerprint,
 )
+from gateway.base.values import suggest
 from gateway.config.federation import Follow
 from gateway.trust.certificates import check_leaf
 from gateway.trust.expulsions import Expulsions
@@ -486,7 +487,9 @@ class TrustBook:
     def _member(self, site: str) -> TrustedMember:
         member = self.find(site)
         if member is None:
-            raise BookError(f"site {site!r} not found in the trust book")
+            raise BookError(
+                f"site {site!r} not found in the trust book{suggest(site, self.members)}"
+            )
         return member
 
     def _entered(self, site: str) -> TrustedMember:

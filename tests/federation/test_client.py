@@ -5,16 +5,18 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from federation.client import Client, Options, TaskFuture, _revive, _Where
+from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
 from federation.engine.streams import Stream
 from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
+from federation.words import read_timeout
 
 ADDRESS = "ipc:///tmp/nobody"
 
@@ -197,6 +199,28 @@ def test_times_have_a_unit_or_are_seconds():
         Options(timeout_s="10")
     with pytest.raises(ValueError, match=r"task_s: 'soon' is not a length of time"):
         Options(task_s="soon")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(None, None), ("10s", 10.0), ("1m", 60.0), (timedelta(seconds=3), 3.0), (-1, -1.0), (2, 2.0)],
+)
+def test_a_timeout_is_seconds_or_a_text_with_a_unit(given, seconds):
+    assert read_timeout(given) == seconds
+
+
+@pytest.mark.parametrize("wrong", ["soon", "10", float("nan"), True, b"1s", [1]])
+def test_a_wrong_timeout_says_how_it_is_written(wrong):
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        read_timeout(wrong)
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        as_completed([], wrong)
+
+
+def test_a_deadline_after_the_end_of_calendars_is_refused():
+    for given in (timedelta.max, float("inf"), 1e12):
+        with pytest.raises(ValueError, match="after the year 9999"):
+            Options(deadline_s=given)
 
 
 @pytest.mark.real

@@ -60,6 +60,49 @@ def test_an_exception_arrives_as_its_class_with_its_arguments_and_attributes(err
     assert getattr(copy, "errno", None) == getattr(error, "errno", None)
 
 
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, errors):
+        return super().__new__(cls, "of its own", errors)
+
+    def __init__(self, errors):
+        self.number = len(errors)
+
+
+def test_a_group_arrives_with_each_of_its_members():
+    odd, locked = NeedsThree(1, 2, three=3), ValueError("locked")
+    locked.lock = threading.Lock()
+    inner = ExceptionGroup("inner", [odd, KeyError("k")])
+    copy = travelled(ExceptionGroup("several", [ValueError(1), inner, locked]))
+    assert type(copy) is ExceptionGroup
+    assert copy.message == "several"
+    plain, nested, rest = copy.exceptions
+    assert plain.args == (1,)
+    assert [type(each) for each in nested.exceptions] == [NeedsThree, KeyError]
+    assert nested.exceptions[0].three == 3
+    assert isinstance(rest, ValueError)
+    assert isinstance(rest, RemoteError)
+
+
+def test_a_group_of_a_class_of_its_own_keeps_class_and_attributes():
+    copy = travelled(OwnGroup([ValueError(1), NeedsThree(1, 2, three=3)]))
+    assert type(copy) is OwnGroup
+    assert (copy.message, copy.number, len(copy.exceptions)) == ("of its own", 2, 2)
+    with pytest.raises(OwnGroup) as caught:
+        raise copy
+    assert caught.value.subgroup(NeedsThree) is not None
+
+
+def test_a_member_that_can_not_travel_is_its_text():
+    class Stubborn(Exception):
+        lock = threading.Lock()
+
+    copy = travelled(ExceptionGroup("several", [Stubborn("no"), ValueError(2)]))
+    text, plain = copy.exceptions
+    assert type(text) is RemoteError
+    assert "Stubborn" in str(text)
+    assert plain.args == (2,)
+
+
 def test_what_cannot_travel_is_left_out_and_the_class_stays():
     error = NeedsThree(1, 2, three=3)
     error.lock = threading.Lock()

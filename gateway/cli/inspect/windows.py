@@ -15,7 +15,7 @@ from federation.address import GATEWAY_VARIABLE
 from federation.clocks import CALENDAR_END_S, UtcS
 from federation.words import count, duration_text
 from gateway.base.clocks import utc_now
-from gateway.base.values import ConfigError, SettingError
+from gateway.base.values import ConfigError, SettingError, suggest
 from gateway.cli.inspect.asked_rules import asked_rules
 from gateway.cli.operate.serve import configured
 from gateway.cli.shared import show
@@ -110,7 +110,9 @@ def windows(
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
         known = ", ".join(sorted(plans))
-        raise click.ClickException(f"no pool {pool!r} here; known pools: {known}")
+        raise click.ClickException(
+            f"no pool {pool!r} here{suggest(pool, plans)}; known pools: {known}"
+        )
     chosen = plans if pool is None else {pool: plans[pool]}
     for name, plan in chosen.items():
         try:

@@ -18,7 +18,7 @@ from federation import Client
 from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
 from federation.words import count, read_length
-from gateway.base.values import ConfigError, SettingError
+from gateway.base.values import ConfigError, SettingError, suggest
 from gateway.cli.operate.found import config_folder
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -581,8 +581,9 @@ def _check_pools(config_path: str | None, scopes: list[str]) -> None:
         return
     known = {pool.name for pool in _config(config_path).pools}
     if named - known:
+        name = min(named - known)
         raise click.ClickException(
-            f"--scopes: pool {min(named - known)!r} not found here; "
+            f"--scopes: pool {name!r} not found here{suggest(name, known)}; "
             f"known pools: {', '.join(sorted(known))}"
         )
 
@@ -653,8 +654,10 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
 
 def _of_expulsion(config_path: str | None, site: str) -> list[str]:
     """Return what follows from the expulsion of a site; BadOrder if it is unknown, by a slip."""
-    if site not in {each["site"] for each in order(config_path, "known")["sites"]}:
-        raise BadOrder(f"site {site!r} not found in the trust book: see `gridfed known`")
+    known = {each["site"] for each in order(config_path, "known")["sites"]}
+    if site not in known:
+        meant = suggest(site, known)
+        raise BadOrder(f"site {site!r} not found in the trust book{meant}: see `gridfed known`")
     return _consequences(config_path, "expel", site=site)
 
 

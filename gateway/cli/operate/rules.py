@@ -17,7 +17,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
 from gateway.base.toml_lines import check_depth, find_places
-from gateway.base.values import ConfigError, SettingError
+from gateway.base.values import ConfigError, SettingError, suggest
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -628,6 +628,7 @@ def _list(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
     if as_json:
         show.as_json(found["rules"], {key: found[key] for key in found if key != "rules"})
         return
+    _check_pool(reach, which.get("pool"), is_there=bool(found["rules"] or found["planned"]))
     show.say(f"version {found['version']} of the rules, in force at {show.moment(found['at_s'])}")
     show.table(
         ("rule", "content", show.timed("since"), "by", "change", "reason"),
@@ -656,7 +657,18 @@ def _history(reach: DialOptions, *, as_json: bool, **which: Any) -> None:
     if as_json:
         show.as_json(found)
         return
+    _check_pool(reach, which.get("pool"), is_there=bool(found))
     _table_of_changes(found)
+
+
+def _check_pool(reach: DialOptions, pool: str | None, *, is_there: bool) -> None:
+    """Raise ClickException for a pool without rules that the site does not have: it is a slip."""
+    if pool is None or is_there:
+        return
+    known = sorted({str(each["pool"]) for each in ask(reach, "status")["pools"]})
+    if pool not in known:
+        meant = suggest(pool, known)
+        raise click.ClickException(f"no pool {pool!r} here{meant}; known pools: {', '.join(known)}")
 
 
 def _table_of_changes(changes: list[Any]) -> None:

@@ -9,6 +9,7 @@ from math import isinf
 
 from federation.clocks import UtcS
 from federation.wishes import USUAL_PROJECT
+from gateway.base.values import suggest
 from gateway.config.pools import PoolFacts
 from gateway.contracts.model.dealing import Permits
 from gateway.scheduler.broker import Broker
@@ -150,7 +151,12 @@ class SiteEligibility:
             others, why = frozenset(), "the user is not entitled to use other sites (`gridfed can`)"
         if others or any(self.suits(spec, pool) for pool in self._broker.tariffs):
             return ""
-        where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
+        known = {self._site, *self._permits.readable(), *(each.key[0] for each in self._others())}
+        named = [
+            f"{each}{suggest(each, known - {each})}" for each in sorted((allowed or set()) - known)
+        ]
+        named += sorted((allowed or set()) & known)
+        where = [*named, *sorted(jurisdictions or ())][:8]
         return (
             f"the job may run only at {', '.join(where) or 'no site'}; no pool of "
             f"{self._site} is there, and {why}"

@@ -257,6 +257,38 @@ def test_a_deadline_may_be_a_datetime_or_a_time_from_now(client):
     assert view.submit(square, 3).result() == 9
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        datetime.timedelta(0),
+        datetime.timedelta(hours=-1),
+        datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
+        "0s",
+        1_500_000_000,
+    ],
+)
+def test_a_deadline_that_is_not_to_come_is_refused_at_once(client, given):
+    with pytest.raises(ValueError, match=r"which is not after now, 20.*it must be a time from now"):
+        client.options(deadline_s=given)
+
+
+def test_timeouts_are_texts_as_well(client):
+    future = client.submit(square, 3)
+    assert future.result("60s") == 9
+    assert future.exception(datetime.timedelta(minutes=1)) is None
+    assert list(client.map(square, [4], timeout="1m")) == [16]
+    assert list(client.as_completed([future], "1m")) == [future]
+    assert client.job(future.job).details("1m")["id"] == future.job
+    with pytest.raises(ValueError, match="timeout: 'soon' is not a length of time"):
+        future.result("soon")
+
+
+@pytest.mark.parametrize("for_s", [-1, 0, float("nan"), "0s"])
+def test_a_name_of_an_object_lasts_for_some_time(client, for_s):
+    with pytest.raises(ValueError, match=r"for_s is .*it must be above zero"):
+        client.put([1], name="x", for_s=for_s)
+
+
 def test_system_exit_in_a_task_fails_that_task_alone(client):
     with pytest.raises(SystemExit):
         client.submit(sys.exit, 3).result()

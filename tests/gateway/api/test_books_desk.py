@@ -235,6 +235,7 @@ UNDONE = replace(BOOKED, undone_at_s=NOW_S)
     ("changes", "text"),
     [
         ({"site": "rome"}, "no contracts with site 'rome'; sites with contracts: paris"),
+        ({"site": "pariss"}, "no contracts with site 'pariss' .did you mean 'paris'"),
         ({"site": ""}, "site must be 1 to 100"),
         ({"reference": "a\nb"}, "reference must be 1 to 100"),
         ({"direction": "lost"}, "direction must be one of"),

@@ -108,8 +108,8 @@ def test_rules_are_read_whole(path):
         ('"group:quants"', '"quants"', "line 8: [[entitlement]]: allow: 'quants' is not a party"),
         ('"group:quants"', "3", "line 8: [[entitlement]]: allow: it must be a party, or a list"),
         ('"group:quants"', "[]", "line 8: [[entitlement]]: allow: it must be a party, or a list"),
-        ('["fast", ', '["fst", ', "line 9: [[entitlement]]: pools: pool 'fst' not found here; "
-         "known pools: fast, slow, elsewhere"),
+        ('["fast", ', '["fst", ', "line 9: [[entitlement]]: pools: pool 'fst' not found here (did "
+         "you mean 'fast'?); known pools: fast, slow, elsewhere"),
         ('["night"]', '["nigth"]', "line 19: [[entitlement]]: windows: no window 'nigth' in the "
          "pools of this rule; their windows: night"),
         ("slots_max = 40", "slots_max = -1", "line 10: [[entitlement]]: slots_max is -1: it must"),
@@ -217,6 +217,7 @@ def test_a_file_without_rules_says_so(path):
     ("arguments", "text", "code"),
     [
         (["ann", "--pool", "x"], "no pool 'x' here; known pools: fast, slow", 1),
+        (["ann", "--pool", "fasst"], "no pool 'fasst' here (did you mean 'fast'?); known", 1),
         (["ann", "--at", "noon"], "write 2026-11-20", WRONG),
         (["ann", "--site", "a b"], "site: ", 1),
         (["ann", "--site", "paris", "--group", "quants"], "groups are of our own users", 1),
