@@ -3,7 +3,6 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -40,6 +39,7 @@ from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.views import job_choices, job_limits, work_views
+from gateway.api.views.order_words import in_words
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
@@ -133,7 +133,6 @@ LOGGED: Final = frozenset(
 )
 # Orders of which those of one user are limited in their rate.
 PACED: Final = frozenset({"reserve", "unreserve", *job_desk.VERBS})
-LOGGED_CHARS_MAX: Final = 300  # of an order's details
 
 
 class Desk:
@@ -222,11 +221,13 @@ class Desk:
                 is_about = ask.verb in job_desk.VERBS and isinstance(found, dict)
                 if not is_about or found.get("changed", True):
                     job = str(found["job"]) if is_about else ""
-                    server.order_log.done(server.title(peer), _in_words(ask, found), job)
+                    text = in_words(ask.verb, ask.details, found)
+                    server.order_log.done(server.title(peer), text, job)
             return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
-            if ask.verb in LOGGED or ask.verb in orders.VERBS:
-                what = f"{_in_words(ask, None)}: {error}"
+            is_order = ask.verb in LOGGED or ask.verb in orders.VERBS
+            if is_order or (ask.verb == "job" and ask.details.get("for_order") is True):
+                what = f"{in_words(ask.verb, ask.details)}: {error}"
                 server.order_log.refused(server.title(peer), what)
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
@@ -680,14 +681,6 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> tuple[list[list[Any]], list[
         outcomes.append([first, values, failures, prints, more[0] if more else []])
         streams.append(more[1] if len(more) > 1 else [])
     return outcomes, streams
-
-
-def _in_words(ask: Ask, found: Any) -> str:
-    """Return an order for the log, as its answer has it, or with its details but for secrets."""
-    if isinstance(found, dict) and isinstance(found.get("text"), str):
-        return str(found["text"])
-    shown = {key: each for key, each in ask.details.items() if key not in orders.SECRETS}
-    return f"{ask.verb} {json.dumps(shown, sort_keys=True, default=str)[:LOGGED_CHARS_MAX]}"
 
 
 def _check_home(peer: PeerSession, verb: str) -> None:

@@ -43,6 +43,7 @@ async def find_problems(
         site.exchange.purchases.site_backoff.sites,
         utc_s,
         peers.key_problems(),
+        peers.registry.expelled_by,
     )
     behind = [older.why_not(each) for each in sorted(older.behind)]
     found += problems.of_books(behind, await _unsettled(site, utc_s))

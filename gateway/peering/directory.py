@@ -133,6 +133,9 @@ class SiteDirectory:
         print_of, serial = member.fingerprint, member.card.content.serial
         if leaf in dial.leaves:
             dial.strange = None
+            word = registry.book.expulsions.word(site, registry.site)
+            if word is not None and word.content.stands:
+                return expelled_by(site, registry.site, word.content.reason)
             return (
                 f"{site} is reachable with the known keys (fingerprint {print_of}) but "
                 "refuses us: it may not know our keys (fingerprint "
@@ -146,6 +149,15 @@ class SiteDirectory:
             f"of serial {serial} (fingerprint {print_of}): its keys may have changed, so its "
             "newer cards are requested"
         )
+
+
+def expelled_by(site: str, us: str, reason: str) -> str:
+    """Return the text for an operator about an expulsion of this site by another."""
+    why = f": {reason}" if reason else ", without a reason"
+    return (
+        f"this site is expelled by {site}{why}. {site} takes no work of ours, sends none and lets "
+        f"no session in; ask its operator, who ends that by `gridfed keep {us}`"
+    )
 
 
 def _look(address: str, own: str) -> bytes | None:

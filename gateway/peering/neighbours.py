@@ -45,6 +45,10 @@ class ApprovedSites(Protocol):
         """The sites that may connect to us, and we to them."""
 
     @property
+    def expelled_by(self) -> Mapping[str, str]:
+        """The sites that have expelled ours, and the reason of each."""
+
+    @property
     def sealer(self) -> Sealer:
         """Signs our lasting declarations."""
 

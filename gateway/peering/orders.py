@@ -5,7 +5,6 @@ holds the folder (gateway.trust.identity_store). Details are plain data, checked
 plain data.
 """
 
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from federation.users import check_project, check_user
 from gateway.base.details import DetailReader, Details
 from gateway.base.values import suggest
 from gateway.peering.join_server import join
+from gateway.peering.order_lines import order_words
 from gateway.trust import permissions
 from gateway.trust.book import BookError
 from gateway.trust.identity_store import Registry
@@ -38,7 +38,6 @@ RULES_MAX: Final = 256
 TOKENS_SHOWN_MAX: Final = 5_000
 
 SECRETS: Final = frozenset({"invitation", "token"})  # grant access
-SHOWN_CHARS_MAX: Final = 500
 CHARS_MAX: Final = 1 << 16  # of a token or an invitation
 
 
@@ -65,20 +64,9 @@ def shown(verb: str, details: Details, found: Any = None, by: str = "") -> str:
         found: its answer, of which the ids of tokens are told.
         by: who gave it; empty: not told.
     """
-    if verb == "tokens" or (verb == "known" and not details.get("forget")):
-        return ""
-    told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = order_words(verb, details, found)
     who = f" by {by}" if by else ""
-    ids = _ids(found) if verb in ("token", "revoke") else ""
-    about = f" (token {ids})" if ids else ""
-    return f"order{who}: {verb} {text[:SHOWN_CHARS_MAX]}{about}"
-
-
-def _ids(found: Any) -> str:
-    """Return the ids of the tokens in an answer, for the log."""
-    ids = found.get("tokens") or [found.get("id", "")] if isinstance(found, dict) else []
-    return ", ".join(filter(None, ids))
+    return f"order{who}: {text}" if text else ""
 
 
 async def _invite(registry: Registry, details: Details) -> Any:

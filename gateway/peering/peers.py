@@ -34,7 +34,7 @@ from gateway.config.federation import FederationConfig, shown
 from gateway.config.site import SiteConfig
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.peering import orders
-from gateway.peering.directory import SiteDirectory
+from gateway.peering.directory import SiteDirectory, expelled_by
 from gateway.peering.join_server import JoinServer
 from gateway.runtime.server import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
@@ -448,7 +448,11 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
     def _tell_expulsion(self, raw: bytes) -> None:
         """Report other sites' expulsions to our operator, who must judge them."""
         word = parse(Expulsion, raw).content
-        site = "us" if word.site == self.registry.site else word.site
+        us = self.registry.site
+        if word.site == us and word.stands:
+            self._say_often(expelled_by(word.by, us, word.reason))
+            return
+        site = "us" if word.site == us else word.site
         verb = "expels" if word.stands else "withdraws its expulsion of"
         self._say_often(f"{word.by} {verb} {site}: {word.reason or 'no reason given'}")
 

@@ -66,6 +66,12 @@ class Expulsions:
         """The declaration of one site about another."""
         return self._words.get(of, {}).get(by)
 
+    @property
+    def against_us(self) -> dict[str, str]:
+        """The sites that have expelled ours, by their own word, and the reason of each."""
+        words = self._words.get(self._site, {})
+        return {by: each.content.reason for by, each in words.items() if each.content.stands}
+
     def put(self, word: Signed[Expulsion]) -> None:
         """Store a verified declaration that is newer than the stored one; Untrusted FULL."""
         by, of = word.content.by, word.content.site

@@ -212,6 +212,11 @@ class Registry:
         """The sites that may connect to this one, and that it may connect to."""
         return sorted(self.book.pins().keys() - {self.site}) if not self.has_left else []
 
+    @property
+    def expelled_by(self) -> dict[str, str]:
+        """The sites that have expelled this one, and the reason of each."""
+        return self.book.expulsions.against_us
+
     # --- changes -------------------------------------------------------------------------------
 
     def save(self, *news: Word) -> None:

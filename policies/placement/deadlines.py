@@ -1,4 +1,4 @@
-"""The expected end of a job against its deadline, and what would meet it. Pure.
+"""The expected end of a job against its deadline, and the ways to meet it. Pure.
 
 The plan of a job with a deadline has only what ends in time, so it does not say when the rest would
 end. The same ask without its deadline does. Each way out is tried by a plan before it is named.
@@ -32,7 +32,7 @@ class DeadlineCheck:
         in_time: the number that can be done by the deadline; None if it is not known.
         is_measured: whether the duration of a task is known; if not, only the wait before the tasks
             counts.
-        ways: what would meet it, each in words.
+        ways: the ways to meet it, each in words.
     """
 
     deadline_s: UtcS

@@ -72,6 +72,7 @@ class SimRoll:
         self._runs_not, self._takes_not = frozenset(runs_not), frozenset(takes_not)
         self.boot: int = boot
         self.approved = sorted(others)
+        self.expelled_by: dict[str, str] = {}
         self.signing_key = key_of(site)
         self.verifier = Verifier(self)
         self.sealer = Sealer(FEDERATION, site, boot, self.signing_key)

@@ -1,4 +1,4 @@
-"""What an explanation says of a job's limits, and of workers that the plan leaves out. Pure."""
+"""Explanations of a job's limits, and of workers that the plan leaves out. Pure."""
 
 from collections.abc import Collection, Mapping
 from math import ceil

@@ -7,6 +7,7 @@ by itself is listed while it lasts: it explains to an operator why work waits.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
+from types import MappingProxyType
 from typing import Any, Final
 
 from federation.clocks import UtcS
@@ -95,6 +96,7 @@ def of_partners(
     site_backoff: Mapping[str, BackoffEnd],
     utc_s: UtcS,
     other_keys: Mapping[str, str],
+    expelled_by: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Problem]:
     """Yield the partners that are unreachable, or in back-off.
 
@@ -104,11 +106,19 @@ def of_partners(
         site_backoff: the whole sites in back-off.
         utc_s: now.
         other_keys: why sites answer but can't be met, as their keys or ours are not known.
+        expelled_by: the sites that have expelled ours, and the reason of each.
     """
     for site in sorted(approved):
         state = states.get(site, "unknown")
         rest = site_backoff.get(site)
-        if state not in UP and site in other_keys:
+        if site in expelled_by:
+            why = f" ({expelled_by[site]})" if expelled_by[site] else ""
+            text = (
+                f"this site is expelled by {site}{why}: {site} takes no work of ours and sends "
+                f"none; ask its operator, or deal with it no more (`gridfed expel {site}`)"
+            )
+            yield Problem("partner-unreachable", site, text)
+        elif state not in UP and site in other_keys:
             yield Problem("partner-keys", site, other_keys[site])
         elif state not in UP:
             text = (

@@ -118,6 +118,8 @@ class Withdrawals:
             if asking.is_operator and job.spec.path:
                 reason = f"site {job.spec.path[-1]} sent it under a contract, and cancels it there"
             self._log(event.client, f"cancel of {job.title}: {reason}", True)
+        elif not event.ranges and asking is not None:
+            self._log(event.client, f"cancel of job {event.job[:64]}: {reason}", True)
         self._answer(event.client, event.request, RangeSet(), code, reason)
 
     def came_back(self, assignment: Assignment, returned: list[Range]) -> list[Range]:

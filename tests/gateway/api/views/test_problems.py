@@ -53,6 +53,15 @@ def test_the_troubles_of_a_growing_pool_are_told(change, code, text):
     assert said.startswith(text)
 
 
+def test_a_partner_that_has_expelled_us_is_told_as_that():
+    [(code, subject, text)] = told(
+        problems.of_partners({"paris": "gone"}, ["paris"], {}, 0.0, {"paris": "too loud"})
+    )
+    assert (code, subject) == ("partner-unreachable", "paris")
+    assert text.startswith("this site is expelled by paris (too loud): paris takes no work of ours")
+    assert "does not answer" not in text
+
+
 def test_a_partner_is_told_that_is_gone_or_in_back_off():
     states = {"paris": "suspect", "rome": "up", "oslo": "up"}
     site_backoff = {

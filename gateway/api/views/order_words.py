@@ -1,0 +1,106 @@
+"""Orders in words, for the log: the act and its object. Pure.
+
+Those about keys and trust are in gateway.peering.order_lines. The details of an order that is
+refused may hold anything: each is written within a bound.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from federation.money import format_money
+from federation.words import count, duration_text
+from gateway.peering.order_lines import order_words, written
+
+
+def in_words(verb: str, details: Mapping[str, Any], found: Any = None) -> str:
+    """Return an order as a noun with its object, or as its answer tells it.
+
+    Args:
+        verb: the order.
+        details: as it was given.
+        found: its answer; None: it was refused.
+    """
+    if isinstance(found, dict) and isinstance(found.get("text"), str):
+        return str(found["text"])
+    match verb:
+        case "drain" | "drain_host":
+            return _drain(verb, details, found)
+        case "hold" | "release":
+            return f"{verb} of job {written(details.get('job', ''))}"
+        case "prioritise":
+            job = written(details.get("job", ""))
+            return f"priority {written(details.get('priority', ''))} of job {job}"
+        case "job":
+            return f"order about job {written(details.get('job', ''))}"
+        case "reload":
+            return "reload of the configuration"
+        case "change_rules":
+            return _change(details)
+        case "cancel_change":
+            return f"cancel of change {written(details.get('change', ''))} of the rules"
+        case "reserve":
+            return _reservation(details)
+        case "unreserve":
+            return f"cancel of reservation {written(details.get('reservation', ''))}"
+        case "write_off":
+            name, site = (written(details.get(key, "")) for key in ("name", "site"))
+            return f"write-off of the slice of budget {name} that site {site} has"
+        case _:
+            return _about_books(verb, details) or order_words(verb, details, found) or verb
+
+
+def _drain(verb: str, details: Mapping[str, Any], found: Any) -> str:
+    what = "host" if verb == "drain_host" else "worker"
+    name = written(details.get(what, ""))
+    where = f"{what} {name}" if name else "the whole site"
+    end = "" if details.get("on", True) is True else "end of the "
+    workers = found.get("workers") if isinstance(found, dict) else None
+    return f"{end}drain of {where}" + (f" ({count(workers, 'worker')})" if workers else "")
+
+
+def _change(details: Mapping[str, Any]) -> str:
+    edits = details.get("edits")
+    named = [each for each in edits if isinstance(each, dict)] if isinstance(edits, list) else []
+    texts = [
+        " ".join(written(each[key]) for key in ("kind", "pool", "name") if each.get(key))
+        for each in named[:5]
+    ]
+    more = f" and {len(named) - 5:,} more" if len(named) > 5 else ""
+    reason = f": {written(details['reason'])}" if details.get("reason") else ""
+    return f"change of the rules ({', '.join(texts)}{more}){reason}"
+
+
+def _reservation(details: Mapping[str, Any]) -> str:
+    lasts_s = details.get("lasts_s")
+    lasts = f" for {duration_text(float(lasts_s))}" if isinstance(lasts_s, int | float) else ""
+    places = [
+        f"{key} {written(details[key])}"
+        for key in ("pool", "who", "project", "sites")
+        if details.get(key)
+    ]
+    return f"reservation of {written(details.get('slots', ''))} slots{lasts}: {', '.join(places)}"
+
+
+def _about_books(verb: str, details: Mapping[str, Any]) -> str:
+    site, contract = written(details.get("site", "")), written(details.get("contract", ""))
+    reference = written(details.get("reference", ""))
+    match verb:
+        case "reconcile":
+            accept = ", and acceptance of the differences" if details.get("accept") else ""
+            return f"reconciliation with site {site}{accept}"
+        case "dispute":
+            return f"dispute of contract {contract}: {written(details.get('reason', ''))}"
+        case "answer_dispute":
+            answer = "acceptance" if details.get("accept") else "rejection"
+            reason = written(details.get("reason", ""))
+            return f"{answer} of the dispute of contract {contract}: {reason}"
+        case "settle":
+            amount, nanos = "an amount", details.get("amount_nanos")
+            currency = details.get("currency")
+            if isinstance(nanos, int) and isinstance(currency, str):
+                amount = format_money(nanos, currency[:3])
+            direction = written(details.get("direction", ""))
+            return f"payment {direction} of {amount}, site {site}, reference {reference}"
+        case "undo_payment":
+            return f"undo of the payment of site {site}, reference {reference}"
+    return ""
