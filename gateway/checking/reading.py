@@ -32,12 +32,16 @@ _NEEDS: Final = re.compile(r"\bneeds ([\w-]+)")
 _NOT_FOUND: Final = re.compile(
     r"not found|no window|no such share|no pool here is in|not known here"
 )
+_MISSING: Final = re.compile(r"\b(\w+) is missing")
 _CLASH: Final = re.compile(r"of the same priority")
 _RARE: Final = re.compile(r"named nowhere else|is in no group")
 # Tables of a pool of any kind; the others belong to its kind.
 _OF_ANY_KIND: Final = frozenset({"tags", "carbon", "tariff", "environments", "scale"})
 _SOMEBODY: Final = "?"
 _ANY_GRID: Final = "processes"  # its own table may be missing
+_LOCAL: Final = "local"
+_OF_LOCAL: Final = frozenset({"slots", "user", "environments"})  # keys of such a pool alone
+_ONLY_LOCAL: Final = "is only for local pools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,16 @@ class Removed:
         words: the names of all keys and tables that were removed, wherever they stood.
         names: what they define, for other tables to refer to.
         texts: all texts in them.
+        nameless: the lists, as "pool" or "window", of which a row without a name was removed.
+        shortened: the places of all lists that have lost a row.
     """
 
     keys: dict[Place, frozenset[str]] = field(default_factory=dict)
     words: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
+    nameless: set[str] = field(default_factory=set)
+    shortened: set[Place] = field(default_factory=set)
 
     def explains(self, text: str, place: Place, table: Place) -> bool:
         """Whether an error may only follow from a removed part.
@@ -82,6 +90,11 @@ class Removed:
         for pattern, found in ((_NOT_FOUND, self.names), (_RARE, self.texts)):
             if pattern.search(text) and not found.isdisjoint(_QUOTED.findall(text)):
                 return True
+        if _NOT_FOUND.search(text) and not self.nameless.isdisjoint(_WORD.findall(text)):
+            return True  # it may be the name of the one that has none
+        missing = _MISSING.search(text)
+        if missing is not None and (*table, missing[1]) in self.shortened:
+            return True  # it was there, and wrong
         if _CLASH.search(text) and any(each[:3] == table[:3] for each in self.keys):
             return True  # a window of the pool has lost its hours
         said = set(_WORD.findall(text))
@@ -190,7 +203,7 @@ class _Reader:
             self._mistakes.append(found)
         if not place:
             return False
-        if self._rename(place, found.text):
+        if self._rename(place, found.text) or self._name_kind(place, found.text):
             return True
         self._remove(place, found.text)
         if place[0] == "pool" and len(place) == 3 and place[-1] in ("kind", "scale"):
@@ -230,13 +243,22 @@ class _Reader:
             if place[:1] == (name,) and is_table and is_later:
                 self._remove(place, "")
 
+    def _name_kind(self, place: Place, text: str) -> bool:
+        """Read a pool without a kind as a local one, if it has keys of such. False: it has not."""
+        pool = _at(self._file.table, place[:2])
+        if _ONLY_LOCAL not in text or not isinstance(pool, dict) or "kind" in pool:
+            return False
+        pool["kind"] = _LOCAL
+        return True
+
     def _replace_kind(self, table: Place) -> None:
         """Read a pool as one of a kind that needs no table of its own, and no more than it has."""
         pool = _at(self._file.table, table)
         for key in [each for each, value in pool.items() if isinstance(value, dict)]:
             if key not in _OF_ANY_KIND:
                 self._remove((*table, key), "")
-        pool["kind"] = _ANY_GRID if "scale" in pool else BUILT_IN[-1]
+        other = BUILT_IN[-1] if _OF_LOCAL.isdisjoint(pool) else _LOCAL
+        pool["kind"] = _ANY_GRID if "scale" in pool else other
 
     def _place(self, line: int) -> Place:
         """Return the place of what a line begins: empty where nothing is left of it."""
@@ -259,6 +281,9 @@ class _Reader:
         self._removed.names |= set(_defined(removed)) | names
         self._removed.texts |= set(_texts(removed)) | names
         if isinstance(place[-1], int):
+            if isinstance(removed, dict) and not isinstance(removed.get("name"), str):
+                self._removed.nameless.add(str(place[-2]))
+            self._removed.shortened.add(place[:-1])
             self._removed.renumber(place)
             self._file = replace(self._file, places=_renumbered(self._file.places, place))
         else:

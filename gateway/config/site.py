@@ -367,8 +367,8 @@ def _check_pools(config: SiteConfig, pools: tuple[PoolConfig, ...]) -> None:
             raise wrong(
                 config,
                 _pool_place(config, pool.name, name),
-                f"[[pool]] {pool.name}: {name} is only for local pools; each worker of a "
-                "remote pool sets its own",
+                f'[[pool]] {pool.name}: {name} is only for local pools (kind = "local"); each '
+                "worker of a remote pool sets its own",
             )
 
 

@@ -156,7 +156,7 @@ def test_a_lost_token_is_found_in_the_list_and_revoked_without_its_text(site):
     [file] = site.folder.rglob("tokens.json")
     assert lost not in file.read_text()
     log = site.gateway.text()
-    assert f"the gateway's own socket): revoke {{}} (token {found['id']})" in log
+    assert f"the gateway's own socket): revocation of a token (token {found['id']})" in log
 
 
 def test_at_the_own_socket_an_operator_needs_neither_the_secret_nor_a_token(tmp_path, monkeypatch):

@@ -85,6 +85,69 @@ def test_all_mistakes_of_a_file_are_told_and_none_that_follows(place):
     ]
 
 
+RISK = 'sandbox = "none", accept_risk = "tasks of others can act as this site"'
+WHOLE = f"""\
+[[pool]]
+name = "hpc"
+kind = "local"
+slots = 2
+user = "none"
+environments = {{ {RISK} }}
+
+[[pool.window]]
+name = "night"
+from = "18:00"
+to = "06:00"
+
+[groups]
+quants = ["ann"]
+
+[[entitlement]]
+allow = "group:quants"
+pools = ["hpc"]
+windows = ["night"]
+
+[fair_share]
+
+[[fair_share.share]]
+name = "quants"
+who = "group:quants"
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "cause"),
+    [
+        ('name = "hpc"', "name = 7", "needs a name"),
+        ('name = "hpc"', "", "needs a name"),
+        ('name = "hpc"', 'nam = "hpc"', "needs a name"),
+        ('kind = "local"', 'kind = "locl"', "kind is 'locl'"),
+        ('kind = "local"', "kind = 7", "kind must be a string"),
+        ('kind = "local"', "", 'slots is only for local pools (kind = "local")'),
+        ('name = "night"', "", "needs a name"),
+        ('name = "night"', "name = []", "needs a name"),
+        ('name = "quants"', "", "needs a name"),
+        ('who = "group:quants"', 'who = "x"', "'x' is not a party"),
+        ('who = "group:quants"', "", "who is missing"),
+    ],
+)
+def test_one_mistake_is_one_error(tmp_path, right, wrong, cause):
+    path = tmp_path / "gateway.toml"
+    path.write_text(WHOLE)
+    assert read_whole(str(path), Installed(), 0.0).mistakes == ()
+    path.write_text(WHOLE.replace(right, wrong, 1))
+    [mistake] = read_whole(str(path), Installed(), 0.0).mistakes
+    assert cause in mistake.text
+
+
+def test_a_name_that_is_nowhere_is_still_told_beside_another_mistake(tmp_path):
+    path = tmp_path / "gateway.toml"
+    path.write_text(WHOLE.replace('["hpc"]', '["hcp"]').replace('kind = "local"', "kind = 7"))
+    texts = [each.text for each in read_whole(str(path), Installed(), 0.0).mistakes]
+    assert len(texts) == 2
+    assert "pool 'hcp' not found here" in texts[1]
+
+
 def test_a_mistake_of_the_readers_hides_no_file_that_is_missing(place):
     place.change("grace_s = 10", 'grace_s = "soon"')
     place.change("{folder}/gw.pem", "{folder}/gone.pem")

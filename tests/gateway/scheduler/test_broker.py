@@ -381,7 +381,11 @@ def test_a_refused_cancel_is_logged_with_the_job_and_its_owner():
     [(client, text, is_refused)] = logged(world.do(events.CancelAsked(9, 1, "j", (), False)))
     assert (client, is_refused) == (9, True)
     assert text == "cancel of job j of ann, project risk: none of your unfinished jobs has that id"
-    assert logged(world.do(events.CancelAsked(9, 2, "no-such-job", (), False))) == []
+    [(client, text, is_refused)] = logged(
+        world.do(events.CancelAsked(9, 2, "no-such-job", (), False))
+    )
+    assert (client, is_refused) == (9, True)
+    assert text == "cancel of job no-such-job: none of your unfinished jobs has that id"
 
 
 def test_the_operator_is_told_that_another_sites_contract_is_ended_there():
