@@ -96,28 +96,34 @@ def restore(config: SiteConfig, file: Path, is_sure: bool, as_json: bool) -> Non
 
     It says first what FILE has, and how old that is, and asks.
     """
+    facts = copying.facts_of(file)
+    copying.check_target(config.database_url)  # no question where the answer is no
     confirm(
         f"Restore the books in {_shown(config)} from {file}?",
-        lambda: _of_restore(config, file),
+        lambda: _of_restore(file, facts),
         is_sure=is_sure,
     )
     make_folder(config.state_path)
     _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
 
 
-def _of_restore(config: SiteConfig, file: Path) -> list[str]:
-    """Return what FILE has, and what follows for the site; StoreError if it can't be read."""
-    last_s, jobs = copying.last_of(file)
-    newest = show.moment(float(last_s)) if last_s is not None else ""
-    lines = [f"{file} has {count(jobs, 'job')}" + (f", and ends at {newest}" if newest else "")]
-    if last_s is not None:
-        ago = max(0.0, utc_now() - last_s)
-        lines.append(
-            f"the backup lacks the last {duration_text(ago)}: detached jobs of that time are "
-            "gone, and "
-            "other sites may charge for their work of that time (docs/books.md)"
-        )
-    return lines
+def _of_restore(file: Path, facts: copying.CopyFacts) -> list[str]:
+    """Return what FILE has, and what follows for the site."""
+    jobs, written_s = count(facts.jobs, "job"), float(facts.written_at_s)
+    if facts.last_at_s is None:
+        return [f"{file} has {jobs} and no records; it was written at {show.moment(written_s)}"]
+    last_s = float(facts.last_at_s)
+    now_s = float(utc_now())
+    oldest, newest = (
+        duration_text(max(0.0, now_s - each)) for each in (last_s, max(last_s, written_s))
+    )
+    between = f"the last {newest}" if newest == oldest else f"the last {newest} to {oldest}"
+    return [
+        f"{file} has {jobs}; its last record is of {show.moment(last_s)}, and the file was written "
+        f"at {show.moment(written_s)}",
+        f"the books will lack {between}: detached jobs of that time are gone, and other sites may "
+        "charge for their work of that time (docs/books.md)",
+    ]
 
 
 @_command(click.argument("url"))

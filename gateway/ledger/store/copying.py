@@ -14,18 +14,43 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgpack
-from sqlalchemy import Connection, Row, Table, create_engine, func, insert, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Row,
+    Table,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    literal,
+    select,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
-from gateway.ledger.db.database import PAGE_ROWS, opened, snapshot, streamed, transaction
+from gateway.ledger.db.database import (
+    PAGE_ROWS,
+    check_there,
+    check_url,
+    opened,
+    snapshot,
+    streamed,
+    transaction,
+)
 from gateway.ledger.db.errors import StoreError
 from gateway.ledger.db.jobs.tables import jobs
 from gateway.ledger.db.schema import metadata
 from gateway.ledger.db.tables import hardenings
+from gateway.ledger.db.usage.tables import capacity, usage
 
 # The schema creates its only row, which counts commits of that database alone.
 _LEFT: Final = {hardenings}
+# When records were made, UTC: of busy sites jobs and usage, of quiet ones capacity.
+_MOMENTS: Final[tuple[Column[Any], ...]] = (
+    *(jobs.c.submitted_at_s, jobs.c.ended_at_s),
+    *(usage.c.ended_at_s, capacity.c.until_s),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +81,76 @@ def restore(path: Path, url: str) -> dict[str, Contents]:
         return move(f"sqlite:///{aside}", url)
 
 
-def last_of(path: Path) -> tuple[UtcS | None, int]:
-    """Return when the last job in a backup was submitted or ended, UTC, and the number of its jobs.
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """What is in a backup, and how old that is.
 
-    The backup may have an older schema: it is read as it is. Raises StoreError.
+    Attributes:
+        jobs: the number of its jobs.
+        last_at_s: when the last of its records was made, UTC; None: it has none.
+        written_at_s: when the file was written, UTC, by its time: the copy was made by then.
+    """
+
+    jobs: int
+    last_at_s: UtcS | None
+    written_at_s: UtcS
+
+
+def facts_of(path: Path) -> CopyFacts:
+    """Read the facts of a backup, which may have an older schema: it is read as it is.
+
+    Raises StoreError.
     """
     if not path.is_file():
         raise StoreError(f"file {path} does not exist")
-    query = select(
-        func.max(func.coalesce(jobs.c.ended_at_s, jobs.c.submitted_at_s)), func.count()
-    ).select_from(jobs)
     engine = create_engine(f"sqlite:///file:{quote(str(path.absolute()))}?mode=ro&uri=true")
+    moments: list[float] = []
     try:
         with engine.connect() as connection:
-            last_s, number = connection.execute(query).one()
+            number = connection.execute(select(func.count()).select_from(jobs)).scalar_one()
+            there = {each: inspect(connection).has_table(each.table.name) for each in _MOMENTS}
+            for column in _MOMENTS:
+                if there[column]:
+                    last_s = connection.execute(select(func.max(column))).scalar_one()
+                    moments += [] if last_s is None else [float(last_s)]
     except SQLAlchemyError as error:
         raise StoreError(f"file {path} is not a backup of a gateway's database: {error}") from None
     finally:
         engine.dispose()
-    return None if last_s is None else UtcS(float(last_s)), int(number)
+    last_at_s = UtcS(max(moments)) if moments else None
+    return CopyFacts(int(number), last_at_s, UtcS(path.stat().st_mtime))
+
+
+def check_target(url: str) -> None:
+    """Refuse a database that a backup can't be restored into; creates nothing.
+
+    Raises StoreError: it holds rows, is in use, or can't be reached.
+    """
+    try:
+        check_there(url)
+    except StoreError:
+        return  # a file that is made by the restoration
+    engine = create_engine(check_url(url))
+    try:
+        with engine.connect() as connection:
+            there = set(inspect(connection).get_table_names())
+            for table in metadata.sorted_tables:
+                if table.name in there and table not in _LEFT:
+                    _check_empty(connection, table)
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database can't be read: {error}") from None
+    finally:
+        engine.dispose()
+    with opened(url):  # it is empty: its schema may be made
+        pass
+
+
+def _check_empty(connection: Connection, table: Table) -> None:
+    if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is not None:
+        raise StoreError(
+            f"{connection.engine.url!r} is not empty: table {table.name!r} has rows; choose "
+            "an empty database, or move this one aside first (docs/books.md, Restoring a copy)"
+        )
 
 
 def move(url: str, target_url: str) -> dict[str, Contents]:
@@ -118,11 +194,7 @@ def _copied_aside(path: Path) -> Iterator[Path]:
 def _copy(source: Connection, target: Connection) -> dict[str, Contents]:
     tables = [table for table in metadata.sorted_tables if table not in _LEFT]
     for table in tables:
-        if target.execute(select(table).limit(1)).first() is not None:
-            raise StoreError(
-                f"{target.engine.url!r} is not empty: table {table.name!r} has rows; choose "
-                "an empty database"
-            )
+        _check_empty(target, table)
     with transaction(target):
         copied = {table.name: _copy_table(source, target, table) for table in tables}
         for table in tables:

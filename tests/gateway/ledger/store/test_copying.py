@@ -1,5 +1,6 @@
 """Backups, restoring them, and moving between SQLite and PostgreSQL without loss."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -8,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from federation.clocks import UtcS
 from gateway.ledger.db.contracts.records import ContractOpened, Posted
 from gateway.ledger.db.errors import StoreError, StoreInUse
 from gateway.ledger.db.jobs.records import BundleKept, JobOpenedRecord
 from gateway.ledger.db.schema import metadata
-from gateway.ledger.db.usage.records import Dimension, UsageRecord
+from gateway.ledger.db.usage.records import CapacityRecord, Dimension, UsageRecord
 from gateway.ledger.store import copying
-from gateway.ledger.store.copying import backup, move, restore
+from gateway.ledger.store.copying import backup, check_target, facts_of, move, restore
 from gateway.ledger.store.store import SqlStore
 
 Usage = Callable[..., UsageRecord]
@@ -186,3 +188,42 @@ def test_an_unfinished_backup_is_not_left_lying_about(
     with pytest.raises(OSError, match="no space left"):
         backup(url, tmp_path / "kept")
     assert not [path for path in tmp_path.iterdir() if "kept" in path.name]
+
+
+def test_the_age_of_a_backup_is_that_of_its_last_record(
+    tmp_path: Path, commit: Commit, usage: Usage
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with closing(SqlStore(url)) as store:
+        commit(store, usage())
+        [total] = store.usage.totals([])
+        commit(store, CapacityRecord("local", UtcS(2_000_000_000.0), UtcS(2_000_000_060.0), 4))
+    backup(url, tmp_path / "kept")
+    os.utime(tmp_path / "kept", (5_000.0, 5_000.0))
+    facts = facts_of(tmp_path / "kept")
+    assert total.records
+    assert (facts.jobs, facts.last_at_s, facts.written_at_s) == (0, 2_000_000_060.0, 5_000.0)
+
+
+def test_a_backup_without_records_has_no_last_one(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    SqlStore(url).close()
+    backup(url, tmp_path / "kept")
+    assert facts_of(tmp_path / "kept").last_at_s is None
+    with pytest.raises(StoreError, match="does not exist"):
+        facts_of(tmp_path / "none")
+
+
+def test_a_target_that_can_not_be_restored_into_is_refused_before_the_question(
+    tmp_path: Path, commit: Commit, usage: Usage
+) -> None:
+    full, used, none = (f"sqlite:///{tmp_path / name}" for name in ("a.db", "b.db", "c.db"))
+    with closing(SqlStore(full)) as store:
+        commit(store, usage())
+    with pytest.raises(StoreError, match=r"is not empty: .* move this one aside first"):
+        check_target(full)
+    with closing(SqlStore(used)), pytest.raises(StoreInUse):
+        check_target(used)
+    check_target(used)
+    check_target(none)
+    assert not (tmp_path / "c.db").exists()
