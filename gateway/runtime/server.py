@@ -652,7 +652,9 @@ class GatewayServer:
         else:
             silent_s = self._clock.mono_s() - peer.hearing.word_at_s
             happened.append(
-                events.WorkerGone(peer.handle, reason, left.said_goodbye, max(0.0, silent_s))
+                events.WorkerGone(
+                    peer.handle, reason, left.said_goodbye, max(0.0, silent_s), left.was_late
+                )
             )
             self.functions.forget(peer.handle)
             self.pulses.pop(peer.handle, None)

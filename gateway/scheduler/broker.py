@@ -862,7 +862,9 @@ class Broker:
         held = {each.job.id: each.job for each in worker.assignments.values()}
         has_begun = any(each.begun for each in worker.assignments.values())
         is_lost = bool(held) and not worker.job and (has_begun or not event.is_orderly)
-        for handle in self._probation.left(worker, utc_s, is_lost=is_lost):
+        # A gateway that is late loses all its workers: their next sessions don't have to wait.
+        is_its_own = is_lost and not event.was_late
+        for handle in self._probation.left(worker, utc_s, is_lost=is_its_own):
             self._dispatcher.worker_index.note(handle)
         for assignment, task in overdue:
             self._losses.time_out(assignment, task, utc_s)

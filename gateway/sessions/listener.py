@@ -49,6 +49,12 @@ QUIET_S: Final = 0.02
 ROUND_S: Final = 0.5
 ROUNDS_A_BEAT: Final = 4
 LOOKED_AT_MIN: Final = 64
+# This process was late if it was not run for this share of the grace. The leases of its peers may
+# have ended for want of its acknowledgements then: until after LATE_GRACES graces the ends of
+# sessions are put down to it. A dialler drops its session within one, and its end is noted a grace
+# after its pipe is lost.
+LATE_SHARE: Final = 0.25
+LATE_GRACES: Final = 2.5
 # The acknowledgements that one tick handles at most.
 OWED_LOOKS_MAX: Final = 512
 
@@ -87,11 +93,15 @@ class PeerCameIn:
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
-    """A session ended: by a goodbye, by expulsion, or because the grace ran out."""
+    """A session ended: by a goodbye, by expulsion, or because the grace ran out.
+
+    `was_late` is whether the grace ran out after this process itself had not been run for a while.
+    """
 
     peer: PeerSession
     reason: str
     said_goodbye: bool = False
+    was_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,7 @@ class SessionListener:
         self._owed: dict[int, PeerSession] = {}  # peers with unacknowledged frames, in order
         self._round: deque[int] = deque()  # peers that `tick` has not checked in this round
         self._ticked_at_s = self._ticked_before_s = MonoS(-math.inf)
+        self._late_until_s = MonoS(-math.inf)
 
     # --- incoming ------------------------------------------------------------------------------
 
@@ -382,6 +393,8 @@ class SessionListener:
     def tick(self, mono_s: MonoS) -> Iterator[News]:
         """Drop silent pipes, end sessions whose grace ran out, send heartbeats."""
         rules = self.rules
+        if LATE_SHARE * rules.grace_s < mono_s - self._ticked_at_s < math.inf:
+            self._late_until_s = mono_s + LATE_GRACES * rules.grace_s
         for pipe in self._half_open.older_than(GREETING_MAX_S, mono_s):
             late = SessionRefused("the handshake timed out", "late")
             yield self._turn_away(pipe, late, mono_s)
@@ -394,9 +407,8 @@ class SessionListener:
             # The lease holder's own timer ends earlier, so its work can be done elsewhere from now
             # on.
             if peer.pipe is None and mono_s > grantor_until_s(hearing.heard_at_s, rules.grace_s):
-                yield from self._leave(
-                    peer, f"did not reconnect within {duration_text(rules.grace_s)}"
-                )
+                reason = f"did not reconnect within {duration_text(rules.grace_s)}"
+                yield from self._leave(peer, reason, was_late=mono_s < self._late_until_s)
             elif peer.pipe is not None and hearing.is_silent(mono_s, beat_s, rules.grace_s):
                 self._forget_pipe(peer)
             elif mono_s - peer.sent_at_s >= rules.heartbeat_s:
@@ -445,14 +457,21 @@ class SessionListener:
             if other.name == peer.name and other is not peer:
                 yield from self.expel(other, "it opened a new session", mono_s)
 
-    def _leave(self, peer: PeerSession, reason: str, said_goodbye: bool = False) -> Iterator[News]:
+    def _leave(
+        self,
+        peer: PeerSession,
+        reason: str,
+        said_goodbye: bool = False,
+        *,
+        was_late: bool = False,
+    ) -> Iterator[News]:
         if peer.pipe is not None:
             self._forget_pipe(peer)
         del self.peers[peer.handle]
         del self._by_session[peer.session_id]
         self._dirty.pop(peer.handle, None)
         self._owed.pop(peer.handle, None)
-        yield PeerLeft(peer, reason, said_goodbye)
+        yield PeerLeft(peer, reason, said_goodbye, was_late)
 
     def _forget_pipe(self, peer: PeerSession) -> None:
         assert peer.pipe is not None

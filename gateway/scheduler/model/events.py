@@ -94,13 +94,15 @@ class WorkerJoined:
 class WorkerGone:
     """A worker left (`is_orderly`: it said goodbye), or its lease ran out.
 
-    It was certainly there until `silent_s` seconds ago, when its last frame arrived.
+    It was certainly there until `silent_s` seconds ago, when its last frame arrived. `was_late` is
+    whether its lease may have ended because this gateway did not answer it in time.
     """
 
     worker: int
     reason: str
     is_orderly: bool = False
     silent_s: float = 0.0
+    was_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1212,6 +1212,22 @@ def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
     assert (reject.job, reject.code) == ("c", "busy")
 
 
+@pytest.mark.parametrize("was_late", [False, True])
+def test_a_worker_does_not_wait_for_losses_that_the_gateway_itself_has_caused(
+    was_late: bool,
+) -> None:
+    world = BrokerWorld(slots=0)
+    for handle in (10, 11, 12):
+        world.do(events.WorkerJoined(handle, "w", "local", 1, {}, "3.11"))
+        if handle == 10:
+            world.submit(50)
+        if handle < 12:
+            assert world.broker.workers[handle].assignments, "it has work"
+            world.do(events.WorkerGone(handle, "did not reconnect", was_late=was_late))
+    waits = events.Drainer.LOSSES in world.broker.workers[12].drained_by
+    assert waits is not was_late
+
+
 def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
     world = BrokerWorld(slots=0)
     for handle, tags in ((2, {"gpu": 1}), (3, {"fpga": 1})):

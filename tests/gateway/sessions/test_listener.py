@@ -251,6 +251,48 @@ def test_a_gateway_that_was_not_run_for_a_while_gives_up_no_peer(make_harness):
     assert peer.pipe is None, "silence since then counts"
 
 
+@pytest.mark.parametrize(("pause_s", "was_late"), [(0.3, False), (2.6, True)])
+def test_the_end_of_a_lease_after_a_pause_of_the_gateway_itself_is_put_down_to_it(
+    make_harness, pause_s, was_late
+):
+    harness = make_harness(grace_s=10.0)
+    caller, _ = come_in(harness)
+    harness.tick(5.0 + pause_s)
+    caller.link.close()
+    harness.step(5.0 + pause_s)
+    for at in itertools.count(1):
+        harness.tick(5.0 + pause_s + at * TICK_S)
+        if harness.of(PeerLeft):
+            break
+    (left,) = harness.of(PeerLeft)
+    assert left.was_late is was_late
+
+
+def test_what_ends_long_after_a_pause_is_not_put_down_to_the_gateway(make_harness):
+    harness = make_harness(grace_s=2.0)
+    caller, _ = come_in(harness)
+    for at in range(200):
+        harness.tick(6.0 + at * TICK_S)  # a second late, once
+        caller.dialogue.flush(caller.link.send, 6.0 + at * TICK_S)
+        caller.step(6.0 + at * TICK_S)
+        harness.step(6.0 + at * TICK_S)
+        assert harness.of(PeerLeft) == []
+    caller.link.close()
+    harness.step(16.0)
+    for at in range(100):
+        harness.tick(16.0 + at * TICK_S)
+    (left,) = harness.of(PeerLeft)
+    assert not left.was_late
+
+
+def test_a_breach_after_a_pause_is_not_put_down_to_the_gateway(make_harness):
+    harness = make_harness(grace_s=2.0)
+    _, peer = come_in(harness)
+    harness.tick(8.0)
+    (left,) = harness.listener.expel(peer, "it lied", 8.0)
+    assert not left.was_late
+
+
 TICK_S = 0.05
 
 
