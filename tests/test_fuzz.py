@@ -68,6 +68,7 @@ PLANTED = {
         {"after": []},
         {"ways": ["home", "away"]},
     ],
+    "futures end": [{"hanging": ["home: a future has not ended"]}],
     "books are right": [{"audits": {"london": "a transfer without its entry"}}],
     "memory is flat": [
         {"samples": {"london": [SAMPLE, replace(SAMPLE, at_s=9.0, **{each: MORE[each]})]}}

@@ -56,6 +56,7 @@ class FuzzFacts:
     done: Sequence[Done] = ()
     after: Sequence[Done] = ()  # of these, those that were sent after the last message
     ways: Sequence[str] = ()  # that honest work was to take
+    hanging: Sequence[str] = ()  # what is wrong with futures that were late, by way
     ended: Mapping[str, int] = field(default_factory=dict)  # gateways that ended by themselves
     codes: Mapping[str, int] = field(default_factory=dict)  # how they ended when they were told to
     audits: Mapping[str, str] = field(default_factory=dict)  # what is wrong with books, by site
@@ -87,6 +88,10 @@ def _honest_work_is_done(facts: FuzzFacts) -> list[str]:
         if not any(each.way == way and not each.error for each in facts.after):
             found.append(f"{way}: no task was done after the last message")
     return found
+
+
+def _futures_end(facts: FuzzFacts) -> list[str]:
+    return list(facts.hanging)
 
 
 def _books_are_right(facts: FuzzFacts) -> list[str]:
@@ -135,6 +140,7 @@ def _nothing_broke(facts: FuzzFacts) -> list[str]:
 CHECKS: Final[Mapping[str, Callable[[FuzzFacts], list[str]]]] = {
     "gateways go on": _gateways_go_on,
     "honest work is done": _honest_work_is_done,
+    "futures end": _futures_end,
     "books are right": _books_are_right,
     "memory is flat": _memory_is_flat,
     "logs and files are bounded": _disk_is_bounded,

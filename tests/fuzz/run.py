@@ -16,7 +16,7 @@ from typing import Final
 
 from chaos import processes
 
-from tests.fuzz.honest import Stream
+from tests.fuzz.honest import ENDS_S, GIVE_UP_S, Stream
 from tests.fuzz.judging import FuzzFacts, judge
 from tests.fuzz.report import markdown
 from tests.fuzz.tally import Tally
@@ -186,7 +186,7 @@ def _fuzz(settings: FuzzSettings, town: FuzzTown, folder: Path) -> tuple[FuzzFac
         for each in crowd:
             each.stop()
         for stream in streams:
-            stream.stop(0.0 if watch.ended else 2 * END_S)
+            stream.stop(0.0 if watch.ended else GIVE_UP_S + ENDS_S)
     tallies: dict[str, Tally] = {}
     for each in crowd:
         tallies[each.role] = tallies.get(each.role, Tally()) + each.tally
@@ -200,6 +200,7 @@ def _fuzz(settings: FuzzSettings, town: FuzzTown, folder: Path) -> tuple[FuzzFac
             for done in each.done[count + 1 :]
         ],
         ways=[each.name for each in streams],
+        hanging=[f"{each.name}: {what}" for each in streams for what in each.hanging],
         ended=watch.ended,
         samples=watch.samples,
         warm_s=warm_s,
