@@ -126,6 +126,8 @@ def by_reference(client: Client) -> float:
     try:
         ref: ObjectRef[list[float]] = client.put([95.0, 105.0], name="book", for_s="10m")
         total = client.submit(worth, ref).result() + sum(client.map(worth, [ref, ref]))
+        left: Any = client.options(results="ref").submit(worth, ref).result()
+        total += float(left.result())
         print(client.object("book").result(), ref.where())
     except (ObjectRefused, ObjectLost) as error:
         print(error)  # it is not on this host, or is gone

@@ -35,8 +35,8 @@ from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.nearest import GatewayChoice, choose, measure
-from federation.engine.objects import NAMED_S, ObjectRef
-from federation.engine.outcomes import exception_of
+from federation.engine.objects import NAMED_S, LeftResult, ObjectRef
+from federation.engine.outcomes import exception_of, opened
 from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
@@ -46,6 +46,7 @@ from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
 from federation.money import parse_money
 from federation.offers import show_time
+from federation.objects.left import AUTO, CHOICES, VALUE
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
@@ -156,6 +157,7 @@ class Options:
     deferrable: bool = False
     whole: bool = False
     task_s: float | None = None
+    results: str = AUTO
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -243,6 +245,10 @@ class Options:
                     f'max_cost is {self.max_cost!r:.80}; it must be text, for example "5 USD"'
                 )
             parse_money(self.max_cost)
+        if self.results not in CHOICES:
+            raise ValueError(
+                f"results is {self.results!r:.40}; it must be 'auto', 'value' or 'ref'"
+            )
         for what in ("prints", "preemptible"):
             if type(getattr(self, what)) is not bool:
                 raise TypeError(f"{what} is {getattr(self, what)!r:.80}; it must be True or False")
@@ -252,7 +258,7 @@ class Options:
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
         more = (self.name, self.prints, self.preemptible, self.task_s, repr(self.wishes))
-        return (tags, *rest, *more)
+        return (tags, *rest, *more, self.results)
 
     def __str__(self) -> str:
         """The options that differ from their defaults, as in `retries=2, project='risk'`."""
@@ -371,6 +377,8 @@ class TaskFuture(concurrent.futures.Future[T]):
         try:
             self._wait(timeout)
             if self._state == "FINISHED" and self._exception is None:
+                if type(self._result) is LeftResult:
+                    self._result = opened(self._result, self._stream.opening.results)
                 return cast("T", self._result)
             return super().result(timeout=0 if timeout is not None else None)
         finally:
@@ -687,6 +695,7 @@ class Client(concurrent.futures.Executor):
         deferrable: bool = KEPT,
         whole: bool = KEPT,
         task_s: Length | None = KEPT,
+        results: str = KEPT,
         **unknown: Never,
     ) -> "Client":
         """Return a view of this client that submits under other terms.
@@ -729,6 +738,11 @@ class Client(concurrent.futures.Executor):
                 job is planned by this figure, and checked by it against deadline_s and max_cost. It
                 is a hint: longer calls are not stopped. By default the measured time of earlier
                 calls is used.
+            results: "auto" leaves results of over 1 MiB at the site as objects, if this client is
+                on the gateway's host, and `result()` fetches them without a copy; "value" sends all
+                of them in messages, up to the gateway's limit; with "ref" every result is an
+                ObjectRef, to be passed on to other calls (docs/data.md). Results of detached jobs
+                are always values.
             preemptible: the job is cheaper, and goes after all work that is not preemptible.
             environment: the environment of the tasks (docs/environments.md): the name of a
                 container image, "localhost/quant:1", or the Path of a uv.lock or a requirements
@@ -844,6 +858,9 @@ class Client(concurrent.futures.Executor):
         self, function: SealedFunction, *, detached: bool, tasks: int | None = None
     ) -> OpenJob:
         options = self._options
+        results = "" if detached or options.results == VALUE else options.results
+        if results == AUTO and not self._engine.is_near:
+            results = ""
         nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
         return OpenJob(
             job=new_id(),
@@ -864,6 +881,7 @@ class Client(concurrent.futures.Executor):
             preemptible=options.preemptible,
             tasks=tasks,
             task_s=options.task_s,
+            results=results,
         )
 
     @overload  # type: ignore[override]  # narrower than Executor's: it checks the items' types

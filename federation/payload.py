@@ -131,6 +131,46 @@ def _dump(value: Any) -> bytes:
         return dumps_with_files(value, PROTOCOL)
 
 
+APART_BYTES: Final = 1 << 16  # smaller buffers of results stay in the pickle
+APART_MAX: Final = 1_000  # and those beyond this number
+
+
+def buffer_taker(
+    buffers: list[memoryview], least: int, number_max: int
+) -> Callable[[pickle.PickleBuffer], bool]:
+    """Return a callback of pickle that takes contiguous buffers of at least `least` bytes out."""
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        """Take a buffer; True leaves it in the pickle."""
+        if len(buffers) >= number_max:
+            return True
+        try:
+            raw = buffer.raw()
+        except BufferError:
+            return True
+        if raw.nbytes < least:
+            return True
+        buffers.append(raw)
+        return False
+
+    return keep
+
+
+def pickle_result(value: Any, inline_max: int) -> bytes | tuple[bytes, list[memoryview]]:
+    """Pickle a result; if it has more bytes than that, with its large buffers beside the pickle.
+
+    Raises as cloudpickle does.
+    """
+    buffers: list[memoryview] = []
+    taker = buffer_taker(buffers, APART_BYTES, APART_MAX)
+    band: bytes = cloudpickle.dumps(value, PROTOCOL, buffer_callback=taker)
+    if len(band) + sum(each.nbytes for each in buffers) > inline_max:
+        return band, buffers
+    if buffers:
+        band = cloudpickle.dumps(value, PROTOCOL)
+    return band
+
+
 def dump_apart(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> bytes:
     """Pickle a value, and hand its buffers to `keep`, which returns True to leave one inside."""
     with _by_value():

@@ -65,7 +65,7 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
-from gateway.objects.keeper import ObjectKeeper, usual_bytes
+from gateway.objects.keeper import ObjectKeeper, host_bytes
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import FederationSide
@@ -128,9 +128,10 @@ class Site:
         if any(pool.kind == "local" for pool in config.pools):
             self.objects = ObjectKeeper(
                 lambda session: session in self.listener.peers,
+                self._owner_of,
                 self.runtime.utc_s,
                 say,
-                usual_bytes(),
+                config.objects.room(host_bytes()),
                 config.state_path,
                 RETURNING * config.rules.grace_s,
             )
@@ -310,6 +311,10 @@ class Site:
         """Whether a worker of this name has a session."""
         peers = self.listener.peers.values()
         return any(each.role == "worker" and each.name == name for each in peers)
+
+    def _owner_of(self, job: str) -> tuple[str, str] | None:
+        found = self.broker.jobs.get(job)
+        return None if found is None else (found.spec.user, found.spec.project)
 
     async def _run_local(self, grid: LocalGrid) -> None:
         """Run a local pool: its tasks may refer to objects of a gateway that was lost."""

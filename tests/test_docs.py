@@ -38,7 +38,7 @@ from gateway.config.carbon import CarbonConfig, ForecastConfig, HttpConfig, Seri
 from gateway.config.contracts import DealRules
 from gateway.config.environments import EnvironmentRules
 from gateway.config.federation import FederationConfig
-from gateway.config.limits import LIMITS
+from gateway.config.limits import LIMITS, ObjectLimits
 from gateway.config.log import LogConfig
 from gateway.config.site import PoolConfig, SiteConfig
 from gateway.peering import orders
@@ -139,7 +139,7 @@ def test_every_setting_is_documented():
     known = known - {"log"} | {field.name for field in dataclasses.fields(LogConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "preferences", "shows"}
     known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
-    known -= {"entitlements", "reservations", "residency"}
+    known -= {"entitlements", "reservations", "residency", "objects"}
     known -= {"source", "places", "given", "rules_version"}  # of the command line
     known |= set(LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
@@ -150,6 +150,7 @@ def test_every_setting_is_documented():
     known |= {field.name for field in dataclasses.fields(Preferences)}
     known |= {field.name for field in dataclasses.fields(BookRules)} - {"day_ms"}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
+    known |= {field.name for field in dataclasses.fields(ObjectLimits)}
     known |= {field.name for field in dataclasses.fields(AlertPace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariffs.KEYS
     known |= reservations.KEYS

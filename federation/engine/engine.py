@@ -63,11 +63,13 @@ from federation.messages.messages import (
     Results,
 )
 from federation.messages.printed import joined, stream_of
+from federation.objects.left import AUTO
 from federation.objects.references import any_has_references, references_of
 from federation.offers import read_offers
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
+from federation.sessions.credentials import is_here
 from federation.sessions.handshake import PASSING_REFUSALS, Dialogue, Opened, SharedSecret
 from federation.sessions.nng import ANSWERS_NOT, ForkedProcessError, explain_silence, is_refused
 from federation.sessions.task_passes import ABOUT, read_pass
@@ -181,6 +183,7 @@ class ClientEngine:
         self._kept: dict[str, Kept] = {}
         self._resolved: deque[tuple[Any, Outcome]] = deque()
         self.objects = ClientObjects(self, self._let_go_of)
+        self.is_near = False  # whether files can be handed to the gateway, and from it
         self.session_number = 0  # sessions that were opened; each loses the objects of the last
         self._let_go: deque[tuple[str, bytes]] = deque()
         self._abandoned: deque[tuple[Stream, Range | None, bool]] = deque()
@@ -607,6 +610,8 @@ class ClientEngine:
         if stream.opening.prints:  # otherwise nobody asked for them
             printed = joined(message.prints, message.streams)
             self._printed += [(row[1], stream_of(row)) for row in printed]
+        if message.left and not message.sites:
+            self.objects.arrived(outcomes, stream.opening.project)
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
         placed = stream.place(message.first, outcomes, failed=failed)
         self._take(stream, placed)
@@ -635,6 +640,7 @@ class ClientEngine:
 
     def _opened(self, opened: Opened) -> None:
         self.site = opened.site
+        self.is_near = is_here(self.welcome.place)
         if self.address in self._line.itinerary.own:
             self._own_sites.add(opened.site)
         if not opened.resumed:
@@ -652,7 +658,10 @@ class ClientEngine:
             if stream.opening.detached and stream.home not in ("", self.address):
                 self._leave_behind(stream)
                 continue
-            stream.opening = replace(stream.opening, again=True)
+            results = stream.opening.results
+            if results == AUTO and not self.is_near:
+                results = ""
+            stream.opening = replace(stream.opening, again=True, results=results)
             stream.paused = bool(stream.leases())
             if not stream.paused:
                 self._open(stream)

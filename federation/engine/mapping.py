@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from federation.engine.engine import ClientEngine
 from federation.engine.inquiries import why_waiting
-from federation.engine.outcomes import failure_of
+from federation.engine.outcomes import failure_of, opened
 from federation.engine.progress import bar
 from federation.engine.streams import (
     BUNDLE_BYTES_MAX,
@@ -26,7 +26,7 @@ from federation.engine.streams import (
     Ended,
     Stream,
 )
-from federation.errors import GridError, SerializationError
+from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
 from federation.objects.references import any_has_references
 from federation.payload import NONE, open_result, seal_calls, seal_singles
 
@@ -191,8 +191,8 @@ class MapResults(Generic[T]):
             error = failure_of(outcome, bundle.first + at, self.job)
         else:
             try:
-                value = open_result(outcome)
-            except SerializationError as unreadable:
+                value = opened(outcome, self._stream.opening.results)
+            except (ObjectLost, ObjectRefused, SerializationError) as unreadable:
                 error = unreadable
         bundle.taken = at + 1  # only now: a Ctrl-C during the unpickling must not lose it
         bundle.outcomes[at] = NONE  # given: the bundle stays for its other calls

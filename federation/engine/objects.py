@@ -31,6 +31,7 @@ from federation.messages.objects import (
     PutObject,
 )
 from federation.objects.bodies import load, make_body
+from federation.objects.left import WHOLE, read_left
 from federation.objects.manifests import digest_text, read_digest
 from federation.objects.references import reduced, references_of
 from federation.objects.segments import Segment, create
@@ -148,6 +149,41 @@ class ObjectRef(Generic[ValueT]):
         return f"<ObjectRef{name} {self.digest[:15]}…, {self.size:,} bytes>"
 
 
+class LeftResult:
+    """A result that its site has kept: an object of this client, or its bytes as they came.
+
+    It is let go of when nothing refers to this.
+    """
+
+    __slots__ = ("_lease", "_objects", "_whole")
+
+    def __init__(
+        self, objects: "ClientObjects", lease: ObjectLease | None, whole: bytes = b""
+    ) -> None:
+        self._objects = objects
+        self._lease = lease
+        self._whole = whole
+
+    def open(self) -> Any:
+        """Return the value; its buffers may be changed, and are copied where they are.
+
+        Raises ObjectLost when nothing holds it any more, SerializationError.
+        """
+        if self._lease is None:
+            return load(memoryview(bytearray(self._whole)))
+        segment = self._objects.segment_of(self._lease)
+        try:
+            return load(segment.view(is_private=True))
+        finally:
+            self._lease.segment = None  # the mapping keeps it
+
+    def reference(self) -> "ObjectRef[Any]":
+        """Return a reference to it. ObjectLost where the site had no room for an object."""
+        if self._lease is None:
+            raise ObjectLost("the site had no room to keep this result as an object")
+        return ObjectRef(self._objects, self._lease, "")
+
+
 class ClientObjects:
     """The objects of one engine.
 
@@ -183,6 +219,19 @@ class ClientObjects:
             ) from None
         segment.seal()
         return ObjectRef(self, self._send(segment, project, name, for_s), name)
+
+    def arrived(self, outcomes: list[Any], project: str) -> None:
+        """Put a LeftResult in the place of each outcome that stands for an object."""
+        session = self._engine.session_number
+        for at, value in enumerate(outcomes):
+            if type(value) is not bytes:
+                continue
+            found = read_left(value)
+            if found is not None:
+                lease = self._lease(found[0], found[1], project, session, None)
+                outcomes[at] = LeftResult(self, lease)
+            elif value[:1] == WHOLE:
+                outcomes[at] = LeftResult(self, None, value[1:])
 
     def find(self, name: str, project: str, user: str | None = None) -> ObjectRef[Any]:
         """Return a reference to the object of a user's name, by default one's own. ObjectLost."""

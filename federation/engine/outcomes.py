@@ -8,6 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from federation.engine import progress
+from federation.engine.objects import LeftResult
 from federation.engine.streams import Ended, Outcome
 from federation.errors import (
     FAILURES,
@@ -20,6 +21,7 @@ from federation.errors import (
     SessionRefused,
 )
 from federation.messages.printed import STDOUT
+from federation.objects.left import REF
 from federation.payload import open_result
 from federation.raised import add_note, has_note, show_call
 from federation.reasons import Reason
@@ -85,7 +87,9 @@ def screen(
 def resolve(future: Any, outcome: Outcome) -> None:
     """Give a future its outcome; one that has been cancelled stays cancelled."""
     try:
-        if type(outcome) is bytes:
+        if type(outcome) is LeftResult:
+            future.finish(outcome, None)
+        elif type(outcome) is bytes:
             try:
                 value = open_result(outcome)
             except SerializationError as error:
@@ -99,6 +103,16 @@ def resolve(future: Any, outcome: Outcome) -> None:
             future.finish(None, failure_of(outcome, future.task, future.job))
     except InvalidStateError:
         return  # it was resolved already: exactly once is kept
+
+
+def opened(outcome: Any, results: str) -> Any:
+    """Return the value of an outcome of a job with these `results` (federation.objects.left).
+
+    Raises ObjectLost, ObjectRefused, SerializationError.
+    """
+    if type(outcome) is not LeftResult:
+        return open_result(outcome)
+    return outcome.reference() if results == REF else outcome.open()
 
 
 def failure_of(ended: Ended, task: int, job: str) -> BaseException:

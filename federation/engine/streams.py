@@ -49,7 +49,7 @@ class Ended:
     arguments: bytes = b""
 
 
-Outcome = bytes | Ended
+Outcome = Any  # bytes, an Ended, or federation.engine.objects.LeftResult
 
 
 class ClientBundle:

@@ -88,6 +88,7 @@ class Welcome:
     bytes_max: Count  # and the bytes of their arguments
     message_bytes_max: Count
     others: Texts  # addresses of gateways that a client could go to if this one is lost
+    place: Text = ""  # of this gateway: federation.sessions.credentials.place_of_this_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ class OpenJob:
     # The last HoldChanged of the job, {"by", "at_s", "is_operators"}, and in `is_own` whether it
     # came from this gateway, which then knows better; empty: none came
     hold: Plain = field(default_factory=dict)
+    # "auto": large results are left at the site as objects, "ref": all; else they come as values
+    results: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +277,7 @@ class Results:
     prints: Prints
     sites: Names
     streams: list[int] = field(default_factory=list)
+    left: bool = False  # as in Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +362,8 @@ class Assign:
     wary: bool = False  # a worker was lost with these: start them singly, each after a BegunTasks
     logs: bool = False  # whether the output of tasks is sent while they run, as TaskOutput
     objects: Text = ""  # the project whose objects the calls refer to; empty: they refer to none
+    results: Text = ""  # as in OpenJob
+    project: Text = ""  # of results that are left as objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +427,7 @@ class Report:
     cpu_ns: Count
     peak_memory_bytes: Count
     streams: list[int] = field(default_factory=list)
+    left: bool = False  # whether some values are of federation.objects.left
 
 
 @dataclass(frozen=True, slots=True)

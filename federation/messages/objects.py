@@ -33,9 +33,10 @@ class HostOpen:
 
 @dataclass(frozen=True, slots=True)
 class PutObject:
-    """Client → host: keep this file. Answered by ObjectKept or ObjectMissing.
+    """Client or agent → host: keep this file. Answered by ObjectKept or ObjectMissing.
 
-    With a name (else empty) it stays for `for_s` seconds, also without the client.
+    With a name (else empty) it stays for `for_s` seconds, also without the client. An agent says of
+    which job the result is, and of which project.
     """
 
     kind: ClassVar[str] = "put-object"
@@ -44,6 +45,8 @@ class PutObject:
     size: Count
     name: Text
     for_s: Number | None
+    job: Text = ""
+    scope: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ class SealedObject:
     size: Count
     name: Text
     for_s: Number | None
+    job: Text = ""  # whose result it is; empty: a client has put it
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgpack
 
 from federation.errors import SerializationError
-from federation.payload import dump_apart
+from federation.payload import buffer_taker, dump_apart
 
 MAGIC: Final = b"gfobj1\r\n"
 ALIGN: Final = 64
@@ -60,20 +60,8 @@ def make_body(value: Any) -> ObjectBody:
         SerializationError: it can't be pickled, or holds a reference to another object.
     """
     buffers: list[memoryview] = []
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        """Take a buffer out of the pickle, if it is contiguous; True leaves it there."""
-        if len(buffers) >= PARTS_MAX - 1:
-            return True
-        try:
-            raw = buffer.raw()
-        except BufferError:
-            return True
-        buffers.append(raw)
-        return False
-
     try:
-        band = dump_apart(value, keep)
+        band = dump_apart(value, buffer_taker(buffers, 0, PARTS_MAX - 1))
     except SerializationError:
         raise
     except Exception as error:
@@ -81,6 +69,11 @@ def make_body(value: Any) -> ObjectBody:
         raise SerializationError(
             f"the value, of type {kind}, can't be pickled: {type(error).__name__}: {error}"
         ) from error
+    return body_of(band, buffers)
+
+
+def body_of(band: bytes, buffers: list[memoryview]) -> ObjectBody:
+    """Return the object of a pickle and the buffers that were taken out of it."""
     parts = (memoryview(band), *buffers)
     sizes = [part.nbytes for part in parts]
     header: bytes = msgpack.packb([FORMAT, PYTHON, sizes])

@@ -62,12 +62,15 @@ class Segment:
             raise SegmentError(f"it is still being written to: {error}") from None
         self.is_sealed = True
 
-    def view(self) -> memoryview:
+    def view(self, *, is_private: bool = False) -> memoryview:
         """Map it read-only; the mapping lasts as long as a view of it.
 
         Private, as kernels before 6.7 refuse a shared mapping of a sealed file; no page is copied.
+        With `is_private` it may be written to: a page that is, is copied, and no process else sees
+        it.
         """
-        mapped = mmap.mmap(self.descriptor, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if is_private else 0)
+        mapped = mmap.mmap(self.descriptor, self.size, flags=mmap.MAP_PRIVATE, prot=prot)
         return memoryview(mapped)
 
     def close(self) -> None:

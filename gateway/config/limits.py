@@ -1,10 +1,14 @@
-"""The table [limits]: what clients, workers and their sessions may use, and for how long."""
+"""The tables [limits] and [objects]: the room of clients, workers, sessions and objects."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from gateway.base.toml_lines import Passage
-from gateway.base.values import count, number, size
+from gateway.base.values import SettingError, count, number, size
+
+OBJECT_BYTES_MIN: Final = 1 << 20
+OBJECT_BYTES_MAX: Final = 1 << 50
+SHARE_MAX: Final = 0.9  # of a host's memory: the rest is for the gateway and its slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,40 @@ class ListenerLimits:
     host_strangers_max: int = 256  # … and of one host: see gateway.sessions.half_open
     handshakes_per_s: float = 0.0  # of one host
     frames_per_s: float = 0.0  # of one peer
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLimits:
+    """The room for objects on the gateway's host, in bytes or as a share of its memory.
+
+    Attributes:
+        memory: for all together.
+        user, project: for those of one user, and of one project; None: no other limit.
+    """
+
+    memory: int | float = 0.3
+    user: int | float | None = None
+    project: int | float | None = None
+
+    def room(self, host_bytes: int) -> "ObjectRoom":
+        """Return the limits in bytes, on a host with so much memory."""
+        found = {
+            each.name: _room(getattr(self, each.name), host_bytes) for each in fields(ObjectRoom)
+        }
+        return ObjectRoom(**{name: each for name, each in found.items() if each is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRoom:
+    """The room for objects in bytes: of all, of one user, of one project."""
+
+    memory: int
+    user: int = OBJECT_BYTES_MAX
+    project: int = OBJECT_BYTES_MAX
+
+
+def _room(given: int | float | None, host_bytes: int) -> int | None:
+    return int(given * host_bytes) if isinstance(given, float) else given
 
 
 # key in [limits] → (field of ListenerLimits or SiteConfig, smallest, largest)
@@ -83,3 +121,29 @@ def read_limits(limits: Passage) -> tuple[ListenerLimits, dict[str, Any]]:
                 values[name] = (count if name in whole else number)(key, value, low, high)
     own: dict[str, Any] = {name: values.pop(name) for name in OF_THE_SITE if name in values}
     return ListenerLimits(**values), own
+
+
+def read_objects(objects: Passage) -> ObjectLimits:
+    """Read [objects]; ConfigError."""
+    objects.expect({field.name for field in fields(ObjectLimits)})
+    values: dict[str, Any] = {}
+    for key, value in objects.table.items():
+        with objects.about():
+            values[key] = _share_or_size(key, value)
+    return ObjectLimits(**values)
+
+
+def _share_or_size(key: str, value: Any) -> int | float:
+    """Return a share of memory, as in "30%", or a size in bytes. Raises SettingError."""
+    if not isinstance(value, str) or not value.rstrip().endswith("%"):
+        return size(key, value, OBJECT_BYTES_MIN, OBJECT_BYTES_MAX)
+    try:
+        share = float(value.rstrip()[:-1]) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= SHARE_MAX:  # also for nan
+        raise SettingError(
+            f"{key} is {value!r:.40}: it must be a share of this host's memory up to "
+            f'{SHARE_MAX:.0%}, as in "30%", or a size, as in "8 GiB"'
+        )
+    return share

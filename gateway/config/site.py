@@ -152,7 +152,13 @@ from gateway.config.entitlements import check_entitlements, read_entitlements
 from gateway.config.fair_share import read_fair_share
 from gateway.config.federation import FederationConfig, check_federation, read_federation
 from gateway.config.groups import NO_GROUPS, Groups, names_of, read_groups
-from gateway.config.limits import OF_THE_SITE, ListenerLimits, read_limits
+from gateway.config.limits import (
+    OF_THE_SITE,
+    ListenerLimits,
+    ObjectLimits,
+    read_limits,
+    read_objects,
+)
 from gateway.config.log import LogConfig, read_log
 from gateway.config.pools import NO_GRIDS, USUAL_POOL, GridKinds, PoolConfig, read_pools
 from gateway.config.reservations import read_reservations
@@ -196,6 +202,7 @@ class SiteConfig:
     site_log_bytes: int = 1 << 30
     log: LogConfig = field(default_factory=LogConfig)
     rules: ListenerLimits = field(default_factory=ListenerLimits)
+    objects: ObjectLimits = field(default_factory=ObjectLimits)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
     deals: DealRules = field(default_factory=DealRules)
@@ -261,6 +268,7 @@ _TABLES: Final = frozenset(
         "books",
         "groups",
         "alerts",
+        "objects",
     }
     | {
         "rules_version",
@@ -469,13 +477,14 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         {
             *("site", "log", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
-            *("entitlement", "residency", "reservations"),
+            *("entitlement", "residency", "reservations", "objects"),
         }
     )
     values = _site_values(whole.part("site", "[site]"))
     values["log"] = _part(whole, "log", read_log)
     rules, own = read_limits(whole.part("limits", "[limits]"))
     values |= own
+    values["objects"] = read_objects(whole.part("objects", "[objects]"))
     if "federation" in document:
         values["federation"] = _part(whole, "federation", read_federation)
     values["deals"] = _part(whole, "contracts", partial(read_contracts, grace_s=rules.grace_s))

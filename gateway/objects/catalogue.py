@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
+from gateway.config.limits import ObjectRoom
 
 OBJECTS_MAX: Final = 100_000  # of a site
 
@@ -37,6 +38,8 @@ class HeldObject:
     put_at_s: UtcS
     sessions: Counter[int] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
+    # By job, how many of its results it is that have not been sent to its client.
+    results: Counter[str] = field(default_factory=Counter)
     # By the user who gave it, and the name: when it ends.
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
     waits_until_s: UtcS | None = None  # for the clients of a gateway that was lost
@@ -44,7 +47,8 @@ class HeldObject:
     @property
     def is_held(self) -> bool:
         """Whether anything holds it."""
-        return bool(self.sessions or self.jobs or self.names or self.waits_until_s is not None)
+        holders = self.sessions or self.jobs or self.results or self.names
+        return bool(holders) or self.waits_until_s is not None
 
     def to_plain(self) -> dict[str, Any]:
         """Return it for people and programs."""
@@ -55,7 +59,7 @@ class HeldObject:
             "bytes": self.size,
             "put_at_s": float(self.put_at_s),
             "sessions": len(self.sessions),
-            "jobs": sorted(self.jobs),
+            "jobs": sorted(self.jobs | set(self.results)),
             "names": [
                 {"name": name, "user": user, "ends_at_s": float(end_at_s)}
                 for (user, name), end_at_s in sorted(self.names.items())
@@ -63,12 +67,16 @@ class HeldObject:
         }
 
 
-def no_room(bytes_max: int, held_bytes: int, size: int) -> str:
-    """Say that an object does not fit beside those that are held; an empty text if it does."""
+def no_room(bytes_max: int, held_bytes: int, size: int, whose: str = "") -> str:
+    """Say that an object does not fit beside those that are held; an empty text if it does.
+
+    `whose` are they, as in "of user ann"; empty: all of the site.
+    """
     if held_bytes + size <= bytes_max:
         return ""
+    those = f"objects {whose}" if whose else "objects"
     return (
-        f"the site has room for {bytes_max:,} bytes of objects, holds {held_bytes:,}, and this one "
+        f"the site has room for {bytes_max:,} bytes of {those}, holds {held_bytes:,}, and this one "
         f"has {size:,}: release others first"
     )
 
@@ -77,11 +85,12 @@ class ObjectCatalogue:
     """The objects of a site.
 
     Args:
-        bytes_max: the room for all objects together.
+        room: for all objects together, those of one user and those of one project.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, room: ObjectRoom) -> None:
+        self._room = room
+        self._by_owner: Counter[tuple[str, str]] = Counter()  # bytes of users, of projects
         self._held: dict[ObjectKey, HeldObject] = {}
         self._by_session: dict[int, set[ObjectKey]] = {}
         self._by_job: dict[str, set[ObjectKey]] = {}
@@ -108,23 +117,62 @@ class ObjectCatalogue:
 
     def put(self, key: ObjectKey, size: int, user: str, session: int, utc_s: UtcS) -> str:
         """Let a session hold an object that has been sealed; return why not, or an empty text."""
-        if key not in self._held:
-            if len(self._held) >= OBJECTS_MAX:
-                return f"the site holds {OBJECTS_MAX:,} objects already"
-            reason = no_room(self._bytes_max, self.bytes, size)
-            if reason:
-                return reason
-            self._held[key] = HeldObject(key, size, user, utc_s)
-            self.bytes += size
-        self.take(key, session)
-        return ""
+        reason = self._enter(key, size, user, utc_s)
+        if not reason:
+            self.take(key, session)
+        return reason
+
+    def _enter(self, key: ObjectKey, size: int, user: str, utc_s: UtcS) -> str:
+        if key in self._held:
+            return ""
+        if len(self._held) >= OBJECTS_MAX:
+            return f"the site holds {OBJECTS_MAX:,} objects already"
+        owners = (("user", user, self._room.user), ("project", key.scope, self._room.project))
+        reason = no_room(self._room.memory, self.bytes, size)
+        for kind, name, bytes_max in owners:
+            held = self._by_owner[kind, name]
+            reason = reason or no_room(bytes_max, held, size, f"of {kind} {name}")
+        if not reason:
+            self._add(HeldObject(key, size, user, utc_s))
+        return reason
+
+    def _add(self, held: HeldObject) -> None:
+        self._held[held.key] = held
+        self._count(held, held.size)
+
+    def _count(self, held: HeldObject, size: int) -> None:
+        self.bytes += size
+        for owner in (("user", held.user), ("project", held.key.scope)):
+            self._by_owner[owner] += size
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+
+    def put_result(self, key: ObjectKey, size: int, user: str, job: str, utc_s: UtcS) -> str:
+        """Let a job hold a result of it until that is sent; return why not, or an empty text."""
+        reason = self._enter(key, size, user, utc_s)
+        if not reason:
+            self._held[key].results[job] += 1
+            self._by_job.setdefault(job, set()).add(key)
+        return reason
+
+    def deliver(self, key: ObjectKey, job: str, session: int | None) -> list[ObjectKey]:
+        """Hand a result of a job over to the session of its client; None: it is over."""
+        held = self._held.get(key)
+        if held is None:
+            return []
+        if session is not None:
+            self.take(key, session)
+        if held.results[job] > 1:
+            held.results[job] -= 1
+        elif held.results.pop(job, 0) and job not in held.jobs:
+            self._by_job[job].discard(key)
+        return self._gone([key])
 
     def adopt(self, key: ObjectKey, size: int, user: str, put_at_s: UtcS, until_s: UtcS) -> None:
         """Enter an object of a gateway that was lost; it waits for its holders until then."""
         if key not in self._held:
-            self._held[key] = HeldObject(key, size, user, put_at_s, waits_until_s=until_s)
+            self._add(HeldObject(key, size, user, put_at_s, waits_until_s=until_s))
             self._waiting.add(key)
-            self.bytes += size
 
     def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:
         """Give an object a name of this user until then.
@@ -192,6 +240,7 @@ class ObjectCatalogue:
         for job in [each for each in self._by_job if each not in jobs]:
             for key in self._by_job.pop(job):
                 self._held[key].jobs.discard(job)
+                self._held[key].results.pop(job, None)
                 touched.append(key)
         for (scope, user, name), key in list(self._names.items()):
             if self._held[key].names[user, name] <= utc_s:
@@ -206,6 +255,7 @@ class ObjectCatalogue:
         self._by_job.clear()
         self._names.clear()
         self._waiting.clear()
+        self._by_owner.clear()
         self.bytes = 0
 
     def _gone(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
@@ -214,6 +264,6 @@ class ObjectCatalogue:
             held = self._held.get(key)
             if held is not None and not held.is_held:
                 del self._held[key]
-                self.bytes -= held.size
+                self._count(held, -held.size)
                 gone.append(key)
         return gone

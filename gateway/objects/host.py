@@ -1,6 +1,6 @@
 """The object host: the process that keeps the bytes of a site's objects, beside the gateway.
 
-    python -m gateway.objects.host ADDRESS CONTROL
+    python -m gateway.objects.host LISTENER CONTROL
 
 It takes sealed files from clients of its host, hashes them, and hands them to agents and clients by
 descriptor. It decides nothing: its gateway says which objects are kept and dropped, by the socket
@@ -13,7 +13,6 @@ its memory is never left over.
 import os
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -44,6 +43,7 @@ from federation.objects.bodies import BadBody, parts_of
 from federation.objects.manifests import make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
+from gateway.objects.host_process import BACKLOG
 from gateway.objects.shelf import ObjectShelf, OfferedObject
 from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
@@ -167,7 +167,7 @@ class ObjectHost:
                 await pipe.send(HostOpen(self._shelf.bytes_max))
             case AdoptHost() if known is None and self._is_orphan:
                 await self._adopt(pipe, message)
-            case PutObject() if known is not None and known.role == CLIENT:
+            case PutObject() if known is not None and (known.role == CLIENT or message.job):
                 await self._put(pipe, known, message, file)
             case GetObject(request, scope, digest) if known is not None:
                 found = self._shelf.take(known, ObjectKey(scope, digest), pipe)
@@ -216,12 +216,16 @@ class ObjectHost:
             self._shelf.give_back(size)
             segment.close()
             return
-        key, named = ObjectKey(ticket.scope, digest), (message.name, message.for_s)
+        if ticket.role == CLIENT:
+            scope, job, named = ticket.scope, "", (message.name, message.for_s)
+        else:
+            scope, job, named = message.scope, message.job, ("", None)
+        key = ObjectKey(scope, digest)
         number = self._shelf.offer(
             OfferedObject(pipe, message.request, key, segment, ticket.user, *named)
         )
         who = (ticket.holder, ticket.user, key.scope)
-        await self._control.send(SealedObject(number, *who, digest, size, *named))
+        await self._control.send(SealedObject(number, *who, digest, size, *named, job))
 
 
 def _measure(file: int, size: int) -> tuple[Segment, bytes]:
@@ -239,12 +243,11 @@ def _measure(file: int, size: int) -> tuple[Segment, bytes]:
     return segment, digest
 
 
-async def serve(address: str, control: int, started: Callable[[], None] = lambda: None) -> None:
-    """Run the object host of an address until its gateway is gone."""
-    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    await listener.bind("\0" + address.removeprefix("@"))
-    listener.listen(128)
-    started()
+async def serve(listening: int, control: int) -> None:
+    """Run the object host of a listening socket until its gateway is gone."""
+    own = socket.socket(fileno=listening)
+    own.listen(BACKLOG)  # so that the kernel names this process to those that connect
+    listener = trio.socket.from_stdlib_socket(own)
     pipe = ObjectPipe(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
         await ObjectHost(pipe, listener).run()
@@ -254,10 +257,10 @@ async def serve(address: str, control: int, started: Callable[[], None] = lambda
 
 def main() -> None:
     """Run the object host; the gateway starts it."""
-    address, control = sys.argv[1], int(sys.argv[2])
+    listening, control = int(sys.argv[1]), int(sys.argv[2])
     hide_memory()
     with suppress(KeyboardInterrupt, OSError):
-        trio.run(serve, address, control)
+        trio.run(serve, listening, control)
 
 
 if __name__ == "__main__":

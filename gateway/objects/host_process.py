@@ -25,6 +25,7 @@ from gateway.objects.tickets import GATEWAY, KEY_BYTES, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 STOP_S: Final = 5.0
+BACKLOG: Final = 128
 FILE: Final = "objects.json"
 
 
@@ -63,6 +64,18 @@ def read_place(path: Path) -> HostPlace | None:
         return None
 
 
+def listen_at(place: HostPlace) -> socket.socket:
+    """Listen at a place: a host that is started takes the socket over. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind("\0" + place.address.removeprefix("@"))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
 def dial_lost(place: HostPlace) -> socket.socket | None:
     """Connect to the host of a lost gateway; None: it is not there, or not of this user."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -85,15 +98,17 @@ class HostProcess:
         self._process = process  # or a descriptor of one that is no child of ours
 
     @classmethod
-    async def start(cls, place: HostPlace, bytes_max: int) -> "HostProcess":
-        """Start a host. Raises OSError."""
+    async def start(
+        cls, place: HostPlace, bytes_max: int, listener: socket.socket
+    ) -> "HostProcess":
+        """Start a host for the connections of a listener. Raises OSError."""
         ours, theirs = socket.socketpair()
         command = run_module("gateway.objects.host")
         try:
             process = subprocess.Popen(  # noqa: ASYNC220
-                [*command, place.address, str(theirs.fileno())],
+                [*command, str(listener.fileno()), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), listener.fileno()),
                 start_new_session=True,
             )
         except BaseException:

@@ -30,23 +30,30 @@ from federation.messages.objects import (
 from federation.objects.manifests import is_digest
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
+from gateway.config.limits import ObjectRoom
 from gateway.objects.catalogue import (
     HeldObject,
     ObjectCatalogue,
     ObjectKey,
 )
-from gateway.objects.host_process import FILE, HostPlace, HostProcess, dial_lost, read_place
+from gateway.objects.host_process import (
+    FILE,
+    HostPlace,
+    HostProcess,
+    dial_lost,
+    listen_at,
+    read_place,
+)
 from gateway.objects.tickets import AGENT, CLIENT, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
 AGAIN_S: Final = 1.0
-MEMORY_SHARE: Final = 0.3  # of this host's memory, for objects
 
 
-def usual_bytes() -> int:
-    """Return the room for objects on this host: a share of its memory."""
-    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
+def host_bytes() -> int:
+    """Return the memory of this host."""
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 class ObjectKeeper:
@@ -54,9 +61,10 @@ class ObjectKeeper:
 
     Args:
         is_here: whether a session, by its number, is still there.
+        owner_of: the user and the project of an unfinished job; None: there is no such job.
         utc_s: the time of day.
         say: takes lines for the operator.
-        bytes_max: the room for all objects.
+        room: for objects.
         folder: of the site's state, where the next run finds the object host.
         return_s: how long the objects of a lost gateway wait for its clients.
     """
@@ -64,21 +72,24 @@ class ObjectKeeper:
     def __init__(
         self,
         is_here: Callable[[int], bool],
+        owner_of: Callable[[str], tuple[str, str] | None],
         utc_s: Callable[[], UtcS],
         say: Callable[[str], None],
-        bytes_max: int,
+        room: ObjectRoom,
         folder: Path,
         return_s: float,
     ) -> None:
         self._place = HostPlace.make()
         self._file = folder / FILE
         self._return_s = return_s
+        self._listener: socket.socket | None = None
         self._lost: tuple[socket.socket, HostPlace] | None = None
         self._is_here = is_here
+        self._owner_of = owner_of
         self._utc_s = utc_s
         self._say = say
-        self._bytes_max = bytes_max
-        self.catalogue = ObjectCatalogue(bytes_max)
+        self._bytes_max = room.memory
+        self.catalogue = ObjectCatalogue(room)
         self.pid = 0  # of the object host
         self._wanted = trio.Event()
         self._ready = trio.Event()
@@ -112,13 +123,15 @@ class ObjectKeeper:
         await self._settled.wait()
 
     def look(self) -> None:
-        """Look for the object host of the last run, if its gateway was lost. Once, before `run`."""
+        """Look for the object host of the last run, if its gateway was lost; else listen for one.
+
+        Once, before `run`. Raises OSError.
+        """
         before = read_place(self._file)
-        if before is None:
-            return
-        connection = dial_lost(before)
-        if connection is None:
+        connection = None if before is None else dial_lost(before)
+        if before is None or connection is None:
             self._file.unlink(missing_ok=True)
+            self._listener = listen_at(self._place)
             return
         self._lost = connection, before
         self._place = HostPlace(before.address, self._place.key)
@@ -132,10 +145,32 @@ class ObjectKeeper:
                 self._say("the object host of the last run could not be taken over")
                 self._place = HostPlace.make()
         self._settle()
-        await self._wanted.wait()
-        while True:
-            await self._run_once(await HostProcess.start(self._place, self._bytes_max))
-            await trio.sleep(AGAIN_S)
+        try:
+            while True:
+                await self._run_next()
+                await trio.sleep(AGAIN_S)
+        finally:
+            if self._listener is not None:
+                self._listener.close()
+
+    async def _run_next(self) -> None:
+        """Run an object host from the moment on at which it is asked for, or dialled."""
+        try:
+            if self._listener is None:  # the host that was taken over had its own
+                self._listener = listen_at(self._place)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._note_dialled, self._listener)
+                await self._wanted.wait()
+                nursery.cancel_scope.cancel()
+            host = await HostProcess.start(self._place, self._bytes_max, self._listener)
+        except OSError as error:
+            self._say(f"the object host can't be started: {error}")
+            return
+        await self._run_once(host)
+
+    async def _note_dialled(self, listener: socket.socket) -> None:
+        await trio.lowlevel.wait_readable(listener)
+        self._wanted.set()
 
     async def _run_once(self, host: HostProcess) -> bool:
         """Serve one object host until it has ended; return whether it was ever ready."""
@@ -211,6 +246,8 @@ class ObjectKeeper:
     def _put(self, message: SealedObject, utc_s: UtcS) -> str:
         """Enter an object that was put; return why not, or an empty text."""
         name = message.name
+        if message.job:
+            return self._put_result(message, utc_s)
         if not self._is_here(message.holder):
             return "the session of the client is over"
         if not is_digest(message.digest):
@@ -225,6 +262,16 @@ class ObjectKeeper:
             until_s = utc_s + (message.for_s or 0)
             self._drop(self.catalogue.name(key, message.user, name, until_s))
         return reason
+
+    def _put_result(self, message: SealedObject, utc_s: UtcS) -> str:
+        """Enter a result for its job; return why not, or an empty text."""
+        owner = self._owner_of(message.job)
+        if owner is None or owner[1] != message.scope:
+            return "its job is over"
+        if not is_digest(message.digest):
+            return "the digest is not valid"
+        key = ObjectKey(message.scope, message.digest)
+        return self.catalogue.put_result(key, message.size, owner[0], message.job, utc_s)
 
     # --- for the gateway
     # ---------------------------------------------------------------------------
@@ -245,6 +292,12 @@ class ObjectKeeper:
         if not self._is_here(session):
             return [key.digest for key in keys]
         return [key.digest for key in keys if not self.catalogue.take(key, session)]
+
+    def deliver(self, session: int, job: str, scope: str, digests: Iterable[bytes]) -> None:
+        """Hand results of a job over to the session of its client."""
+        taker = session if self._is_here(session) else None
+        for digest in digests:
+            self._drop(self.catalogue.deliver(ObjectKey(scope, digest), job, taker))
 
     def take(self, session: int, held: HeldObject) -> None:
         """Let a session hold an object that it has found by its name."""

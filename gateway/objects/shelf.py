@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
 from gateway.objects.catalogue import ObjectKey, no_room
-from gateway.objects.tickets import ObjectTicket
+from gateway.objects.tickets import AGENT, ObjectTicket
 
 
 class ObjectFile(Protocol):
@@ -127,10 +127,14 @@ class ObjectShelf(Generic[FileT, ReaderT]):
     # --- readers ---------------------------------------------------------------------------------
 
     def take(self, ticket: ObjectTicket, key: ObjectKey, reader: ReaderT) -> FileT | str:
-        """Return the file of an object for a reader, which has it from now on; or why not."""
+        """Return the file of an object for a reader, or why not.
+
+        An agent is told when it is dropped; a client is not, as it reads answers alone.
+        """
         if not ticket.may_read(key.scope) or key not in self._held:
             return f"project {key.scope} has no object {digest_text(key.digest)} here"
-        self._readers.setdefault(key, set()).add(reader)
+        if ticket.role == AGENT:
+            self._readers.setdefault(key, set()).add(reader)
         return self._held[key][0]
 
     def drop(self, key: ObjectKey) -> set[ReaderT]:

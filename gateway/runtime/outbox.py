@@ -32,6 +32,7 @@ from gateway.scheduler.model.effects import (
     SendToClient,
     SendToSite,
     SendToWorker,
+    TakeObjects,
     Write,
 )
 from gateway.sessions.listener import PeerSession, SessionListener
@@ -73,6 +74,7 @@ class OutboxUses:
         keep_output: keeps output of tasks: (job, (task, stream, text) of each piece); must not
             wait. None where no output is kept.
         hold_objects: lets a job hold objects of a project, by their digests.
+        take_objects: hands results over to a client.
     """
 
     recall: StoreLookup = recall_now
@@ -81,6 +83,7 @@ class OutboxUses:
     on_write: Callable[[Record], None] | None = None
     on_order: Callable[[LogOrder], None] = lambda _order: None
     keep_output: Callable[[str, Pieces], None] | None = None
+    take_objects: Callable[[TakeObjects], None] = lambda _effect: None
     hold_objects: Callable[[str, str, Sequence[bytes]], None] = lambda _job, _project, _objects: (
         None
     )
@@ -155,6 +158,8 @@ class EffectOutbox:
                     self._uses.remark(effect.text)
                 case HoldObjects():
                     self._uses.hold_objects(effect.job, effect.project, effect.digests)
+                case TakeObjects():
+                    self._uses.take_objects(effect)
                 case KeepOutput():
                     if self._uses.keep_output is not None:
                         self._uses.keep_output(effect.job, effect.pieces)

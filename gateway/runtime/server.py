@@ -61,7 +61,7 @@ from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.effects import Effect, LogOrder
+from gateway.scheduler.model.effects import Effect, LogOrder, TakeObjects
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
     BadJob,
@@ -224,6 +224,7 @@ class GatewayServer:
                 on_order=self._log_order,
                 keep_output=keep_output,
                 hold_objects=self._hold_objects,
+                take_objects=self._take_objects,
             ),
         )
         self._recall = recall
@@ -740,6 +741,10 @@ class GatewayServer:
     def _hold_objects(self, job: str, project: str, digests: Sequence[bytes]) -> None:
         if self.objects is not None:
             self.objects.hold(job, project, digests)
+
+    def _take_objects(self, effect: TakeObjects) -> None:
+        if self.objects is not None:
+            self.objects.deliver(effect.client, effect.job, effect.project, effect.digests)
 
     def _functions_used(self) -> set[bytes]:
         return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions

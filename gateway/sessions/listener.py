@@ -28,6 +28,7 @@ from federation.messages.messages import (
     Welcome,
 )
 from federation.messages.wire import UnknownMessage
+from federation.sessions.credentials import place_of_this_process
 from federation.sessions.handshake import NAME_CHARS_MAX, Credentials, Greeting, SharedSecret
 from federation.sessions.hearing import Hearing
 from federation.sessions.session import DIALLER_WINDOW, Session
@@ -317,6 +318,7 @@ class SessionListener:
             bytes_max=rules.bytes_max,
             message_bytes_max=rules.message_bytes_max,
             others=self.others,
+            place=place_of_this_process(),
         )
         # The welcome has no acknowledgement of its own. The peer's next frame acknowledges it, and
         # until then the session's window limits us to one more frame: two in all, as many as nng

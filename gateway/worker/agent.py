@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import trio
@@ -40,7 +41,9 @@ from federation.messages.messages import (
     Returned,
 )
 from federation.messages.printed import parted
+from federation.objects.left import AUTO, LEFT, WHOLE, left_value
 from federation.objects.references import objects_of
+from federation.objects.segments import Segment
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
 from federation.words import count, duration_text
@@ -65,7 +68,7 @@ from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
-from gateway.worker.slot.channel import are_said, is_part
+from gateway.worker.slot.channel import FIGURE_MAX, UNSENT, are_said, is_part
 from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.slot.lent_objects import LENT_MAX
 from gateway.worker.slot.meter import Attention, Moment
@@ -130,6 +133,8 @@ class Agent:
         self._objects = HeldObjects(settings.objects, settings.objects_ticket, self._dropped)
         # Assignments that wait for objects, each with the messages about it that came meanwhile.
         self._fetching: dict[int, list[Recall | Notice]] = {}
+        self._left: dict[int, Segment] = {}  # by slot: the result that its next part refers to
+        self._leaving: set[object] = set()  # reports that wait until their objects are kept
         self._site = ""
         self._asked: set[bytes] = set()
         self._is_draining = False
@@ -240,6 +245,8 @@ class Agent:
             wary=message.wary,
             logs=message.logs,
             objects=message.objects,
+            results=message.results if self._settings.objects else "",
+            project=message.project,
         )
         is_much = bool(message.objects) and len(objects_of(message.arguments)) > LENT_MAX
         self._task_book.assign(terms, first, message.arguments, alone=is_much)
@@ -280,6 +287,7 @@ class Agent:
         """Drop all tasks: the gateway has placed them elsewhere, or will."""
         self._is_draining = False
         self._fetching.clear()
+        self._leaving.clear()
         self._asked.clear()
         self._outbox.take()
         if not self._task_book.is_idle:
@@ -302,6 +310,8 @@ class Agent:
                     self._environments.started(slot.home)
                 case ["said", rows] if are_said(rows):
                     self._take_said(slot, rows)
+                case ["left", int(size)] if self._may_leave(index, size):
+                    self._left[index] = Segment(process.take_file(), size)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message, moment):
                         break
@@ -314,6 +324,9 @@ class Agent:
         self, slot: SlotBook, process: SlotProcess, message: list[Any], moment: Moment
     ) -> bool:
         _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
+        if process.leaves and values.count(LEFT) != (slot.index in self._left):
+            process.distrust()
+            return False
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
         if slot.bundles and slot.bundles[0].piece.terms.logs:
             process.take_output()  # what its processes wrote until now is of these tasks
@@ -325,9 +338,12 @@ class Agent:
             terms, first = found
             self._flush_output(slot.index)
             used, (prints, streams) = (wall_ns, cpu_ns, peak), parted(prints)
-            self._outbox.add_report(
-                Report(terms.assignment, first, values, failures, prints, *used, streams)
-            )
+            report = Report(terms.assignment, first, values, failures, prints, *used, streams)
+            left = self._left.pop(slot.index, None)
+            if left is not None:
+                self._nursery.start_soon(self._leave, terms, report, left)
+            else:
+                self._outbox.add_report(report)
         if is_over and not self._task_book.may_finish(slot):
             process.distrust()
             return False
@@ -410,11 +426,14 @@ class Agent:
             process.send(["pass", terms.task_pass])
         if terms.objects or process.objects:
             self._lend(process, bundle)
+        if terms.results:
+            process.leaves = True
         process.send(
             [
                 *("chunk", bundle.number, terms.function, bundle.piece.arguments),
                 *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
                 *(bundle.piece.first, self._settings.label(terms.job), terms.logs),
+                terms.results,
             ]
         )
 
@@ -439,6 +458,41 @@ class Agent:
             had = process.objects.drop(digests)
             if had:
                 process.send(["drop", had])
+
+    def _may_leave(self, index: int, size: int) -> bool:
+        """Whether a slot's result may be taken as an object: one in a part, with its file."""
+        process = self._processes[index]
+        return process.has_file and index not in self._left and 0 < size < FIGURE_MAX
+
+    async def _leave(self, terms: AssignmentTerms, report: Report, segment: Segment) -> None:
+        """Have the object host keep a result, then report it with the others of its part.
+
+        Without room there it goes in the message after all, if it is not too large for that.
+        """
+        waiting = object()
+        self._leaving.add(waiting)
+        at, size = report.values.index(LEFT), segment.size
+        values, failures = list(report.values), list(report.failures)
+        answer: bytes | str = "the object host does not answer"
+        try:
+            with trio.move_on_after(FETCH_S):
+                named = (terms.project, terms.job, segment)
+                answer = await self._objects.leave(*named, self._nursery)
+            if isinstance(answer, bytes):
+                values[at] = left_value(answer, size)
+            elif terms.results == AUTO and size < self._gateway.result_bytes_max:
+                values[at] = WHOLE + os.pread(segment.descriptor, size, 0)
+            else:
+                values[at] = b""
+                text = f"the result, of {size:,} bytes, can't be left at the site: {answer}"
+                failures = sorted([*failures, [at, UNSENT, text, b""]])
+        finally:
+            segment.close()
+        if waiting in self._leaving:  # else these tasks are the gateway's again
+            self._leaving.discard(waiting)
+            is_left = values[at] != b""
+            self._outbox.add_report(replace(report, values=values, failures=failures, left=is_left))
+            self._gateway.flush()
 
     def _started(self) -> list[int]:
         return [process.started for process in self._processes]
@@ -590,6 +644,8 @@ class Agent:
         number, is_at_fault = judge(slot, end)
         running = self._task_book.running(slot, number)
         cancelled = self._task_book.died(slot, number, is_at_fault=is_at_fault)
+        if (left := self._left.pop(slot.index, None)) is not None:
+            left.close()
         self._flush_output(slot.index)
         if running is not None and is_at_fault:
             self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
@@ -688,7 +744,7 @@ class Agent:
             self._outbox.add(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
         with trio.move_on_after(at_most_s):
-            while any(slot.bundles for slot in self._task_book.slots):  # noqa: ASYNC110 - not for long
+            while self._leaving or any(slot.bundles for slot in self._task_book.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
         running = sum(bool(slot.bundles) for slot in self._task_book.slots)
         await self._say_goodbye()

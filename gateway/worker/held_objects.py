@@ -17,8 +17,10 @@ from federation.messages.objects import (
     GetObject,
     HostOpen,
     ObjectHere,
+    ObjectKept,
     ObjectMissing,
     OpenHost,
+    PutObject,
 )
 from federation.objects.segments import Segment
 from federation.sessions.credentials import peer_credentials
@@ -42,6 +44,8 @@ class HeldObjects:
         self._pipe: ObjectPipe | None = None
         self._request = 0
         self._asked: dict[int, tuple[tuple[str, bytes], trio.Event]] = {}
+        self._left: dict[int, trio.Event] = {}
+        self._answers: dict[int, bytes | str] = {}
         self._opening = trio.Lock()
 
     def find(self, scope: str, digest: bytes) -> Segment | None:
@@ -67,6 +71,23 @@ class HeldObjects:
             return  # the host is gone, and its objects with it
         for each in waiting:
             await each.wait()
+
+    async def leave(
+        self, scope: str, job: str, segment: Segment, nursery: trio.Nursery
+    ) -> bytes | str:
+        """Have the host keep a result of a job; return its digest, or why it does not."""
+        try:
+            pipe = await self._open(nursery)
+            self._request += 1
+            request, arrived = self._request, trio.Event()
+            self._left[request] = arrived
+            await pipe.send(
+                PutObject(request, segment.size, "", None, job, scope), segment.descriptor
+            )
+        except (OSError, ProtocolError) as error:
+            return f"the object host is gone: {error}"
+        await arrived.wait()
+        return self._answers.pop(request, "the object host is gone")
 
     async def _open(self, nursery: trio.Nursery) -> ObjectPipe:
         async with self._opening:
@@ -108,6 +129,12 @@ class HeldObjects:
                 arrived.set()
             case ObjectMissing(request, _) if request in self._asked:
                 self._asked.pop(request)[1].set()
+            case ObjectKept(request, digest) if request in self._left:
+                self._answers[request] = digest
+                self._left.pop(request).set()
+            case ObjectMissing(request, reason) if request in self._left:
+                self._answers[request] = reason
+                self._left.pop(request).set()
             case DropObject(scope, digest):
                 segment = self._files.pop((scope, digest), None)
                 if segment is not None:
@@ -122,8 +149,9 @@ class HeldObjects:
         files, self._files = self._files, {}
         for segment in files.values():
             segment.close()
-        for _, arrived in self._asked.values():
+        for arrived in (*(each for _, each in self._asked.values()), *self._left.values()):
             arrived.set()
         self._asked.clear()
+        self._left.clear()
         if files:
             self._on_drop([digest for _, digest in files])

@@ -92,4 +92,5 @@ def _merge(last: Report, more: Report) -> Report:
         last.cpu_ns + more.cpu_ns,
         max(last.peak_memory_bytes, more.peak_memory_bytes),
         streams,
+        last.left or more.left,
     )

@@ -24,6 +24,8 @@ class AssignmentTerms:
     wary: bool = False  # each task is reported as begun before it starts
     logs: bool = False  # the output of its tasks is sent while they run
     objects: str = ""  # the project whose objects its calls refer to; empty: they refer to none
+    results: str = ""  # which results are left as objects: federation.objects.left
+    project: str = ""  # of those
 
 
 @dataclass(slots=True)

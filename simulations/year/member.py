@@ -36,6 +36,7 @@ from gateway.scheduler.model.effects import (
     SendToClient,
     SendToSite,
     SendToWorker,
+    TakeObjects,
     Write,
 )
 from gateway.trust.grant_signer import KeyGrantSigner
@@ -219,7 +220,9 @@ class YearMember:
                 self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
             case Expel() | AnswerBill():
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
-            case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction() | HoldObjects():
+            case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction():
+                return
+            case HoldObjects() | TakeObjects():
                 return
             case _:
                 assert_never(effect)

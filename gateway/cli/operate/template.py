@@ -73,6 +73,11 @@ contact = {contact}             # on our card, for operators
 # job_log_bytes = 16777216      # ... of a job, ...
 # site_log_bytes = 1073741824   # ... and of all jobs; 0: none is kept
 
+[objects]
+# memory = "30%"                # room for objects on this host: a share of its memory, or "8 GiB"
+# user = "10%"                  # ... for those of one user; by default no other limit
+# project = "20%"               # ... for those of one project; the same
+
 [contracts]
 # Contracts with other sites. The lease is how long an unreachable site keeps our tasks; it must be
 # more than twice grace_s.

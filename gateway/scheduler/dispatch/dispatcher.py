@@ -482,6 +482,7 @@ class Dispatcher:
         self._hold(assignment, len(run.arguments))
         self.mark_ready(job)
         spec = job.spec
+        leaves = spec.results if spec.results and OBJECTS_TAG in worker.offer.tags else ""
         self._effects.append(
             SendToWorker(
                 worker.handle,
@@ -498,6 +499,8 @@ class Dispatcher:
                     wary=run.is_wary,
                     logs=job.is_logged and worker.tells_output,
                     objects=spec.project if OBJECTS_TAG in spec.tags else "",
+                    results=leaves,
+                    project=spec.project if leaves else "",
                 ),
                 worker.port,
             )

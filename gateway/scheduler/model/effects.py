@@ -84,6 +84,16 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeObjects:
+    """Hand results of a job, which are objects of its project, over to its client."""
+
+    client: int
+    job: str
+    project: str
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HoldObjects:
     """Let a job hold the objects of its project that its calls refer to."""
 
@@ -158,6 +168,7 @@ Effect = (
     | Remark
     | KeepOutput
     | HoldObjects
+    | TakeObjects
     | LogOrder
     | SendToSite
     | SendFunction

@@ -262,6 +262,7 @@ class Reported:
     cost_nanos: int | None = None  # the price of another site; None: by the pool's tariff
     sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
     footprint: Footprint | None = None  # as another site states; None: by the pool's emissions
+    left: bool = False  # whether some values stand for objects: federation.objects.left
 
     @property
     def usage(self) -> ReportUsage:

@@ -13,11 +13,12 @@ from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
+from federation.objects.left import AUTO, REF
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
 from federation.users import check_project
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
-from gateway.base.tags import PROBE_TAG, check_tags
+from gateway.base.tags import OBJECTS_TAG, PROBE_TAG, check_tags
 from gateway.base.values import WORKER_SLOTS_MAX
 from gateway.config.groups import NO_GROUPS, Groups, owner_of
 from gateway.config.pools import USUAL_POOL
@@ -67,6 +68,8 @@ def job_event(
         raise BadJob(f"retries is {message.retries}, the limit is {RETRIES_MAX}")
     if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
         raise BadJob(f"the job has {message.tasks:,} tasks, the limit is {TASKS_IN_JOB_MAX:,}")
+    if message.results not in ("", AUTO, REF) or (message.results and message.detached):
+        raise BadJob(f"results is {message.results!r:.40}, which is unknown, or not for such a job")
     whose = owner_of(groups, user)
     spec = replace(
         check_spec(message, user),
@@ -77,7 +80,10 @@ def job_event(
         group=whose.group,
         more_groups=tuple(sorted(whose.more_groups)),
         tasks=message.tasks,
+        results=message.results,
     )
+    if message.results == REF:
+        spec = replace(spec, tags={**spec.tags, OBJECTS_TAG: True})
     hold = _carried_hold(message.hold) if message.again and not message.detached else None
     return events.JobOpened(client, message.job, spec, again=message.again, hold=hold)
 
@@ -267,6 +273,7 @@ def worker_event(message: Any, worker: int) -> Event | None:
                 message.wall_ns,
                 message.cpu_ns,
                 message.peak_memory_bytes,
+                left=message.left,
             )
         case messages.BegunTasks():
             return events.TasksBegun(worker, _begun(message.tasks))

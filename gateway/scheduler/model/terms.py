@@ -123,6 +123,7 @@ class JobSpec:
     warrant: Warrant = NO_WARRANT
     hold: JobHold | None = None  # while it is held, no task of it begins
     given_priority: GivenPriority | None = None
+    results: str = ""  # "auto" or "ref": large, or all, results are left here as objects
     is_probe: bool = False  # the operator tests a pool with it: no entitlement applies
 
     @property

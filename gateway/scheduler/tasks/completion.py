@@ -13,6 +13,7 @@ from federation.messages.deals import Deliver
 from federation.messages.messages import Dropped, Results
 from federation.messages.printed import are_streams, parted, stream_of
 from federation.messages.wire import pack
+from federation.objects.left import left_in
 from federation.ranges import Range, RangeSet, gaps
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
@@ -22,6 +23,7 @@ from gateway.scheduler.model.effects import (
     Effect,
     KeepOutput,
     SendToClient,
+    TakeObjects,
     Write,
 )
 from gateway.scheduler.model.events import Reported
@@ -91,7 +93,7 @@ def judge_report(
     if not report.failures and not gone:
         prints, streams = parted(_prints(job, report))
         sites = list(report.sites)
-        whole = Results(job.id, first, report.values, [], prints, sites, streams)
+        whole = Results(job.id, first, report.values, [], prints, sites, streams, report.left)
         return SortedReport([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -178,6 +180,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
         prints,
         list(report.sites),
         streams,
+        report.left,
     )
 
 
@@ -247,6 +250,9 @@ class TaskCompletion:
                 body = pack([*kept, results.streams])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
             elif (client := self._clients.get(job.client)) is not None:
+                if event.left:
+                    left = tuple(left_in(results.values))
+                    self._effects.append(TakeObjects(job.client, job.id, job.spec.project, left))
                 self._effects.append(SendToClient(job.client, results, charge, client.port))
                 charge = NO_CHARGE  # only the first results carry it
         return [retry.task for retry in verdict.again]

@@ -9,10 +9,11 @@ Agent to slot:
     ["drop", [digest, …]]      these objects are needed no more; none: all of them
     ["pass", text]             the pass by which the next tasks may be clients; empty: none
     ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max, timeout_s, first,
-     worker, live]             tasks `number`, `number` + 1, …, which are the job's tasks `first`,
+     worker, live, results]    tasks `number`, `number` + 1, …, which are the job's tasks `first`,
                                `first` + 1, … (None: not known); and the worker, its host and
                                its pool, for people. With `live` (optional) what the tasks print
-                               is sent as `said` while they run
+                               is sent as `said` while they run; `results` (optional) tells
+                               which results are left as objects (federation.objects.left)
 
 Slot to agent:
 
@@ -20,6 +21,8 @@ Slot to agent:
     ["said", [[number, text, stream], …]]
                                what tasks of the current bundle have printed; before the part that
                                has their results
+    ["left", size]             a result as an object; its file, sealed, comes along. In the next
+                               part its value is LEFT of federation.objects.left; one in a part
     ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
                                results of tasks `number`, `number` + 1, … of the current bundle,
                                and what they printed: [offset, text, stream];
@@ -272,6 +275,13 @@ class BlockingChannel:
         with self._sending:
             for part in encode_parts(message):
                 self._socket.sendall(part)
+
+    def send_file(self, message: list[Any], file: int) -> None:
+        """Send a small message, and a descriptor with it."""
+        with self._sending:
+            data = encode(message)
+            sent = socket.send_fds(self._socket, [data], [file])
+            self._socket.sendall(data[sent:])
 
     def send_said(self, take: Callable[[], list[list[Any]]]) -> bool:
         """Send the rows that `take` returns as `said`, unless another message is being sent.

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, Final
 import trio
 
 from federation.messages.printed import STDERR, STDOUT
+from federation.sessions.object_socket import FILES_MAX
 from federation.words import size_text
 from gateway.worker.isolation.handover import Handover
 from gateway.worker.isolation.launch import SlotLaunch
@@ -117,6 +119,8 @@ class SlotProcess:
         self._pidfd = os.pidfd_open(self.leader)
         self.functions = Lent()
         self.objects = LentObjects()
+        self.leaves = False  # whether its tasks may leave results as objects
+        self._files: deque[int] = deque()  # of those
         self.task_pass = ""  # the last one sent to it
         self.kill_reason: KillReason | None = None
         self.is_breached = False
@@ -323,15 +327,32 @@ class SlotProcess:
     def _take_messages(self, on_messages: Callable[[list[list[Any]]], None]) -> bool:
         """Take messages that have arrived; return False when no more can come."""
         try:
-            data = self._socket.recv(READ_BYTES)
+            if self.leaves:
+                data, files, *_ = socket.recv_fds(
+                    self._socket, READ_BYTES, FILES_MAX, socket.MSG_CMSG_CLOEXEC
+                )
+                self._files += files
+            else:
+                data = self._socket.recv(READ_BYTES)
         except OSError as error:
             return isinstance(error, BlockingIOError) and self._process.returncode is None
         try:
+            if len(self._files) > FILES_MAX:
+                raise NonsenseError("more descriptors than results")
             on_messages(list(self._decoder.feed(data)))
         except NonsenseError:
             self.distrust()
             return False
         return bool(data)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the file of a result has come from it, and was not taken."""
+        return bool(self._files)
+
+    def take_file(self) -> int:
+        """Return the descriptor of the result that it has left first."""
+        return self._files.popleft()
 
     async def _write(self) -> None:
         while True:
@@ -413,6 +434,8 @@ class SlotProcess:
             self._process.wait()
             await self._end_what_is_left()
         self._outgoing.clear()
+        while self._files:
+            os.close(self._files.popleft())
         self._socket.close()
         for reading in self._outputs.values():
             os.close(reading)

@@ -23,11 +23,12 @@ from federation import running
 from federation.address import TOKEN_VARIABLE
 from federation.errors import ObjectLost
 from federation.objects import references
-from federation.objects.bodies import load
+from federation.objects.bodies import body_of, load
+from federation.objects.left import AUTO, INLINE_BYTES, LEFT, REF
 from federation.objects.manifests import digest_text
 from federation.objects.references import pickle_of
-from federation.objects.segments import Segment
-from federation.payload import NONE, PROTOCOL, SCALARS
+from federation.objects.segments import Segment, create
+from federation.payload import NONE, PROTOCOL, SCALARS, pickle_result
 from federation.raised import add_note, seal_exception, show_call
 from federation.words import NOTE
 from gateway.worker.isolation.limits import die_with_parent, limit_this_process
@@ -52,6 +53,8 @@ from gateway.worker.slot.prints import Prints
 # Results leave at least this often, if tasks end that often, and before they exceed this size.
 PART_NS: Final = 50_000_000
 PART_BYTES: Final = 256 << 10
+ALL_LEFT: Final = -1
+INLINE_MAX: Final = {AUTO: INLINE_BYTES, REF: ALL_LEFT}
 TEXT_BYTES_MAX: Final = 64 << 10
 EXCEPTION_BYTES_MAX: Final = 128 << 10
 # The channel's descriptor: far from those that a task which closes and opens files gets.
@@ -116,6 +119,7 @@ class Slot:
         self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
         self._objects: dict[bytes, memoryview | str] = {}  # mapped; or why they are not here
         self._result_bytes_max = 0
+        self._inline_max: int | None = None  # larger results are left as objects; None: none is
         self._is_fork = False
         self._timeout_s: float | None = None  # of the tasks of this bundle
         # From the slot's number of a task to its number in its job; None if that is not known.
@@ -149,6 +153,7 @@ class Slot:
                     self._result_bytes_max, self._timeout_s, first, self._worker, *live = rest
                     self._prints.install(keep=prints, live=bool(live and live[0]))
                     self._ahead = None if first is None else first - number
+                    self._inline_max = INLINE_MAX.get(live[1] if len(live) > 1 else "")
                     self._run_bundle(number, digest, arguments, job)
 
     @staticmethod
@@ -226,7 +231,7 @@ class Slot:
         """Run a bundle's tasks in order; return the part that is not reported yet."""
         # The innermost loop of the whole system: its variables are local names.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
-        prints = self._prints
+        prints, inline_max = self._prints, self._inline_max
         values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
         for payload in arguments:
             now_ns = clock()
@@ -247,10 +252,13 @@ class Slot:
                     value = function(*call)
                 else:
                     value = function(*call.args, **call.kwargs)
-                if value is None:
+                if value is None and inline_max != ALL_LEFT:
                     values.append(NONE)
                 else:
-                    data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
+                    if inline_max is not None:
+                        data = self._pack(part, value, inline_max)
+                    else:
+                        data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
                     if len(data) > self._result_bytes_max:
                         raise _too_large(value, data, self._result_bytes_max)
                     values.append(data)
@@ -267,6 +275,36 @@ class Slot:
                     self._channel.send(["said", prints.rows()])
             number += 1
         return part
+
+    def _pack(self, part: _Part, value: Any, inline_max: int) -> bytes:
+        """Pickle a result, or leave it as an object if it is larger than that; then return LEFT.
+
+        Raises _RefusedError.
+        """
+        if type(value) in SCALARS and inline_max != ALL_LEFT:
+            data = pickle.dumps(value, PROTOCOL)
+            if len(data) <= inline_max:
+                return data
+        try:
+            packed = pickle_result(value, inline_max)
+        except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+            raise _unpicklable(value, error) from None
+        if isinstance(packed, bytes):
+            return packed
+        body = body_of(*packed)
+        try:
+            segment = create(body.size)
+            segment.write(body.pieces())
+            segment.seal()
+        except OSError as error:
+            raise _RefusedError(
+                f"this host has no memory for the result, of type {_type_name(value)}, of "
+                f"{body.size:,} bytes: {error}"
+            ) from None
+        self._channel.send_file(["left", segment.size], segment.descriptor)
+        segment.close()
+        part.bytes += PART_BYTES + 1  # the part leaves before another result
+        return LEFT
 
     @staticmethod
     def _fail(
@@ -311,11 +349,15 @@ def _pickle(value: Any) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
     except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods may raise anything
-        raise _RefusedError(
-            f"the result, of type {_type_name(value)}, can't be pickled: "
-            f"{type(error).__name__}: {error}"
-        ) from None
+        raise _unpicklable(value, error) from None
     return data
+
+
+def _unpicklable(value: Any, error: Exception) -> _RefusedError:
+    return _RefusedError(
+        f"the result, of type {_type_name(value)}, can't be pickled: "
+        f"{type(error).__name__}: {error}"
+    )
 
 
 def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:

@@ -17,8 +17,9 @@ import pytest
 from click.testing import CliRunner
 from support.processes import wait_until
 
-from federation import Client
+from federation import Client, GridError, ObjectRef
 from federation.errors import ObjectLost, ObjectRefused, SerializationError, TaskCrashed
+from federation.sessions import credentials
 from gateway.cli.main import cli
 
 pytestmark = pytest.mark.real
@@ -155,7 +156,8 @@ def test_references_that_nobody_holds_any_more_leave_nothing_behind(make_site):
 
 CLIENT = """
 import sys, time, numpy
-from federation import Client
+from federation.sessions import credentials
+from federation import Client, GridError, ObjectRef
 client = Client(sys.argv[1])
 ref = client.put(numpy.ones(1000000))
 print(client.submit(lambda array: float(array.sum()), ref).result(), flush=True)
@@ -414,3 +416,136 @@ def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
         assert (code, row["digest"], row["sessions"]) == (0, named.digest, 1)
         assert shown(other.digest[:12])[0] == 0
         assert shown("cubes") == (1, "no object here has the name or digest cubes\n")
+
+
+# --- results that stay
+# -------------------------------------------------------------------------------
+
+
+def ones(count, value=1.0):
+    return np.full(count, value)
+
+
+def text_of(size):
+    return "x" * size
+
+
+def listed(count):
+    return {"arrays": [np.ones(count), np.zeros(count)], "name": "pair"}
+
+
+def test_a_large_result_stays_at_its_site_and_comes_without_a_copy(make_site):
+    site = make_site(2)
+    with site.client() as client:
+        future = client.submit(ones, SIZE)
+        wait_until(future.done)
+        (row,) = client.ask("objects")
+        assert row["bytes"] > 8 * SIZE
+        found = future.result()
+        assert future.result() is found
+        assert found.sum() == SIZE
+        found[0] = 5  # a private copy of that page
+        assert client.submit(ones, 3).result().sum() == 3  # a small one, as ever
+        both = client.submit(listed, SIZE).result()
+        assert (both["name"], both["arrays"][0].sum()) == ("pair", SIZE)
+        assert client.submit(text_of, 2 * SIZE).result() == "x" * 2 * SIZE
+        sums = [float(each.sum()) for each in client.map(ones, [SIZE] * 5, range(5))]
+        assert sums == [SIZE * each for each in range(5)]
+        del future, found, both
+        wait_until(lambda: not client.ask("objects"))
+        wait_until(lambda: held(site) == 0)
+
+
+def test_a_result_may_have_more_bytes_than_a_message(client):
+    count = 10_000_000  # 80 MB; the limit of messages is 64 MiB
+    assert client.submit(ones, count).result().nbytes == 8 * count
+    with pytest.raises(GridError, match="the limit is"):
+        client.options(results="value").submit(ones, count).result()
+
+
+def test_results_as_references_are_passed_on_to_other_calls(client):
+    view = client.options(results="ref")
+    ref = view.submit(ones, SIZE, 2.0).result()
+    assert isinstance(ref, ObjectRef)
+    assert client.submit(summed, ref).result() == 2 * SIZE
+    assert client.submit(summed, view.submit(ones, 3).result(), 4).result() == 7  # small, too
+    refs = list(view.map(ones, [10] * 3, range(3)))
+    assert list(client.map(summed, refs)) == [0, 10, 20]
+    assert ref.result().sum() == 2 * SIZE
+    assert view.submit(abs, -1).result().result() == 1
+    assert view.submit(print).result().result() is None
+    with pytest.raises(ZeroDivisionError):
+        view.submit(divmod, 1, 0).result()
+    with pytest.raises(ValueError, match="'auto', 'value' or 'ref'"):
+        client.options(results="other")
+
+
+def test_results_that_are_not_wanted_are_let_go_of(make_site, tmp_path):
+    site = make_site(1)
+    with site.client() as client:
+        client.submit(ones, SIZE)  # dropped before it is there
+        assert client.submit(ones, 1).result().sum() == 1
+        wait_until(lambda: not client.ask("objects"))
+        keep = client.options(results="ref").submit(ones, SIZE).result()
+        assert len(client.ask("objects")) == 1
+        keep.release()
+        wait_until(lambda: not client.ask("objects"))
+    wait_until(lambda: held(site) == 0)
+
+
+MAKER = """
+import sys, time, numpy
+from federation.sessions import credentials
+from federation import Client, GridError, ObjectRef
+client = Client(sys.argv[1]).options(results="ref")
+refs = list(client.map(numpy.ones, [1000000] * 3))
+print(len(refs), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_kill_9_of_the_client_of_left_results_leaves_nothing_behind(make_site):
+    site = make_site(1, config="[limits]\ngrace_s = 1")
+    command = [sys.executable, "-c", MAKER, site.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == 3
+        assert held(site) > 0
+        process.kill()
+    wait_until(lambda: held(site) == 0)
+
+
+def test_left_results_outlive_slots_agent_and_gateway(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        view = client.options(results="ref")
+        ref, unasked = view.submit(ones, SIZE).result(), client.submit(ones, SIZE, 3.0)
+        wait_until(unasked.done)
+        with pytest.raises(TaskCrashed):
+            client.submit(crash, ref).result()
+        kill_part(site, "gateway.worker.agent")
+        assert client.submit(summed, ref).result() == SIZE
+        site.kill()
+        site.start()
+        assert client.submit(summed, ref).result() == SIZE
+        assert unasked.result().sum() == 3 * SIZE
+        del ref, unasked
+        wait_until(lambda: not client.ask("objects"))
+        wait_until(lambda: held_by(host_of(site)) == 0)
+
+
+def test_results_come_in_messages_where_the_object_host_is_killed_or_far(make_site, monkeypatch):
+    site = make_site(1)
+    with site.client() as client:
+        assert client.submit(ones, SIZE).result().sum() == SIZE
+        lost = client.submit(ones, SIZE)
+        wait_until(lost.done)
+        kill_part(site, "gateway.objects.host")
+        with pytest.raises(ObjectLost):
+            lost.result()
+        assert client.submit(ones, SIZE).result().sum() == SIZE  # in a message, or by the next
+    monkeypatch.setattr(credentials, "place_of_this_process", lambda: "elsewhere")
+    with site.client() as client:
+        wait_until(lambda: not client.ask("objects"))
+        assert client.submit(ones, SIZE).result().sum() == SIZE
+        assert not client.ask("objects")

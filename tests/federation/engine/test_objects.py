@@ -9,10 +9,13 @@ import pytest
 from federation.engine import objects
 from federation.engine.engine import ClientEngine
 from federation.engine.objects import ClientObjects
-from federation.engine.streams import Stream
+from federation.engine.outcomes import opened
+from federation.engine.streams import Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
 from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost
+from federation.objects.bodies import make_body
+from federation.objects.left import WHOLE, left_value
 from federation.objects.manifests import SHA256
 from federation.payload import seal_call
 
@@ -153,6 +156,33 @@ def test_a_gateway_that_keeps_no_objects_or_is_older_has_none(world):
     engine.session_number, engine.refusal = 3, GatewayUnreachable("gone")
     with pytest.raises(GatewayUnreachable):
         found.come_back(3, [ref.lease])
+
+
+def test_results_that_were_left_are_let_go_of_with_their_futures(world):
+    _, found, let_go = world
+    digest = bytes([SHA256]) + b"\x09" * 32
+    outcomes = [b"\x80x", left_value(digest, 100), left_value(digest, 100), Ended("error", "")]
+    found.arrived(outcomes, "p")
+    assert outcomes[0] == b"\x80x"
+    assert outcomes[1].reference().size == 100
+    seal_call((outcomes[2].reference(),), {})
+    assert not found.is_idle
+    del outcomes
+    gc.collect()
+    assert let_go == [("p", 9), ("p", 9)]  # once for each
+
+
+def test_a_result_for_which_the_site_had_no_room_is_opened_as_it_came(world):
+    _, found, _ = world
+    body = make_body({"a": [1, 2]})
+    data = bytearray(body.size)
+    for offset, piece in body.pieces():
+        data[offset : offset + len(piece)] = piece
+    outcomes = [WHOLE + bytes(data)]
+    found.arrived(outcomes, "p")
+    assert opened(outcomes[0], "auto") == {"a": [1, 2]}
+    with pytest.raises(ObjectLost, match="no room"):
+        opened(outcomes[0], "ref")
 
 
 def test_a_host_that_has_ended_since_is_dialled_again(world):

@@ -8,6 +8,7 @@ from federation.objects.manifests import digest_text, make_manifest
 from federation.reasons import Reason
 from gateway.api.context import BadQuestion
 from gateway.api.object_desk import VERBS
+from gateway.config.limits import ObjectRoom
 from gateway.config.site import SiteConfig
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
 from gateway.trust.rights import Asker
@@ -17,7 +18,7 @@ DIGEST = make_manifest([memoryview(b"curves")]).digest
 
 @pytest.fixture
 def site():
-    catalogue = ObjectCatalogue(1_000)
+    catalogue = ObjectCatalogue(ObjectRoom(1_000))
     key = ObjectKey("rates", DIGEST)
     assert catalogue.put(key, 6, "ann", 1, 0.0) == ""
     catalogue.name(key, "ann", "curves", 1e9)

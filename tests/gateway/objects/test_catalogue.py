@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from federation.clocks import UtcS
 from federation.objects.manifests import SHA256, digest_text
+from gateway.config.limits import ObjectRoom
 from gateway.objects import catalogue
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
 
@@ -22,7 +23,7 @@ def put(found, number, *, session=1, scope="risk", size=10):
 
 
 def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     assert put(found, 1) == ""
     found.hold("job", "risk", [key(1).digest])
     assert found.name(key(1), "ann", "book", UtcS(2000.0)) == []
@@ -34,8 +35,46 @@ def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
     assert found.named("risk", "ann", "book") is None
 
 
+def test_a_result_is_held_by_its_job_until_its_client_has_it():
+    found = ObjectCatalogue(ObjectRoom(100))
+    assert found.put_result(key(1), 10, "ann", "job", NOW) == ""
+    assert found.sweep({"job"}, NOW) == []
+    assert found.deliver(key(1), "job", 5) == []
+    assert found.find("risk", key(1).digest).to_plain()["jobs"] == []
+    assert found.let_go(5, "risk", key(1).digest) == [key(1)]
+    assert found.deliver(key(1), "job", 5) == []  # not a second time
+    assert found.sweep(set(), NOW) == []
+
+
+def test_equal_results_are_delivered_one_by_one_and_lost_ones_go_with_their_job():
+    found = ObjectCatalogue(ObjectRoom(100))
+    for _ in range(3):
+        found.put_result(key(1), 10, "ann", "job", NOW)
+    found.deliver(key(1), "job", 5)
+    assert found.let_go(5, "risk", key(1).digest) == []  # two are on their way
+    assert found.deliver(key(1), "job", None) == []  # its client has gone
+    assert found.sweep({"job"}, NOW) == []
+    assert found.sweep(set(), NOW) == [key(1)]  # the report of the last was late
+    assert found.bytes == 0
+
+
+def test_a_result_that_is_an_argument_of_its_own_job_stays_with_it():
+    found = ObjectCatalogue(ObjectRoom(100))
+    found.put_result(key(1), 10, "ann", "job", NOW)
+    found.hold("job", "risk", [key(1).digest])
+    assert found.deliver(key(1), "job", None) == []
+    assert found.sweep({"job"}, NOW) == []
+    assert found.sweep(set(), NOW) == [key(1)]
+
+
+def test_results_need_room_as_others_do():
+    found = ObjectCatalogue(ObjectRoom(100))
+    assert "room for 100" in found.put_result(key(1), 101, "ann", "job", NOW)
+    assert len(found) == 0
+
+
 def test_an_object_of_a_lost_gateway_waits_for_its_holders_for_a_time():
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     for number in (1, 2, 3):
         found.adopt(key(number), 10, "ann", NOW, UtcS(1060.0))
     found.name(key(2), "ann", "book", UtcS(2000.0))
@@ -50,7 +89,7 @@ def test_an_object_of_a_lost_gateway_waits_for_its_holders_for_a_time():
 
 
 def test_a_session_holds_an_object_as_often_as_it_has_put_it():
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     put(found, 1)
     put(found, 1)
     assert found.bytes == 10
@@ -61,7 +100,7 @@ def test_a_session_holds_an_object_as_often_as_it_has_put_it():
 
 
 def test_equal_bytes_of_two_projects_are_two_objects():
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     put(found, 1, scope="risk")
     put(found, 1, scope="fx")
     assert found.bytes == 20
@@ -71,7 +110,7 @@ def test_equal_bytes_of_two_projects_are_two_objects():
 
 
 def test_more_than_there_is_room_for_is_refused_and_an_object_that_is_here_is_not(monkeypatch):
-    found = ObjectCatalogue(25)
+    found = ObjectCatalogue(ObjectRoom(25))
     put(found, 1)
     put(found, 2)
     assert "room for 25 bytes" in put(found, 3)
@@ -82,7 +121,7 @@ def test_more_than_there_is_room_for_is_refused_and_an_object_that_is_here_is_no
 
 def test_a_name_is_its_users_own():
     """Else a user could put a pickle of their own under the name that another reads."""
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     put(found, 1)
     put(found, 2)
     found.name(key(1), "ann", "book", UtcS(2000.0))
@@ -98,7 +137,7 @@ def test_a_name_is_its_users_own():
 
 
 def test_a_name_that_is_given_again_leaves_the_object_that_had_it():
-    found = ObjectCatalogue(100)
+    found = ObjectCatalogue(ObjectRoom(100))
     put(found, 1)
     put(found, 2)
     found.name(key(1), "ann", "book", UtcS(2000.0))
@@ -120,7 +159,7 @@ steps = st.tuples(
 
 @given(st.lists(steps, max_size=40))
 def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
-    found = ObjectCatalogue(1 << 40)
+    found = ObjectCatalogue(ObjectRoom(1 << 40))
     sessions, jobs, names = Counter(), set(), {}
     here, clock = set(), 0.0
     for what, number, who in given_steps:
@@ -158,3 +197,19 @@ def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
         here = wanted
         assert {each.key for each in found} == here
         assert found.bytes == 10 * len(here)
+
+
+def test_users_and_projects_have_room_of_their_own():
+    found = ObjectCatalogue(ObjectRoom(100, user=30, project=40))
+    put(found, 1, size=20)
+    assert "room for 30 bytes of objects of user ann, holds 20" in put(found, 2, size=11)
+    assert "of user ann" in found.put_result(key(2), 11, "ann", "job", NOW)
+    assert put(found, 2, size=10) == ""
+    assert put(found, 1, session=2, size=20) == ""  # it is there already
+    assert found.put(key(3), 10, "bob", 3, NOW) == ""
+    assert "bytes of objects of project risk, holds 40" in found.put(key(4), 1, "bob", 3, NOW)
+    assert found.put(key(4, "fx"), 20, "bob", 3, NOW) == ""
+    found.session_ended(1)
+    assert put(found, 2, size=10) == ""  # the room of what was let go of is free again
+    found.clear()
+    assert put(found, 1, size=30) == ""

@@ -81,7 +81,8 @@ def test_a_client_reads_in_its_project_alone_and_an_agent_everywhere(shelf):
 def test_a_drop_closes_the_file_and_names_its_readers_but_those_that_left(shelf):
     file = put(shelf, 1)
     for reader in ("one", "two"):
-        shelf.take(ANN, key(1), reader)
+        shelf.take(ObjectTicket(AGENT), key(1), reader)
+    shelf.take(ANN, key(1), "a client, which reads answers alone")
     shelf.leave("two")
     assert shelf.drop(key(1)) == {"one"}
     assert (file.closed, shelf.bytes) == ([1], 0)

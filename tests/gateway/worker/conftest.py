@@ -220,6 +220,7 @@ class ScriptedGateway:
         holds: str = "",
         logs: bool = False,
         objects: str = "",
+        results: str = "",
     ) -> "Watched":
         """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
         self._assignments += 1
@@ -232,6 +233,8 @@ class ScriptedGateway:
                 *(origin, holds),
                 logs=logs,
                 objects=objects,
+                results=results,
+                project="risk" if results else "",
             ),
         )
         return Watched(self, worker, self._assignments, first, first + len(calls))

@@ -1,21 +1,43 @@
 """Assignments whose calls refer to objects: an agent with an object host that takes its time."""
 
+import os
 import secrets
 import socket
+import sys
+import threading
 
+import cloudpickle
 import pytest
 
 from federation.messages.messages import Drain
-from federation.messages.objects import GetObject, HostOpen, ObjectHere, ObjectMissing, OpenHost
-from federation.objects.bodies import make_body
+from federation.messages.objects import (
+    GetObject,
+    HostOpen,
+    ObjectHere,
+    ObjectKept,
+    ObjectMissing,
+    OpenHost,
+)
+from federation.objects.bodies import load, make_body, parts_of
+from federation.objects.left import INLINE_BYTES, WHOLE, left_value
 from federation.objects.manifests import make_manifest
 from federation.objects.references import Sealing, reduced, with_head
-from federation.objects.segments import create
+from federation.objects.segments import Segment, create
 from federation.payload import dump_apart
-from federation.sessions.object_socket import ObjectFrames, ancillary_of, encode_frame, files_of
+from federation.sessions.object_socket import (
+    ANCILLARY_BYTES,
+    ObjectFrames,
+    ancillary_of,
+    encode_frame,
+    files_of,
+)
 from gateway.worker.settings import TICKET_VARIABLE
+from gateway.worker.slot.channel import encode
+from gateway.worker.slot.slot import CHANNEL_DESCRIPTOR
 
 pytestmark = pytest.mark.real
+# The functions of these tests are not installed where the slots look.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 TIMEOUT_S = 60.0
 
@@ -39,11 +61,14 @@ class SlowHost:
         self.send(HostOpen(100))
 
     def next(self):
+        return self.next_with_file()[0]
+
+    def next_with_file(self):
         while not self._arrived:
-            data, ancillary, _, _ = self._agent.recvmsg(1 << 16)
+            data, ancillary, _, _ = self._agent.recvmsg(1 << 16, ANCILLARY_BYTES)
             assert data
             self._arrived += self._frames.feed(data, files_of(ancillary))
-        return self._arrived.pop(0)[0]
+        return self._arrived.pop(0)
 
     def send(self, message, file=-1):
         self._agent.sendmsg([encode_frame(message)], ancillary_of(file))
@@ -140,3 +165,88 @@ def test_objects_of_a_host_that_ends_meanwhile_are_lost_too(gateway, start_agent
     host.close()
     ((_, text, _),) = work.wait().failures().values()
     assert "ObjectLost" in text
+
+
+# --- results that are left ---
+
+
+def grown(size):
+    return "x" * size
+
+
+def forged(_):
+    """Say that a result was left, without one."""
+    channel = socket.socket(fileno=os.dup(CHANNEL_DESCRIPTOR))
+    channel.sendall(encode(["left", 100]))
+    return 1
+
+
+def leaving(gateway, start_agent, host, calls, results="auto", function=grown):
+    """An assignment whose first result is on its way to the object host: its offer, and file."""
+    agent = start_agent(gateway, 1, "--objects", host.address, **{TICKET_VARIABLE: b"ticket".hex()})
+    work = gateway.assign(gateway.worker(), function, calls, results=results)
+    until = threading.Event()
+
+    def serve():
+        host.open()
+        offer.extend(host.next_with_file())
+        until.set()
+
+    offer = []
+    threading.Thread(target=serve, daemon=True).start()
+    gateway.wait_for(until.is_set)
+    return agent, work, *offer
+
+
+def test_a_result_is_reported_once_the_object_host_has_it(gateway, start_agent, host):
+    size = INLINE_BYTES + 10
+    _, work, offer, file = leaving(gateway, start_agent, host, [(size,), (3,)])
+    assert (offer.job, offer.scope, offer.name) == ("job", "risk", "")
+    with Segment(file, offer.size).view() as view:
+        assert load(view) == "x" * size
+        digest = make_manifest(parts_of(view)).digest
+    for _ in range(5):
+        gateway.pump()
+    assert all(each.first > 0 for each in work.reports)
+    host.send(ObjectKept(offer.request, digest))
+    work.wait()
+    (report,) = [each for each in work.reports if each.left]
+    assert report.values[0] == left_value(digest, offer.size)
+
+
+def test_a_result_that_the_host_refuses_comes_in_the_message(gateway, start_agent, host):
+    size = INLINE_BYTES + 10
+    _, work, offer, file = leaving(gateway, start_agent, host, [(size,)])
+    os.close(file)
+    host.send(ObjectMissing(offer.request, "no room"))
+    (value,) = work.wait().reports[0].values
+    assert value[:1] == WHOLE
+    assert load(memoryview(value)[1:]) == "x" * size
+
+
+def test_a_reference_that_the_host_refuses_is_a_failure_with_its_reason(gateway, start_agent, host):
+    _, work, offer, file = leaving(gateway, start_agent, host, [(1,)], "ref")
+    os.close(file)
+    host.send(ObjectMissing(offer.request, "no room for 1"))
+    ((kind, text, _),) = work.wait().failures().values()
+    assert kind == "result"
+    assert "can't be left at the site: no room for 1" in text
+
+
+@pytest.mark.parametrize("kill", ["host", "slot"])
+def test_a_host_or_slot_that_ends_meanwhile_loses_nothing(gateway, start_agent, host, kill):
+    agent, work, _, file = leaving(gateway, start_agent, host, [(INLINE_BYTES + 10,)])
+    os.close(file)
+    if kill == "slot":
+        for each in agent.slots():
+            each.kill()
+    host.close()
+    (value,) = work.wait().reports[0].values
+    assert value[:1] == WHOLE
+
+
+def test_a_slot_that_tells_of_a_result_without_its_file_is_ended(gateway, start_agent, host):
+    start_agent(gateway, 1, "--objects", host.address, **{TICKET_VARIABLE: b"ticket".hex()})
+    work = gateway.assign(gateway.worker(), forged, [(1,)], results="auto")
+    ((kind, _, _),) = work.wait().failures().values()
+    assert kind == "crash"

@@ -1,0 +1,43 @@
+"""The table [objects]: the room for objects."""
+
+import pytest
+
+from gateway.base.values import ConfigError
+from gateway.config.limits import OBJECT_BYTES_MAX, ObjectLimits, ObjectRoom
+from gateway.config.site import load
+
+
+def read(tmp_path, text):
+    path = tmp_path / "gateway.toml"
+    path.write_text(f"[objects]\n{text}\n")
+    return load(str(path)).objects
+
+
+def test_room_is_a_share_of_memory_or_a_size(tmp_path):
+    found = read(tmp_path, 'memory = "12.5%"\nuser = "8 GiB"\nproject = 10485760')
+    assert found == ObjectLimits(0.125, 8 << 30, 10 << 20)
+    assert found.room(16 << 30) == ObjectRoom(2 << 30, 8 << 30, 10 << 20)
+
+
+def test_by_default_objects_have_a_share_and_nobody_has_another_limit():
+    assert ObjectLimits().room(1000) == ObjectRoom(300, OBJECT_BYTES_MAX, OBJECT_BYTES_MAX)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('memory = "95%"', "up to 90%"),
+        ('memory = "0%"', "up to 90%"),
+        ('memory = "nan%"', "up to 90%"),
+        ('memory = "x%"', "as in"),
+        ('memory = "much"', "memory"),
+        ("memory = 0.3", "memory"),
+        ("user = true", "user"),
+        ("project = 10", "1 MiB"),
+        ('memry = "30%"', "memory"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(tmp_path, text, said):
+    with pytest.raises(ConfigError, match="line 2") as told:
+        read(tmp_path, text)
+    assert said in str(told.value)
