@@ -55,7 +55,7 @@ def _sightings(found: Any) -> Sequence[Sighting]:
             _wrong("a PilotState and a fault as text", (each.state, each.fault))
         least = 0 if each.state is PilotState.ENDED else 1
         _count(f"slots of pilot {each.name}", each.slots, least, PILOT_SLOTS_MAX)
-        for moment_s in (each.paid_s, each.begins_s, each.ends_s):
+        for moment_s in (each.paid_at_s, each.begins_at_s, each.ends_at_s):
             _moment(f"of pilot {each.name}", moment_s)
     return found
 
@@ -90,7 +90,7 @@ def _capacity(found: Any) -> Capacity:
     _count("slots_now", found.slots_now, 0)
     if found.slots_max is not None:
         _count("slots_max", found.slots_max, 0)
-    _moment("begins_s", found.begins_s)
+    _moment("begins_at_s", found.begins_at_s)
     return found
 
 

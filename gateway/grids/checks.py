@@ -27,6 +27,7 @@ from typing import Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.words import duration_text
 from gateway.grids.contract import (
     Capacity,
@@ -82,8 +83,8 @@ async def check_life(scene: Scene) -> None:
     for name, each in shown.items():
         slots = order.shape.slots
         assert each.slots == slots, f"{name} is shown with {each.slots} slots, not {slots}"
-        is_paid = each.paid_s is None or each.paid_s <= time.time() + 1
-        assert is_paid, f"{name} runs, but is paid from {each.paid_s} on"
+        is_paid = each.paid_at_s is None or each.paid_at_s <= UtcS(time.time() + 1)
+        assert is_paid, f"{name} runs, but is paid from {each.paid_at_s} on"
     came = scene.check_arrivals(order)
     assert len(came) == order.pilots, f"workers came that were not ordered: {came}"
     await _check_environment(scene, came)

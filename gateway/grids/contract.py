@@ -30,6 +30,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+from federation.clocks import UtcS
 from gateway.base.interpreter import run_module
 from policies.placement.placement import TagValue, show_tags
 
@@ -106,14 +107,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A pilot, as its grid reports it. Moments are UTC; None where the grid gives none.
+    """A pilot, as its grid reports it. Instants are None where the grid gives none.
 
     Attributes:
         state: where it is in its life; a pilot never returns to an earlier state.
         grid_id: the grid's own name for it.
-        paid_s: since when it costs.
-        begins_s: when it is expected to begin.
-        ends_s: when the grid will stop it.
+        paid_at_s: since when it costs.
+        begins_at_s: when it is expected to begin.
+        ends_at_s: when the grid will stop it.
         fault: why it ended, or will: the grid's reason.
     """
 
@@ -121,9 +122,9 @@ class Sighting:
     state: PilotState
     grid_id: str
     slots: int
-    paid_s: float | None = None
-    begins_s: float | None = None
-    ends_s: float | None = None
+    paid_at_s: UtcS | None = None
+    begins_at_s: UtcS | None = None
+    ends_at_s: UtcS | None = None
     fault: str = ""
 
     @property
@@ -131,6 +132,24 @@ class Sighting:
         """The former name of `state`; it warns, as does the argument of that name."""
         _warn_renamed("Sighting.stand", "state")
         return self.state
+
+    @property
+    def paid_s(self) -> UtcS | None:
+        """The former name of `paid_at_s`; it warns, as does the argument of that name."""
+        _warn_renamed("Sighting.paid_s", "paid_at_s")
+        return self.paid_at_s
+
+    @property
+    def begins_s(self) -> UtcS | None:
+        """The former name of `begins_at_s`; it warns, as does the argument of that name."""
+        _warn_renamed("Sighting.begins_s", "begins_at_s")
+        return self.begins_at_s
+
+    @property
+    def ends_s(self) -> UtcS | None:
+        """The former name of `ends_at_s`; it warns, as does the argument of that name."""
+        _warn_renamed("Sighting.ends_s", "ends_at_s")
+        return self.ends_at_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +159,18 @@ class Capacity:
     Attributes:
         slots_now: more, that would begin at once.
         slots_max: more, sooner or later; None: as many as we pay for.
-        begins_s: when the first of those would that don't begin at once (UTC); None: unknown.
+        begins_at_s: when the first of those would that don't begin at once; None: unknown.
     """
 
     slots_now: int
     slots_max: int | None = None
-    begins_s: float | None = None
+    begins_at_s: UtcS | None = None
+
+    @property
+    def begins_s(self) -> UtcS | None:
+        """The former name of `begins_at_s`; it warns, as does the argument of that name."""
+        _warn_renamed("Capacity.begins_s", "begins_at_s")
+        return self.begins_at_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,22 +333,34 @@ def _warn_renamed(former: str, name: str) -> None:
     warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
-def _renamed_argument(create: Callable[..., None], former: str, name: str) -> Callable[..., None]:
-    """Have an `__init__` accept an argument by its former name as well, with a warning."""
+def _renamed_arguments(
+    create: Callable[..., None], names: Mapping[str, str]
+) -> Callable[..., None]:
+    """Have an `__init__` accept arguments by their former names as well, with a warning.
+
+    `names` are the present names by the former ones. `dataclasses.replace` passes both: the former
+    name is the one that the caller wrote.
+    """
 
     @functools.wraps(create)
     def wrapped(self: object, *args: Any, **kwargs: Any) -> None:
-        if former in kwargs:
-            _warn_renamed(f"{type(self).__name__}({former}=…)", name)
-            kwargs[name] = kwargs.pop(former)
+        for former in names.keys() & kwargs.keys():
+            _warn_renamed(f"{type(self).__name__}({former}=…)", names[former])
+            kwargs[names[former]] = kwargs.pop(former)
         create(self, *args, **kwargs)
 
     return wrapped
 
 
 # Grids of third parties use the former names.
-Sighting.__init__ = _renamed_argument(Sighting.__init__, "stand", "state")  # type: ignore[method-assign]
-GridFault.__init__ = _renamed_argument(GridFault.__init__, "blame", "failure_class")  # type: ignore[method-assign]
+_INSTANTS: Final = {
+    "paid_s": "paid_at_s",
+    "begins_s": "begins_at_s",
+    "ends_s": "ends_at_s",
+}
+Sighting.__init__ = _renamed_arguments(Sighting.__init__, {"stand": "state", **_INSTANTS})  # type: ignore[method-assign]
+Capacity.__init__ = _renamed_arguments(Capacity.__init__, {"begins_s": "begins_at_s"})  # type: ignore[method-assign]
+GridFault.__init__ = _renamed_arguments(GridFault.__init__, {"blame": "failure_class"})  # type: ignore[method-assign]
 
 
 def __getattr__(name: str) -> Any:

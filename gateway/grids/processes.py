@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE
+from federation.clocks import UtcS
 from gateway.base.values import check_known, count
 from gateway.grids import marked
 from gateway.grids.contract import (
@@ -167,12 +168,12 @@ class ProcessGrid:
             if name not in alive:
                 marked.send(each, signal.SIGKILL)  # a task has left it behind
         self._ending &= alive.keys()
-        boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        boot_at_s = UtcS(time.time()) - time.clock_gettime(time.CLOCK_BOOTTIME)
         running = []
         for name, each in alive.items():
             state = PilotState.ENDING if name in self._ending else PilotState.RUNNING
-            paid_s = boot_s + each.since / TICKS
-            running.append(Sighting(name, state, f"pid {each.pid}", _slots(each), paid_s))
+            paid_at_s = boot_at_s + each.since / TICKS
+            running.append(Sighting(name, state, f"pid {each.pid}", _slots(each), paid_at_s))
         return [*running, *(each for each in self._ended if each.name not in alive)]
 
     def _reap(self) -> None:

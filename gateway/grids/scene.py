@@ -4,7 +4,6 @@ See gateway.grids.checks.
 """
 
 import contextlib
-import math
 import os
 import secrets
 import time
@@ -18,6 +17,7 @@ from typing import Final
 import trio
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, is_weak
+from federation.clocks import NEVER_S, UtcS
 from federation.words import duration_text
 from gateway.base.clocks import mono_now
 from gateway.grids.contract import (
@@ -145,7 +145,7 @@ class Scene:
         return shown
 
     def _check_sighting(self, grid: Provisioning, each: Sighting) -> None:
-        utc_s = time.time()
+        utc_s = UtcS(time.time())
         at = _ORDER.index(each.state)
         assert each.grid_id, f"{each.name} has no grid_id"
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
@@ -154,17 +154,17 @@ class Scene:
         is_same = each.grid_id == before.grid_id or was is not PilotState.RUNNING
         assert is_same, f"{each.name} had the grid_id {before.grid_id}, and now {each.grid_id}"
         self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
-        is_paid = each.paid_s is not None
+        is_paid = each.paid_at_s is not None
         assert not (each.state is PilotState.QUEUED and is_paid), (
             f"{each.name} is queued, but paid for"
         )
-        if each.paid_s is not None:
-            assert utc_s - DAY_S < each.paid_s < utc_s + 60, (
-                f"{each.name} has the invalid paid_s {each.paid_s}"
+        if each.paid_at_s is not None:
+            assert utc_s - DAY_S < each.paid_at_s < utc_s + 60, (
+                f"{each.name} has the invalid paid_at_s {each.paid_at_s}"
             )
-        for name in ("begins_s", "ends_s"):
+        for name in ("begins_at_s", "ends_at_s"):
             moment_s = getattr(each, name)
-            sane = moment_s is None or utc_s - DAY_S < moment_s < math.inf
+            sane = moment_s is None or utc_s - DAY_S < moment_s < NEVER_S
             assert sane, f"{each.name}: {name} is not a time in UTC: {moment_s}"
         self.check_text(f"{each}", f"the sighting of {each.name}")
 
@@ -217,7 +217,7 @@ class Scene:
 
     async def until_nothing_is_left(self) -> None:
         """Wait until the grid itself has nothing left of ours."""
-        ends_s = mono_now() + self.bench.wait_s
+        ends_at_s = mono_now() + self.bench.wait_s
         while True:
             try:
                 left = await self.bench.left(self.launch.mark)
@@ -225,7 +225,7 @@ class Scene:
                 return
             if not left:
                 return
-            assert mono_now() < ends_s, f"left behind, and charged: {sorted(left)}"
+            assert mono_now() < ends_at_s, f"left behind, and charged: {sorted(left)}"
             await trio.sleep(self.bench.look_s)
 
     async def fault(self, call: Awaitable[object], failure_class: FailureClass, what: str) -> None:

@@ -279,11 +279,11 @@ class Cloud:
             if each.ended_s is not None and now_s - each.ended_s > ENDED_SHOWN_S:
                 del self.instances[key]
             elif each.mark == mark and now_s - each.asked_s >= self.habits.shown_s:
-                paid_s = None if each.paid_s is None else each.paid_s + offset_s
+                paid_at_s = None if each.paid_s is None else UtcS(each.paid_s + offset_s)
                 found.append(
                     Sighting(
                         *(each.name, each.state, each.id, each.slots),
-                        paid_s=paid_s,
+                        paid_at_s=paid_at_s,
                         fault=each.fault,
                     )
                 )

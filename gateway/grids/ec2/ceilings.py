@@ -9,6 +9,7 @@ until they are gone, but not here: otherwise a slow one would make all others go
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from federation.clocks import UtcS
 from gateway.grids.contract import PilotState, Sighting
 from gateway.grids.ec2.prices import PriceBook
 from gateway.grids.ec2.seen import Ec2Instance
@@ -20,14 +21,16 @@ class InstanceRelease:
     """The release of an instance: `why`, and when it is terminated in any case (UTC)."""
 
     why: str
-    until_s: float
+    until_s: UtcS
 
     def over(self, sighting: Sighting) -> Sighting:
         """Return the sighting of a released instance: its pilot gets no more tasks."""
         if sighting.state not in (PilotState.STARTING, PilotState.RUNNING):
             return sighting
-        ends_s = self.until_s if sighting.ends_s is None else min(sighting.ends_s, self.until_s)
-        return replace(sighting, state=PilotState.ENDING, ends_s=ends_s, fault=self.why)
+        ends_at_s = (
+            self.until_s if sighting.ends_at_s is None else min(sighting.ends_at_s, self.until_s)
+        )
+        return replace(sighting, state=PilotState.ENDING, ends_at_s=ends_at_s, fault=self.why)
 
 
 def surplus(
@@ -63,7 +66,7 @@ def surplus(
     # The last is the first to go.
     rest = sorted(
         (each for each in staying if each.id not in found),
-        key=lambda each: (prices.get(each.id, 0), each.launched_s, each.id),
+        key=lambda each: (prices.get(each.id, 0), each.launched_at_s, each.id),
     )
     while len(rest) > config.max_instances:
         found[rest.pop().id] = f"max_instances is {config.max_instances}, and more instances exist"

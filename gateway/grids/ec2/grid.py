@@ -222,7 +222,7 @@ class Ec2Grid:
         self._keep_to_ceilings(shown)
         found: dict[str, Sighting] = {}
         doubles: list[str] = []
-        for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
+        for each in sorted(shown, key=lambda each: (each.is_over, each.launched_at_s, each.id)):
             if each.number is not None:
                 sighting = each.sighting(each.number, slots.get(each.kind, 1))
                 if each.id in self._leaving:
@@ -258,18 +258,18 @@ class Ec2Grid:
         new = surplus(config, shown, self._leaving.keys(), self._load().slots, book)
         if new:
             self._say(f"releases {count(len(new), 'instance')}: {next(iter(new.values()))}")
-            until_s = time.time() + config.over_ceiling_s
+            until_s = UtcS(time.time() + config.over_ceiling_s)
             self._leaving |= {one: InstanceRelease(why, until_s) for one, why in new.items()}
 
     def _end_late(self, shown: Sequence[Ec2Instance]) -> None:
         """Terminate instances whose grace period or time limit is over."""
-        utc_s = time.time()
+        utc_s = UtcS(time.time())
         late = [
             each.id
             for each in shown
             if each.state in ("pending", "running")
             and (
-                (each.ends_s is not None and utc_s >= each.ends_s + LATE_S)
+                (each.ends_at_s is not None and utc_s >= each.ends_at_s + LATE_S)
                 or (each.id in self._leaving and utc_s >= self._leaving[each.id].until_s)
             )
         ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.grids.contract import PilotState, Sighting
 from gateway.grids.ec2.launching import (
     LIMIT_TAG,
@@ -46,7 +47,7 @@ class Ec2Instance:
 
     Attributes:
         number: of its order's pilots; None: it has not been told yet.
-        ends_s: when its time is over, and it ends by itself; None: no time limit.
+        ends_at_s: when its time is over, and it ends by itself; None: no time limit.
     """
 
     id: str
@@ -56,9 +57,9 @@ class Ec2Instance:
     kind: str
     zone: str
     is_spot: bool
-    launched_s: float
+    launched_at_s: UtcS
     reason: str
-    ends_s: float | None = None
+    ends_at_s: UtcS | None = None
 
     @property
     def is_over(self) -> bool:
@@ -74,8 +75,8 @@ class Ec2Instance:
             state=state,
             grid_id=self.id,
             slots=slots,
-            paid_s=self.launched_s if is_paid else None,
-            ends_s=self.ends_s,
+            paid_at_s=self.launched_at_s if is_paid else None,
+            ends_at_s=self.ends_at_s,
             fault=self._fault(state),
         )
 
@@ -95,7 +96,7 @@ def read_instance(body: Mapping[str, Any]) -> Ec2Instance:
     launched = body.get("LaunchTime")
     reason = body.get("StateReason") or {}
     limit = tags.get(LIMIT_TAG, "")
-    launched_s = launched.timestamp() if isinstance(launched, datetime) else 0.0
+    launched_at_s = UtcS(launched.timestamp()) if isinstance(launched, datetime) else UNIX_EPOCH_S
     return Ec2Instance(
         id=instance,
         order=tags.get(ORDER_TAG, ""),
@@ -104,9 +105,9 @@ def read_instance(body: Mapping[str, Any]) -> Ec2Instance:
         kind=str(body.get("InstanceType", "")),
         zone=str(body.get("Placement", {}).get("AvailabilityZone", "")),
         is_spot=body.get("InstanceLifecycle") == "spot",
-        launched_s=launched_s,
+        launched_at_s=launched_at_s,
         reason=str(reason.get("Code", "")),
-        ends_s=launched_s + int(limit) if limit.isdecimal() and launched_s else None,
+        ends_at_s=launched_at_s + int(limit) if limit.isdecimal() and launched_at_s else None,
     )
 
 

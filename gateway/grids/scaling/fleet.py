@@ -242,9 +242,9 @@ class Fleet:
         if known.asked_at_s is None:
             return  # its beginning is unknown
         begun_s = known.begun_at_s
-        paid_s = utc_of(known.sighting.paid_s) if known.sighting is not None else None
-        if paid_s is not None and known.asked_at_s <= paid_s <= utc_s:
-            begun_s = paid_s
+        paid_at_s = known.sighting.paid_at_s if known.sighting is not None else None
+        if paid_at_s is not None and known.asked_at_s <= paid_at_s <= utc_s:
+            begun_s = paid_at_s
         self.start_s += START_WEIGHT * (max(0.0, utc_s - begun_s) - self.start_s)
 
     def _works(self) -> None:
@@ -336,11 +336,12 @@ class Fleet:
                     busy = each.slots
                 else:
                     since_s, busy, lost_s = worker.idle_since_s, worker.busy, worker.lost_s
-            paid_s = utc_of(each.sighting.paid_s) if each.sighting is not None else None
-            ends_s = utc_of(each.sighting.ends_s) if each.sighting is not None else None
+            paid_at_s = each.sighting.paid_at_s if each.sighting is not None else None
+            ends_at_s = each.sighting.ends_at_s if each.sighting is not None else None
             found.append(
                 Pilot(
-                    *(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_at_s=ends_s
+                    *(name, each.stage, each.slots, since_s, paid_at_s, busy, lost_s),
+                    ends_at_s=ends_at_s,
                 )
             )
         return found
@@ -398,8 +399,3 @@ def _enter(known: KnownPilot, stage: PilotStage, utc_s: UtcS) -> None:
 def order_of(name: str) -> str:
     """Return the order of a pilot of this name."""
     return name.rpartition(PILOT_MARK)[0]
-
-
-def utc_of(seconds: float | None) -> UtcS | None:
-    """Return a time that a grid told, seconds since 1970, as an instant."""
-    return None if seconds is None else UtcS(seconds)

@@ -148,9 +148,9 @@ class Ordering:
     def wait_s(self, utc_s: UtcS) -> float:
         """Return the time until the grid would begin further pilots, as far as it is known."""
         known = self._capacity
-        if known is None or known.slots_now or known.begins_s is None:
+        if known is None or known.slots_now or known.begins_at_s is None:
             return 0.0
-        return max(0.0, UtcS(known.begins_s) - utc_s)
+        return max(0.0, known.begins_at_s - utc_s)
 
     # --- orders --------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from gateway.config.site import PoolConfig
 from gateway.grids.contract import Order, PilotState, Provisioning, Sighting
 from gateway.grids.scaling.carried import Carried
 from gateway.grids.scaling.demand import PilotShape, demand
-from gateway.grids.scaling.fleet import AtWork, Fleet, utc_of
+from gateway.grids.scaling.fleet import AtWork, Fleet
 from gateway.grids.scaling.ordering import Ordering, Tidings, in_words
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
@@ -520,7 +520,7 @@ class PoolController:
         told: dict[int, tuple[str, UtcS | None]] = {}
         awaited: dict[str, tuple[str, UtcS | None]] = {}
         for each in found:
-            worker, says = workers.get(each.name), (each.grid_id, utc_of(each.ends_s))
+            worker, says = workers.get(each.name), (each.grid_id, each.ends_at_s)
             if worker is not None:
                 told[worker.handle] = says
                 if says not in (self._seen.get(worker.handle), (worker.grid_id, worker.ends_at_s)):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.words import duration_text
 from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.asking import PLACES, ArrayRequest, joined, sbatch_options
@@ -132,14 +133,14 @@ class Commands:
             lambda: read_quotas(text, uid, settings.account, qos, settings.partitions)
         )
 
-    async def expect(self, request: ArrayRequest) -> float | None:
+    async def expect(self, request: ArrayRequest) -> UtcS | None:
         """Return when such a job would begin."""
         said = await self._submit(request, "--test-only", TZ="UTC")
         found = EXPECTED.search(said.err)
         if found is None:
             return None
         try:
-            return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+            return UtcS(datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp())
         except ValueError:
             return None
 

@@ -134,13 +134,13 @@ class SlurmGrid:
             now = min(now, let_now)
             there = sum(each.slots for each in ours)
             slots_max = min(slots_max, let_most * shape.slots - there)
-        slots_now, begins_s = now * shape.slots, None
+        slots_now, begins_at_s = now * shape.slots, None
         if not slots_now and most and let_now != 0:
             probe = Order("probe", 1, shape)
-            begins_s = await self._begins_s(
+            begins_at_s = await self._begins_at_s(
                 request_of(self._settings, self._launch, probe, asked_mb)
             )
-        return Capacity(slots_now, max(slots_now, slots_max), begins_s)
+        return Capacity(slots_now, max(slots_now, slots_max), begins_at_s)
 
     async def pilots(self) -> Sequence[Sighting]:
         """Return all of ours that Slurm knows; ended ones for MinJobAge (300 s by default)."""
@@ -266,7 +266,7 @@ class SlurmGrid:
         qos = [partitions[0].qos] if len(partitions) == 1 else []
         return await self._way.quotas([each for each in (*qos, self._settings.qos) if each])
 
-    async def _begins_s(self, request: ArrayRequest) -> float | None:
+    async def _begins_at_s(self, request: ArrayRequest) -> UtcS | None:
         """Return when the next pilot would begin, as far as it is known."""
         try:
             found = await self._way.expect(request)
@@ -274,7 +274,7 @@ class SlurmGrid:
             if fault.is_full:
                 return None
             raise
-        return found if found and 0 <= found - float(self._utc_s()) <= FORESEEN_S else None
+        return found if found and 0 <= found - self._utc_s() <= FORESEEN_S else None
 
     async def _look(self) -> Listing:
         data = await self._way.jobs()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.clocks import UtcS
 from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.memory import UNSAID, Memory, read_memory
 
@@ -32,9 +33,9 @@ class SlurmJob:
         tasks: numbers in the array.
         is_cut: it has more tasks, of higher numbers, than are named.
         states: words in capitals: its state, and flags like COMPLETING.
-        end_s: when it ended, or will.
+        end_at_s: when it ended, or will.
         limit_s: how long it may run; None: for ever.
-        preempted_s: when it was chosen for preemption; 0: it was not.
+        preempted_at_s: when it was chosen for preemption; 0: it was not.
         exit_code: of its command; `signal`: that ended it.
         node: that it has been given; empty: none yet, or several.
     """
@@ -49,10 +50,10 @@ class SlurmJob:
     states: frozenset[str]
     reason: str
     cpus: int
-    begin_s: float
-    end_s: float
+    begin_at_s: UtcS
+    end_at_s: UtcS
     limit_s: float | None
-    preempted_s: float
+    preempted_at_s: UtcS
     exit_code: int
     signal: int
     node: str = ""
@@ -218,10 +219,10 @@ def _job(entry: Mapping[str, Any]) -> SlurmJob:
         states=_states(entry.get("job_state")),
         reason=_word(entry, "state_reason"),
         cpus=_count(entry, "cpus"),
-        begin_s=float(_count(entry, "start_time")),
-        end_s=float(_count(entry, "end_time")),
+        begin_at_s=UtcS(_count(entry, "start_time")),
+        end_at_s=UtcS(_count(entry, "end_time")),
         limit_s=None if limit is None else limit * 60.0,
-        preempted_s=float(_count(entry, "preempt_time")),
+        preempted_at_s=UtcS(_count(entry, "preempt_time")),
         exit_code=code,
         signal=signal,
         node=node if _NODE.fullmatch(node := _word(entry, "nodes")) else "",

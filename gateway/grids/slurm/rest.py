@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from federation.clocks import UtcS
 from federation.words import duration_text
 from gateway.base.secret_files import read_token
 from gateway.base.values import ConfigError
@@ -65,7 +66,7 @@ class SlurmRest:
         """Return the limits that apply to us."""
         return Quotas()  # nor one for their use
 
-    async def expect(self, request: ArrayRequest) -> float | None:
+    async def expect(self, request: ArrayRequest) -> UtcS | None:
         """Return when such a job would begin."""
         return None  # nor one for that
 

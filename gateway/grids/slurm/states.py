@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from federation.clocks import UtcS
+from federation.clocks import UNIX_EPOCH_S, UtcS
 from gateway.grids.contract import PILOT_MARK, PilotState, Sighting
 from gateway.grids.slurm.listing import SlurmJob
 
@@ -158,18 +158,20 @@ def sight(
     """Return one task of an array as a pilot, and whether its job is a stray."""
     state, fault, is_stray = state_of(job)
     runs = state in (PilotState.STARTING, PilotState.RUNNING, PilotState.ENDING)
-    is_foreseen = 0 < job.begin_s <= float(utc_s) + FORESEEN_S
-    has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
+    is_foreseen = UNIX_EPOCH_S < job.begin_at_s <= utc_s + FORESEEN_S
+    has_end = (
+        job.limit_s is not None and job.end_at_s and job.end_at_s - job.begin_at_s < END_NONE_S
+    )
     return Sighting(
         name=f"{order}{PILOT_MARK}{task}",
         state=state,
         grid_id=f"{job.array_id}_{task}",
         slots=max(1, job.cpus // max(1, cpus_per_slot)),
-        paid_s=job.begin_s or None if runs else None,
-        begins_s=max(job.begin_s, float(utc_s))
+        paid_at_s=job.begin_at_s or None if runs else None,
+        begins_at_s=max(job.begin_at_s, utc_s)
         if state is PilotState.QUEUED and is_foreseen
         else None,
-        ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
+        ends_at_s=job.end_at_s if runs and (has_end or job.preempted_at_s) else None,
         fault=fault,
     ), is_stray
 
@@ -187,7 +189,7 @@ def state_of(job: SlurmJob) -> tuple[PilotState, str, bool]:
         return _waiting(job)
     if states & STARTING:
         return PilotState.STARTING, "", False
-    if "RUNNING" in states and job.preempted_s:
+    if "RUNNING" in states and job.preempted_at_s:
         return PilotState.ENDING, "preempted: Slurm needs the slots for other work", False
     if "RUNNING" in states:
         return PilotState.RUNNING, "", False
@@ -227,7 +229,7 @@ def _why_ended(job: SlurmJob) -> str:
     said = "; ".join(ENDED[each] for each in sorted(states) if ENDED[each])
     if not said:
         return ""
-    if job.preempted_s and "PREEMPTED" not in states:
+    if job.preempted_at_s and "PREEMPTED" not in states:
         said = f"preempted; {said}"
     if "FAILED" in states and job.exit_code in EXITS:
         return EXITS[job.exit_code]

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from federation.clocks import UtcS
 from gateway.grids.slurm.asking import ArrayRequest
 from gateway.grids.slurm.listing import Partition, SlurmNode
 from gateway.grids.slurm.memory import UNSAID, Memory
@@ -69,7 +70,7 @@ class SlurmInterface(Protocol):
         """Return the present limits of accounts and of these qualities of service for us."""
         ...
 
-    async def expect(self, request: ArrayRequest) -> float | None:
+    async def expect(self, request: ArrayRequest) -> UtcS | None:
         """Return when such a job would begin (UTC), without submitting it; None: unknown."""
         ...
 

@@ -127,7 +127,7 @@ class Backward(ProcessGrid):
     def _pilots(self):
         self.looks += 1
         stand = PilotState.QUEUED if self.looks % 2 else PilotState.STARTING
-        return [replace(each, state=stand, paid_s=None) for each in super()._pilots()]
+        return [replace(each, state=stand, paid_at_s=None) for each in super()._pilots()]
 
 
 class Patient(ProcessGrid):
@@ -222,3 +222,22 @@ def test_a_sighting_and_a_fault_have_the_former_names_of_their_fields_with_a_war
         fault = contract.GridFault(blame=FailureClass.AGAIN, text="the grid does not answer")
     with pytest.warns(DeprecationWarning, match="GridFault.blame is named failure_class now"):
         assert fault.blame is fault.failure_class is FailureClass.AGAIN
+
+
+@pytest.mark.parametrize("name", ["paid", "begins", "ends"])
+def test_the_instants_of_a_sighting_have_their_former_names_with_a_warning(name):
+    warned = f"{name}_s.* is named {name}_at_s now"
+    with pytest.warns(DeprecationWarning, match=warned):
+        seen = contract.Sighting("a.0", PilotState.RUNNING, "1", 1, **{f"{name}_s": 5.0})
+    with pytest.warns(DeprecationWarning, match=warned):
+        assert getattr(seen, f"{name}_s") == getattr(seen, f"{name}_at_s") == 5.0
+    with pytest.warns(DeprecationWarning, match=warned):
+        assert getattr(replace(seen, **{f"{name}_s": 7.0}), f"{name}_at_s") == 7.0
+
+
+def test_the_beginning_in_a_capacity_has_its_former_name_with_a_warning():
+    warned = "begins_s.* is named begins_at_s now"
+    with pytest.warns(DeprecationWarning, match=warned):
+        found = contract.Capacity(0, 4, begins_s=5.0)
+    with pytest.warns(DeprecationWarning, match=warned):
+        assert found.begins_s == found.begins_at_s == 5.0

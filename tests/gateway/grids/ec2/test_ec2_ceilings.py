@@ -17,11 +17,11 @@ SLOTS = {"a": 1, "b": 4}
 BOOK = PriceBook("USD", {}, {("a", "z"): 10, ("b", "z"): 80})
 
 
-def instance(name, kind="a", state="running", launched_s=0.0):
-    return Ec2Instance(name, "o", 0, state, kind, "z", True, launched_s, "")
+def instance(name, kind="a", state="running", launched_at_s=0.0):
+    return Ec2Instance(name, "o", 0, state, kind, "z", True, launched_at_s, "")
 
 
-SOME = [instance("a1"), instance("a2", launched_s=9.0), instance("b1", "b", "pending")]
+SOME = [instance("a1"), instance("a2", launched_at_s=9.0), instance("b1", "b", "pending")]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_one_without_a_price_does_not_save_the_others():
     st.integers(1, 20),
 )
 def test_the_rest_is_within_and_no_more_go_than_must(given_, most_nanos, most):
-    shown = [instance(f"i{at}", kind, launched_s=at_s) for at, (kind, at_s) in enumerate(given_)]
+    shown = [instance(f"i{at}", kind, launched_at_s=at_s) for at, (kind, at_s) in enumerate(given_)]
     config = replace(CONFIG, max_spend_nanos=most_nanos, max_instances=most)
     goes = surplus(config, shown, (), SLOTS, BOOK)
     rest = [each for each in shown if each.id not in goes]
@@ -70,9 +70,9 @@ def test_the_rest_is_within_and_no_more_go_than_must(given_, most_nanos, most):
 
 
 def test_who_is_let_go_ends_by_its_own_time_if_that_is_sooner():
-    running = Sighting("o.0", PilotState.RUNNING, "i-1", 1, ends_s=50.0)
-    assert InstanceRelease("why", 90.0).over(running).ends_s == 50.0
+    running = Sighting("o.0", PilotState.RUNNING, "i-1", 1, ends_at_s=50.0)
+    assert InstanceRelease("why", 90.0).over(running).ends_at_s == 50.0
     found = InstanceRelease("why", 40.0).over(running)
-    assert (found.state, found.ends_s, found.fault) == (PilotState.ENDING, 40.0, "why")
+    assert (found.state, found.ends_at_s, found.fault) == (PilotState.ENDING, 40.0, "why")
     ended = replace(running, state=PilotState.ENDED)
     assert InstanceRelease("why", 40.0).over(ended) is ended

@@ -102,7 +102,7 @@ def instance(state, **more):
 def test_states(state, stand, is_paid):
     found = instance(state).sighting(0, 2)
     assert found.state is stand
-    assert found.paid_s == (AT.timestamp() if is_paid else None)
+    assert found.paid_at_s == (AT.timestamp() if is_paid else None)
     assert bool(found.fault) == (stand in (PilotState.ENDING, PilotState.ENDED))
 
 

@@ -237,7 +237,7 @@ def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_l
     ec2.spot = {(LARGE, A): "0.045"}
     [gone] = [each for each in shown(grid).values() if each.state is PilotState.ENDING]
     assert "max_spend_per_hour at current prices" in gone.fault
-    assert gone.ends_s == pytest.approx(time.time() + 600, abs=30)
+    assert gone.ends_at_s == pytest.approx(time.time() + 600, abs=30)
     ec2.spot = {(LARGE, A): "0.03"}
     assert shown(grid)[gone.name].state is PilotState.ENDING, (
         "it has been told, and gets nothing more"
@@ -258,7 +258,7 @@ def test_one_that_does_not_end_when_its_time_is_over_is_terminated(ec2, make_gri
     grid = make_grid()
     start(grid, Order("o-1", 1, Shape(), 60.0))
     [before] = shown(grid).values()
-    assert before.ends_s == before.paid_s + 60
+    assert before.ends_at_s == before.paid_at_s + 60
     monkeypatch.setattr(module, "LATE_S", -60.0)
     shown(grid)
     assert not ec2.alive()
@@ -428,9 +428,9 @@ def test_why_one_has_ended(ec2, make_grid):
     grid = make_grid(market="spot")
     start(grid, order())
     ec2.interrupt(shown(grid)["o-1.0"].grid_id, 0.0, says=False)
-    ends_s = time.monotonic() + 200
+    ends_at_s = time.monotonic() + 200
     while shown(grid)["o-1.0"].state is not PilotState.ENDED:
-        assert time.monotonic() < ends_s
+        assert time.monotonic() < ends_at_s
     found = shown(grid)["o-1.0"]
     assert "EC2 reclaimed the spot instance" in found.fault
     assert shown(grid)["o-1.1"].state is PilotState.RUNNING

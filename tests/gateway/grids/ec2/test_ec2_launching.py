@@ -251,10 +251,10 @@ def test_a_limit_is_told_to_the_instance_and_read_again():
     [tags] = [e["Tags"] for e in found["TagSpecifications"] if e["ResourceType"] == "instance"]
     launched = datetime(2026, 11, 22, tzinfo=UTC)
     seen = read_instance({"InstanceId": "i-1", "Tags": tags, "LaunchTime": launched})
-    assert seen.sighting(0, 1).ends_s == launched.timestamp() + 3_600
+    assert seen.sighting(0, 1).ends_at_s == launched.timestamp() + 3_600
 
 
 def test_what_ec2_says_of_an_instance_may_be_little():
     found = read_instance({"InstanceId": "i-1"})
     assert (found.state, found.number, found.order) == ("pending", None, "")
-    assert found.ends_s is None
+    assert found.ends_at_s is None

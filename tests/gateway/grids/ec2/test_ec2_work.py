@@ -56,7 +56,7 @@ def test_what_an_interrupted_instance_ran_is_run_elsewhere(
         wait_until(lambda: all((tmp_path / f"begun-{n}").exists() for n in range(2)), "both begin")
         first, second = trio.run(grid.pilots)
         assert {first.state, second.state} == {PilotState.RUNNING}
-        assert first.paid_s is not None
+        assert first.paid_at_s is not None
         ec2.interrupt(first.grid_id, 4.0)
 
         def is_gone():

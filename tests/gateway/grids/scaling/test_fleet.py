@@ -208,9 +208,9 @@ MEASURED = [
 @pytest.mark.parametrize(("_name", "seen", "took_s"), MEASURED, ids=[each[0] for each in MEASURED])
 def test_a_start_is_measured_without_the_queue(_name, seen, took_s):
     fleet = ordered(order(pilots=1))
-    for now_s, stand, paid_s in seen:
+    for now_s, stand, paid_at_s in seen:
         workers = {"a.0": IDLE} if now_s == seen[-1][0] else {}
-        fleet.see([shown("a.0", stand, paid_s=paid_s)], workers, now_s)
+        fleet.see([shown("a.0", stand, paid_at_s=paid_at_s)], workers, now_s)
     assert fleet.start_s == pytest.approx(START_S + 0.2 * (took_s - START_S))
 
 
@@ -347,7 +347,7 @@ class RandomGrid(RuleBasedStateMachine):
         before, start_s = self.fleet.failures, self.fleet.start_s
         awaited = {name for made in self.fleet.orders.values() for name in made.missing}
         seen = [
-            shown(name, stand, paid_s=self.now_s - 1 if stand is PilotState.RUNNING else None)
+            shown(name, stand, paid_at_s=self.now_s - 1 if stand is PilotState.RUNNING else None)
             for name, stand in self.there.items()
             if name in self.visible
         ]

@@ -333,10 +333,10 @@ async def test_a_worker_is_known_by_its_grids_name_when_it_comes(world):
 
 
 async def test_that_a_queue_is_a_moment_shorter_is_no_news(world, monkeypatch):
-    begins_s = UTC_S + 600.0
+    begins_at_s = UTC_S + 600.0
 
     async def capacity(shape):
-        return Capacity(0, 4, begins_s)
+        return Capacity(0, 4, begins_at_s)
 
     monkeypatch.setattr(world.grid, "capacity", capacity)
     told = []
@@ -344,7 +344,7 @@ async def test_that_a_queue_is_a_moment_shorter_is_no_news(world, monkeypatch):
         await world.round(0.25)
         told += [each.growth for each in world.inbox if isinstance(each, events.PoolGrows)]
         world.hear()
-        left_s = max(0.0, begins_s - UTC_S - world.town.now_s)
+        left_s = max(0.0, begins_at_s - UTC_S - world.town.now_s)
         known_s = world.broker.growth[POOL].start_s
         assert known_s == pytest.approx(left_s + SCALE.start_s, rel=START_STEP + 0.01)
     assert len(told) <= 80

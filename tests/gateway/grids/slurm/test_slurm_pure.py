@@ -79,17 +79,17 @@ def test_both_generations_show_the_same_pilots(version):
     data = recorded(f"squeue-{version}.json")
     assert release(data) == version
     jobs = read_jobs(data, "gridfed-rec.")
-    now_s = max(each.begin_s for each in jobs if "RUNNING" in each.states)
+    now_s = max(each.begin_at_s for each in jobs if "RUNNING" in each.states)
     shown = look(jobs, "rec", now_s)
     by_name = {each.name: each for each in shown.sightings}
     running = by_name["run.0"]
     assert running.state is PilotState.RUNNING
     assert running.slots == 2
-    assert running.paid_s is not None
-    assert running.ends_s is None, "it has no limit, and Slurm says a year"
+    assert running.paid_at_s is not None
+    assert running.ends_at_s is None, "it has no limit, and Slurm says a year"
     taken = by_name["low.0"]  # by jobs of a higher tier, with 20 s of grace
     assert taken.state is PilotState.ENDING
-    assert 20 <= taken.ends_s - taken.paid_s < 25
+    assert 20 <= taken.ends_at_s - taken.paid_at_s < 25
     waiting = [each for name, each in by_name.items() if name.startswith("big.")]
     assert len(waiting) == 500
     assert {each.state for each in waiting} == {PilotState.QUEUED}
@@ -165,22 +165,27 @@ def test_what_a_running_pilot_says():
     found = only(record("RUNNING"))
     assert found.name == "order.0"
     assert found.grid_id == "7_0"
-    assert (found.slots, found.paid_s, found.begins_s, found.ends_s) == (2, 1000, None, 4600)
+    assert (found.slots, found.paid_at_s, found.begins_at_s, found.ends_at_s) == (
+        2,
+        1000,
+        None,
+        4600,
+    )
 
 
 def test_a_pilot_that_was_chosen_to_make_room_is_ending():
     found = only(record("RUNNING", preempt_time=2000, end_time=2020, time_limit=None))
     assert found.state is PilotState.ENDING
-    assert found.ends_s == 2020
+    assert found.ends_at_s == 2020
     assert "preempted" in found.fault
     assert "preempted; the job was cancelled" in only(record("CANCELLED", preempt_time=2000)).fault
 
 
 @pytest.mark.parametrize(
-    ("begin_s", "expected"), [(0, None), (1500, 1500), (900, 1000), (1e9, None)]
+    ("begin_at_s", "expected"), [(0, None), (1500, 1500), (900, 1000), (1e9, None)]
 )
-def test_when_a_waiting_pilot_is_expected_to_begin(begin_s, expected):
-    assert only(record("PENDING", start_time=begin_s)).begins_s == expected
+def test_when_a_waiting_pilot_is_expected_to_begin(begin_at_s, expected):
+    assert only(record("PENDING", start_time=begin_at_s)).begins_at_s == expected
     assert FORESEEN_S < 1e9
 
 
