@@ -368,23 +368,9 @@ class Site:
         )
         self.listener.set_others(list(self.config.others))
         if peers is not None:
-            self._router = MessageRouter(peers, self.server, under, self._say)
-            self.reconciler = self._router.books = Reconciler(
-                SettlementContext(
-                    self.config.books,
-                    self.store,
-                    self.read,
-                    self.harden,
-                    self._router,
-                    is_live=self.exchange.purchases.purchases.__contains__,
-                    is_partner=lambda name: name in peers.registry.approved,
-                    note_settled=self.exchange.note_settled,
-                    settled_ms=self.exchange.settled_ms,
-                    utc_s=under.utc_s,
-                    say=self._say,
-                    older=peers.older_books,
-                    note_paid=self._note_paid,
-                )
+            self._router = MessageRouter(
+                *(peers, self.server, under, self._say),
+                lambda router: self._open_books(peers, router),
             )
         self.watch = Watch(
             self.config.alerts,
@@ -397,6 +383,27 @@ class Site:
             utc_s=under.utc_s,
         )
         self.server.recover()
+
+    def _open_books(self, peers: FederationSide, router: MessageRouter) -> Reconciler:
+        """Open the comparison of our books with other sites', which sends by the router."""
+        self.reconciler = Reconciler(
+            SettlementContext(
+                self.config.books,
+                self.store,
+                self.read,
+                self.harden,
+                router,
+                is_live=self.exchange.purchases.purchases.__contains__,
+                is_partner=lambda name: name in peers.registry.approved,
+                note_settled=self.exchange.note_settled,
+                settled_ms=self.exchange.settled_ms,
+                utc_s=self.runtime.utc_s,
+                say=self._say,
+                older=peers.older_books,
+                note_paid=self._note_paid,
+            )
+        )
+        return self.reconciler
 
     def _note_paid(self, site: str) -> None:
         """Ask a seller again at once that refused for our debt, as it has booked a payment."""

@@ -44,6 +44,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         peers: the network side; open by now.
         server: decides on messages, and carries out effects.
         say: logs a line for people.
+        open_books: makes the comparison of books, which sends by the router.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         server: GatewayServer,
         runtime: RuntimeEnvironment,
         say: Callable[[str], None],
+        open_books: Callable[["MessageRouter"], ComparedBooks],
     ) -> None:
         self._peers = peers
         self._say = say
         self._server = server
         self._clock = runtime
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
-        self.books: ComparedBooks | None = None
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
         server.outbox.carry_by(self)
@@ -73,6 +74,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             shows=server.config.shows,
             doors=federation.doors,
         )
+        self._books = open_books(self)
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 case PeerCameIn(buyer):
                     self._buyers[buyer.name] = buyer
                     self._server.exchange.buyer_came(buyer.name)
-                    self._met(buyer.name)
+                    self._books.met(buyer.name)
                     self.gossip.met(buyer.name)
                 case PeerSaid(buyer, message) if buyer.name in self._buyers:
                     self._hear_buyer(buyer, message)
@@ -175,7 +177,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 if not resumed:
                     self._server.outbox.forget_site(site)
                     self._server.exchange.reached(site)
-                    self._met(site)
+                    self._books.met(site)
                     self.gossip.met(site)
             case LinkSaid(site, message):
                 try:
@@ -195,10 +197,6 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self._server.exchange.unreachable(site, self._clock.utc_s(), reason)
                 if site not in self._buyers:
                     self.gossip.unreachable(site)
-
-    def _met(self, site: str) -> None:
-        if self.books is not None:
-            self.books.met(site)
 
     def _fault(self, message: Any, error: Exception) -> str:
         """Report a fault of ours over a message; the caller ends the session of its sender."""
@@ -235,9 +233,9 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self._server.hear_reserve(site, message)
             case Receiver.RESERVED_THERE:
                 self._server.hear_reserved(site, message)
-            case Receiver.BOOKS if self.books is not None:
-                self.books.hear(site, message, envelope)
-            case Receiver.BOOKS | Receiver.TRUST:  # peers take the latter
+            case Receiver.BOOKS:
+                self._books.hear(site, message, envelope)
+            case Receiver.TRUST:  # peers take it
                 raise ProtocolError(f"{message.kind!r} is not a message for this port")
             case _:
                 assert_never(to)

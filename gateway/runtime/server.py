@@ -884,7 +884,7 @@ def _broker(
 ) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
-    broker = Broker(
+    return Broker(
         tariffs,
         {
             f"pool {pool.name}": CapacityOffer(
@@ -912,12 +912,11 @@ def _broker(
         boot,
         budget_accounts,
         peers,
+        prices=prices.now,
+        emissions={pool.name: pool.emissions for pool in config.pools},
+        rules=config.rules_version,
         keeps_output=keeps_output,
     )
-    broker.prices.update(prices.now)
-    broker.charging.rules = config.rules_version
-    broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
-    return broker
 
 
 def _exchange(

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from federation.clocks import MonoS, UtcS
@@ -67,6 +68,8 @@ from gateway.scheduler.tasks.probation import Probation
 from gateway.scheduler.tasks.provisional import Provisional
 from gateway.scheduler.tasks.task_usage import charged_for, footprint_of, within_bounds
 from gateway.scheduler.tasks.withdrawals import Withdrawals
+from policies.costs.carbon import Emissions
+from policies.costs.pricelist import PriceNow
 from policies.placement.offers import Unmet
 from policies.placement.placement import CapacityOffer, Refusal, counted
 from policies.tariffs import Tariff
@@ -88,10 +91,13 @@ class Broker:
             number.
         budget_accounts: the budgets that pay for work; without any there is no limit.
         peers: answers questions about other sites.
+        prices: the current prices of the pools with a price list; PricesChanged updates them.
+        emissions: the current emissions of our pools; EmissionsKnown updates them.
+        rules: the version of the site's rules that is in force; PricesChanged updates it.
         keeps_output: whether output of the tasks of this site's jobs is kept.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it knows at its birth, each by its name
         self,
         tariffs: Mapping[str, Tariff],
         offers: Mapping[str, CapacityOffer] | None = None,
@@ -100,9 +106,12 @@ class Broker:
         budget_accounts: BudgetAccounts | None = None,
         peers: PeerQueries | None = None,
         *,
+        prices: Mapping[str, PriceNow] = MappingProxyType({}),
+        emissions: Mapping[str, Emissions] = MappingProxyType({}),
+        rules: int = 0,
         keeps_output: bool = False,
     ) -> None:
-        self.charging = Charging(tariffs)
+        self.charging = Charging(tariffs, prices, emissions, rules)
         self.tariffs, self.prices = self.charging.tariffs, self.charging.prices
         self.emissions = self.charging.emissions
         self._utc_s = UtcS(0.0)

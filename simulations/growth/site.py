@@ -131,14 +131,15 @@ class GrowthSite(InstanceObserver):
         facts = {each.name: each.facts for each in self.config.pools}
         self._handles = itertools.count(1)
         self.kernel = Kernel(
-            lambda peers: Broker(tariffs, {offer.name: offer}, boot=boot, peers=peers),
+            lambda peers: Broker(
+                *(tariffs, {offer.name: offer}), boot=boot, peers=peers, prices=self._prices.now
+            ),
             lambda broker: Exchange(
                 *("site", boot, broker, self.config.deals, self.config.preferences),
                 *(roll, facts, KeyGrantSigner(roll), self._handles),
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
-        self.broker.prices.update(self._prices.now)
         self.grid = CloudGrid(cloud, life.mark, life.seed * 1_000 + life.number, self.utc_s)
         self.controller = PoolController(
             *(pool, self.grid, self.broker),

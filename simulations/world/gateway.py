@@ -320,13 +320,15 @@ class Gateway(SimMember):
         self.desk = Desk(site, RuleKeeper(site, NO_GRIDS, lambda _: None))
         self.recorder = CapacityRecorder(cast("Any", self))  # which is never run
         if self.peers is not None:
-            self._router = MessageRouter(self.peers, self._server, self.runtime, self.note)
-            self._open_books(roll, self._router)
+            self._router = MessageRouter(
+                *(self.peers, self._server, self.runtime, self.note),
+                lambda router: self._open_books(roll, router),
+            )
         self.watch(self._server)
         self._server.recover()
         self.after(TICK_S, self._tick)
 
-    def _open_books(self, roll: SimRoll, router: MessageRouter) -> None:
+    def _open_books(self, roll: SimRoll, router: MessageRouter) -> SimBookkeeper:
         """Open the books as gateway.site does."""
         assert self._server is not None
         exchange = self._server.exchange
@@ -344,7 +346,8 @@ class Gateway(SimMember):
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),
         )
-        self.reconciler = router.books = SimBookkeeper(context, self)
+        self.reconciler = SimBookkeeper(context, self)
+        return self.reconciler
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:
         """See SimMember."""

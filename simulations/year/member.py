@@ -100,7 +100,7 @@ class YearMember:
         roll = SimRoll(self.name, others, int(utc_s))
         tariffs = {name: each.tariff for name, each in self._prices.now.items()}
         self.kernel = Kernel(
-            lambda peers: Broker(tariffs, boot=int(utc_s), peers=peers),
+            lambda peers: Broker(tariffs, boot=int(utc_s), peers=peers, prices=self._prices.now),
             lambda broker: Exchange(
                 self.name,
                 int(utc_s),
@@ -114,7 +114,6 @@ class YearMember:
             ),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
-        self.broker.prices.update(self._prices.now)
         self._came: list[events.Event] = []
         self._heard: list[tuple[str, PeerSide, bytes]] = []
         self._is_looking = False

@@ -26,14 +26,23 @@ class Charging:
 
     Args:
         tariffs: the current standard tariff of each pool by name; `changed` updates it.
+        prices: the current prices of the pools with a price list; `changed` updates them.
+        emissions: the current emissions of our pools.
+        rules: the version of the site's rules that is in force; `changed` updates it.
     """
 
-    def __init__(self, tariffs: Mapping[str, Tariff]) -> None:
+    def __init__(
+        self,
+        tariffs: Mapping[str, Tariff],
+        prices: Mapping[str, PriceNow],
+        emissions: Mapping[str, Emissions],
+        rules: int,
+    ) -> None:
         self.tariffs = dict(tariffs)
-        self.prices: dict[str, PriceNow] = {}  # of pools with a price list
-        self.emissions: dict[str, Emissions] = {}  # the current emissions of our pools
+        self.prices = dict(prices)  # of pools with a price list
+        self.emissions = dict(emissions)  # the current emissions of our pools
         self.volumes = Volumes()
-        self.rules = 0  # the version of the site's rules that is in force
+        self.rules = rules  # the version of the site's rules that is in force
 
     def changed(self, event: PricesChanged) -> None:
         """Apply new prices of pools."""

@@ -544,9 +544,7 @@ class Busy:
 def renewing(**tariff):
     pool = PoolConfig("local", price="0.04 USD", tariff=tariff)
     prices = Prices([pool], 0.0)
-    broker = Broker({"local": prices.now["local"].tariff})
-    broker.prices.update(prices.now)
-    return prices, broker
+    return prices, Broker({"local": prices.now["local"].tariff}, prices=prices.now)
 
 
 def test_a_band_is_told_once_when_it_begins_and_once_when_it_ends():

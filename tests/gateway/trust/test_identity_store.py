@@ -45,8 +45,7 @@ def alone():
     alone.punished, alone.sealer = [], SimRoll("paris", ["london"], 1).sealer
     alone.router._peers.links.punish = lambda site, reason: alone.punished.append(reason)
     alone.router._say = lambda line: None
-    books = type("Books", (), {"hear": take, "met": lambda *_: None})
-    alone.router.books = books
+    alone.books.hear = take
     alone.router.hear = alone.router.gossip.hear = take
     server = alone.router._server
     server.hear_reserve = server.hear_reserved = take

@@ -42,7 +42,8 @@ class LoneRouter:
             put_function=lambda message, sender: FunctionArrived(message.digest),
         )
         clock = RuntimeEnvironment(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
-        self.router = MessageRouter(peers, server, clock, print)  # type: ignore[arg-type]
+        self.books = SimpleNamespace(hear=lambda *_: None, met=lambda _site: None)
+        self.router = MessageRouter(peers, server, clock, print, lambda _router: self.books)  # type: ignore[arg-type]
 
     def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
         self.said.append((site, message))
