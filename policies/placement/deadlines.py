@@ -27,8 +27,8 @@ class DeadlineCheck:
         deadline_s: the deadline, UTC.
         made_at_s: now, UTC.
         tasks: the number of tasks that are counted.
-        finish_s: the expected end of all of them, UTC, if the deadline did not bind the plan; None
-            if it is not known.
+        finish_at_s: the expected end of all of them, UTC, if the deadline did not bind the plan;
+            None if it is not known.
         in_time: the number that can be done by the deadline; None if it is not known.
         is_measured: whether the duration of a task is known; if not, only the wait before the tasks
             counts.
@@ -38,7 +38,7 @@ class DeadlineCheck:
     deadline_s: UtcS
     made_at_s: UtcS
     tasks: int
-    finish_s: UtcS | None
+    finish_at_s: UtcS | None
     in_time: int | None
     is_measured: bool
     ways: tuple[str, ...] = ()
@@ -48,11 +48,11 @@ class DeadlineCheck:
         """Whether all tasks are expected to end in time; None if that is not known."""
         if self.made_at_s >= self.deadline_s:
             return False
-        if self.finish_s is not None and self.finish_s > self.deadline_s:
+        if self.finish_at_s is not None and self.finish_at_s > self.deadline_s:
             return False
         if self.in_time is not None and self.in_time < self.tasks:
             return False
-        return None if self.finish_s is None or not self.is_measured else True
+        return None if self.finish_at_s is None or not self.is_measured else True
 
     @property
     def text(self) -> str:
@@ -65,12 +65,12 @@ class DeadlineCheck:
             if not self.is_measured:
                 why = "no task of it has been measured, and task_s is not given"
             return f"it is not known whether the deadline {deadline} is met: {why}"
-        end = "" if self.finish_s is None else f"done by {show_time(self.finish_s)}"
-        apart = duration_text(abs(self.deadline_s - (self.finish_s or self.deadline_s)))
+        end = "" if self.finish_at_s is None else f"done by {show_time(self.finish_at_s)}"
+        apart = duration_text(abs(self.deadline_s - (self.finish_at_s or self.deadline_s)))
         if is_met:
             return f"the deadline {deadline} is met: {end}, {apart} before it"
         found = f"the deadline {deadline} will be missed"
-        if self.finish_s is not None:
+        if self.finish_at_s is not None:
             found += f": {count(self.tasks, 'task')} would be {end}, {apart} after it"
         if self.in_time is not None and self.tasks > 1:
             fitting = f"{self.in_time:,}" if self.in_time else "none"
@@ -83,7 +83,7 @@ class DeadlineCheck:
         """Convert to plain values that any program can read."""
         return {
             "deadline_s": self.deadline_s,
-            "finish_s": self.finish_s,
+            "finish_s": self.finish_at_s,
             "is_met": self.is_met,
             "tasks": self.tasks,
             "in_time": self.in_time,
@@ -120,22 +120,22 @@ def check_deadline(
         found = replace(ask, deferrable=False, **changes)
         return place(found, market, preferences, utc_s, chance, site_backoff)
 
-    finish_s = _end_s(decision)
-    in_time = ask.tasks if finish_s is not None else ask.tasks - plan.short if plan else 0
+    finish_at_s = _end_at_s(decision)
+    in_time = ask.tasks if finish_at_s is not None else ask.tasks - plan.short if plan else 0
     ways: list[str] = []
-    if finish_s is None:
-        finish_s = _end_s(planned(deadline_s=None))
-        if finish_s is not None and finish_s <= ask.deadline_s:
-            finish_s = None  # it is short for another reason than its deadline
+    if finish_at_s is None:
+        finish_at_s = _end_at_s(planned(deadline_s=None))
+        if finish_at_s is not None and finish_at_s <= ask.deadline_s:
+            finish_at_s = None  # it is short for another reason than its deadline
         if ask.deadline_s > utc_s:
             ways = [*map(_way, offers), *_elsewhere(ask, planned)]
-    if finish_s is not None and busy_until_s is not None:
-        finish_s = max(finish_s, busy_until_s)
+    if finish_at_s is not None and busy_until_s is not None:
+        finish_at_s = max(finish_at_s, busy_until_s)
     is_measured = ask.task_s is not None
     # Without a measured duration only a first round is planned: it says nothing of the rest.
     counted = in_time if is_measured or plan is None else None
     return DeadlineCheck(
-        ask.deadline_s, utc_s, ask.tasks, finish_s, counted, is_measured, tuple(ways)
+        ask.deadline_s, utc_s, ask.tasks, finish_at_s, counted, is_measured, tuple(ways)
     )
 
 
@@ -145,12 +145,12 @@ def _elsewhere(ask: Demand, planned: Callable[..., Decision]) -> Iterator[str]:
     if terms.allowed_sites is None and not terms.forbidden_sites:
         return
     found = planned(terms=replace(terms, allowed_sites=None, forbidden_sites=frozenset()))
-    if _end_s(found) is not None and found.plan is not None:
+    if _end_at_s(found) is not None and found.plan is not None:
         places = ", ".join(sorted({"/".join(lane.key) for lane, _ in found.plan.shares}))
         yield f"letting it run at {places} as well (`sites`, `not_sites`)"
 
 
-def _end_s(decision: Decision) -> UtcS | None:
+def _end_at_s(decision: Decision) -> UtcS | None:
     """Return when all of a plan ends, UTC; None where it has not all."""
     if decision.deferral is not None and decision.puts_off:
         return decision.deferral.finish_at_s

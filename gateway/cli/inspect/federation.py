@@ -234,7 +234,7 @@ def _question(
 def _deadline_s(text: str, reach: DialOptions) -> UtcS:
     """Read a deadline: a length of time from now, or a moment in the site's zone."""
     zone: tzinfo = site_zone(reach) if is_moment(text) else UTC
-    return ahead(text, option="--deadline", now_s=UtcS(time.time()), zone=zone)
+    return ahead(text, option="--deadline", utc_s=UtcS(time.time()), zone=zone)
 
 
 def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:

@@ -69,17 +69,17 @@ def is_moment(text: str) -> bool:
     return text[:4].isdigit() and text[4:5] == "-"
 
 
-def ahead(text: str, *, option: str, now_s: UtcS, zone: tzinfo = UTC) -> UtcS:
+def ahead(text: str, *, option: str, utc_s: UtcS, zone: tzinfo = UTC) -> UtcS:
     """Read a moment that is to come: a length of time from now, or a time in ISO form.
 
     Raises click.BadParameter, of that option; also for a moment that is past.
     """
     if not is_moment(text):
-        return now_s + length_s(text, option=option)
+        return utc_s + length_s(text, option=option)
     found = moment(text, end_of_day=True, option=option, zone=zone)
-    if found <= now_s:
+    if found <= utc_s:
         raise click.BadParameter(
-            f"{text!r} is past: it is {show_time(now_s, zone)} now", param_hint=option
+            f"{text!r} is past: it is {show_time(utc_s, zone)} now", param_hint=option
         )
     return found
 

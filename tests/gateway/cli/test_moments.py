@@ -14,7 +14,7 @@ NOW_S = UtcS(1_782_900_000.0)  # 2026-07-01 10:00:00 UTC
     [("2h", 7_200), ("90s", 90), ("2026-07-01T10:01", 60), ("2026-07-01", 14 * 3_600)],
 )
 def test_a_moment_to_come_is_a_length_of_time_or_a_time(text, after_s):
-    assert ahead(text, option="--deadline", now_s=NOW_S) == NOW_S + after_s
+    assert ahead(text, option="--deadline", utc_s=NOW_S) == NOW_S + after_s
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_a_moment_to_come_is_a_length_of_time_or_a_time(text, after_s):
 )
 def test_a_moment_that_is_past_or_none_is_refused(text, words):
     with pytest.raises(click.BadParameter, match=words):
-        ahead(text, option="--deadline", now_s=NOW_S)
+        ahead(text, option="--deadline", utc_s=NOW_S)

@@ -43,7 +43,7 @@ def test_a_job_without_a_deadline_has_nothing_to_compare():
 def test_a_deadline_that_is_met_says_by_how_much():
     found = checked(within(100), a=SMALL)
     assert found.is_met is True
-    assert found.finish_s == pytest.approx(NOW_S + 60)
+    assert found.finish_at_s == pytest.approx(NOW_S + 60)
     assert found.text.endswith("is met: done by 1970-01-01 00:17:40 UTC, 40 s before it")
 
 
@@ -51,7 +51,7 @@ def test_a_deadline_that_will_be_missed_says_by_how_much_and_what_would_meet_it(
     found = checked(within(25), a=SMALL)
     assert found.is_met is False
     assert found.in_time == 4
-    assert found.finish_s == pytest.approx(NOW_S + 60)
+    assert found.finish_at_s == pytest.approx(NOW_S + 60)
     assert "will be missed: 12 tasks would be done by 1970-01-01 00:17:40 UTC, 35 s" in found.text
     assert "; 4 of them can be done in time. It would be met by a deadline of 1970" in found.text
 
@@ -91,6 +91,6 @@ def test_a_deadline_that_has_passed_is_said():
 
 def test_where_no_slot_is_known_the_end_is_not_known():
     found = checked(within(100), a=make_pool(slots_total=0))
-    assert found.finish_s is None
+    assert found.finish_at_s is None
     assert found.in_time == 0
     assert found.to_plain()["finish_s"] is None
