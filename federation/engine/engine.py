@@ -33,7 +33,7 @@ from federation.engine.gateways import GatewayLoss, Itinerary
 from federation.engine.objects import ClientObjects
 from federation.engine.outcomes import resolve_all, screen, show
 from federation.engine.shelves import FunctionShelf, StreamShelf
-from federation.engine.streams import ClientBundle, Ended, Outcome, Placed, Stream
+from federation.engine.streams import BundleSender, ClientBundle, Ended, Outcome, Placed, Stream
 from federation.errors import (
     GatewayUnreachable,
     GridError,
@@ -49,7 +49,6 @@ from federation.messages.messages import (
     Ask,
     Bye,
     Cancel,
-    CloseJob,
     Dropped,
     Gateways,
     Hello,
@@ -84,7 +83,6 @@ REFUSED_S: Final = 1.0  # how long it is tried by default where all addresses ar
 PARK_S: Final = 0.05  # the daemon leads after this long without another leader
 POLL_MAX_S: Final = 0.5
 ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
-BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # the longest time for a goodbye
 _CANCELLED: Final = Ended("cancelled", "cancelled by this client")
@@ -171,13 +169,11 @@ class ClientEngine:
         self.failed = 0  # calls that ended with `error`
         self._streams: dict[str, Stream] = {}
         self._feeders: dict[str, Feeder] = {}
-        self._sending: dict[str, Stream] = {}
+        self._sender = BundleSender(self._forget_if_over)
         self._filling = StreamShelf()
         self._sweep_at_s = MonoS(0.0)
         self._functions = FunctionShelf()
         self._sent_functions: set[bytes] = set()
-        self._calls_out = 0
-        self._bytes_out = 0
         self._requests: dict[int, tuple[Any, list[Answer], str]] = {}
         self._request = 0
         self._kept: dict[str, Kept] = {}
@@ -443,32 +439,9 @@ class ClientEngine:
 
     def transmit(self) -> None:
         """Send the messages that may go now. The lock is held."""
-        session, welcome = self._dialogue.session, self._dialogue.welcome
-        if session is not None and welcome is not None and self._dialogue.is_open:
-            while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
-                if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
-                    break
-                self._send_bundle(next(iter(self._sending.values())))
+        self._sender.fill(self._dialogue)
         if self._line.link is not None:
             self._dialogue.flush(self._line.link.send, MonoS(time.monotonic()))
-
-    def _send_bundle(self, stream: Stream) -> None:
-        found = stream.next_to_send()
-        if found is None:
-            del self._sending[stream.id]
-            self._maybe_close(stream)
-            return
-        bundle, messages = found
-        self._calls_out += bundle.missing
-        self._bytes_out += bundle.size
-        for message in messages:
-            self._dialogue.post(message)
-
-    def _maybe_close(self, stream: Stream) -> None:
-        """Tell the gateway that no more calls come, once all of them have been sent."""
-        if stream.closed and not stream.waiting:
-            self._dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
-            self._forget_if_over(stream)
 
     @property
     def strangers(self) -> list[str]:
@@ -549,7 +522,7 @@ class ClientEngine:
             return
         offers = read_offers(message.details)
         rejection = Ended(f"refused:{message.code}", message.reason, offers=offers)
-        self._sending.pop(stream.id, None)
+        self._sender.drop(stream.id)
         self._forget(stream)
         stream.rejection = rejection
         self._take(stream, stream.end_all(rejection))
@@ -589,7 +562,7 @@ class ClientEngine:
             if future is not None:
                 own = {each: leases[each] for each in references_of(payload)}
                 future.placed(target, target.submit(payload, future, own))
-        self._sending[target.id] = target
+        self._sender.add(target)
         self._take(stream, placed)
 
     def _close_to_calls(self, stream: Stream, ended: Ended) -> None:
@@ -598,7 +571,7 @@ class ClientEngine:
         Its running calls continue. The gateway is not told: it has ended the job, or is asked to.
         """
         stream.closed = True
-        self._sending.pop(stream.id, None)
+        self._sender.drop(stream.id)
         self._take(stream, stream.end_unsent(ended))
 
     def _hear_results(self, message: Results) -> None:
@@ -623,14 +596,11 @@ class ClientEngine:
             self._take(stream, stream.end([(0, message.tasks)], Ended("kept", "")))
 
     def _take(self, stream: Stream, placed: Placed) -> None:
-        self._calls_out -= placed.calls
-        self._bytes_out -= placed.size
+        self._sender.returned(placed)
         self._forget_if_over(stream)
 
     def _forget_if_over(self, stream: Stream) -> None:
-        # A detached job is kept until its client has seen that all of it is at the gateway.
-        over = stream.closed and not stream.waiting and not stream.unfinished
-        if over and not stream.opening.detached:
+        if stream.is_over:
             self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
@@ -652,7 +622,7 @@ class ClientEngine:
         self.session_number += 1
         self._let_go.clear()
         self._sent_functions.clear()
-        self._calls_out = self._bytes_out = 0
+        self._sender.restart()
         for stream in list(self._streams.values()):
             stream.send_again()
             if stream.opening.detached and stream.home not in ("", self.address):
@@ -739,7 +709,7 @@ class ClientEngine:
         That gateway may have all or part of it; here it would be a second job.
         """
         self._forget(stream)
-        self._sending.pop(stream.id, None)
+        self._sender.drop(stream.id)
         stream.rejection = Ended(
             "unreachable",
             f"the connection to the gateway at {stream.home} was lost while job {stream.id} "
@@ -754,7 +724,7 @@ class ClientEngine:
             self._sent_functions.add(digest)
             self._put_function(digest)
         self._dialogue.post(stream.opening_at(self.address))
-        self._sending[stream.id] = stream
+        self._sender.add(stream)
         if self._dialogue.session is not None:
             stream.home = self.address
 
@@ -813,7 +783,7 @@ class ClientEngine:
                 return False
             number = stream.submit(payload, future, leases)
             future.placed(stream, number)
-            self._sending[stream.id] = stream
+            self._sender.add(stream)
             session = self._dialogue.session
             if session is not None and session.has_room:
                 self.transmit()
@@ -827,7 +797,7 @@ class ClientEngine:
         with self._lock:
             self._check_usable(late=late)
             bundle = stream.extend(arguments, leases)
-            self._sending[stream.id] = stream
+            self._sender.add(stream)
             self.transmit()
         return bundle
 
@@ -847,9 +817,7 @@ class ClientEngine:
             return
         with self._lock:
             if not stream.closed and not stream.rejected:
-                stream.closed = True
-                if stream.id not in self._sending:
-                    self._maybe_close(stream)
+                self._sender.close(stream, self._dialogue)
                 self.transmit()
 
     def check_size(self, payload: bytes) -> None:
@@ -915,7 +883,7 @@ class ClientEngine:
         answer = self._request_answer(Cancel(0, job, [], stop), at=at)
         with self._lock:
             if stream is not None and (answer is None or answer.code):
-                self._maybe_close(stream)  # it continues, without more calls
+                self._sender.close(stream, self._dialogue)  # it continues, without more calls
             self._settle()
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)

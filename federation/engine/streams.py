@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.errors import FAILURES
-from federation.messages.messages import HoldChanged, OpenJob, Tasks
+from federation.messages.messages import CloseJob, HoldChanged, OpenJob, Tasks
 from federation.objects.references import references_of
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
+from federation.sessions.handshake import Dialogue
 from federation.words import clean
 
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_BYTES_MAX: Final = 1 << 20
+BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 HOLDER_CHARS_MAX: Final = 128
 ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
@@ -194,6 +196,16 @@ class Stream:
     def is_open(self) -> bool:
         """Whether the job takes more calls."""
         return not self.closed and self.rejection is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes no more calls, and none of them has to be sent or to end.
+
+        A detached job is not over then: it is kept until its client has seen that all of it is at
+        the gateway.
+        """
+        is_done = self.closed and not self.waiting and not self.unfinished
+        return is_done and not self.opening.detached
 
     @property
     def unfinished(self) -> int:
@@ -403,3 +415,67 @@ class Placed:
         """Add the counts of another batch."""
         self.calls += other.calls
         self.size += other.size
+
+
+class BundleSender:
+    """The calls that are on their way to the gateway, within its limits on what is unfinished.
+
+    Args:
+        closed: called with a job after the gateway was told that it has no more calls.
+    """
+
+    def __init__(self, closed: Callable[[Stream], None]) -> None:
+        self._closed = closed
+        self._sending: dict[str, Stream] = {}  # jobs with calls to send, or to be closed after them
+        self._calls_out = 0
+        self._bytes_out = 0
+
+    def add(self, stream: Stream) -> None:
+        """Send the waiting calls of a job from now on."""
+        self._sending[stream.id] = stream
+
+    def drop(self, job: str) -> None:
+        """Send no more calls of a job, if any wait."""
+        self._sending.pop(job, None)
+
+    def returned(self, placed: Placed) -> None:
+        """Make room for other calls, as these have ended."""
+        self._calls_out -= placed.calls
+        self._bytes_out -= placed.size
+
+    def restart(self) -> None:
+        """Begin a new session, in which the gateway has none of the calls."""
+        self._calls_out = self._bytes_out = 0
+
+    def fill(self, dialogue: Dialogue) -> None:
+        """Post as many bundles as session and gateway take now."""
+        session, welcome = dialogue.session, dialogue.welcome
+        if session is None or welcome is None or not dialogue.is_open:
+            return
+        while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
+            if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
+                break
+            self._send_bundle(next(iter(self._sending.values())), dialogue)
+
+    def _send_bundle(self, stream: Stream, dialogue: Dialogue) -> None:
+        found = stream.next_to_send()
+        if found is None:
+            del self._sending[stream.id]
+            self._maybe_close(stream, dialogue)
+            return
+        bundle, messages = found
+        self._calls_out += bundle.missing
+        self._bytes_out += bundle.size
+        for message in messages:
+            dialogue.post(message)
+
+    def close(self, stream: Stream, dialogue: Dialogue) -> None:
+        """Close a job to new calls; the gateway is told once all of them have been sent."""
+        stream.closed = True
+        if stream.id not in self._sending:
+            self._maybe_close(stream, dialogue)
+
+    def _maybe_close(self, stream: Stream, dialogue: Dialogue) -> None:
+        if stream.closed and not stream.waiting:
+            dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
+            self._closed(stream)

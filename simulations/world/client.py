@@ -9,8 +9,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from federation.engine.engine import BACKLOG_BYTES, LEAVE_S
-from federation.engine.streams import Ended, Placed, Stream
+from federation.engine.engine import LEAVE_S
+from federation.engine.streams import BundleSender, Ended, Placed, Stream
 from federation.errors import SessionRefused
 from federation.ids import id_at
 from federation.messages.messages import (
@@ -18,7 +18,6 @@ from federation.messages.messages import (
     Ask,
     Bye,
     Cancel,
-    CloseJob,
     Dropped,
     Hello,
     Kept,
@@ -88,10 +87,9 @@ class SimClient(Caller):
     def boot(self) -> None:
         """Start with stored state only: ids of jobs that the gateway promised to keep."""
         self._streams: dict[str, Stream] = {}
-        self._sending: dict[str, Stream] = {}
+        self._sender = BundleSender(self._forget_if_over)
         self._functions: dict[bytes, bytes] = {}
         self._sent_functions: set[bytes] = set()
-        self._calls_out = self._bytes_out = 0
         self._requests: dict[int, tuple[Any, str]] = {}
         self.sessions = 0
         for job in self.jobs.values():
@@ -170,7 +168,7 @@ class SimClient(Caller):
         job.left += len(tasks)
         self.trace.add(self.name, "submits", job.id, (first, stop))
         stream.extend([task.arguments for task in tasks])
-        self._sending[stream.id] = stream
+        self._sender.add(stream)
         if stop == plan.tasks:
             self._close(job, stream)
         else:
@@ -180,9 +178,7 @@ class SimClient(Caller):
     def _close(self, job: SimJob, stream: Stream) -> None:
         job.is_closed = True
         if not stream.closed and not stream.rejected:
-            stream.closed = True
-            if stream.id not in self._sending:
-                self._maybe_close(stream)
+            self._sender.close(stream, self.dialogue)
             self.flush()
 
     def _cancel(self, job: SimJob) -> None:
@@ -229,30 +225,7 @@ class SimClient(Caller):
 
     def fill(self) -> None:
         """Pack as much as the session takes."""
-        session, welcome = self.dialogue.session, self.dialogue.welcome
-        if session is None or welcome is None or not self.dialogue.is_open:
-            return
-        while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
-            if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
-                break
-            self._send_bundle(next(iter(self._sending.values())))
-
-    def _send_bundle(self, stream: Stream) -> None:
-        found = stream.next_to_send()
-        if found is None:
-            del self._sending[stream.id]
-            self._maybe_close(stream)
-            return
-        bundle, messages = found
-        self._calls_out += bundle.missing
-        self._bytes_out += bundle.size
-        for message in messages:
-            self.dialogue.post(message)
-
-    def _maybe_close(self, stream: Stream) -> None:
-        if stream.closed and not stream.waiting:
-            self.dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
-            self._forget_if_over(stream)
+        self._sender.fill(self.dialogue)
 
     def _open(self, stream: Stream) -> None:
         digest = stream.opening.function
@@ -260,7 +233,7 @@ class SimClient(Caller):
             self._sent_functions.add(digest)
             self.dialogue.post(PutFunction(digest, self._functions[digest]))
         self.dialogue.post(stream.opening)
-        self._sending[stream.id] = stream
+        self._sender.add(stream)
 
     # --- messages of the gateway ---------------------------------------------------------------
 
@@ -308,7 +281,7 @@ class SimClient(Caller):
             return
         self.sessions += 1
         self._sent_functions.clear()
-        self._calls_out = self._bytes_out = 0
+        self._sender.restart()
         for stream in self._streams.values():
             stream.send_again()
             stream.opening = replace(stream.opening, again=True)
@@ -337,7 +310,7 @@ class SimClient(Caller):
         if job.is_kept:
             return
         stream = self._streams.pop(name, None)
-        self._sending.pop(name, None)
+        self._sender.drop(name)
         if stream is None:
             return
         self.trace.add(self.name, "is rejected", name, note=f"{code}: {reason}")
@@ -414,13 +387,11 @@ class SimClient(Caller):
         return self.sessions > 1 and isinstance(known, Ended) and known.kind == "cancelled"
 
     def _take(self, stream: Stream, placed: Placed) -> None:
-        self._calls_out -= placed.calls
-        self._bytes_out -= placed.size
+        self._sender.returned(placed)
         self._forget_if_over(stream)
 
     def _forget_if_over(self, stream: Stream) -> None:
-        over = stream.closed and not stream.waiting and not stream.unfinished
-        if over and not stream.opening.detached:
+        if stream.is_over:
             self._streams.pop(stream.id, None)
 
     def refused(self, refusal: SessionRefused) -> None:

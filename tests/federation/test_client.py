@@ -13,7 +13,7 @@ import pytest
 from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
-from federation.engine.streams import Stream
+from federation.engine.streams import BundleSender, Stream
 from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
 from federation.words import read_timeout
@@ -101,7 +101,7 @@ def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     engine = ClientEngine.__new__(ClientEngine)
     stream = object()
     engine._kept = {"j": Kept("j", 3, True)}
-    engine._streams, engine._sending = {"j": stream}, {}
+    engine._streams = {"j": stream}
     engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
     assert engine._streams == {"j": stream}
 
@@ -115,7 +115,7 @@ def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
     stream.extend([b"0"])
     stream.next_to_send()
     engine = ClientEngine.__new__(ClientEngine)
-    engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 1, 1
+    engine._streams, engine._sender = {"j": stream}, BundleSender(lambda _stream: None)
     engine._printed, engine._own_sites, engine._host = [], set(), ""
     engine.site = ""
     engine.holder = SimpleNamespace(trusted_sites=None)
@@ -132,7 +132,7 @@ def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_n
     stream.next_to_send()
     stream.send_again()  # a new session
     engine = ClientEngine.__new__(ClientEngine)
-    engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 0, 0
+    engine._streams, engine._sender = {"j": stream}, BundleSender(lambda _stream: None)
     assert engine._taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
     _, messages = stream.next_to_send()
     assert [(each.first, each.arguments) for each in messages] == [(2, [b"2"])]

@@ -10,7 +10,7 @@ from federation.engine import objects
 from federation.engine.engine import ClientEngine
 from federation.engine.objects import ClientObjects
 from federation.engine.outcomes import opened
-from federation.engine.streams import Ended, Stream
+from federation.engine.streams import BundleSender, Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
 from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost
@@ -226,7 +226,7 @@ def test_calls_that_move_to_another_job_keep_what_they_refer_to(world):
     del one, other
     engine = ClientEngine.__new__(ClientEngine)
     engine._functions = SimpleNamespace(body=lambda _digest: b"f")
-    engine._sending, engine.filling = {}, lambda *_: target
+    engine._sender, engine.filling = BundleSender(lambda _stream: None), lambda *_: target
     engine._take = lambda *_: None
     engine._move(stream, 0, 3)
     del stream

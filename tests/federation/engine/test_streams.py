@@ -2,11 +2,12 @@
 
 from collections import Counter, deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.streams import PENDING, Ended, Stream
+from federation.engine.streams import PENDING, BundleSender, Ended, Stream
 from federation.messages.messages import HoldChanged, OpenJob
 from federation.objects.manifests import SHA256
 from federation.objects.references import with_head
@@ -135,3 +136,34 @@ def test_a_job_whose_objects_are_not_held_yet_sends_nothing():
     assert stream.waiting
     stream.paused = False
     assert stream.next_to_send() is not None
+
+
+class Channel:
+    """A dialogue as its sender sees it."""
+
+    is_open = True
+
+    def __init__(self, tasks_max):
+        self.session = SimpleNamespace(backlog_bytes=0, has_room=True)
+        self.welcome = SimpleNamespace(tasks_max=tasks_max, bytes_max=1 << 20)
+        self.posted = []
+        self.post = self.posted.append
+
+
+def test_calls_are_sent_within_the_limit_on_unfinished_ones_and_the_end_of_a_job_after_them():
+    closed, channel, stream = [], Channel(tasks_max=1), Stream(OPENING, deque())
+    sender = BundleSender(closed.append)
+    for _ in range(2):  # two bundles
+        stream.extend([b"call"])
+    sender.add(stream)
+    sender.close(stream, channel)
+    sender.fill(channel)
+    assert [message.kind for message in channel.posted] == ["tasks"]
+    assert closed == []
+    sender.returned(stream.place(0, [b"result"], failed=False))
+    sender.fill(channel)
+    sender.returned(stream.place(1, [b"result"], failed=False))
+    sender.fill(channel)
+    assert [message.kind for message in channel.posted] == ["tasks", "tasks", "close"]
+    assert closed == [stream]
+    assert stream.is_over
