@@ -45,8 +45,8 @@ from federation.messages.environments import Environment, wrap
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
 from federation.money import parse_money
-from federation.offers import show_time
 from federation.objects.left import AUTO, CHOICES, VALUE
+from federation.offers import show_time
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
