@@ -15,6 +15,7 @@ from benchmarks.floor import Floor, empty
 from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
+from benchmarks.objects import objects
 from benchmarks.placement import placement
 from benchmarks.sharing import sharing
 from benchmarks.slurm import slurm
@@ -150,6 +151,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "large": bulk.large,
     "unread": bulk.unread,
     "short_jobs": bulk.short_jobs,
+    "objects": objects,
     "many_jobs": many_jobs,
     "work": work,
     "placement": placement,

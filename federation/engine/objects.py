@@ -8,6 +8,7 @@ that uses it, share it; when the last of them is gone, the gateway is told to le
 """
 
 import contextlib
+import os
 import socket
 import threading
 import weakref
@@ -39,6 +40,7 @@ from federation.sessions.object_socket import BlockingObjectSocket
 
 HOST_S: Final = 60.0  # time for the object host to answer
 NAMED_S: Final = 86_400.0  # how long a name lasts if nothing is said
+WRITERS: Final = min(4, os.cpu_count() or 1)  # threads that write a large object
 HELD_AT_ONCE: Final = 1_000  # objects in one question
 CALL_MAX: Final = 256  # references of one call: each costs the slot a descriptor
 
@@ -212,7 +214,7 @@ class ClientObjects:
         body = make_body(value)
         segment = create(body.size)
         try:
-            segment.write(body.pieces())
+            segment.write(body.pieces(), WRITERS)
         except OSError as error:
             raise ObjectRefused(
                 f"this host has no memory for an object of {body.size:,} bytes: {error}"

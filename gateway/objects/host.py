@@ -13,6 +13,7 @@ its memory is never left over.
 import os
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -40,7 +41,7 @@ from federation.messages.objects import (
     StopHost,
 )
 from federation.objects.bodies import BadBody, parts_of
-from federation.objects.manifests import make_manifest
+from federation.objects.manifests import BLOCK_BYTES, Spread, make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.host_process import BACKLOG
@@ -51,7 +52,9 @@ from gateway.worker.object_pipe import ObjectPipe
 
 CONNECTIONS_MAX: Final = 1024
 OPEN_S: Final = 5.0  # time to show a ticket
-HASHERS: Final = 2  # threads
+HASHERS: Final = 2  # objects that are hashed at a time, …
+THREADS: Final = min(4, os.cpu_count() or 1)  # … by so many threads, if they are …
+SPREAD_BYTES: Final = 2 * BLOCK_BYTES  # … larger than this
 ORPHAN_S: Final = 60.0  # for a lost gateway to be started again
 
 
@@ -75,6 +78,7 @@ class ObjectHost:
         self._orphan_s = orphan_s
         self._tickets: dict[ObjectPipe, ObjectTicket] = {}
         self._pipes: set[ObjectPipe] = set()
+        self._threads = ThreadPoolExecutor(THREADS, "hash")
         self._hashers = trio.CapacityLimiter(HASHERS)
         self._is_orphan = False
         self._adopted = trio.Event()
@@ -204,9 +208,10 @@ class ObjectHost:
             os.close(file)
             await pipe.send(ObjectMissing(message.request, reason))
             return
+        spread: Spread = self._threads.map if size > SPREAD_BYTES else map
         try:
             segment, digest = await trio.to_thread.run_sync(
-                partial(_measure, file, size), limiter=self._hashers
+                partial(_measure, file, size, spread), limiter=self._hashers
             )
         except (SegmentError, BadBody) as error:
             self._shelf.give_back(size)
@@ -228,13 +233,13 @@ class ObjectHost:
         await self._control.send(SealedObject(number, *who, digest, size, *named, job))
 
 
-def _measure(file: int, size: int) -> tuple[Segment, bytes]:
+def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:
     """Seal a file, and return it with its digest: in this order, so that neither can change."""
     segment = adopt(file, size)
     try:
         with segment.view() as view:
             parts = parts_of(view)
-            digest = make_manifest(parts).digest
+            digest = make_manifest(parts, spread=spread).digest
             for part in parts:
                 part.release()
     except BaseException:

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -83,3 +84,10 @@ def test_an_unknown_algorithm_is_refused(monkeypatch):
     monkeypatch.setattr(manifests, "_blake3", None)
     with pytest.raises(ValueError, match="algorithm 3"):
         make_manifest(views([b"x"]), BLAKE3)
+
+
+def test_threads_find_the_same_digest(monkeypatch):
+    monkeypatch.setattr(manifests, "BLOCK_BYTES", 10)
+    given = [memoryview(bytes(range(each))) for each in (95, 0, 10, 33)]
+    with ThreadPoolExecutor(3) as pool:
+        assert make_manifest(given, spread=pool.map) == make_manifest(given)

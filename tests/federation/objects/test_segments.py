@@ -88,3 +88,16 @@ def test_without_memfds_files_are_copied_and_leave_no_name(monkeypatch, tmp_path
     taken = adopt(os.dup(given.descriptor), given.size)
     given.write([(0, memoryview(b"y"))])
     assert bytes(taken.view()) == b"x" * 3_000_000
+
+
+def test_threads_write_the_same_bytes_and_a_full_host_is_told(monkeypatch):
+    monkeypatch.setattr(segments, "SPREAD_BYTES", 100)
+    monkeypatch.setattr(segments, "SLICE_BYTES", 7)
+    pieces = [(0, memoryview(bytes(range(50)))), (64, memoryview(bytes(range(100, 200))))]
+    one, other = create(164), create(164)
+    one.write(pieces)
+    other.write(pieces, threads=3)
+    assert bytes(one.view()) == bytes(other.view())
+    other.close()
+    with pytest.raises(OSError, match="descriptor"):
+        other.write(pieces, threads=3)

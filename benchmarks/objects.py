@@ -1,0 +1,117 @@
+"""Objects on one host: put, use by tasks, results that stay; beside plain copies and messages."""
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from benchmarks import ours
+from benchmarks.harness import alternate, machine, save
+from federation import Client
+
+NUMBERS = 12_500_000  # of 8 bytes: 100 MB
+QUICK = NUMBERS // 10
+IN_MESSAGE = 5_000_000  # 40 MB: messages take 64 MiB
+MB = 1_000_000
+READY_S = 60.0
+
+
+class LocalSite:
+    """A gateway with a local pool, whose slots read objects; a context manager."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
+        self.address = f"ipc://{self._folder.name}/gateway.sock"
+        command = [sys.executable, "-m", "gateway", "up", "--slots", str(slots)]
+        state = ["--state", f"{self._folder.name}/state"]
+        self._gateway = ours.start([*command, "--listen", self.address, *state])
+
+    def __enter__(self) -> "LocalSite":
+        until_s = time.monotonic() + READY_S
+        while not os.path.exists(self.address.removeprefix("ipc://")):
+            assert time.monotonic() < until_s, "the gateway did not start in time"
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gateway.terminate()
+        self._gateway.wait(READY_S)
+        self._folder.cleanup()
+
+
+def total(array: Any) -> float:
+    """Return one number of an array: reading all would measure the memory and not the way."""
+    return float(array[0])
+
+
+def made(count: int, value: float) -> Any:
+    """Return an array that is new at each call."""
+    return np.full(count, value)
+
+
+def objects(repeats: int, quick: bool) -> None:
+    """Time a put of 100 MB, tasks on it, and a result of 100 MB, beside copies and messages."""
+    facts = machine()
+    count = QUICK if quick else NUMBERS
+    large, small = np.random.default_rng(1).random(count), np.arange(IN_MESSAGE, dtype=float)
+    mb = large.nbytes // MB
+    kinds = multiprocessing.get_context("spawn")
+    with LocalSite() as site, Client(site.address) as client:
+        sent = client.options(results="value")
+        client.submit(total, client.put(small)).result()
+        with ProcessPoolExecutor(1, mp_context=kinds) as pool:
+            pool.submit(total, small[:1]).result()
+
+            def floor() -> list[ours.Row]:
+                return [
+                    ("floor", f"put of {mb} MB", "s", _timed(large.copy)),
+                    ("floor", f"result of {mb} MB", "s", _timed(_call(pool, made, count, 1.0))),
+                    ("floor", "argument of 40 MB", "s", _timed(_call(pool, total, small))),
+                ]
+
+            def by_reference() -> list[ours.Row]:
+                large[0] = time.perf_counter()  # another object each time
+                small[0] = large[0]
+                rows: list[ours.Row] = []
+                refs: list[Any] = []
+                taken_s = _timed(lambda: refs.append(client.put(large)))
+                rows.append(("gridfed", f"put of {mb} MB", "s", taken_s))
+                for which in ("first task on it", "next task on it"):
+                    rows.append(("gridfed", which, "s", _timed(_call(client, total, refs[0]))))
+                rows.append(("gridfed", "lone task", "s", _timed(_call(client, abs, -1))))
+                left_s = _timed(_call(client, made, count, large[0]))
+                rows.append(("gridfed", f"result of {mb} MB", "s", left_s))
+                argument_s = _timed(lambda: client.submit(total, client.put(small)).result())
+                rows.append(("gridfed", "argument of 40 MB", "s", argument_s))
+                return rows
+
+            def by_message() -> list[ours.Row]:
+                taken_s = _timed(_call(sent, total, small))
+                back_s = _timed(_call(sent, made, IN_MESSAGE, large[0]))
+                return [
+                    ("in messages", "argument of 40 MB", "s", taken_s),
+                    ("in messages", "result of 40 MB", "s", back_s),
+                ]
+
+            series = alternate([floor, by_reference, by_message], repeats)
+    notes = [
+        "The floor of a put is a plain copy of the array in this process; of arguments and results "
+        "it is ProcessPoolExecutor. `in messages` is gridfed without objects.",
+    ]
+    save("objects", facts, series, notes)
+
+
+def _call(executor: Any, *call: Any) -> Callable[[], Any]:
+    return lambda: executor.submit(*call).result()
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    started_s = time.perf_counter()
+    work()
+    return time.perf_counter() - started_s
