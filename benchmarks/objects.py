@@ -22,7 +22,7 @@ MB = 1_000_000
 READY_S = 60.0
 
 
-class LocalSite:
+class LocalPoolSite:
     """A gateway with a local pool, whose slots read objects; a context manager."""
 
     def __init__(self, slots: int = 1) -> None:
@@ -32,7 +32,7 @@ class LocalSite:
         state = ["--state", f"{self._folder.name}/state"]
         self._gateway = ours.start([*command, "--listen", self.address, *state])
 
-    def __enter__(self) -> "LocalSite":
+    def __enter__(self) -> "LocalPoolSite":
         until_s = time.monotonic() + READY_S
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway did not start in time"
@@ -62,7 +62,7 @@ def objects(repeats: int, quick: bool) -> None:
     large, small = np.random.default_rng(1).random(count), np.arange(IN_MESSAGE, dtype=float)
     mb = large.nbytes // MB
     kinds = multiprocessing.get_context("spawn")
-    with LocalSite() as site, Client(site.address) as client:
+    with LocalPoolSite() as site, Client(site.address) as client:
         sent = client.options(results="value")
         client.submit(total, client.put(small)).result()
         with ProcessPoolExecutor(1, mp_context=kinds) as pool:
