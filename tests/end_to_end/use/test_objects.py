@@ -347,7 +347,7 @@ def test_references_where_they_can_not_work_are_refused_with_a_reason(client):
         client.submit(len, [client.put(each) for each in range(257)])
     with pytest.raises(ValueError, match="name"):
         client.put(1, name="")
-    with pytest.raises(ObjectRefused, match="seconds"):
+    with pytest.raises(ValueError, match="for_s"):
         client.put(1, name="x", for_s=0)
 
 
