@@ -1087,6 +1087,7 @@ class Client(concurrent.futures.Executor):
         """Return this user's latest jobs: id, name, user, state, counts, slot time and cost each.
 
         The newest is first. `user`, `project`, `name` and `state` (see JobHandle.state) select;
+        "failed" selects jobs that failed in part as well;
         `after` is the id of a job, the last of another list, behind which this one goes on.
 
         The jobs of all users are returned at the gateway's own socket, by a token with the scope

@@ -199,6 +199,7 @@ class MapResults(Generic[T]):
         if self._bar is not None:
             self._bar.update()
         if error is not None:
+            self._say_end(f"task {bundle.first + at} failed, the rest is cancelled")
             self.close()
             raise error
         return cast("T", value)
@@ -207,6 +208,7 @@ class MapResults(Generic[T]):
         while bundle.outcomes[at] is PENDING:
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
+                self._say_end("timed out, the rest is cancelled")
                 self.close()
                 raise TimeoutError("a result of the map timed out")
             step_s = GLANCE_S if self._may_feed() else left_s
@@ -218,6 +220,7 @@ class MapResults(Generic[T]):
             if bundle.outcomes[at] is PENDING:
                 if self._engine.closed or self._engine.error:
                     self._over = True
+                    self._say_end("the gateway was lost")
                     raise self._engine.error or GridError("the client was shut down during a map")
                 self._feed()
                 self._show_wait()
@@ -238,6 +241,12 @@ class MapResults(Generic[T]):
         assert self._bar is not None
         self._bar.set_postfix_str(f"waiting: {why}" if why else "")
         self._is_told = bool(why)
+
+    def _say_end(self, text: str) -> None:
+        """Show in the bar why it goes no further: not what it waited for before."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+            self._is_told = False
 
     def _feed(self) -> None:
         """Take inputs as far ahead as allowed, waiting for a slow input for LOOK_S at most.

@@ -12,7 +12,7 @@ class LogConfig:
     """Where the lines for the operator go.
 
     Attributes:
-        file: a path, `~` allowed; empty: stderr.
+        file: a path, `~` allowed, relative to the folder of the configuration; empty: stderr.
     """
 
     file: str = ""
@@ -23,10 +23,13 @@ class LogConfig:
         return Path(self.file).expanduser() if self.file else None
 
 
-def read_log(table: dict[str, Any]) -> LogConfig:
-    """Read [log]. Raises SettingError."""
+def read_log(table: dict[str, Any], folder: Path) -> LogConfig:
+    """Read [log]; a path that is relative is one in the configuration's folder.
+
+    Raises SettingError.
+    """
     check_known(table, ("file",))
     file = table.get("file", "")
     if not isinstance(file, str):
         raise SettingError("file must be a path, in quotes")
-    return LogConfig(file)
+    return LogConfig(str((folder / Path(file).expanduser()).absolute()) if file else "")

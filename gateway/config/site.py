@@ -481,7 +481,7 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
         }
     )
     values = _site_values(whole.part("site", "[site]"))
-    values["log"] = _part(whole, "log", read_log)
+    values["log"] = _part(whole, "log", lambda table: read_log(table, folder))
     rules, own = read_limits(whole.part("limits", "[limits]"))
     values |= own
     values["objects"] = read_objects(whole.part("objects", "[objects]"))

@@ -192,21 +192,36 @@ def _later(question: _Question) -> Offer | None:
 
 def _dearer(question: _Question) -> Offer | None:
     """Offer the least cost by the deadline."""
-    if question.ask.budget_nanos is None:
+    ask = question.ask
+    if ask.budget_nanos is None:
         return None
-    cheapest = question.plan_freely(budget_nanos=None, objective=CHEAPEST)
-    if not _is_whole(cheapest):
-        cheapest = question.plan(budget_nanos=None)
-    if not _is_whole(cheapest) or cheapest.plan is None:
-        return None
-    for cost in _stretched(cheapest.plan.cost_nanos * (1 + SPARE)):
-        budget_nanos = _rounded_up(cost)
-        if budget_nanos > NANOS_LIMIT:
-            return None
-        found = _offer("dearer", question.plan(budget_nanos=budget_nanos))
-        if found is not None:
-            return found
+    # It is accepted some time later: the deadline must have room for that.
+    deadlines = [None if ask.deadline_s is None else ask.deadline_s - _accept_s(question)]
+    deadlines += [] if ask.deadline_s is None else [ask.deadline_s]
+    for deadline_s in deadlines:
+        cheapest = question.plan_freely(
+            budget_nanos=None, objective=CHEAPEST, deadline_s=deadline_s
+        )
+        if not _is_whole(cheapest):
+            cheapest = question.plan(budget_nanos=None, deadline_s=deadline_s)
+        if not _is_whole(cheapest) or cheapest.plan is None:
+            continue
+        for cost in _stretched(cheapest.plan.cost_nanos * (1 + SPARE)):
+            budget_nanos = _rounded_up(cost)
+            if budget_nanos > NANOS_LIMIT:
+                return None
+            if _is_whole(question.plan(budget_nanos=budget_nanos, deadline_s=deadline_s)):
+                found = _offer("dearer", question.plan(budget_nanos=budget_nanos))
+                if found is not None:
+                    return found
     return None
+
+
+def _accept_s(question: _Question) -> float:
+    """Return the time that an offer within the same deadline leaves for its acceptance."""
+    ask = question.ask
+    assert ask.deadline_s is not None
+    return min(KEEP_S, SPARE * max(0.0, ask.deadline_s - question.utc_s))
 
 
 def _stretched(least: float) -> list[float]:

@@ -104,23 +104,24 @@ def deliveries(
     words = {"buy": "bought", "sell": "sold"}
     show.table(
         (
-            *("", "contract", "is", "job", "epoch", "first", "tasks", "slot-s", "cost", "state"),
-            *(show.timed("at"), "note"),
+            *("side", "contract", "first", "epoch", "tasks", "slot-s", "cost", "state"),
+            *(show.timed("at"), "job", "state of contract", "note"),
         ),
         [
             [
                 words[row["side"]],
-                *(row[key] for key in ("contract", "contract_state", "job", "epoch", "first")),
+                *(row[key] for key in ("contract", "first", "epoch")),
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
                 show.money(f"{row['cost']} {row['currency']}"),
                 row["state"],
                 show.when(row["at_s"]),
-                row["note"],
+                *(row[key] for key in ("job", "contract_state", "note")),
             ]
             for row in found
         ],
         f"no deliveries between {site} and us{_chosen(contract, state, span)}",
+        keys=3,
     )
     if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):

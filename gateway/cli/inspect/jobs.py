@@ -133,7 +133,7 @@ def _carbon(pool: dict[str, Any]) -> str:
     "--state",
     metavar="STATE",
     type=_States(CHOICES),
-    help=f"Only jobs in this state: {', '.join(CHOICES)}.",
+    help=f"Only jobs in this state: {', '.join(CHOICES)}. failed: also in part.",
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--after", metavar="JOB", help="Go on after this job, the last of another list.")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import ssl
+import sys
 from typing import Final, NamedTuple
 
 import click
@@ -178,6 +179,11 @@ def _token(token_file: str | None, *, is_asked: bool) -> str:
             raise click.UsageError(str(error)) from None
     if not is_asked:
         return ""
+    if not sys.stdin.isatty():  # getpass would warn, and show what is typed
+        raise click.UsageError(
+            "there is no terminal to ask for the token at: give --token-file FILE (/dev/stdin for "
+            "a pipe), or --yes for none"
+        )
     text = click.prompt(
         "Token, from `gridfed token` (empty: none)", default="", hide_input=True, show_default=False
     )

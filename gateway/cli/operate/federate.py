@@ -6,6 +6,7 @@ stopped.
 """
 
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import click
 import trio
 
 from federation import Client
+from federation.address import GATEWAY_VARIABLE
 from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
 from federation.words import count, read_length
@@ -105,6 +107,28 @@ def order(config_path: str | None, verb: str, *, alone: bool = True, **details: 
             return trio.run(_perform_here, config, verb, details)
     except FolderInUse:
         return _ask_gateway(config, verb, details)
+
+
+def question(config_path: str | None, verb: str, **details: Any) -> Any:
+    """Ask what is known about trust, which changes nothing: also the gateway of $GRIDFED_GATEWAY.
+
+    That one is asked where neither --gateway nor a configuration is named.
+
+    Raises:
+        GridError: it can't be answered.
+    """
+    context = click.get_current_context(silent=True)
+    reach = None if context is None else context.meta.get(_REACH)
+    if (
+        isinstance(reach, DialOptions)
+        and reach.address is None
+        and reach.config is None
+        and config_path is None
+        and os.environ.get(GATEWAY_VARIABLE, "").strip(" ,")
+    ):
+        details = {key: value for key, value in details.items() if value is not None}
+        return ask(reach, verb, **details)
+    return order(config_path, verb, **details)
 
 
 def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:

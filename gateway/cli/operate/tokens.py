@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.operate.federate import order, revoke_tokens, trust_command
+from gateway.cli.operate.federate import question, revoke_tokens, trust_command
 from gateway.cli.shared import show
 
 
@@ -21,9 +21,10 @@ def list_tokens(user: str | None, everything: bool, config_path: str | None, as_
     """List the tokens that are valid: whose they are, for what, and when they were last used.
 
     The text of a token is kept nowhere. Expired tokens are listed for 30 days with --all. Tokens of
-    a version that kept no list are not in it.
+    a version that kept no list are not in it. Where neither --gateway nor a configuration is named,
+    the gateway of $GRIDFED_GATEWAY is asked.
     """
-    found = order(config_path, "tokens", user=user, all=everything or None)
+    found = question(config_path, "tokens", user=user, all=everything or None)
     if as_json:
         show.as_json(found)
         return

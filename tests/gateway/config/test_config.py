@@ -286,3 +286,17 @@ def test_a_mark_of_the_byte_order_and_ends_of_lines_of_windows_are_no_mistake(tm
     path = tmp_path / "site.toml"
     path.write_bytes(b'\xef\xbb\xbf[site]\r\nname = "london"\r\n')
     assert load(str(path)).name == "london"
+
+
+def test_a_relative_log_file_is_one_in_the_folder_of_the_configuration(tmp_path, monkeypatch):
+    (tmp_path / "etc").mkdir()
+    path = tmp_path / "etc" / "gateway.toml"
+    monkeypatch.chdir(tmp_path)
+    for file, there in (
+        ("logs/gridfed.log", tmp_path / "etc" / "logs" / "gridfed.log"),
+        (f"{tmp_path}/other.log", tmp_path / "other.log"),
+    ):
+        path.write_text(f'[log]\nfile = "{file}"\n')
+        assert load("etc/gateway.toml").log.path == there
+    path.write_text("[log]\n")
+    assert load(str(path)).log.path is None

@@ -87,9 +87,9 @@ def test_the_nearest_offers_are_the_earliest_end_and_the_least_money():
     assert later.deadline_s % 1 == 0
     assert later.max_cost_nanos == 200 * CENT >= later.cost_nanos
     assert later.finish_s <= later.deadline_s
-    # In five hours fifty run at one cent, and the others at ten.
+    # In five hours fifty run at one cent, and the others at ten; accepted a minute later forty.
     assert dearer.cost_nanos == 550 * CENT
-    assert dearer.max_cost_nanos == 578 * CENT  # of 577.5, by SPARE
+    assert dearer.max_cost_nanos == 672 * CENT  # (40 + 60 * 10) * (1 + SPARE)
     assert dearer.deadline_s == NOW_S + 5 * HOUR >= dearer.finish_s
     assert {place[:2] for place in dearer.places} == {("a", "main"), ("b", "main")}
     assert sum(tasks for *_, tasks in dearer.places) == 100
@@ -99,7 +99,7 @@ def test_both_are_said_in_words_and_as_fields():
     unmet = judged(both(5, 200))
     assert unmet.text == (
         "100 tasks of 1 h can't all be done by 1970-01-01 05:16:40 UTC for 2 USD; 65 "
-        "of them can. All can by 1970-01-01 09:48:37 UTC, at a/main, b/main; or for 5.78 "
+        "of them can. All can by 1970-01-01 09:48:37 UTC, at a/main, b/main; or for 6.72 "
         "USD, at a/main, b/main"
     )
     plain = unmet.to_plain()
@@ -144,6 +144,19 @@ def test_what_is_charged_in_several_currencies_has_no_sum():
     assert (offer.currency, offer.cost_nanos, offer.max_cost_nanos) == ("", None, None)
     assert offer.options == {"deadline_s": offer.deadline_s}
     assert read_offers({"offers": [offer.to_plain()]}) == (offer,)
+
+
+def test_an_offer_of_more_money_is_still_taken_when_it_is_accepted_some_time_later():
+    """The cheapest plan for it ends a second before the deadline: no time to accept it."""
+    pools = {
+        "tight": make_pool(slots_total=50, price_nanos=10 * CENT),
+        "roomy": make_pool(slots_total=100, price_nanos=20 * CENT),
+    }
+    ask = both(2 + 1 / HOUR, 1)
+    offer = offered(judged(ask, **pools))["dearer"]
+    accepted = replace(ask, budget_nanos=offer.max_cost_nanos)
+    for after_s in (0.0, 2.0, 10.0, 30.0):
+        assert judged(accepted, now_s=NOW_S + after_s, **pools) is None, after_s
 
 
 NIGHT = AdvertisedWindow(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 100, CENT)

@@ -152,7 +152,7 @@ def test_jobs_are_found_by_name_state_and_the_beginning_of_their_id(
     assert found(prefix="01m8a") == "a"
     assert found(prefix="02m8") == "a"
     assert found(prefix="01m9") == ""
-    states = {"done": "ae", "failed": "b", "partly failed": "c", "cancelled": "df", "open": "ga"}
+    states = {"done": "ae", "failed": "bc", "partly failed": "c", "cancelled": "df", "open": "ga"}
     assert {state: found(state=state) for state in states} == states
     assert found(state="lost") == ""
     assert found(after=(9.0, ids["c"])) == "defga"
