@@ -335,3 +335,33 @@ def test_results_that_were_given_are_let_go_while_others_of_their_bundle_are_awa
     next(results)
     held = [outcome for outcome in bundle.outcomes if outcome is answer]
     assert len(held) == 1
+
+
+class Bar:
+    """A progress bar that keeps its text."""
+
+    text = ""
+
+    def update(self):
+        pass
+
+    def set_postfix_str(self, text):
+        self.text = text
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_a_bar_says_that_a_call_failed_and_not_what_it_waited_for_before(monkeypatch):
+    shown = Bar()
+    monkeypatch.setattr(mapping, "bar", lambda total, name: shown)
+    grid = Grid(operator.neg)
+    results = MapResults(
+        grid, grid.stream, Inputs([1], [1], singles=True), timeout=0.0, progress=True
+    )
+    grid.drive = lambda *_: None
+    results._say_why("all slots are busy")
+    with pytest.raises(TimeoutError):
+        next(results)
+    assert shown.text == "timed out, the rest is cancelled"
+    assert shown.is_closed
