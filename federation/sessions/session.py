@@ -43,7 +43,7 @@ class Session:
         is_current: whether the other side had sent all that it had to say when it made the frame
             that was accepted last: not if that frame was made before the session was resumed, nor
             if it went ahead of messages for which the window may have had no room, nor if the frame
-            itself may have had none. A message of over half a frame may wait unseen.
+            itself may have had none.
     """
 
     def __init__(
@@ -140,23 +140,27 @@ class Session:
     def _fill(self) -> list[Any]:
         """Return the messages that fit into one frame, in order."""
         items: list[Any] = []
-        room = FRAME_BYTES_MAX
+        room, filled = FRAME_BYTES_MAX, 0
         while room > 0 and len(items) < ITEMS_MAX:
             if self._pieces:
                 piece = bytes(self._pieces[:PIECE_BYTES])
                 self._pieces = self._pieces[PIECE_BYTES:]
                 items.append([piece, not self._pieces])
                 room -= len(piece)
+                filled += len(piece)
                 self.backlog_bytes -= len(piece)
             elif lane := self._urgent or self._waiting:
                 size = len(lane[0])
                 if size > FRAME_BYTES_MAX:
                     self._pieces = memoryview(lane.popleft())
                     continue
-                if size > room and items:
+                # A frame that is half empty takes any message: the other side takes frames of twice
+                # the size, and knows by the half of it that nothing waits here (_may_be_full).
+                if size > room and filled > FRAME_BYTES_MAX // 2:
                     break
                 items.append(lane.popleft())
                 room -= size + 8
+                filled += size
                 self.backlog_bytes -= size
             else:
                 break

@@ -99,7 +99,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "reload": ("dry_run",),
         "rules": ("at_s", "version", "kind", "pool"),
         "rule_history": ("kind", "pool", "name", "limit"),
-        "change_rules": ("edits", "from_s", "until_s", "reason", "source", "dry_run"),
+        "change_rules": ("edits", "from_s", "until_s", "reason", "source", "dry_run", "version"),
         "cancel_change": ("change", "dry_run"),
         "can": ("user", "project", "group", "site", "pool", "at_s"),
         "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),

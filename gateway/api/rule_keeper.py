@@ -32,6 +32,7 @@ from gateway.ledger.db.rules.store import RuleStore
 from gateway.rules.books import history_of, records_of
 from gateway.rules.document import rules_of, with_rules
 from gateway.rules.history import (
+    CHANGED_SINCE,
     EDITS_MAX,
     RuleChange,
     RuleEdit,
@@ -203,16 +204,23 @@ class RuleKeeper:
         from_s: UtcS | None = None,
         until_s: UtcS = NEVER_S,
         reason: str = "",
+        version: int | None = None,
     ) -> Proposal:
         """Return a change by command.
 
+        `version`: that of the rules from which the edits were made; None: not told.
+
         Raises:
             NothingToReload: there is no configuration file.
-            ConfigError, SettingError: the change is not possible.
+            ConfigError, SettingError: the change is not possible, or the rules have changed since.
         """
         file, utc_s = self._present_file(), self.effective_utc_s()
         from_s = utc_s if from_s is None else from_s
         _check_span(from_s, until_s, utc_s)
+        if version is not None and version != (now := self.history.version_at(from_s)):
+            raise SettingError(
+                f"{CHANGED_SINCE}: it was made of version {version}, and {now} counts"
+            )
         if not 0 < len(edits) <= EDITS_MAX:
             raise SettingError(f"edits: one change has 1 to {EDITS_MAX:,}, not {len(edits):,}")
         if len(reason) > REASON_CHARS_MAX:

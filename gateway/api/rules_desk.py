@@ -111,9 +111,10 @@ def _change(history: RuleHistory, change: RuleChange, details: Details) -> dict[
 
 
 async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> Any:
-    """Change rules: {edits, from_s, until_s, reason, source, dry_run}.
+    """Change rules: {edits, from_s, until_s, reason, source, dry_run, version}.
 
-    An edit is {kind, pool, name, content}; without content the rule is removed.
+    An edit is {kind, pool, name, content}; without content the rule is removed. With the `version`
+    of the rules that the edits were made of, they are refused where another one counts by now.
     """
     source = details.get("source", "command")
     if not isinstance(source, str) or not _SOURCE.fullmatch(source) or source == FILE:
@@ -124,6 +125,9 @@ async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> An
     until_s, reason = READ.time(details, "until_s"), details.get("reason", "")
     if not isinstance(reason, str):
         raise SettingError("reason must be a string")
+    version = details.get("version")
+    if version is not None and type(version) is not int:
+        raise SettingError("version must be the number of a version of the rules")
     propose = partial(
         keeper.propose,
         edits,
@@ -132,6 +136,7 @@ async def change_rules(keeper: RuleKeeper, asker: Asker, details: Details) -> An
         from_s=READ.time(details, "from_s"),
         until_s=NEVER_S if until_s is None else until_s,
         reason=reason,
+        version=version,
     )
     is_dry = READ.flag(details, "dry_run")
     return told(await keeper.change(propose, is_dry=is_dry), is_dry=is_dry)

@@ -21,6 +21,8 @@ from typing import Any, Final, NamedTuple
 from federation.clocks import NEVER_S, UtcS
 from policies.calendar.validity import ALWAYS_S
 
+# How a change is refused that was made of another version of the rules.
+CHANGED_SINCE: Final = "the rules have changed since this change was made"
 EDITS_MAX: Final = 10_000  # of one change
 
 

@@ -33,9 +33,17 @@ from gateway.cli.shared.rule_changes import say_change
 from gateway.config.scale import OF_RULES
 from gateway.config.site import ConfigFile, read_file
 from gateway.rules.document import KEYS, SCALE, TABLES, rules_of, with_rules
-from gateway.rules.history import RuleChange, RuleEdit, RuleHistory, RuleKey, RuleKind
+from gateway.rules.history import (
+    CHANGED_SINCE,
+    RuleChange,
+    RuleEdit,
+    RuleHistory,
+    RuleKey,
+    RuleKind,
+)
 
 _Command = Callable[..., Any]
+TAKE_TRIES: Final = 3  # of take-groups, while others change the rules
 _KINDS: Final = [each.value for each in RuleKind]
 _CONTENT_CHARS: Final = 60  # of a rule in a table
 
@@ -279,7 +287,7 @@ def _moment(text: str, option: str, reach: DialOptions) -> UtcS:
     return moment(text, end_of_day=False, option=option, zone=site_zone(reach))
 
 
-def _change(
+def _change(  # noqa: PLR0913 - each is an option of its commands
     edits: list[dict[str, Any]],
     *,
     at: str | None,
@@ -289,6 +297,7 @@ def _change(
     reach: DialOptions,
     as_json: bool,
     source: str = "command",
+    version: int | None = None,
 ) -> None:
     details: dict[str, Any] = {"edits": edits, "reason": reason, "dry_run": is_dry}
     details["source"] = source
@@ -296,12 +305,23 @@ def _change(
         details["from_s"] = _moment(at, "--at", reach)
     if until is not None:
         details["until_s"] = _moment(until, "--until", reach)
-    found = ask(reach, "change_rules", **details)
+    found = _changed(reach, details, version)
     when = show.moment(details["from_s"]) if at is not None else None
     rows = edits[0]["content"] if len(edits) == 1 else None
     is_window = edits[0]["kind"] == RuleKind.WINDOW and isinstance(rows, list)
     zone = str(rows[0].get("zone", "")) if is_window and rows else ""
     _say_changed(found, is_dry=is_dry, as_json=as_json, at=when, zone=zone)
+
+
+def _changed(reach: DialOptions, details: dict[str, Any], version: int | None) -> Any:
+    """Order a change, made of the rules of a version; an older gateway does not compare it."""
+    if version is not None:
+        try:
+            return ask(reach, "change_rules", version=version, **details)
+        except GridError as error:
+            if "has no detail 'version'" not in str(error):
+                raise
+    return ask(reach, "change_rules", **details)
 
 
 def _say_changed(
@@ -448,6 +468,18 @@ def take_groups(groups: tuple[str, ...], allow_empty: bool, **more: Any) -> None
     \b
     gridfed rules take-groups quants production=ldn-prod --reason "directory"
     """
+    for tries_left in reversed(range(TAKE_TRIES)):
+        try:
+            _take_groups(groups, allow_empty=allow_empty, **more)
+        except GridError as error:
+            if not tries_left or CHANGED_SINCE not in str(error):
+                raise
+        else:
+            return
+
+
+def _take_groups(groups: tuple[str, ...], *, allow_empty: bool, **more: Any) -> None:
+    """Read the groups here and there, and order the difference; GridError if they changed since."""
     try:
         found = {group: members(on_host) for group, on_host in read_pairs(groups).items()}
         rows = ask(more["reach"], "rules", kind=RuleKind.GROUPS, **_at(more["at"], more["reach"]))
@@ -459,7 +491,7 @@ def take_groups(groups: tuple[str, ...], allow_empty: bool, **more: Any) -> None
         _say_unchanged(as_json=more["as_json"])
         return
     edit = {"kind": RuleKind.GROUPS, "pool": "", "name": "", "content": content}
-    _change([edit], source="host groups", **more)
+    _change([edit], source="host groups", version=rows.get("version"), **more)
 
 
 def _say_unchanged(*, as_json: bool) -> None:

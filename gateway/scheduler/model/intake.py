@@ -372,6 +372,8 @@ def _begun(rows: list[list[int]]) -> tuple[tuple[int, int, float], ...]:
         raise ProtocolError(
             "started tasks must be [assignment, task, milliseconds], once for each slot"
         )
+    if any(ms < 0 for *_, ms in rows):
+        raise ProtocolError("the milliseconds of a started task must be zero or more")
     return tuple((number, task, min(ms, RAN_MS_MAX) / 1000) for number, task, ms in rows)
 
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from federation.errors import ProtocolError
 from federation.messages.wire import pack
-from federation.sessions.session import FRAME_BYTES_MAX, Session
+from federation.sessions.session import FRAME_BYTES_MAX, RECEIVE_BYTES_MAX, Session
 
 
 def listener(**changes):
@@ -266,6 +266,32 @@ def test_an_unnumbered_frame_is_current_if_the_window_certainly_has_room():
     assert other.accept(one.next_frame()) == [b"last"]
     other.accept(one.next_frame(acknowledge=True))
     assert other.is_current
+
+
+SIZES = st.integers(1, FRAME_BYTES_MAX + 10) | st.integers(1, 50)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=8))
+def test_nothing_waits_behind_a_frame_that_is_current(sizes):
+    one, other = dialler(), listener()
+    for size, urgent in sizes:
+        one.post(b"x" * size, urgent=urgent)
+    sent = 0
+    while (frame := one.next_frame()) is not None:
+        assert len(frame) <= RECEIVE_BYTES_MAX
+        sent += len(other.accept(frame))
+        if other.is_current:
+            assert sent == len(sizes)
+    assert sent == len(sizes)
+
+
+def test_a_message_of_over_half_a_frame_does_not_wait_unseen():
+    one, other = dialler(), listener()
+    one.post(b"x" * 400_000)
+    one.post(b"x" * 700_000)
+    assert len(other.accept(one.next_frame())) == 2
+    assert one.next_frame() is None
 
 
 @pytest.mark.parametrize(

@@ -373,3 +373,12 @@ def test_changed_rules_about_places_are_told(world):
     rule = [{"who": "project:risk", "home": True}]
     assert change(keeper, RuleKey(RuleKind.RESIDENCY), rule).change.residency
     assert not change(keeper, PRICE, "0.08 USD").change.residency
+
+
+def test_a_change_made_of_another_version_of_the_rules_is_refused(world):
+    keeper = world.start()
+    change(keeper, RuleKey(RuleKind.PRICE, "fast"), "4 USD", version=1)
+    with pytest.raises(SettingError, match="made of version 1, and 2 counts"):
+        change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=1)
+    change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=2)
+    assert keeper.version == 3

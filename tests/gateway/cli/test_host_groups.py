@@ -6,10 +6,12 @@ import pwd
 import pytest
 from click.testing import CliRunner
 
+from federation.errors import GridError
 from gateway.base.values import SettingError
 from gateway.cli.main import cli
 from gateway.cli.operate import rules
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
+from gateway.rules.history import CHANGED_SINCE
 
 
 def account(name, gid):
@@ -116,3 +118,42 @@ def test_a_missing_group_changes_nothing(asked):
     done = take("quants=ldn-quants", "eod=ldn-eod")
     assert (done.exit_code, asked) == (1, [])
     assert "group 'ldn-eod' not found on this host" in done.output
+
+
+def test_a_change_made_in_between_is_not_overwritten(monkeypatch, directory):
+    """The first order is refused, as the rules have changed; the groups are read again."""
+    asked = []
+    versions = iter([4, 5])
+
+    def ask(reach, verb, **details):
+        asked.append((verb, details.get("version")))
+        if verb == "rules":
+            content = {"quants": ["ann", "eve"], "eod": ["svc"]}
+            return {"rules": [{"content": content}], "version": next(versions)}
+        if details["version"] == 4:
+            raise GridError(f"{CHANGED_SINCE}: it was made of version 4, and 5 counts")
+        empty = {each: [] for each in ("windows", "prices", "gone", "new", "later", "unknown")}
+        return {**empty, "change": 7, "groups": []}
+
+    monkeypatch.setattr(rules, "ask", ask)
+    done = take("quants=ldn-quants")
+    assert done.exit_code == 0, done.output
+    orders = [("rules", None), ("change_rules", 4), ("rules", None), ("change_rules", 5)]
+    assert asked == orders
+
+
+def test_a_gateway_of_an_older_version_is_asked_without_the_version(monkeypatch, directory):
+    asked = []
+
+    def ask(reach, verb, **details):
+        if verb == "rules":
+            return {"rules": [{"content": {"quants": ["eve"]}}], "version": 4}
+        asked.append("version" in details)
+        if "version" in details:
+            raise GridError("change_rules has no detail 'version'; its details: edits")
+        empty = {each: [] for each in ("windows", "prices", "gone", "new", "later", "unknown")}
+        return {**empty, "change": 7, "groups": []}
+
+    monkeypatch.setattr(rules, "ask", ask)
+    assert take("quants=ldn-quants").exit_code == 0
+    assert asked == [True, False]

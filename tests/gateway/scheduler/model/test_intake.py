@@ -180,7 +180,7 @@ def test_only_workers_that_the_gateway_started_have_the_names_of_a_local_pools_o
         check_worker_name("local-1", own, is_own=False)
 
 
-@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 2, 3, 4]], [[]], [[1, 2, 3]] * 4097])
+@pytest.mark.parametrize("rows", [[[1, 2]], [[1, 2, 3, 4]], [[]], [[1, 2, 3]] * 4097, [[1, 2, -1]]])
 def test_what_a_worker_says_has_begun_must_be_rows_and_not_too_many(rows):
     with pytest.raises(ProtocolError):
         worker_event(messages.BegunTasks(rows), 1)
