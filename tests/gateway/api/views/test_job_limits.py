@@ -1,7 +1,7 @@
 """What an explanation says of a job's deadline, and of workers that the plan leaves out."""
 
 import pytest
-from support.pure.town import CHEAP, DEAR, UTC_S, Town
+from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from gateway.api.views import job_limits, work_views
 from gateway.api.views.federation_views import explain_job
@@ -80,3 +80,13 @@ def test_a_plan_without_a_place_says_why_in_place_of_naming_itself(town):
     assert "would end its first task" in job_limits.why_no_place(decision)
     [here] = [each for each in explained(town, london)["places"] if "/" not in each["pool"]]
     assert here["why_not"].startswith("the plan leaves its pool out: it would end its first task")
+
+
+def test_a_misspelt_site_is_answered_by_the_one_that_is_meant(town):
+    london = town.sites["london"]
+    wishes = Wishes(allowed_sites=frozenset({"pariss"}))
+    assert "may run only at pariss (did you mean 'paris'?);" in london.exchange.reach.why_nowhere(
+        spec(wishes=wishes)
+    )
+    known = Wishes(allowed_sites=frozenset({"paris"}))
+    assert london.exchange.reach.why_nowhere(spec(wishes=known)) == ""
