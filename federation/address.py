@@ -44,9 +44,24 @@ def check_address(address: str) -> None:
                 f"{_SOCKET_PATH_MAX}"
             )
         return
-    _, port = host_and_port(address)
+    host, port = host_and_port(address)
     if not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
         raise AddressError(f"address {address!r}: must end with a port from 0 to {_PORT_MAX}")
+    if not _is_host(host):
+        raise AddressError(
+            f"address {address!a:.300}: the host must be a DNS name, as in grid.example.com, or an "
+            "IP address"
+        )
+
+
+def _is_host(host: str) -> bool:
+    """Whether a host can be looked up; an empty one, or *, listens everywhere."""
+    if not host.isprintable() or any(map(str.isspace, host)):
+        return False
+    try:
+        return not host or ":" in host or bool(host.encode("idna"))
+    except UnicodeError:  # an empty label, or one that is too long, or has odd characters
+        return False
 
 
 def is_tcp(address: str) -> bool:

@@ -6,11 +6,14 @@ blocks: the user of a transport waits on its `fileno` (nng) or its `changed` cal
 drains it.
 """
 
+import errno
 import os
+import stat
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Protocol
 
+TLS_BYTES_MAX: Final = 16 << 20  # of a file with certificates
 # The environment variable for each of the TlsSettings that is not given.
 TLS_VARIABLES: Final = {
     "certificate_file": "GRIDFED_TLS_CERTIFICATE_FILE",
@@ -145,3 +148,23 @@ class Port(Protocol):
 
     def close(self) -> None:
         """Close every pipe and stop listening. Idempotent."""
+
+
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """Read a small file of a user: a pipe or a device could block for ever, or never end.
+
+    Raises:
+        OSError: it can't be read, is no regular file, or is too large; `strerror` says so.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:  # of a null character
+        raise OSError(errno.EINVAL, "its name is not valid") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with open(descriptor, "rb") as file:
+        body = file.read(bytes_max + 1)
+    if len(body) > bytes_max:
+        raise OSError(errno.EFBIG, f"it has more than {bytes_max:,} bytes")
+    return body

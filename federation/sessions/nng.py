@@ -24,7 +24,7 @@ import pynng
 from federation.address import AddressError, check_address, host_and_port, plain_ip
 from federation.errors import GridError
 from federation.sessions.session import RECEIVE_BYTES_MAX
-from federation.transport import GONE, Origin, TlsSettings
+from federation.transport import GONE, TLS_BYTES_MAX, Origin, TlsSettings, read_regular
 
 _NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng includes its own header
 _LINK_QUEUE: Final = 64
@@ -193,7 +193,7 @@ def _readable(name: str | None) -> str | None:
         return None
     path = Path(name).expanduser()
     try:
-        path.open("rb").close()
+        read_regular(path, TLS_BYTES_MAX)
     except OSError as error:
         raise AddressError(f"TLS file {path}: {error.strerror}") from None
     return str(path)

@@ -45,3 +45,16 @@ def test_a_home_in_an_address_is_found(monkeypatch):
     monkeypatch.setenv("GRIDFED_GATEWAY", "ipc://~/b.sock")
     assert resolve("ipc://~/a.sock")[0] == ("ipc:///home/ann/a.sock",)
     assert resolve(None)[0] == ("ipc:///home/ann/b.sock",)
+
+
+@pytest.mark.parametrize("host", ["a b", "..", "a" * 64, "a\u2028b", "\0x"])
+def test_a_host_that_is_no_name_is_refused(host):
+    with pytest.raises(AddressError, match="the host must be a DNS name"):
+        check_address(f"tcp://{host}:7000")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "a-b.example.com", "127.0.0.1", "[::1]", "bücher.de", ""]
+)
+def test_a_host_that_is_a_name_or_an_ip_is_taken(host):
+    check_address(f"tcp://{host}:7000")
