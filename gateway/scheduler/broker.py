@@ -463,7 +463,7 @@ class Broker:
             return
         job = self._new_job(event.job, spec, event.client, utc_s)
         self._history.take_up(job)
-        self._control.take_up(job, event.hold, utc_s)
+        self._control.take_up(job, event.hold, utc_s, is_known=before is not None)
         if self.admission.is_provisional(spec):
             self._provisional.take(job, utc_s)
         if not event.has_function:
@@ -492,7 +492,7 @@ class Broker:
         job.orphan_since_s = None
         self._accounts.hand_over(job, event.client)
         self._dispatcher.refile(job)
-        self._control.take_up(job, event.hold, utc_s)
+        self._control.take_up(job, event.hold, utc_s, is_known=True)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = utc_s  # its client has been asked again
 

@@ -97,10 +97,11 @@ def _carried_hold(plain: dict[str, Any]) -> CarriedHold | None:
         raise BadJob("the hold must name its user and its time")
     is_own = plain.get("is_own") is True
     if not by:
-        return CarriedHold(None, is_own)
+        return CarriedHold(None, is_own, UtcS(float(at_s or 0)))
     _check_text("user who holds the job", by, 2 * NAME_CHARS_MAX)
     is_operators = plain.get("is_operators") is True
-    return CarriedHold(JobHold(by, UtcS(float(at_s or 0)), is_operators, is_carried=True), is_own)
+    hold = JobHold(by, UtcS(float(at_s or 0)), is_operators, is_carried=True)
+    return CarriedHold(hold, is_own, hold.at_s)
 
 
 def of_operator(spec: JobSpec) -> JobSpec:

@@ -63,13 +63,29 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "task_s": spec.task_s,
         **({"more_groups": list(spec.more_groups)} if spec.more_groups else {}),
         **({} if spec.warrant == NO_WARRANT else {"warrant": list(astuple(spec.warrant))}),
-        **({} if spec.hold is None else {"hold": list(astuple(spec.hold))}),
+        **({} if spec.hold is None else {"hold": _hold(spec.hold)}),
         **(
             {}
             if spec.given_priority is None
             else {"given_priority": list(astuple(spec.given_priority))}
         ),
     }
+
+
+def _hold(hold: JobHold) -> list[Any]:
+    """Return a hold for the store: three fields, as the first versions with holds read them.
+
+    A number in place of a truth value says that the hold was carried here. It means the same to
+    those versions.
+    """
+    operators = int(hold.is_operators) if hold.is_carried else hold.is_operators
+    return [hold.by, hold.at_s, operators]
+
+
+def _stored_hold(plain: list[Any]) -> JobHold:
+    by, at_s, operators, *more = plain  # a later version stored the fourth as well
+    is_carried = bool(more and more[0]) or type(operators) is int
+    return JobHold(by, at_s, bool(operators), is_carried)
 
 
 def _wishes(wishes: Wishes) -> dict[str, Any]:
@@ -97,6 +113,6 @@ def stored_terms(body: bytes) -> dict[str, Any]:
         "wishes": wishes,
         "warrant": warrant,
         "more_groups": more,
-        "hold": None if hold is None else JobHold(*hold),
+        "hold": None if hold is None else _stored_hold(hold),
         "given_priority": None if given is None else GivenPriority(*given),
     }

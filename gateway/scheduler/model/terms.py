@@ -64,19 +64,28 @@ class CarriedHold:
 
     Attributes:
         hold: None: the job was released.
-        is_own: whether this gateway said so. It knows better: the client may have missed an order.
+        is_own: whether it came from the address of this gateway, where another one may have been.
+        at_s: when the order was given, UTC, by the clock of its gateway.
     """
 
     hold: JobHold | None
     is_own: bool = False
+    at_s: UtcS = UtcS(0.0)
 
-    def over(self, own: JobHold | None) -> JobHold | None:
+    def over(self, own: JobHold | None, *, is_known: bool = True) -> JobHold | None:
         """Return the hold of the job here, given the one that this gateway had on it.
 
-        A client can't release what the operator of this gateway holds.
+        A client can't release what the operator of this gateway holds. Of its own orders a gateway
+        knows best: the client may have missed one. Of two gateways' orders the newer one counts.
+
+        Args:
+            own: the hold on the job here.
+            is_known: whether the job was here before. Otherwise the order is another gateway's,
+                also if that one had this address.
         """
         is_ours = own is not None and own.is_operators and not own.is_carried
-        return own if is_ours or self.is_own else self.hold
+        is_newer = own is not None and own.at_s > self.at_s
+        return own if is_known and (is_ours or self.is_own or is_newer) else self.hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,15 @@ class JobControl:
         if isinstance(event, JobHoldAsked):
             self._tell_hold(job, utc_s)
 
-    def take_up(self, job: Job, carried: CarriedHold | None, utc_s: UtcS) -> None:
-        """Hold or release a job that its client opens again, as ordered at its last gateway."""
-        hold = job.spec.hold if carried is None else carried.over(job.spec.hold)
+    def take_up(
+        self, job: Job, carried: CarriedHold | None, utc_s: UtcS, *, is_known: bool
+    ) -> None:
+        """Hold or release a job that its client opens again, as ordered at its last gateway.
+
+        `is_known`: it was at this gateway before.
+        """
+        own = job.spec.hold
+        hold = own if carried is None else carried.over(own, is_known=is_known)
         if hold != job.spec.hold:
             job.note(utc_s, "released at another gateway" if hold is None else str(hold))
             job.change_terms(hold=hold)

@@ -249,7 +249,8 @@ def test_only_the_tag_of_a_pool_test_makes_an_operators_job_one():
 def test_a_hold_that_a_client_brings_along_is_checked_and_marked():
     told = {"by": "root", "at_s": 5.0, "is_operators": True}
     event = job_event(opening(detached=False, again=True, hold=told), 1, "ann")
-    assert event.hold == CarriedHold(JobHold("root", 5.0, is_operators=True, is_carried=True))
+    held = JobHold("root", 5.0, is_operators=True, is_carried=True)
+    assert event.hold == CarriedHold(held, at_s=5.0)
     assert job_event(opening(detached=False, again=True, hold={**told, "by": ""}), 1, "ann").hold
     assert job_event(opening(detached=False, hold=told), 1, "ann").hold is None  # it is new
     assert job_event(opening(again=True, hold=told), 1, "ann").hold is None  # it stays where it is

@@ -16,13 +16,14 @@ from support.pure.town import UTC_S, dear_and_cheap
 from federation.messages import messages
 from federation.messages.deals import Commit, Forward, Held
 from federation.messages.messages import Recall
+from federation.messages.wire import pack, unpack
 from federation.reasons import Reason
 from gateway.api.views import work_views
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.model.stored_terms import opened_record, stored_terms
+from gateway.scheduler.model.stored_terms import opened_record, stored_terms, terms_plain
 from gateway.scheduler.model.terms import CarriedHold, GivenPriority, JobHold
 from gateway.scheduler.tasks.job_control import (
     why_not_held,
@@ -341,7 +342,7 @@ def test_a_job_that_was_released_elsewhere_goes_on_where_it_was_held_before():
     world = BrokerWorld(slots=0)
     world.submit(2)
     hold(world, by=ANN)
-    reopen(world, CarriedHold(None))
+    reopen(world, CarriedHold(None, at_s=ANN.at_s + 1.0))
     assert len(orders(world.join(3))) == 1
     assert world.broker.jobs["j"].spec.hold is None
 
@@ -360,3 +361,33 @@ def test_the_gateway_that_held_a_job_knows_better_than_a_client_that_missed_the_
     world.submit(2)
     (said,) = told(reopen(world, CarriedHold(ANN, is_own=True)), messages.HoldChanged)
     assert (said.by, world.broker.jobs["j"].spec.hold) == ("", None)
+
+
+def test_another_gateway_at_the_same_address_does_not_pass_for_the_one_that_held_the_job():
+    world = BrokerWorld()
+    carried = JobHold("ann", ANN.at_s, is_carried=True)
+    effects = reopen(world, CarriedHold(carried, is_own=True, at_s=carried.at_s))  # new here
+    effects += world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    assert orders(effects) == []
+    assert world.broker.jobs["j"].spec.hold == carried
+
+
+@pytest.mark.parametrize(("later_s", "is_held"), [(1.0, False), (-1.0, True)])
+def test_of_the_orders_of_two_gateways_the_newer_one_counts(later_s, is_held):
+    world = BrokerWorld()
+    world.submit(2)
+    hold(world, by=ANN)
+    reopen(world, CarriedHold(None, at_s=ANN.at_s + later_s))
+    assert (world.broker.jobs["j"].spec.hold is not None) is is_held
+
+
+@pytest.mark.parametrize("is_operators", [False, True])
+@pytest.mark.parametrize("is_carried", [False, True])
+def test_a_hold_is_stored_so_that_the_first_version_with_holds_reads_it(is_operators, is_carried):
+    held = JobHold("ann", 5.0, is_operators, is_carried)
+    plain = unpack(pack(terms_plain(spec(hold=held))), 1 << 20)
+    by, at_s, operators = plain["hold"]  # three fields
+    assert (by, at_s, bool(operators)) == ("ann", 5.0, is_operators)
+    assert stored_terms(pack(plain))["hold"] == held
+    plain["hold"] = ["ann", 5.0, is_operators, is_carried]  # as a later version stored it
+    assert stored_terms(pack(plain))["hold"] == held
