@@ -357,19 +357,25 @@ class Exchange:
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
-        self._looks.begin(mono_s, len(self.market.candidates))
+        self._begin_looks(mono_s)
+        self._looks.begin_turn()
         stock = self._stock(utc_s)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
             if self._is_held(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))
             elif self._looks.plans > 0:
-                self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
+                self._looks.planned(deferrable_plans if job.spec.wishes.deferrable else 1)
                 deferral = self._plan(job, stock, mono_s, utc_s)
                 again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
                 self._planned[job.id] = Planned(mono_s + again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
+
+    def _begin_looks(self, mono_s: MonoS) -> None:
+        pools = self._broker.occupancy.pools.values()
+        spans = sum(len(each.rules.spans) for each in pools)
+        self._looks.begin(mono_s, len(self.market.candidates), spans)
 
     def _some_waiting(self, at_most: int) -> Iterable[Job]:
         """Some of the queued jobs: all, or else `at_most`, and others the next time."""
@@ -564,7 +570,7 @@ class Exchange:
         return judge(ask, self.market, self.preferences, utc_s, tie_break(chance), spared)
 
     def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
-        self._looks.plans -= JUDGED_PLANS
+        self._looks.planned(JUDGED_PLANS)
         return self._judge(job.spec, decision.ask, decision.made_at_s, job.id)
 
     def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
@@ -574,7 +580,7 @@ class Exchange:
         """
         if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
             return None
-        self._looks.begin(self._broker.monotonic_s, len(self.market.candidates))
+        self._begin_looks(self._broker.monotonic_s)
         ask = self._ask(spec, tasks, spec.task_s)
         if ask.task_s is None or self._looks.judgements <= 0:
             return None

@@ -1,7 +1,9 @@
 """A budget for planning, shared by all jobs. Pure.
 
 The unit is a look at a candidate: a user may have fifty thousand jobs, and a federation a thousand
-sites. Looks above a round's budget are taken off the next round's.
+sites. Looks above a round's budget are taken off the next round's. A round's budget is spent over
+several turns of the gateway's loop: on a host that is short of CPU every turn begins a round, and a
+turn must not take as long as a lease.
 """
 
 from math import inf
@@ -11,9 +13,12 @@ from federation.clocks import MonoS
 
 # Per `plan_s`: about a tenth of a second of a core.
 LOOKS_MAX: Final = 8_000
+TURN_LOOKS: Final = LOOKS_MAX // 8  # at one time: about a hundredth of a second
 # A plan begins with a look at our own pools for its job. That takes as long as this many looks, and
-# is most of a plan with few candidates.
+# is most of a plan with few candidates. It looks at the times ahead of each pool, too, which change
+# with windows and reservations: at SPANS_A_LOOK of them in the time of a look.
 PLAN_LOOKS: Final = 16
+SPANS_A_LOOK: Final = 6
 # A tenth more is for judging jobs that begin. To find offers for a job that can't meet its limits
 # takes as long as JUDGED_PLANS plans; to sum up the waiting work of JOBS_A_LOOK jobs takes a look.
 JUDGED_PART: Final = 0.1
@@ -32,19 +37,41 @@ class PlanningRateLimit:
         self._round_s = round_s
         self._begun_at_s = MonoS(-inf)
         self._looks = 1 + PLAN_LOOKS  # of one plan
-        self.plans = 0.0  # left in this round
+        self._left = 0.0  # plans left in this round
+        self._turn_left = 0.0  # and in this turn
         self.judgements = 0.0  # left in this round for jobs that begin, in plans
 
-    def begin(self, mono_s: MonoS, candidates: int) -> None:
-        """Begin a round, if the last is over."""
+    def begin(self, mono_s: MonoS, candidates: int, spans: int = 0) -> None:
+        """Begin a round, if the last is over.
+
+        Args:
+            mono_s: now.
+            candidates: at which a plan looks.
+            spans: the times ahead, of all our pools, with slots of their own.
+        """
         rounds = (mono_s - self._begun_at_s) / self._round_s
         if rounds < 1:
             return
-        self._begun_at_s, self._looks = mono_s, candidates + PLAN_LOOKS
+        self._begun_at_s = mono_s
+        self._looks = candidates + PLAN_LOOKS + spans // SPANS_A_LOOK
         plans = max(1.0, LOOKS_MAX / self._looks)
         most = JUDGED_PART * plans
-        self.plans = min(plans, self.plans + rounds * plans)
+        self._left = min(plans, self._left + rounds * plans)
         self.judgements = min(most, self.judgements + rounds * most)
+
+    def begin_turn(self) -> None:
+        """Allow this turn a part of the plans that are left in the round."""
+        self._turn_left = max(1.0, TURN_LOOKS / self._looks)
+
+    @property
+    def plans(self) -> float:
+        """The plans that may be made in this turn."""
+        return min(self._left, self._turn_left)
+
+    def planned(self, plans: float = 1.0) -> None:
+        """Count plans, or work that takes as long."""
+        self._left -= plans
+        self._turn_left -= plans
 
     def judged(self, jobs: int, *, is_refused: bool) -> None:
         """Count the judgement of a job that begins, which considered `jobs` other jobs."""

@@ -103,6 +103,31 @@ def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_it
     assert {r.pool for r in london.books if isinstance(r, records.UsageRecord)} == {"paris/local"}
 
 
+def test_a_turn_plans_a_part_of_many_jobs_however_late_it_is(town, monkeypatch):
+    module = "gateway.contracts.planning.planning_rate"
+    monkeypatch.setattr(f"{module}.TURN_LOOKS", 5 * 18)  # five plans, when two pools are known
+    london = town.sites["london"]
+    decided, of_turn = Counter(), []
+    decide, plan = london.exchange.decide_for, london.exchange.plan
+
+    def counted(*asked, **more):
+        decided[len(of_turn)] += 1
+        return decide(*asked, **more)
+
+    def turned(*times):
+        of_turn.append(times)
+        plan(*times)
+
+    monkeypatch.setattr(london.exchange, "decide_for", counted)
+    monkeypatch.setattr(london.exchange, "plan", turned)
+    abroad = Wishes(forbidden_sites=frozenset({"london"}))
+    for number in range(50):
+        london.submit(1, f"job {number}", wishes=abroad)
+    town.now_s += 1.0  # rounds are over, and all is due again
+    town.run(lambda: not london.broker.jobs)
+    assert 5 <= max(decided.values()) <= 10
+
+
 def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100)
