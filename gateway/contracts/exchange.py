@@ -39,7 +39,7 @@ from gateway.contracts.planning.limits import (
 )
 from gateway.contracts.planning.moving import Moving, left_out
 from gateway.contracts.planning.placement_plan import PlacementPlan
-from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit
+from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit, PlanningTurns
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
@@ -144,6 +144,7 @@ class Exchange:
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
         self._looks = PlanningRateLimit(rules.plan_s)
+        self._turns = PlanningTurns()
         self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
         self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
 
@@ -356,16 +357,21 @@ class Exchange:
         ]
         if not due:
             return
-        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
+        due.sort(key=lambda job: self._planned.get(job.id, NEVER_YET))
+        at_once = [job for job in due if job.id in served]
+        due = [*at_once, *self._turns.order(job for job in due if job.id not in served)]
         self._begin_looks(mono_s)
         self._looks.begin_turn()
         stock = self._stock(utc_s)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
+            if self._looks.plans <= 0 and len(self._due) < DUE_LOOKS:
+                self._due[job.id] = job  # the first ones are among the first of the next turn
             if self._is_held(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))
             elif self._looks.plans > 0:
                 self._looks.planned(deferrable_plans if job.spec.wishes.deferrable else 1)
+                self._turns.planned(job)
                 deferral = self._plan(job, stock, mono_s, utc_s)
                 again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
                 self._planned[job.id] = Planned(mono_s + again_s, self._is_known(job))

@@ -1,4 +1,4 @@
-"""A budget for planning, shared by all jobs. Pure.
+"""A budget for planning, shared by all jobs, and the order in which they use it. Pure.
 
 The unit is a look at a candidate: a user may have fifty thousand jobs, and a federation a thousand
 sites. Looks above a round's budget are taken off the next round's. A round's budget is spent over
@@ -6,10 +6,13 @@ several turns of the gateway's loop: on a host that is short of CPU every turn b
 turn must not take as long as a lease.
 """
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
 from federation.clocks import MonoS
+from gateway.scheduler.model.jobs import Job
 
 # Per `plan_s`: about a tenth of a second of a core.
 LOOKS_MAX: Final = 8_000
@@ -24,6 +27,47 @@ SPANS_A_LOOK: Final = 6
 JUDGED_PART: Final = 0.1
 JUDGED_PLANS: Final = 12
 JOBS_A_LOOK: Final = 50
+SENDERS_MAX: Final = 4_096  # whose turns are remembered
+
+
+class PlanningTurns:
+    """The order in which jobs are planned: their senders take turns.
+
+    A sender is a user of this site, or another site. A flood of jobs of one of them delays the
+    job of another by no more than one plan for each sender.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, str], int] = {}  # when each sender was served last
+        self._plans = 0
+
+    def order(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Yield jobs: one of each sender, the one served longest ago first, then a second of each.
+
+        Those of one sender keep their order.
+        """
+        lanes: dict[tuple[str, str], deque[Job]] = {}
+        for job in jobs:
+            lanes.setdefault(_sender(job), deque()).append(job)
+        waiting = sorted(lanes, key=lambda sender: self._served.get(sender, -1))
+        while waiting:
+            for sender in waiting:
+                yield lanes[sender].popleft()
+            waiting = [sender for sender in waiting if lanes[sender]]
+
+    def planned(self, job: Job) -> None:
+        """Note that a job was planned."""
+        self._plans += 1
+        self._served.pop(_sender(job), None)
+        self._served[_sender(job)] = self._plans
+        if len(self._served) > SENDERS_MAX:
+            del self._served[next(iter(self._served))]
+
+
+def _sender(job: Job) -> tuple[str, str]:
+    """Return whose turn a job takes; a site may name as many users as it likes."""
+    whose = job.whose
+    return (whose.site, "") if whose.site else ("", whose.user)
 
 
 class PlanningRateLimit:

@@ -128,6 +128,34 @@ def test_a_turn_plans_a_part_of_many_jobs_however_late_it_is(town, monkeypatch):
     assert 5 <= max(decided.values()) <= 10
 
 
+def test_a_flood_of_one_user_delays_the_plan_of_another_by_a_plan_or_two(town, monkeypatch):
+    """Each job of the flood takes the plans of several turns."""
+    module = "gateway.contracts.planning.planning_rate"
+    monkeypatch.setattr(f"{module}.TURN_LOOKS", 18)  # one plan, when two pools are known
+    london = town.sites["london"]
+    plan, planned = london.exchange._plan, []
+
+    def noted(job, *rest):
+        planned.append(job.id)
+        return plan(job, *rest)
+
+    monkeypatch.setattr(london.exchange, "_plan", noted)
+    abroad = Wishes(forbidden_sites=frozenset({"london"}))
+    london.do(events.ClientJoined(1, "eve"), events.ClientJoined(2, "ann"))
+
+    def opened(client, job, user):
+        return (
+            events.JobOpened(client, job, spec(user=user, wishes=abroad)),
+            events.TasksArrived(client, job, 0, [b"x"]),
+        )
+
+    for turn in range(5):
+        flood = [each for at in range(20) for each in opened(1, f"flood {turn} {at}", "eve")]
+        london.do(*flood, *(opened(2, "honest", "ann") if turn == 2 else ()))
+        town.now_s += 0.3
+    assert "honest" in planned[:5]
+
+
 def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100)
