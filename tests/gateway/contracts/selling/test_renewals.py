@@ -40,11 +40,11 @@ class Seller:
 
 @pytest.fixture
 def seller():
-    return Seller(sold("a"), sold("b"), sold("gone", is_live=False))
+    return Seller(sold("gone", is_live=False), sold("a"), sold("b"))
 
 
 def test_each_request_has_a_stamp_of_its_own_and_is_noted_at_its_contracts(seller):
-    contracts = ["a", "b", "gone"]
+    contracts = ["gone", "a", "b"]
     for stamp, mono_s in ((1, 2.0), (2, 4.0)):
         renew = deals.Renew(stamp, contracts)
         assert seller.ask(mono_s) == SendToSite("london", PeerSide.BUYER, renew)
