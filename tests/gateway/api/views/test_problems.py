@@ -55,7 +55,7 @@ def test_the_troubles_of_a_growing_pool_are_told(change, code, text):
 
 def test_a_partner_that_has_expelled_us_is_told_as_that():
     [(code, subject, text)] = told(
-        problems.of_partners({"paris": "gone"}, ["paris"], {}, 0.0, {"paris": "too loud"})
+        problems.of_partners({"paris": "gone"}, ["paris"], {}, 0.0, {}, {"paris": "too loud"})
     )
     assert (code, subject) == ("partner-unreachable", "paris")
     assert text.startswith("this site is expelled by paris (too loud): paris takes no work of ours")
