@@ -65,7 +65,7 @@ from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
 from gateway.worker.live_output import FLUSH_S, OUTBOX_CHARS_MAX, LiveOutput
 from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
-from gateway.worker.pieces import AgentBundle, AssignmentTerms, SlotBook, SlotBundle
+from gateway.worker.pieces import AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
 from gateway.worker.slot.channel import FIGURE_MAX, UNSENT, are_said, is_part
@@ -119,11 +119,12 @@ class Agent:
         self._processes: list[SlotProcess] = []
         self._output = [LiveOutput() for _ in range(settings.slots)]
         self._attention = Attention(time.monotonic_ns())
+        self._outbox = WorkerOutbox()
         self._environments = Environments(
             self._task_book,
             host,
             self._processes,
-            fail=self._report_failure,
+            fail=self._outbox.add_failure,
             hand_back=self._give_back,
             feed=lambda: self._feed(),
             busy_s=self._busy_s,
@@ -143,7 +144,6 @@ class Agent:
         self._said_bye = False
         self._is_levelling = False
         self.exit_code = 0
-        self._outbox = WorkerOutbox()
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
@@ -348,7 +348,7 @@ class Agent:
             process.distrust()
             return False
         if is_over:
-            self._report_cancelled(self._task_book.finish(slot))
+            self._outbox.add_cancelled(self._task_book.finish(slot))
             if slot.freeze is None:
                 process.limit()
         return True
@@ -378,17 +378,6 @@ class Agent:
         if self._output[index] and self._outbox.output_chars < OUTBOX_CHARS_MAX:
             for message in self._output[index].take():
                 self._outbox.add_output(message)
-
-    def _report_failure(
-        self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
-    ) -> None:
-        failure = [0, kind, text, b""]
-        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0))
-
-    def _report_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
-        for piece in pieces:
-            for task in range(piece.first, piece.stop):
-                self._report_failure(piece.terms, task, "cancelled", "stopped on request")
 
     # --- feeding slots, and taking tasks back --------------------------------------------------
 
@@ -523,7 +512,7 @@ class Agent:
             frozen.append((slot, process, freeze))
         await trio.sleep(SETTLE_S)
         for slot, process, freeze in frozen:
-            self._report_cancelled(self._task_book.reclaim(slot, freeze, process.started))
+            self._outbox.add_cancelled(self._task_book.reclaim(slot, freeze, process.started))
 
     def _relieve(self) -> None:
         """Take back tasks queued behind longer ones than expected, and move slots to run them."""
@@ -648,8 +637,8 @@ class Agent:
             left.close()
         self._flush_output(slot.index)
         if running is not None and is_at_fault:
-            self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
-        self._report_cancelled(cancelled)
+            self._outbox.add_failure(*running, process.failure, process.describe_end(), wall_ns)
+        self._outbox.add_cancelled(cancelled)
         self._feed()
 
     # --- timers --------------------------------------------------------------------------------

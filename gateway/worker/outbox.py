@@ -4,12 +4,14 @@ A report leaves at once while the session takes frames. When the gateway is slow
 reports gather here, and many small ones become few.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from federation.messages.messages import Report, TaskOutput
 from federation.messages.printed import joined, parted
 from federation.sessions.handshake import Dialogue
 from gateway.worker.live_output import size_of
+from gateway.worker.pieces import AgentBundle, AssignmentTerms
 
 MERGED_BYTES_MAX: Final = 256 << 10
 
@@ -47,6 +49,19 @@ class WorkerOutbox:
         self._last[report.assignment] = place
         self._bytes[place] = size
         self._messages.append(report)
+
+    def add_failure(
+        self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
+    ) -> None:
+        """Queue the report of a task that ended without its slot's report."""
+        failure = [0, kind, text, b""]
+        self.add_report(Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0))
+
+    def add_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
+        """Queue the reports of tasks that were cancelled before they ran."""
+        for piece in pieces:
+            for task in range(piece.first, piece.stop):
+                self.add_failure(piece.terms, task, "cancelled", "stopped on request")
 
     def take(self) -> list[Any]:
         """Return all queued messages in order, and empty the queue."""

@@ -33,7 +33,7 @@ from gateway.worker.agent import WATCH_S
 from gateway.worker.conversation import PULSE_S
 from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import BEGUN_S
-from gateway.worker.pieces import AgentBundle, AssignmentTerms, Freeze, SlotBook, SlotBundle
+from gateway.worker.pieces import AssignmentTerms, Freeze, SlotBook, SlotBundle
 from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.task_book import LEVEL_S, TaskBook
@@ -303,7 +303,7 @@ class SimWorker(SimHost):
             return
         slot.bundles.popleft()
         book = self.task_book.slots[index]
-        self._report_cancelled(self.task_book.finish(book))
+        self._outbox.add_cancelled(self.task_book.finish(book))
         if book.freeze is None:
             slot.limit = NO_LIMIT
         if slot.bundles:
@@ -330,21 +330,9 @@ class SimWorker(SimHost):
         self._slots[index] = SimSlot()
         self._ready_soon(index)
         if running is not None:
-            self._report_failure(*running, kind, text, wall_ns)
-        self._report_cancelled(cancelled)
+            self._outbox.add_failure(*running, kind, text, wall_ns)
+        self._outbox.add_cancelled(cancelled)
         self._feed()
-
-    def _report_failure(
-        self, terms: AssignmentTerms, task: int, kind: str, text: str, wall_ns: int = 0
-    ) -> None:
-        failure = [0, kind, text, b""]
-        used = (wall_ns, wall_ns, 0)
-        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], *used))
-
-    def _report_cancelled(self, pieces: Iterable[AgentBundle]) -> None:
-        for piece in pieces:
-            for task in range(piece.first, piece.stop):
-                self._report_failure(piece.terms, task, "cancelled", "stopped on request")
 
     # --- taking back ---------------------------------------------------------------------------
 
@@ -378,7 +366,7 @@ class SimWorker(SimHost):
         def settled() -> None:
             for book, freeze in frozen:
                 started = self._slots[book.index].started
-                self._report_cancelled(self.task_book.reclaim(book, freeze, started))
+                self._outbox.add_cancelled(self.task_book.reclaim(book, freeze, started))
             then()
 
         self.after(SETTLE_S, settled)
