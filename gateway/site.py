@@ -72,8 +72,9 @@ from gateway.peering.neighbours import FederationSide
 from gateway.peering.peers import open_federation
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
+from gateway.runtime.making import Seat
 from gateway.runtime.outbox import Pieces
-from gateway.runtime.server import SLOW_TICKS, GatewayServer, Seat
+from gateway.runtime.server import SLOW_TICKS, GatewayServer
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import Event

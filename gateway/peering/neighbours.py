@@ -11,7 +11,7 @@ import trio
 from federation.clocks import MonoS
 from federation.signed.envelopes import Sealer, Verifier
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.runtime.server import Seat
+from gateway.runtime.making import Seat
 from gateway.sessions.listener import PeerSession
 
 

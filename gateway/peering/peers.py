@@ -36,7 +36,7 @@ from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.peering import orders
 from gateway.peering.directory import SiteDirectory, expelled_by
 from gateway.peering.join_server import JoinServer
-from gateway.runtime.server import Seat
+from gateway.runtime.making import Seat
 from gateway.sessions.doorkeeper import Doorkeeper, keep_door
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import (

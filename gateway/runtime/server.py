@@ -8,10 +8,9 @@ acknowledgements or other peers. If work remains, `on_unfinished` is called: the
 `go_on` soon, after everything else that is runnable.
 """
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -34,31 +33,28 @@ from federation.messages.messages import (
 from federation.messages.registry import GatewayMessage
 from federation.messages.wire import Maps
 from federation.reasons import Reason
-from federation.sessions.handshake import Credentials, SharedSecret
 from federation.sessions.task_passes import ABOUT, WORKER
-from federation.signed.tokens import UserToken
-from federation.transport import Origin, Port
+from federation.transport import Port
 from federation.words import count
 from gateway.base.store_lookup import StoreLookup, recall_now
 from gateway.config.entitlements import window_names
-from gateway.config.site import PoolConfig, SiteConfig, python_minor
-from gateway.contracts.exchange import Exchange
-from gateway.contracts.model.dealing import Permits
+from gateway.config.site import PoolConfig, SiteConfig
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.ledger.store.store import Store
 from gateway.objects.keeper import ObjectKeeper
 from gateway.reservations.bookings import OVER_MAX, Bookings
 from gateway.reservations.reserving import Buying, Selling
 from gateway.runtime.budget_books import read_known
+from gateway.runtime.credentials import ListenerCredentials
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
+from gateway.runtime.making import Seat, make_broker, make_exchange
 from gateway.runtime.order_log import OrderLog
 from gateway.runtime.outbox import EffectOutbox, OutboxUses, Pieces
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
 from gateway.runtime.timetable import WindowTimetable
-from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import Effect, LogOrder, TakeObjects
@@ -73,10 +69,7 @@ from gateway.scheduler.model.intake import (
     worker_event,
     worker_joined,
 )
-from gateway.scheduler.model.job_grants import GrantSigner
-from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.model.stored_terms import answer_ended
-from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.sessions.inbox import Inbox
 from gateway.sessions.listener import (
     News,
@@ -88,21 +81,14 @@ from gateway.sessions.listener import (
     SessionListener,
 )
 from gateway.sessions.token_bucket import RateLimitedLines
-from gateway.trust.dealing_partners import Nobody
 from gateway.trust.rights import Denied, is_operator, title_of
-from gateway.trust.task_passes import JobPass, PassCredentials, TaskPasses
+from gateway.trust.task_passes import JobPass, TaskPasses
 from gateway.trust.token_checker import (
-    AtHome,
-    InTheClear,
     ShownToken,
-    TokenChecker,
-    TokenCredentials,
 )
 from policies.parties import Owner
-from policies.placement.placement import CapacityOffer
 from policies.reservations.reservations import OPEN
 
-EXPOSED_MAX: Final = 1_000  # tokens that the log names as exposed
 LINES_PER_S: Final = 5.0  # about workers that join and leave
 SLOW_TICKS: Final = 20  # some checks run once in so many ticks
 # Records queued for the store, and their bytes, beyond which peers are held until it catches up.
@@ -114,23 +100,6 @@ HELD_TURN_MAX: Final = 32  # held peers released per turn
 
 # The stored row of a job that was here before, and its charges.
 Recalled = tuple[JobRow, Event] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A site's place in its federation.
-
-    `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
-    deals with. `handles` yields the numbers of sessions and contracts, for all of a site.
-    `token_checker` reads the tokens of clients and workers, and is None in no federation. `signer`
-    issues and reads grants.
-    """
-
-    boot: int = 0
-    permits: Permits = field(default_factory=Nobody)
-    handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    token_checker: TokenChecker | None = None
-    signer: GrantSigner = field(default_factory=Nobody)
 
 
 class GatewayServer:
@@ -181,15 +150,14 @@ class GatewayServer:
         self.timetable = WindowTimetable({pool.name: pool.plan for pool in config.pools})
         budget_accounts = BudgetAccounts(config.budgets, config.credit, runtime.utc_s())
         self.kernel = Kernel(
-            lambda peers: _broker(
+            lambda peers: make_broker(
                 *(config, seat.boot, self._prices, budget_accounts, peers),
                 keeps_output=keep_output is not None,
             ),
-            lambda broker: _exchange(config, seat, broker, self._has_function),
+            lambda broker: make_exchange(config, seat, broker, self._has_function),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         self._token_checker = seat.token_checker
-        self._exposed: set[str] = set()  # ids of tokens that were shown in the clear
         self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(
             config.name,
@@ -201,15 +169,16 @@ class GatewayServer:
             runtime.utc_s,
             {pool.name for pool in config.pools if pool.is_grown or pool.is_delegated},
         )
+        credentials = ListenerCredentials(config, self.task_passes, seat.token_checker, say)
         self.listener = SessionListener(
             port,
             config.rules,
             runtime.random_bytes,
-            credentials=self._credentials(self._known(required=config.token_required)),
+            credentials=credentials.usual,
             handles=seat.handles,
-            at_home=self._credentials(self._at_home),
-            nearby=self._credentials(self._nearby),
-            in_the_clear=self._in_the_clear if seat.token_checker is not None else None,
+            at_home=credentials.at_home,
+            nearby=credentials.nearby,
+            in_the_clear=credentials.in_the_clear if seat.token_checker is not None else None,
         )
         self._inbox = Inbox(self.listener)
         self.outbox = EffectOutbox(
@@ -259,52 +228,6 @@ class GatewayServer:
         self._is_behind = False  # whether the store is behind, so that every peer waits
         self._started_s = runtime.utc_s()
         self._ticks = 0
-
-    def _in_the_clear(self, origin: Origin) -> Credentials:
-        assert self._token_checker is not None
-        known = self._credentials(self._known(required=self.config.token_required))
-        return InTheClear(known, self._token_checker, self._note_exposed, origin)
-
-    def _note_exposed(self, token: UserToken, host: str) -> None:
-        """Log, once, a token that others may have read, so that it can be revoked."""
-        if token.id in self._exposed or len(self._exposed) >= EXPOSED_MAX:
-            return
-        self._exposed.add(token.id)
-        self._say(
-            f"token {token.id} of {token.user} arrived over plain tcp:// from {host} and was "
-            "refused; others may have read it: revoke it with gridfed token --revoke "
-            f"{token.id}"
-        )
-
-    def _credentials(self, others: Credentials | None) -> Credentials:
-        return PassCredentials(self.task_passes, others)
-
-    @property
-    def _at_home(self) -> Credentials:
-        """The credentials for the gateway's own user at its own socket.
-
-        Where tokens are required the secret admits no client, so none has reason to know it.
-        """
-        known = self._known(required=False)
-        return AtHome(known) if self.config.token_required else known
-
-    @property
-    def _nearby(self) -> Credentials | None:
-        """The credentials for tasks and other users that dial a socket of this host.
-
-        An empty secret would admit every process that reaches the socket, which is meant for the
-        gateway's own user. A token is required then.
-        """
-        has_secret, has_keys = bool(self.config.rules.secret), self._token_checker is not None
-        if not has_secret and not has_keys:
-            return None
-        return self._known(required=self.config.token_required or not has_secret)
-
-    def _known(self, *, required: bool) -> Credentials:
-        secret = self.config.rules.secret
-        if self._token_checker is None:
-            return SharedSecret(secret)
-        return TokenCredentials(self._token_checker, secret, required=required)
 
     def token_of(self, peer: PeerSession) -> ShownToken | None:
         """Return the pass of a client; None for the operator and for holders of the secret."""
@@ -871,66 +794,3 @@ class GatewayServer:
                 self.outbox.need_function(client, digest)
             else:  # the client is another site, or has left
                 self.exchange.need_function(job.client, digest)
-
-
-def _broker(
-    config: SiteConfig,
-    boot: int,
-    prices: Prices,
-    budget_accounts: BudgetAccounts,
-    peers: PeerQueries,
-    *,
-    keeps_output: bool,
-) -> Broker:
-    rules = config.rules
-    tariffs = {name: each.tariff for name, each in prices.now.items()}
-    return Broker(
-        tariffs,
-        {
-            f"pool {pool.name}": CapacityOffer(
-                f"pool {pool.name}",
-                pool.name,
-                pool.promised,
-                (pool.scale and pool.scale.python) or python_minor(),
-                tariffs[pool.name].currency,
-                pool.takes_others,
-            )
-            for pool in config.pools
-            if pool.kind != "remote"  # a remote pool's workers bring all that it has
-        },
-        # Slack for work in flight while a client counts its results.
-        ClientLimits(
-            rules.tasks_max * 2,
-            rules.bytes_max * 2,
-            rules.function_wait_s,
-            rules.jobs_max,
-            rules.kept_bytes_max,
-            rules.losses_max,
-            rules.store_wait_s,
-            rules.grace_s,
-        ),
-        boot,
-        budget_accounts,
-        peers,
-        prices=prices.now,
-        emissions={pool.name: pool.emissions for pool in config.pools},
-        rules=config.rules_version,
-        keeps_output=keeps_output,
-    )
-
-
-def _exchange(
-    config: SiteConfig, seat: Seat, broker: Broker, has_function: Callable[[bytes], bool]
-) -> Exchange:
-    return Exchange(
-        config.name,
-        seat.boot,
-        broker,
-        config.deals,
-        config.preferences,
-        seat.permits,
-        {pool.name: pool.facts for pool in config.pools},
-        seat.signer,
-        seat.handles,
-        has_function,
-    )

@@ -24,7 +24,8 @@ from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
-from gateway.runtime.server import GatewayServer, Seat
+from gateway.runtime.making import Seat
+from gateway.runtime.server import GatewayServer
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import (

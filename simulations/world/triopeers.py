@@ -13,7 +13,7 @@ from federation.clocks import MonoS
 from federation.errors import GridError
 from gateway.config.limits import ListenerLimits
 from gateway.ledger.accounting.older_books import OlderBooks
-from gateway.runtime.server import Seat
+from gateway.runtime.making import Seat
 from gateway.sessions.driving import TrioLinks
 from gateway.sessions.links import LinkNews
 from gateway.sessions.listener import News, PeerSession, SessionListener

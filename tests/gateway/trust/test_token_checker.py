@@ -1,7 +1,6 @@
 """Tokens at the door: who comes in by one, as whom, what for, and until when."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 from support.pure.site_keys import FEDERATION, NOW_S, KnownSites, key
@@ -14,7 +13,8 @@ from federation.sessions.memory import MemoryPort
 from federation.signed.tokens import UserToken, write_token
 from federation.transport import Origin
 from gateway.config.limits import ListenerLimits
-from gateway.runtime.server import GatewayServer
+from gateway.config.site import SiteConfig
+from gateway.runtime.credentials import ListenerCredentials
 from gateway.sessions.listener import PeerCameIn, SessionListener
 from gateway.trust.rights import Denied
 from gateway.trust.token_checker import AtHome, InTheClear, TokenChecker, TokenCredentials
@@ -242,9 +242,11 @@ def test_a_token_in_the_clear_is_refused_and_named(door):
 
 def test_a_token_that_came_in_the_clear_is_named_in_the_log_once(door):
     said = []
-    gateway = SimpleNamespace(_exposed=set(), _say=said.append)
+    credentials = ListenerCredentials(
+        SiteConfig("london", pools=()), None, door.checker, said.append
+    )
     for _ in range(3):
-        GatewayServer._note_exposed(gateway, door.checker.read(token()).token, "203.0.113.9")
+        credentials._note_exposed(door.checker.read(token()).token, "203.0.113.9")
     (line,) = said
     assert "token 00112233aabbccdd of ada arrived over plain tcp:// from 203.0.113.9" in line
     assert line.endswith("gridfed token --revoke 00112233aabbccdd")

@@ -5,7 +5,8 @@ from typing import Any
 
 from gateway.config.site import SiteConfig, check
 from gateway.runtime.environment import RuntimeEnvironment
-from gateway.runtime.server import GatewayServer, Seat
+from gateway.runtime.making import Seat
+from gateway.runtime.server import GatewayServer
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
