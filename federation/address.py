@@ -19,7 +19,7 @@ SERVICE_SCHEME: Final = "srv://"  # of a name that stands for gateways, for clie
 OTHERS_MAX: Final = 16
 ADDRESS_CHARS_MAX: Final = 256
 _SOCKET_PATH_MAX: Final = 107  # of sockaddr_un
-_PORT_MAX: Final = 65535
+PORT_MAX: Final = 65535
 _LOOPBACK: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\]):\d+", re.ASCII)
 
 
@@ -45,8 +45,8 @@ def check_address(address: str) -> None:
             )
         return
     host, port = host_and_port(address)
-    if not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
-        raise AddressError(f"address {address!r}: must end with a port from 0 to {_PORT_MAX}")
+    if not (port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
+        raise AddressError(f"address {address!r}: must end with a port from 0 to {PORT_MAX}")
     if not _is_host(host):
         raise AddressError(
             f"address {address!a:.300}: the host must be a DNS name, as in grid.example.com, or an "

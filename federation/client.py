@@ -53,7 +53,14 @@ from federation.ranges import RangeSet
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings
 from federation.users import check_project
-from federation.wishes import DEADLINE_FORMS, NAME_CHARS_MAX, USUAL_PROJECT, wishes_plain
+from federation.wishes import (
+    DEADLINE_FORMS,
+    NAME_CHARS_MAX,
+    PRIORITY_MAX,
+    RETRIES_MAX,
+    USUAL_PROJECT,
+    wishes_plain,
+)
 from federation.words import duration_text, read_length, read_seconds, read_timeout
 
 if TYPE_CHECKING:
@@ -70,8 +77,6 @@ Length = float | str | timedelta  # of time: seconds, or as in "10m"
 
 # The gateway's limits; it checks them again.
 TIMEOUT_MAX_S: Final = 1e9
-RETRIES_MAX: Final = 1000
-PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 HOMES_MAX: Final = 10_000  # detached jobs of which a client remembers the gateway

@@ -6,6 +6,9 @@ from typing import Any, Final
 OBJECTIVES: Final = ("cheapest", "fastest", "greenest")
 WEIGHTS: Final = ("money", "time", "carbon")
 WHEN_CLOSED: Final = ("wait", "elsewhere")
+# Limits of a job, which its client and its gateway check.
+RETRIES_MAX: Final = 1000
+PRIORITY_MAX: Final = 1e9  # above and below zero
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
 USUAL_PROJECT: Final = "default"  # the project of a job whose user names none

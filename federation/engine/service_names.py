@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from federation.address import SERVICE_SCHEME, AddressError, is_service
+from federation.address import PORT_MAX, SERVICE_SCHEME, AddressError, is_service
 from federation.chance import Chance
 from federation.errors import GatewayUnreachable
 
@@ -21,7 +21,6 @@ RECORDS_MAX: Final = 16  # of one name, the best first; further ones are left ou
 _LABEL: Final = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _HOST_CHARS_MAX: Final = 253
-_PORT_MAX: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def usable(name: str, records: Sequence[ServiceRecord]) -> list[ServiceRecord]:
     found = [
         record
         for record in records
-        if 0 < record.port <= _PORT_MAX
+        if 0 < record.port <= PORT_MAX
         and len(record.target) <= _HOST_CHARS_MAX
         and _HOST.fullmatch(record.target)
     ]

@@ -27,9 +27,9 @@ from federation.signed.identity import (
     site_id,
     to_text,
 )
+from federation.users import USER_CHARS_MAX
 
 PREFIX: Final = "gft1"
-USER_CHARS_MAX: Final = 200
 PROJECTS_MAX: Final = 64
 SITES_MAX: Final = 64
 SCOPES_MAX: Final = 20

@@ -16,7 +16,7 @@ from gateway.config.groups import owner_of
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.reservations.bookings import ID_BYTES, kept_as, sort_of, used_of, view
 from gateway.reservations.bookings import reservation_of as read_back
-from gateway.reservations.reserving import SITES_MAX, Whole
+from gateway.reservations.reserving import SITES_MAX, SLOTS_MAX, Whole
 from gateway.sessions.peer_sessions import TICK_S
 from gateway.trust.rights import Asker
 from policies.access.entitlements import Work
@@ -33,7 +33,6 @@ from policies.reservations.reservations import (
 )
 
 LISTED_MAX: Final = 500
-SLOTS_MAX: Final = 10**8
 LASTS_MAX_S: Final = 366 * 86_400.0
 READ: Final = DetailReader(CantReserve)
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from federation.wishes import NAME_CHARS_MAX
+from federation.wishes import NAME_CHARS_MAX, PRIORITY_MAX
 from gateway.base.toml_lines import Path as Place
 from gateway.base.toml_lines import line_about, located
 from gateway.base.values import SettingError, check_known, count, guarded, number, suggest
@@ -38,7 +38,6 @@ from policies.parties import Party, PartyKind, read_party
 NAMES_MAX: Final = 256
 SLOTS_MAX: Final = 10**9
 TASKS_MAX: Final = 10**12
-PRIORITY_MAX: Final = 1e9
 CLASSES: Final = ("guaranteed", "preemptible")
 _LIMITS: Final = {
     "slots_max": SLOTS_MAX,

@@ -17,7 +17,7 @@ from federation.objects.left import AUTO, REF
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
 from federation.users import check_project
-from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
+from federation.wishes import NAME_CHARS_MAX, NAMES_MAX, RETRIES_MAX
 from gateway.base.tags import OBJECTS_TAG, PROBE_TAG, check_tags
 from gateway.base.values import WORKER_SLOTS_MAX
 from gateway.config.groups import NO_GROUPS, Groups, owner_of
@@ -37,7 +37,6 @@ HOST_CHARS_MAX: Final = 255  # as of a DNS name
 TRIP_MAX_S: Final = 5.0  # for a task's round trip to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # the largest integer that databases store
-RETRIES_MAX: Final = 1000
 TASK_S_MAX: Final = 1e9
 RAN_MS_MAX: Final = 10**12  # as reported by a worker
 WISHES: Final = frozenset(

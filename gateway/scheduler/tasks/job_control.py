@@ -13,10 +13,11 @@ alone, and a priority that the operator gave is changed by the operator alone.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from federation.clocks import UtcS
 from federation.messages.messages import HoldChanged
+from federation.wishes import PRIORITY_MAX
 from gateway.ledger.db.records import Record
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.effects import Effect, Write
@@ -24,8 +25,6 @@ from gateway.scheduler.model.events import JobHoldAsked, PriorityAsked
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import CarriedHold, GivenPriority
-
-PRIORITY_MAX: Final = 1e9
 
 
 class JobControl:
