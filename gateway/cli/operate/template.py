@@ -75,8 +75,8 @@ contact = {contact}             # on our card, for operators
 
 [objects]
 # memory = "30%"                # room for objects on this host: a share of its memory, or "8 GiB"
-# user = "10%"                  # ... for those of one user; by default no other limit
-# project = "20%"               # ... for those of one project; the same
+# Those of one user and of one project have no other limit, unless you add user = "10%" or
+# project = "20%".
 
 [contracts]
 # Contracts with other sites. The lease is how long an unreachable site keeps our tasks; it must be
