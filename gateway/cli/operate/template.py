@@ -75,8 +75,7 @@ contact = {contact}             # on our card, for operators
 
 [objects]
 # memory = "30%"                # room for objects on this host: a share of its memory, or "8 GiB"
-# Those of one user and of one project have no other limit, unless you add user = "10%" or
-# project = "20%".
+# By default there is no other limit of one user or project; "user" and "project" set them.
 
 [contracts]
 # Contracts with other sites. The lease is how long an unreachable site keeps our tasks; it must be

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # All sites have found each other this long after the last fault: a dead site is tried every
 # GossipSettings.reconnect_s, or dials when it comes back, and an exchange comes every exchange_s.
 AGREE_S: Final = 60.0
+REFUTED_S: Final = 5.0  # a false suspicion is refuted within this time
 LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
 TICKS_S: Final = 0.5  # due work is done at the next tick
 
@@ -255,7 +256,14 @@ class LeaseHolds(Invariant):
 
 
 class AllAgree(Invariant):
-    """Some time after the last fault, all sites believe all others to be alive."""
+    """Some time after the last fault, all sites believe all others to be alive.
+
+    A suspicion is no fault while its subject can still refute it: lost datagrams raise some.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._suspected_s: dict[tuple[str, str], float] = {}  # since when, of those that are now
 
     def check(self) -> None:
         """Compare all sites' beliefs, once it is time."""
@@ -267,12 +275,19 @@ class AllAgree(Invariant):
         self._ask()
 
     def _ask(self) -> None:
+        suspected_s = {}
+        now_s = self.world.clock.now_s
         for site in self.world.sites.values():
             gossip = site.gossip
             for other in site.plan.others if gossip is not None else ():
                 state = gossip.state(other) if gossip is not None else None
-                if state is not MemberState.ALIVE:
+                if state is MemberState.ALIVE:
+                    continue
+                since_s = self._suspected_s.get((site.name, other), now_s)
+                if state is not MemberState.SUSPECT or now_s - since_s > REFUTED_S:
                     self.fail(f"{site.name} thinks that {other} is {gossip and gossip.word(other)}")
+                suspected_s[site.name, other] = since_s
+        self._suspected_s = suspected_s
 
 
 between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (

@@ -158,7 +158,7 @@ def test_a_restore_says_how_old_the_backup_is(tmp_path):
     result = runner.invoke(cli, ["db", "restore", str(copy), *new])
     assert result.exit_code == 2, result.output
     assert "has 1 job; its last record is of 2026-11-03" in result.output
-    assert "the backup lacks the last " in result.output
+    assert "the books will lack " in result.output
     assert not (tmp_path / "new").exists()
     done = runner.invoke(cli, ["db", "restore", "--yes", str(copy), *new])
     assert done.exit_code == 0, done.output
