@@ -576,9 +576,11 @@ def test_too_large_an_argument_is_refused_and_harms_nobody(client):
     assert client.submit(square, 2).result() == 4
 
 
-def test_too_large_a_result_fails_that_task(client):
+def test_a_result_that_is_too_large_for_a_message_comes_as_an_object_or_fails_its_task(client):
+    assert len(client.submit(bytes, 70_000_000).result()) == 70_000_000
+    in_messages = client.options(results="value")
     with pytest.raises(federation.errors.ResultRefused, match="70,"):
-        client.submit(bytes, 70_000_000).result()
+        in_messages.submit(bytes, 70_000_000).result()
 
 
 def test_nobody_there(tmp_path):
