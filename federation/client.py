@@ -39,13 +39,13 @@ from federation.engine.objects import NAMED_S, LeftResult, ObjectRef
 from federation.engine.outcomes import exception_of, opened
 from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
-from federation.errors import GridError, JobRefused
+from federation.errors import GridError, JobRefused, ObjectRefused
 from federation.ids import new_id
 from federation.messages.environments import Environment, wrap
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
 from federation.money import parse_money
-from federation.objects.left import AUTO, CHOICES, VALUE
+from federation.objects.left import CHOICES, REF, VALUE
 from federation.offers import show_time
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
@@ -162,7 +162,7 @@ class Options:
     deferrable: bool = False
     whole: bool = False
     task_s: float | None = None
-    results: str = AUTO
+    results: str = VALUE
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -382,9 +382,10 @@ class TaskFuture(concurrent.futures.Future[T]):
         try:
             self._wait(timeout)
             if self._state == "FINISHED" and self._exception is None:
-                if type(self._result) is LeftResult:
-                    self._result = opened(self._result, self._stream.opening.results)
-                return cast("T", self._result)
+                found = self._result
+                if type(found) is LeftResult:  # another thread may open it meanwhile, too
+                    self._result = found = opened(found, self._stream.opening.results)
+                return cast("T", found)
             return super().result(timeout=0 if timeout is not None else None)
         finally:
             del self  # a traceback through this frame must not keep the future alive
@@ -743,11 +744,11 @@ class Client(concurrent.futures.Executor):
                 job is planned by this figure, and checked by it against deadline_s and max_cost. It
                 is a hint: longer calls are not stopped. By default the measured time of earlier
                 calls is used.
-            results: "auto" leaves results of over 1 MiB at the site as objects, if this client is
-                on the gateway's host, and `result()` fetches them without a copy; "value" sends all
-                of them in messages, up to the gateway's limit; with "ref" every result is an
-                ObjectRef, to be passed on to other calls (docs/data.md). Results of detached jobs
-                are always values.
+            results: "value" sends all results in messages, up to the gateway's limit; "auto"
+                leaves those of over 1 MiB at the site as objects, if this client is on the
+                gateway's host, and `result()` fetches them without a copy; with "ref" every result
+                is an ObjectRef, to be passed on to other calls (docs/data.md). Results of detached
+                jobs are always values.
             preemptible: the job is cheaper, and goes after all work that is not preemptible.
             environment: the environment of the tasks (docs/environments.md): the name of a
                 container image, "localhost/quant:1", or the Path of a uv.lock or a requirements
@@ -864,7 +865,12 @@ class Client(concurrent.futures.Executor):
     ) -> OpenJob:
         options = self._options
         results = "" if detached or options.results == VALUE else options.results
-        if results == AUTO and not self._engine.is_near:
+        if results and not self._engine.is_near:
+            if results == REF:
+                raise ObjectRefused(
+                    "results='ref' keeps results as objects at the gateway's site, which is for "
+                    "clients on the gateway's own host so far: take values, or work there"
+                )
             results = ""
         nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
         return OpenJob(

@@ -105,6 +105,7 @@ class LocalGrid:
         command += ["--gateway", self._address, "--slots", str(self._pool.slots_wanted)]
         command += ["--pool", self._pool.name, "--name", self.name]
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
+        command.append(str(os.getpid()))  # it may be gone before the agent can ask
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
         command += ["--slot-user", self._pool.user, "--tasks-dial", self._tasks_dial]

@@ -780,7 +780,7 @@ async def run_agent(settings: AgentSettings, on_joined: Callable[[str], None] | 
         stderr_lines.say(f"gridfed: worker {settings.name} {line}")
 
     if settings.die_with_parent:
-        die_with_parent(os.getppid())
+        die_with_parent(settings.die_with_parent)
     adopt_strays()
     if settings.token or settings.secret:
         hide_memory()

@@ -46,7 +46,7 @@ class AgentSettings:
     """The settings of an agent.
 
     `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
-    gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
+    gateway, 0 for ever; `die_with_parent` is the process that the agent ends with, 0 for none.
     `interruptions` is the metadata service that announces the end of the host, polled every
     `interruptions_s`; with `heeds_rebalance` also a possible end (gateway.worker.interruption).
     `rules` say which environments slots may have; `gpus` are those it gives out, in the format of
@@ -65,7 +65,7 @@ class AgentSettings:
     tags: dict[str, bool | int | float] = field(default_factory=dict)
     memory_bytes: int = 0
     give_up_s: float = 0.0
-    die_with_parent: bool = False
+    die_with_parent: int = 0
     interruptions: str = ""
     interruptions_s: float = POLL_S
     heeds_rebalance: bool = False
@@ -128,7 +128,7 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--tags", default="")
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--give-up-s", type=float, default=0.0)
-    parser.add_argument("--die-with-parent", action="store_true")
+    parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     parser.add_argument("--interruptions", default="")
     parser.add_argument("--interruptions-s", type=float, default=POLL_S)
     parser.add_argument("--heed-rebalance", action="store_true")

@@ -73,7 +73,7 @@ contact = {contact}             # on our card, for operators
 # job_log_bytes = 16777216      # ... of a job, ...
 # site_log_bytes = 1073741824   # ... and of all jobs; 0: none is kept
 
-[objects]
+# [objects]
 # memory = "30%"                # room for objects on this host: a share of its memory, or "8 GiB"
 # By default there is no other limit of one user or project; "user" and "project" set them.
 

@@ -142,7 +142,8 @@ def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
 
 def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
     command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", site.address]
-    command += ["--pool", "burst", "--slots", "1", "--name", "same", "--die-with-parent"]
+    command += ["--pool", "burst", "--slots", "1", "--name", "same"]
+    command += ["--die-with-parent", str(os.getpid())]
     pipes = {"stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
         try:

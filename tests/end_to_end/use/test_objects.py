@@ -436,7 +436,8 @@ def listed(count):
 
 def test_a_large_result_stays_at_its_site_and_comes_without_a_copy(make_site):
     site = make_site(2)
-    with site.client() as client:
+    with site.client() as whole:
+        client = whole.options(results="auto")
         future = client.submit(ones, SIZE)
         wait_until(future.done)
         (row,) = client.ask("objects")
@@ -458,9 +459,9 @@ def test_a_large_result_stays_at_its_site_and_comes_without_a_copy(make_site):
 
 def test_a_result_may_have_more_bytes_than_a_message(client):
     count = 10_000_000  # 80 MB; the limit of messages is 64 MiB
-    assert client.submit(ones, count).result().nbytes == 8 * count
+    assert client.options(results="auto").submit(ones, count).result().nbytes == 8 * count
     with pytest.raises(GridError, match="the limit is"):
-        client.options(results="value").submit(ones, count).result()
+        client.submit(ones, count).result()
 
 
 def test_results_as_references_are_passed_on_to_other_calls(client):
@@ -483,7 +484,7 @@ def test_results_as_references_are_passed_on_to_other_calls(client):
 def test_results_that_are_not_wanted_are_let_go_of(make_site, tmp_path):
     site = make_site(1)
     with site.client() as client:
-        client.submit(ones, SIZE)  # dropped before it is there
+        client.options(results="auto").submit(ones, SIZE)  # dropped before it is there
         assert client.submit(ones, 1).result().sum() == 1
         wait_until(lambda: not client.ask("objects"))
         keep = client.options(results="ref").submit(ones, SIZE).result()
@@ -519,7 +520,8 @@ def test_left_results_outlive_slots_agent_and_gateway(make_site):
     site = make_site(1)
     with site.client() as client:
         view = client.options(results="ref")
-        ref, unasked = view.submit(ones, SIZE).result(), client.submit(ones, SIZE, 3.0)
+        ref = view.submit(ones, SIZE).result()
+        unasked = client.options(results="auto").submit(ones, SIZE, 3.0)
         wait_until(unasked.done)
         with pytest.raises(TaskCrashed):
             client.submit(crash, ref).result()
@@ -536,7 +538,8 @@ def test_left_results_outlive_slots_agent_and_gateway(make_site):
 
 def test_results_come_in_messages_where_the_object_host_is_killed_or_far(make_site, monkeypatch):
     site = make_site(1)
-    with site.client() as client:
+    with site.client() as whole:
+        client = whole.options(results="auto")
         assert client.submit(ones, SIZE).result().sum() == SIZE
         lost = client.submit(ones, SIZE)
         wait_until(lost.done)
@@ -547,5 +550,7 @@ def test_results_come_in_messages_where_the_object_host_is_killed_or_far(make_si
     monkeypatch.setattr(credentials, "place_of_this_process", lambda: "elsewhere")
     with site.client() as client:
         wait_until(lambda: not client.ask("objects"))
-        assert client.submit(ones, SIZE).result().sum() == SIZE
+        assert client.options(results="auto").submit(ones, SIZE).result().sum() == SIZE
         assert not client.ask("objects")
+        with pytest.raises(ObjectRefused, match="on the gateway's own host"):
+            client.options(results="ref").submit(ones, SIZE)

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+import federation.client as client_module
+from federation.client import TaskFuture
 from federation.engine import objects
 from federation.engine.engine import ClientEngine
-from federation.engine.objects import ClientObjects
+from federation.engine.objects import ClientObjects, LeftResult
 from federation.engine.outcomes import opened
 from federation.engine.streams import BundleSender, Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
@@ -238,3 +240,30 @@ def test_calls_that_move_to_another_job_keep_what_they_refer_to(world):
     target.place(0, [b"v"] * 3, failed=False)
     gc.collect()
     assert sorted(let_go) == [("p", 1), ("p", 2)]
+
+
+def test_a_result_that_another_thread_opens_meanwhile_is_not_opened_again(monkeypatch):
+    """What a task returned may be bytes: it must never be taken for a pickle."""
+    left = object.__new__(LeftResult)
+
+    class Raced(TaskFuture):
+        """Another thread puts the value in place after the first look."""
+
+        looks = 0
+
+        @property
+        def _result(self):
+            self.looks += 1
+            return left if self.looks == 1 else b"the value"
+
+        @_result.setter
+        def _result(self, value):
+            pass
+
+    opening = []
+    monkeypatch.setattr(client_module, "opened", lambda found, _: opening.append(found) or "value")
+    stream = SimpleNamespace(opening=SimpleNamespace(results="auto"))
+    future = Raced(SimpleNamespace(), stream)
+    future.looks, future._state = 0, "FINISHED"
+    assert future.result() == "value"
+    assert opening == [left]

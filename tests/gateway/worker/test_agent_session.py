@@ -209,8 +209,9 @@ def test_its_last_line_says_why_and_what_became_of_its_tasks(waiting, running, t
 
 def test_it_dies_with_its_parent(gateway, tmp_path, ended):
     code = """
-import subprocess, sys, time
-agent = subprocess.Popen([sys.executable, "-m", "gateway.worker.agent", *sys.argv[1:]])
+import os, subprocess, sys, time
+command = [sys.executable, "-m", "gateway.worker.agent", *sys.argv[1:], str(os.getpid())]
+agent = subprocess.Popen(command)
 print(agent.pid, flush=True)
 time.sleep(60)
 """
@@ -223,3 +224,10 @@ time.sleep(60)
         parent.kill()
     ended(agent)
     ended(work.values()[0])
+
+
+def test_it_ends_at_once_where_its_parent_ended_before(gateway):
+    command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", gateway.address]
+    command += ["--slots", "1", "--pool", "p", "--name", "w"]
+    command += ["--die-with-parent", str(os.getppid())]
+    assert subprocess.run(command, timeout=300).returncode == 1
