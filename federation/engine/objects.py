@@ -297,6 +297,8 @@ class ClientObjects:
                         self._put_again(lease)
                     except (ObjectLost, ObjectRefused) as error:
                         lost[lease.digest] = str(error)
+                    except OSError as error:  # no descriptor or no room is left here
+                        lost[lease.digest] = f"the object can't be put again: {error}"
         return lost
 
     def _not_there(self, project: str, digests: set[bytes]) -> set[bytes]:
@@ -311,7 +313,8 @@ class ClientObjects:
                 missing.update(map(read_digest, answer["lost"]))
             except GatewayUnreachable:
                 raise
-            except GridError:  # it keeps no objects, or is older
+            except (GridError, LookupError, TypeError, ValueError):
+                # It keeps no objects, is older, or its answer is strange.
                 missing.update(part)
         return missing
 

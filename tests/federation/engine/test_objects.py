@@ -3,6 +3,7 @@
 import gc
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -158,6 +159,16 @@ def test_a_gateway_that_keeps_no_objects_or_is_older_has_none(world):
     engine.session_number, engine.refusal = 3, GatewayUnreachable("gone")
     with pytest.raises(GatewayUnreachable):
         found.come_back(3, [ref.lease])
+
+
+def test_a_strange_answer_and_a_full_host_leave_no_call_waiting(world, monkeypatch):
+    engine, found, _ = world
+    ref = found.put([1], "p", "", None)
+    engine.session_number = 2
+    monkeypatch.setattr(engine, "ask", lambda *_: {"odd": True})
+    monkeypatch.setattr(found, "_put_again", Mock(side_effect=OSError(24, "Too many open files")))
+    (text,) = found.come_back(2, [ref.lease]).values()
+    assert "Too many open files" in text
 
 
 def test_results_that_were_left_are_let_go_of_with_their_futures(world):
