@@ -8,11 +8,16 @@ pair CONTROL (the consequences: gateway.objects.shelf). A gateway that stops say
 the process ends. When CONTROL closes without a word the gateway was lost: the objects wait for the
 next one, which adopts this process, and hears of them. Without one it ends after ORPHAN_S; so
 its memory is never left over.
+
+Each object and each connection is a descriptor of this process. Any process of this computer can
+connect, so connections have a share of them, and one without a ticket gives way to a newer one.
 """
 
 import os
+import resource
 import socket
 import sys
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -48,14 +53,35 @@ from gateway.objects.host_process import BACKLOG
 from gateway.objects.shelf import ObjectShelf, OfferedObject
 from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
-from gateway.worker.object_pipe import ObjectPipe
+from gateway.worker.object_pipe import ObjectPipe, close_files
 
+DESCRIPTORS_MAX: Final = 1 << 17  # OBJECTS_MAX and connections; fewer if the system says so
 CONNECTIONS_MAX: Final = 1024
+SPARE: Final = 8  # one descriptor in so many is for neither objects nor connections
+ACCEPT_AGAIN_S: Final = 0.1  # after an accept that has failed
 OPEN_S: Final = 5.0  # time to show a ticket
 HASHERS: Final = 2  # objects that are hashed at a time, …
 THREADS: Final = min(4, os.cpu_count() or 1)  # … by so many threads, if they are …
 SPREAD_BYTES: Final = 2 * BLOCK_BYTES  # … larger than this
 ORPHAN_S: Final = 60.0  # for a lost gateway to be started again
+
+
+def shares(descriptors: int) -> tuple[int, int]:
+    """Return how many connections and how many objects a process with so many descriptors takes."""
+    connections = min(CONNECTIONS_MAX, descriptors // 4)
+    return connections, descriptors - connections - descriptors // SPARE
+
+
+def raise_descriptors() -> int:
+    """Let this process have as many descriptors as it may, up to DESCRIPTORS_MAX; return them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    has, may = (DESCRIPTORS_MAX if n == resource.RLIM_INFINITY else n for n in (soft, hard))
+    wanted = max(has, min(may, DESCRIPTORS_MAX))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return has
+    return wanted
 
 
 class ObjectHost:
@@ -65,6 +91,7 @@ class ObjectHost:
         control: to the gateway that has started it.
         listener: for clients and agents, and for the gateway that follows a lost one.
         orphan_s: how long it waits for that one.
+        descriptors: how many this process may have.
     """
 
     def __init__(
@@ -72,12 +99,14 @@ class ObjectHost:
         control: ObjectPipe,
         listener: trio.socket.SocketType,
         orphan_s: float = ORPHAN_S,
+        descriptors: int = DESCRIPTORS_MAX,
     ) -> None:
+        self._connections_max, self._objects_max = shares(descriptors)
         self._control = control
         self._listener = listener
         self._orphan_s = orphan_s
         self._tickets: dict[ObjectPipe, ObjectTicket] = {}
-        self._pipes: set[ObjectPipe] = set()
+        self._pipes: dict[ObjectPipe, None] = {}  # the oldest first
         self._threads = ThreadPoolExecutor(THREADS, "hash")
         self._hashers = trio.CapacityLimiter(HASHERS)
         self._is_orphan = False
@@ -89,7 +118,9 @@ class ObjectHost:
         if not isinstance(first, SetUpHost):
             return
         self._key = first.key
-        self._shelf: ObjectShelf[Segment, ObjectPipe] = ObjectShelf(first.bytes_max)
+        self._shelf: ObjectShelf[Segment, ObjectPipe] = ObjectShelf(
+            first.bytes_max, self._objects_max
+        )
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
             await self._control.send(HostReady(os.getpid()))
@@ -138,36 +169,61 @@ class ObjectHost:
                     self._nursery.start_soon(pipe.send, message)
 
     async def _accept(self) -> None:
+        """Take connections; a failed accept, as without a free descriptor, ends nothing."""
         while True:
-            connection, _ = await self._listener.accept()
-            if len(self._pipes) >= CONNECTIONS_MAX:
+            try:
+                connection, _ = await self._listener.accept()
+            except OSError:
+                self._close_stranger()
+                await trio.sleep(ACCEPT_AGAIN_S)
+                continue
+            if len(self._pipes) >= self._connections_max and not self._close_stranger():
                 connection.close()
                 continue
-            pipe = ObjectPipe(connection)
-            self._pipes.add(pipe)
+            pipe = ObjectPipe(connection, takes_files=False)
+            self._pipes[pipe] = None
             self._nursery.start_soon(self._serve, pipe)
+
+    def _close_stranger(self) -> bool:
+        """Close the oldest connection that has shown no ticket; return whether there was one."""
+        for pipe in self._pipes:
+            if pipe not in self._tickets and pipe is not self._control:
+                del self._pipes[pipe]
+                pipe.close()
+                return True
+        return False
 
     async def _serve(self, pipe: ObjectPipe) -> None:
         try:
             with suppress(OSError, ProtocolError, trio.ClosedResourceError):
+                messages: list[tuple[Any, int]] = []
                 with trio.move_on_after(OPEN_S):
-                    for message, file in await pipe.receive():
-                        await self._hear(pipe, message, file)
+                    messages = await pipe.receive()
+                await self._hear_all(pipe, messages)
                 while pipe in self._tickets and (messages := await pipe.receive()):
-                    for message, file in messages:
-                        await self._hear(pipe, message, file)
+                    await self._hear_all(pipe, messages)
         finally:
             if pipe is not self._control:
                 pipe.close()
             self._tickets.pop(pipe, None)
-            self._pipes.discard(pipe)
+            self._pipes.pop(pipe, None)
             self._shelf.leave(pipe)
+
+    async def _hear_all(self, pipe: ObjectPipe, messages: list[tuple[Any, int]]) -> None:
+        """Hear messages that came together; those after a bad one are closed with it."""
+        left = deque(messages)
+        try:
+            while left:
+                await self._hear(pipe, *left.popleft())
+        finally:
+            close_files(left)
 
     async def _hear(self, pipe: ObjectPipe, message: Any, file: int) -> None:
         known = self._tickets.get(pipe)
         match message:
             case OpenHost(ticket) if known is None and not self._is_orphan:
                 self._tickets[pipe] = read_ticket(ticket, self._key)
+                pipe.takes_files = True
                 await pipe.send(HostOpen(self._shelf.bytes_max))
             case AdoptHost() if known is None and self._is_orphan:
                 await self._adopt(pipe, message)
@@ -180,8 +236,7 @@ class ObjectHost:
                 else:
                     await pipe.send(ObjectHere(request, found.size), found.descriptor)
             case _:
-                if file >= 0:
-                    os.close(file)
+                close_files([(message, file)])
                 raise ProtocolError(f"message {message.kind!r} is not expected here")
 
     async def _adopt(self, pipe: ObjectPipe, message: AdoptHost) -> None:
@@ -208,19 +263,50 @@ class ObjectHost:
             os.close(file)
             await pipe.send(ObjectMissing(message.request, reason))
             return
+        is_offered = False
+        try:
+            found = await self._seal(file, size)
+            if isinstance(found, str):
+                why = f"the object was not taken: {found}"
+                await pipe.send(ObjectMissing(message.request, why))
+            elif self._tickets.get(pipe) is not ticket:  # its gateway was lost meanwhile
+                found[0].close()
+            else:
+                is_offered = True
+                await self._offer(pipe, ticket, message, *found)
+        finally:
+            if not is_offered:
+                self._shelf.give_back(size)
+
+    async def _seal(self, file: int, size: int) -> tuple[Segment, bytes] | str:
+        """Seal and hash a file; return it with its digest, or why it is not taken."""
         spread: Spread = self._threads.map if size > SPREAD_BYTES else map
         try:
-            segment, digest = await trio.to_thread.run_sync(
-                partial(_measure, file, size, spread), limiter=self._hashers
-            )
+            await self._hashers.acquire()
+        except BaseException:
+            os.close(file)
+            raise
+        try:
+            with trio.CancelScope(shield=True):  # from here on the file is the thread's
+                found = await trio.to_thread.run_sync(partial(_measure, file, size, spread))
         except (SegmentError, BadBody) as error:
-            self._shelf.give_back(size)
-            await pipe.send(ObjectMissing(message.request, f"the object was not taken: {error}"))
-            return
-        if self._tickets.get(pipe) is not ticket:  # its gateway was lost meanwhile
-            self._shelf.give_back(size)
-            segment.close()
-            return
+            return str(error)
+        except (OSError, ValueError, MemoryError) as error:  # it can't be mapped
+            return f"it can't be read: {error}"
+        else:
+            return found
+        finally:
+            self._hashers.release()
+
+    async def _offer(
+        self,
+        pipe: ObjectPipe,
+        ticket: ObjectTicket,
+        message: PutObject,
+        segment: Segment,
+        digest: bytes,
+    ) -> None:
+        """Ask the gateway whether an object is kept; until then it is offered."""
         if ticket.role == CLIENT:
             scope, job, named = ticket.scope, "", (message.name, message.for_s)
         else:
@@ -230,7 +316,7 @@ class ObjectHost:
             OfferedObject(pipe, message.request, key, segment, ticket.user, *named)
         )
         who = (ticket.holder, ticket.user, key.scope)
-        await self._control.send(SealedObject(number, *who, digest, size, *named, job))
+        await self._control.send(SealedObject(number, *who, digest, segment.size, *named, job))
 
 
 def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:
@@ -248,14 +334,14 @@ def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:
     return segment, digest
 
 
-async def serve(listening: int, control: int) -> None:
+async def serve(listening: int, control: int, descriptors: int = DESCRIPTORS_MAX) -> None:
     """Run the object host of a listening socket until its gateway is gone."""
     own = socket.socket(fileno=listening)
     own.listen(BACKLOG)  # so that the kernel names this process to those that connect
     listener = trio.socket.from_stdlib_socket(own)
     pipe = ObjectPipe(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
-        await ObjectHost(pipe, listener).run()
+        await ObjectHost(pipe, listener, descriptors=descriptors).run()
     finally:
         listener.close()
 
@@ -265,7 +351,7 @@ def main() -> None:
     listening, control = int(sys.argv[1]), int(sys.argv[2])
     hide_memory()
     with suppress(KeyboardInterrupt, OSError):
-        trio.run(serve, listening, control)
+        trio.run(serve, listening, control, raise_descriptors())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
-from gateway.objects.catalogue import ObjectKey, no_room
+from gateway.objects.catalogue import OBJECTS_MAX, ObjectKey, no_room
 from gateway.objects.tickets import AGENT, ObjectTicket
 
 
@@ -63,11 +63,14 @@ class ObjectShelf(Generic[FileT, ReaderT]):
 
     Args:
         bytes_max: the room for all objects together.
+        files_max: how many there may be: each is a descriptor of the process.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, files_max: int = OBJECTS_MAX) -> None:
         self.bytes_max = bytes_max
+        self.files_max = files_max
         self.bytes = 0  # held, offered, and about to be
+        self.files = 0  # likewise
         self._held: dict[ObjectKey, tuple[FileT, HeldRecord]] = {}
         self._readers: dict[ObjectKey, set[ReaderT]] = {}
         self._offered: dict[int, OfferedObject[FileT, ReaderT]] = {}
@@ -80,15 +83,22 @@ class ObjectShelf(Generic[FileT, ReaderT]):
     # --- puts ------------------------------------------------------------------------------------
 
     def reserve(self, size: int) -> str:
-        """Count the bytes of a file that is about to be read; return why not, or an empty text."""
+        """Count a file that is about to be read; return why not, or an empty text."""
+        if self.files >= self.files_max:
+            return (
+                f"the object host has descriptors for {self.files_max:,} objects, and holds as "
+                "many: release others first, or put several values as one object"
+            )
         reason = no_room(self.bytes_max, self.bytes, size)
         if not reason:
             self.bytes += size
+            self.files += 1
         return reason
 
     def give_back(self, size: int) -> None:
-        """Count reserved bytes no more: the file was not good."""
+        """Count a file no more: it was not good, or is closed."""
         self.bytes -= size
+        self.files -= 1
 
     def offer(self, offered: OfferedObject[FileT, ReaderT]) -> int:
         """Keep a file, whose bytes were reserved, until the gateway has settled it.
@@ -109,7 +119,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             return None
         key, file = offered.key, offered.file
         if reason or key in self._held:
-            self.bytes -= file.size
+            self.give_back(file.size)
             file.close()
         else:
             self._held[key] = file, HeldRecord(offered.user, at_s)
@@ -142,7 +152,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         found = self._held.pop(key, None)
         if found is not None:
             file, record = found
-            self.bytes -= file.size
+            self.give_back(file.size)
             file.close()
             for user, name in record.names:
                 self._names.pop((key.scope, user, name), None)
@@ -161,7 +171,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         """Close the files that no gateway has settled: those that put them, put them again."""
         offered, self._offered = self._offered, {}
         for each in offered.values():
-            self.bytes -= each.file.size
+            self.give_back(each.file.size)
             each.file.close()
 
     def records(self) -> Iterator[tuple[ObjectKey, int, HeldRecord]]:

@@ -1,6 +1,8 @@
 """A connection with messages and descriptors, under trio: of object host, gateway and agents."""
 
+import os
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -16,21 +18,42 @@ from federation.sessions.object_socket import (
 )
 
 
-class ObjectPipe:
-    """One connection with messages and descriptors, under trio."""
+def close_files(messages: Iterable[tuple[Any, int]]) -> None:
+    """Close the descriptors of messages that nothing is done with."""
+    for _, file in messages:
+        if file >= 0:
+            os.close(file)
 
-    def __init__(self, connection: trio.socket.SocketType) -> None:
+
+class ObjectPipe:
+    """One connection with messages and descriptors, under trio.
+
+    Args:
+        connection: to the other end.
+        takes_files: whether descriptors are received; else the kernel drops those that are sent.
+    """
+
+    def __init__(self, connection: trio.socket.SocketType, *, takes_files: bool = True) -> None:
         self._socket = connection
+        self.takes_files = takes_files
         self._frames = ObjectFrames()
         self._sending = trio.Lock()
 
     async def receive(self) -> list[tuple[Any, int]]:
         """Return the next messages with their descriptors; none at the end. ProtocolError."""
         while True:
+            room = ANCILLARY_BYTES if self.takes_files else 0
             data, ancillary, _, _ = await self._socket.recvmsg(
-                READ_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                READ_BYTES, room, socket.MSG_CMSG_CLOEXEC
             )
-            found = list(self._frames.feed(data, files_of(ancillary)))
+            found: list[tuple[Any, int]] = []
+            try:
+                for each in self._frames.feed(data, files_of(ancillary)):
+                    found.append(each)  # those before a bad one are closed
+            except BaseException:
+                close_files(found)
+                self._frames.close()
+                raise
             if found or not data:
                 return found
 

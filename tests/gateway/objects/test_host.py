@@ -1,0 +1,261 @@
+"""The object host survives its connections (gateway.objects.host): descriptors, room, tickets."""
+
+import array
+import errno
+import os
+import resource
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from federation.messages.objects import (
+    HostOpen,
+    HostReady,
+    ObjectKept,
+    ObjectMissing,
+    OpenHost,
+    PutObject,
+    SealedObject,
+    SettleObject,
+    SetUpHost,
+    StopHost,
+)
+from federation.objects.bodies import make_body
+from federation.objects.segments import create
+from federation.sessions.object_socket import encode_frame
+from gateway.objects import host
+from gateway.objects.host import ObjectHost
+from gateway.objects.host_process import HostPlace, listen_at
+from gateway.objects.tickets import CLIENT, ObjectTicket
+from gateway.worker.object_pipe import ObjectPipe
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd"),
+]
+PLACE = HostPlace("@none", b"k" * 32)
+TICKET = ObjectTicket(CLIENT, 1, "ann", "risk").sign(PLACE.key)
+ROOM = 1 << 20
+TIMEOUT_S = 60.0
+
+
+class FailingListener:
+    """A listener whose accept has no descriptor so many times."""
+
+    def __init__(self, listener, fails=0):
+        self._listener, self.fails = listener, fails
+
+    async def accept(self):
+        if self.fails:
+            self.fails -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await self._listener.accept()
+
+    def close(self):
+        self._listener.close()
+
+
+class Site:
+    """A host in this process, and its gateway's end."""
+
+    def __init__(self, gateway, listener, address):
+        self.gateway, self.listener, self._address = gateway, listener, address
+        self.connections = []
+
+    async def dial(self):
+        connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.connections.append(connection)
+        await connection.connect("\0" + self._address.removeprefix("@"))
+        return connection
+
+    async def client(self):
+        pipe = ObjectPipe(await self.dial())
+        await pipe.send(OpenHost(TICKET))
+        assert await pipe.receive() == [(HostOpen(ROOM), -1)]
+        return pipe
+
+    async def put(self, client, file, size):
+        """Put a file, as its gateway agrees; return the answer."""
+        await client.send(PutObject(1, size, "", None), file)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.agree)
+            [(answer, _)] = await client.receive()
+            nursery.cancel_scope.cancel()
+        return answer
+
+    async def agree(self):
+        for message, _ in await self.gateway.receive():
+            assert isinstance(message, SealedObject)
+            await self.gateway.send(SettleObject(message.request, "", 1.0))
+
+
+@asynccontextmanager
+async def running(*, fails=0, descriptors=1000):
+    place = HostPlace.make()
+    listening = listen_at(place)
+    listening.setblocking(False)
+    listener = FailingListener(trio.socket.from_stdlib_socket(listening), fails)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    gateway, control = (ObjectPipe(trio.socket.from_stdlib_socket(each)) for each in (ours, theirs))
+    try:
+        with trio.fail_after(TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
+                await gateway.send(SetUpHost(PLACE.key, ROOM))
+                assert await gateway.receive() == [(HostReady(os.getpid()), -1)]
+                site = Site(gateway, listener, place.address)
+                yield site
+                await gateway.send(StopHost("the test ends"))
+                for each in site.connections:
+                    each.close()
+    finally:
+        listener.close()
+        gateway.close()
+        control.close()
+
+
+def a_body(value="x"):
+    body = make_body(value)
+    segment = create(body.size)
+    segment.write(body.pieces())
+    return segment
+
+
+async def is_closed(connection):
+    """Wait for the end of a connection, or for bytes."""
+    try:
+        return await connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_an_accept_without_a_descriptor_ends_nothing_and_closes_the_oldest_stranger():
+    async def check():
+        async with running() as site:
+            client = await site.client()
+            stranger = await site.dial()
+            later = await site.client()  # so the stranger is accepted
+            site.listener.fails = 1
+            last = [await site.client(), await site.client()]
+            assert await stranger.recv(1) == b""
+            for each in (client, later, *last):
+                body = a_body()
+                assert isinstance(await site.put(each, body.descriptor, body.size), ObjectKept)
+
+    trio.run(check)
+
+
+def test_strangers_give_way_to_new_connections():
+    async def check():
+        async with running(descriptors=16) as site:  # 4 connections
+            strangers = [await site.dial() for _ in range(8)]
+            await site.client()
+            for each in strangers[:4]:
+                assert await each.recv(1) == b""
+            for _ in range(3):
+                await site.client()
+            refused = await site.dial()  # all four have shown a ticket
+            assert await is_closed(refused)
+
+    trio.run(check)
+
+
+def test_a_put_is_refused_before_descriptors_run_out():
+    async def check():
+        async with running(descriptors=16) as site:  # 10 objects
+            client = await site.client()
+            for number in range(10):
+                body = a_body(number)
+                assert isinstance(await site.put(client, body.descriptor, body.size), ObjectKept)
+            body = a_body("one more")
+            answer = await site.put(client, body.descriptor, body.size)
+            assert isinstance(answer, ObjectMissing)
+            assert "descriptors for 10 objects" in answer.reason
+
+    trio.run(check)
+
+
+def test_a_file_that_cannot_be_read_leaves_the_room_as_it_was():
+    async def check():
+        async with running() as site:
+            client = await site.client()
+            size = ROOM // 2 + 1
+            for _ in range(2):
+                segment = create(size)
+                write_only = os.open(f"/proc/self/fd/{segment.descriptor}", os.O_WRONLY)
+                answer = await site.put(client, write_only, size)
+                os.close(write_only)
+                assert isinstance(answer, ObjectMissing)
+                assert "can't be read" in answer.reason
+
+    trio.run(check)
+
+
+@pytest.mark.parametrize("end", [b"", b"\xff" * 4])
+def test_no_descriptor_is_left_of_a_bad_connection(end):
+    async def check():
+        async with running() as site:
+            files = [os.memfd_create("x") for _ in range(8)]
+            before = None
+            for is_known in (False, True, False, True):
+                connection = await site.dial()
+                if is_known:
+                    await connection.send(encode_frame(OpenHost(TICKET)))
+                    assert await connection.recv(1000)
+                puts = b"".join(encode_frame(PutObject(1, 10, "", None)) for _ in files[:4])
+                bad = encode_frame(StopHost("no message for a host")) + puts + end
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+                await connection.sendmsg([bad], rights)
+                assert await is_closed(connection)
+                connection.close()
+                if is_known:
+                    before = before or descriptors()
+                    assert descriptors() == before
+            for each in files:
+                os.close(each)
+
+    trio.run(check)
+
+
+def test_a_connection_without_a_ticket_hands_over_no_descriptor():
+    async def check():
+        ours, theirs = trio.socket.socketpair()
+        pipe = ObjectPipe(theirs, takes_files=False)
+        files = [os.memfd_create("x") for _ in range(3)]
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+        before = descriptors()
+        await ours.sendmsg([encode_frame(OpenHost(b"t"))], rights)
+        assert await pipe.receive() == [(OpenHost(b"t"), -1)]
+        assert descriptors() == before
+        pipe.close()
+        ours.close()
+        for each in files:
+            os.close(each)
+
+    trio.run(check)
+
+
+@pytest.mark.parametrize("descriptors", [256, 1024, 20_000, host.DESCRIPTORS_MAX])
+def test_connections_and_objects_leave_descriptors_over(descriptors):
+    connections, objects = host.shares(descriptors)
+    assert 0 < connections <= min(host.CONNECTIONS_MAX, descriptors // 4)
+    assert objects > descriptors // 2
+    assert connections + objects <= descriptors * 7 // 8
+
+
+def test_the_host_raises_its_limit_of_descriptors():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
+        assert host.raise_descriptors() == min(before[1], host.DESCRIPTORS_MAX)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == host.raise_descriptors()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
