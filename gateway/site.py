@@ -289,9 +289,8 @@ class Site:
                 credential = str(self.server.task_passes.give(WORKER))
                 door = f"ipc://{self._folder}/{SOCKET}" if self._has_slot_users else ""
                 assert self.objects is not None
-                objects = self.objects.address, self.objects.agent_ticket
                 grid = LocalGrid(
-                    *(pool, address, credential, self._say, door, objects),
+                    *(pool, address, credential, self._say, door, self.objects.for_agents),
                     *(self._has_worker, self.config.rules.grace_s),
                 )
                 self.local_grids.append(grid)

@@ -42,7 +42,8 @@ class LocalGrid:
         credential: the agent's: a worker's pass (federation.sessions.task_passes).
         say: takes lines for the operator.
         tasks_dial: where its tasks dial us; empty: where the agent does.
-        objects: the address of the object host, and the agent's ticket for it; empty: none.
+        objects: returns the address of the object host, and the agent's ticket for it; empty:
+            none. It is asked for each agent: a host that is not taken over has another.
         is_here: whether the worker of this name has a session; None: that is not watched.
         grace_s: how long a session outlives its pipe: a worker's lease.
     """
@@ -54,7 +55,7 @@ class LocalGrid:
         credential: str,
         say: Callable[[str], None],
         tasks_dial: str = "",
-        objects: tuple[str, str] = ("", ""),
+        objects: Callable[[], tuple[str, str]] = lambda: ("", ""),
         is_here: Callable[[str], bool] | None = None,
         grace_s: float = 0.0,
     ) -> None:
@@ -109,13 +110,13 @@ class LocalGrid:
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
         command += ["--slot-user", self._pool.user, "--tasks-dial", self._tasks_dial]
-        command += ["--objects", self._objects[0]]
+        command += ["--objects", self._objects()[0]]
         command += self._pool.agent_options
         environment = dict(os.environ)
         # it grants more than any worker needs, as does our token
         environment.pop(SECRET_VARIABLE, None)
         environment[TOKEN_VARIABLE] = self._credential
-        environment[TICKET_VARIABLE] = self._objects[1]
+        environment[TICKET_VARIABLE] = self._objects()[1]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

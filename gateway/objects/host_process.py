@@ -50,9 +50,13 @@ class HostPlace:
         beside = path.with_name(f".{path.name}")
         beside.unlink(missing_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"address": self.address, "key": self.key.hex()}, file)
-        beside.replace(path)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"address": self.address, "key": self.key.hex()}, file)
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def read_place(path: Path) -> HostPlace | None:
@@ -77,15 +81,21 @@ def listen_at(place: HostPlace) -> socket.socket:
 
 
 def dial_lost(place: HostPlace) -> socket.socket | None:
-    """Connect to the host of a lost gateway; None: it is not there, or not of this user."""
+    """Connect to the host of a lost gateway; None: it is not there, or not of this user.
+
+    Raises OSError: it may be there, as one that is too busy; it may be tried again.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)  # a host that is not busy takes it at once
         connection.connect("\0" + place.address.removeprefix("@"))
         if peer_credentials(connection).uid == os.getuid():
             return connection
-    except OSError:
-        pass
+    except ConnectionRefusedError:
+        pass  # nothing listens there
+    except BaseException:
+        connection.close()
+        raise
     connection.close()
     return None
 
@@ -126,7 +136,11 @@ class HostProcess:
         cls, connection: socket.socket, old: HostPlace, key: bytes, bytes_max: int
     ) -> "HostProcess":
         """Take over the host at the other end; it may refuse, and close. Raises OSError."""
-        descriptor = os.pidfd_open(peer_credentials(connection).pid)
+        try:
+            descriptor = os.pidfd_open(peer_credentials(connection).pid)
+        except BaseException:
+            connection.close()
+            raise
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(connection)), descriptor)
         await host.pipe.send(AdoptHost(ObjectTicket(GATEWAY).sign(old.key), key, bytes_max))
         return host

@@ -49,6 +49,7 @@ from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
 AGAIN_S: Final = 1.0
+SAVE_AGAIN_S: Final = 10.0
 
 
 def host_bytes() -> int:
@@ -83,7 +84,8 @@ class ObjectKeeper:
         self._file = folder / FILE
         self._return_s = return_s
         self._listener: socket.socket | None = None
-        self._lost: tuple[socket.socket, HostPlace] | None = None
+        self._lost: HostPlace | None = None
+        self._is_saved = True  # where the host is, for the next run
         self._is_here = is_here
         self._owner_of = owner_of
         self._utc_s = utc_s
@@ -107,6 +109,10 @@ class ObjectKeeper:
         """The ticket of this host's agents, for their environment."""
         return ObjectTicket(AGENT).sign(self._place.key).hex()
 
+    def for_agents(self) -> tuple[str, str]:
+        """Return the address and the agents' ticket; both are final once this is `settled`."""
+        return self.address, self.agent_ticket
+
     def ticket(self, session: int, user: str, scope: str) -> bytes:
         """Return the ticket of a client's session for a project."""
         return ObjectTicket(CLIENT, session, user, scope).sign(self._place.key)
@@ -123,26 +129,31 @@ class ObjectKeeper:
         await self._settled.wait()
 
     def look(self) -> None:
-        """Look for the object host of the last run, if its gateway was lost; else listen for one.
+        """Look whether a gateway was lost, whose object host `run` takes over; else listen for one.
 
         Once, before `run`. Raises OSError.
         """
         before = read_place(self._file)
-        connection = None if before is None else dial_lost(before)
-        if before is None or connection is None:
+        if before is None:
             self._file.unlink(missing_ok=True)
             self._listener = listen_at(self._place)
             return
-        self._lost = connection, before
+        self._lost = before
         self._place = HostPlace(before.address, self._place.key)
 
     async def run(self) -> None:
         """Keep the object host running from the first request on; until cancelled."""
         if self._lost is not None:
-            connection, before = self._lost
-            host = await HostProcess.adopt(connection, before, self._place.key, self._bytes_max)
-            if not await self._run_once(host):
-                self._say("the object host of the last run could not be taken over")
+            try:
+                why = await self._take_over(self._lost)
+            except OSError as error:
+                why = str(error)
+            if why:
+                self._say(
+                    f"the object host of the last run could not be taken over: {why}: its objects "
+                    "are lost, and clients put them again"
+                )
+                self._file.unlink(missing_ok=True)
                 self._place = HostPlace.make()
         self._settle()
         try:
@@ -152,6 +163,32 @@ class ObjectKeeper:
         finally:
             if self._listener is not None:
                 self._listener.close()
+
+    async def _take_over(self, lost: HostPlace) -> str:
+        """Run the object host of a lost gateway until it ends, or say why it can't be.
+
+        Raises OSError, as where it has ended meanwhile.
+        """
+        connection = await self._dial(lost)
+        if connection is None:
+            return "it has ended"
+        host = await HostProcess.adopt(connection, lost, self._place.key, self._bytes_max)
+        return "" if await self._run_once(host) else "it refuses, or is silent"
+
+    async def _dial(self, lost: HostPlace) -> socket.socket | None:
+        """Connect to it; again for START_S where it is too busy. Raises OSError after that."""
+        until_s = trio.current_time() + START_S
+        has_said = False
+        while True:
+            try:
+                return dial_lost(lost)
+            except OSError as error:
+                if trio.current_time() >= until_s:
+                    raise
+                if not has_said:
+                    self._say(f"the object host of the last run is tried again: {error}")
+                    has_said = True
+            await trio.sleep(AGAIN_S)
 
     async def _run_next(self) -> None:
         """Run an object host from the moment on at which it is asked for, or dialled."""
@@ -180,6 +217,7 @@ class ObjectKeeper:
                 nursery.start_soon(self._send_orders, host.pipe)
                 nursery.start_soon(self._listen, host.pipe, nursery.cancel_scope)
                 nursery.start_soon(self._give_up, nursery.cancel_scope)
+                nursery.start_soon(self._save_again)
                 await host.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -198,6 +236,30 @@ class ObjectKeeper:
             await self._ready.wait()
         if waiting.cancelled_caught:
             scope.cancel()
+
+    def _save(self) -> bool:
+        """Write down where the host is, for the next run; return whether that went well.
+
+        A failure is said when it begins: objects are kept without it.
+        """
+        try:
+            self._place.save(self._file)
+        except OSError as error:
+            if self._is_saved:
+                self._say(
+                    f"{self._file} can't be written, and is tried again: {error}: until then a "
+                    "gateway that is lost loses its objects"
+                )
+            return False
+        if not self._is_saved:
+            self._say(f"{self._file} is written")
+        return True
+
+    async def _save_again(self) -> None:
+        await self._ready.wait()
+        while not self._is_saved:
+            await trio.sleep(SAVE_AGAIN_S)
+            self._is_saved = self._save()
 
     def _order(self, message: Any) -> None:
         self._orders[0].send_nowait(message)
@@ -220,7 +282,7 @@ class ObjectKeeper:
         match message:
             case HostReady():
                 self.pid = message.pid
-                self._place.save(self._file)
+                self._is_saved = self._save()
                 self._settle()
                 self._ready.set()
             case SealedObject():

@@ -137,7 +137,9 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_an_accept_without_a_descriptor_ends_nothing_and_closes_the_oldest_stranger():
+def test_an_accept_without_a_descriptor_ends_nothing_and_closes_the_oldest_stranger(monkeypatch):
+    monkeypatch.setattr(host, "OPEN_S", 10 * TIMEOUT_S)  # it is not closed for its silence
+
     async def check():
         async with running() as site:
             client = await site.client()
@@ -219,6 +221,24 @@ def test_no_descriptor_is_left_of_a_bad_connection(end):
                 if is_known:
                     before = before or descriptors()
                     assert descriptors() == before
+            for each in files:
+                os.close(each)
+
+    trio.run(check)
+
+
+def test_a_stranger_that_says_half_a_message_has_no_descriptor_here():
+    async def check():
+        async with running() as site:
+            await site.client()
+            stranger, files = await site.dial(), [os.memfd_create("x") for _ in range(8)]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+            later = await site.client()  # so the stranger is accepted
+            before = descriptors()
+            await stranger.sendmsg([b"\0"], rights)
+            body = a_body()
+            assert isinstance(await site.put(later, body.descriptor, body.size), ObjectKept)
+            assert descriptors() == before + 2  # the object's: ours and the host's
             for each in files:
                 os.close(each)
 

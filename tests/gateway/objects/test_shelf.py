@@ -50,6 +50,19 @@ def test_there_is_room_for_so_many_bytes_also_of_files_that_are_still_read(shelf
     assert shelf.reserve(60) == ""
 
 
+def test_there_is_room_for_so_many_files_also_of_those_that_are_still_read():
+    shelf = ObjectShelf(100, files_max=2)
+    put(shelf, 1)
+    assert shelf.reserve(1) == ""
+    assert "descriptors for 2 objects" in shelf.reserve(1)
+    shelf.give_back(1)
+    put(shelf, 1)  # equal bytes: the second file is closed
+    put(shelf, 2)
+    assert "descriptors for 2 objects" in shelf.reserve(1)
+    shelf.drop(key(1))
+    assert shelf.reserve(1) == ""
+
+
 def test_an_object_is_handed_out_once_it_is_settled(shelf):
     assert shelf.reserve(10) == ""
     file = File(10)

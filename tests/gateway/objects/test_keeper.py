@@ -1,0 +1,190 @@
+"""A lost object host is taken over, or it is said why not (gateway.objects.keeper)."""
+
+import errno
+import os
+import socket
+import subprocess
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from federation.clocks import UtcS
+from gateway.config.limits import ObjectRoom
+from gateway.config.pools import PoolConfig
+from gateway.grids.local import LocalGrid
+from gateway.objects import keeper as keeping
+from gateway.objects.host_process import FILE, HostPlace, listen_at
+from gateway.objects.keeper import ObjectKeeper
+
+pytestmark = pytest.mark.real
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def keeper(tmp_path, lines):
+    return ObjectKeeper(
+        lambda session: True,
+        lambda job: None,
+        lambda: UtcS(1000.0),
+        lines.append,
+        ObjectRoom(1 << 20),
+        tmp_path,
+        4.0,
+    )
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = HostPlace.make()
+    place.save(tmp_path / FILE)
+    return place
+
+
+@asynccontextmanager
+async def running(keeper):
+    with trio.fail_after(TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def until(lines, text):
+    with trio.fail_after(TIMEOUT_S):
+        while not any(text in each for each in lines):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
+def crowded(place):
+    """Return a listener whose queue is full, and the connections in it."""
+    listener = listen_at(place)
+    listener.listen(0)
+    waiting = []
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        waiting.append(connection)
+        try:
+            connection.connect("\0" + place.address.removeprefix("@"))
+        except BlockingIOError:
+            return listener, waiting
+
+
+def test_a_lost_host_that_has_ended_is_said_and_agents_get_another_address(
+    keeper, place, lines, tmp_path
+):
+    async def check():
+        keeper.look()
+        before = keeper.for_agents()
+        assert before[0] == place.address
+        async with running(keeper):
+            await keeper.settled()
+            assert keeper.address not in (place.address, "")
+            assert keeper.for_agents() == (keeper.address, keeper.agent_ticket)
+            assert keeper.for_agents() != before
+        [line] = lines
+        assert "could not be taken over: it has ended" in line
+        assert not (tmp_path / FILE).exists()
+
+    trio.run(check)
+
+
+def test_an_agent_is_started_with_the_address_of_then(keeper, place, monkeypatch):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command))
+
+    async def check():
+        keeper.look()
+        grid = LocalGrid(
+            PoolConfig("cpus", kind="local"), "tcp://x:1", "pass", print, "", keeper.for_agents
+        )
+        async with running(keeper):
+            await keeper.settled()
+        grid._start()
+        [command] = started
+        assert command[command.index("--objects") + 1] == keeper.address != place.address
+
+    trio.run(check)
+
+
+def test_a_busy_host_is_tried_again(keeper, place, lines, monkeypatch, tmp_path):
+    monkeypatch.setattr(keeping, "AGAIN_S", 0.01)
+
+    async def check():
+        listener, waiting = crowded(place)
+        keeper.look()
+        async with running(keeper):
+            await until(lines, "is tried again")
+            assert (tmp_path / FILE).exists()
+            for each in (listener, *waiting):
+                each.close()
+            await keeper.settled()
+        assert len(lines) == 2  # once, not each time
+        assert "it has ended" in lines[1]
+
+    trio.run(check)
+
+
+def test_a_host_that_stays_busy_is_given_up(keeper, place, lines, monkeypatch):
+    monkeypatch.setattr(keeping, "START_S", 0.0)
+
+    async def check():
+        listener, waiting = crowded(place)
+        keeper.look()
+        async with running(keeper):
+            await keeper.settled()
+        for each in (listener, *waiting):
+            each.close()
+        assert "could not be taken over: [Errno" in lines[0]
+
+    trio.run(check)
+
+
+def test_a_host_that_ends_while_it_is_taken_over_does_not_end_the_gateway(
+    keeper, place, lines, monkeypatch
+):
+    def gone(pid):
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    monkeypatch.setattr(os, "pidfd_open", gone)
+
+    async def check():
+        keeper.look()
+        with listen_at(place):
+            async with running(keeper):
+                await keeper.settled()
+        assert "could not be taken over: [Errno 3] No such process" in lines[0]
+
+    trio.run(check)
+
+
+def test_a_place_that_cannot_be_saved_ends_no_host(keeper, lines, monkeypatch, tmp_path):
+    saves, save = [], HostPlace.save
+
+    def full(self, path):
+        saves.append(path)
+        if len(saves) < 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, path)
+
+    monkeypatch.setattr(HostPlace, "save", full)
+    monkeypatch.setattr(keeping, "SAVE_AGAIN_S", 0.01)
+
+    async def check():
+        keeper.look()
+        async with running(keeper):
+            assert await keeper.ready()
+            pid = keeper.pid
+            await until(lines, "is written")
+            assert (tmp_path / FILE).exists()
+            assert keeper.pid == pid
+            assert len(lines) == 2  # not for each try
+            assert "No space left on device" in lines[0]
+
+    trio.run(check)
