@@ -75,10 +75,10 @@ def no_room(bytes_max: int, held_bytes: int, size: int, whose: str = "") -> str:
     if held_bytes + size <= bytes_max:
         return ""
     those = f"objects {whose}" if whose else "objects"
-    return (
-        f"the site has room for {bytes_max:,} bytes of {those}, holds {held_bytes:,}, and this one "
-        f"has {size:,}: release others first"
-    )
+    room = f"the site has room for {bytes_max:,} bytes of {those}"
+    if size > bytes_max:
+        return f"{room}, and this one has {size:,}: put it in parts, or ask for more room"
+    return f"{room}, holds {held_bytes:,}, and this one has {size:,}: release others first"
 
 
 class ObjectCatalogue:

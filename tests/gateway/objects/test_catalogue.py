@@ -9,7 +9,7 @@ from federation.clocks import UtcS
 from federation.objects.manifests import SHA256, digest_text
 from gateway.config.limits import ObjectRoom
 from gateway.objects import catalogue
-from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey, no_room
 
 NOW = UtcS(1000.0)
 
@@ -213,3 +213,10 @@ def test_users_and_projects_have_room_of_their_own():
     assert put(found, 2, size=10) == ""  # the room of what was let go of is free again
     found.clear()
     assert put(found, 1, size=30) == ""
+
+
+def test_others_are_to_be_released_only_where_that_helps():
+    assert no_room(100, 50, 50) == ""
+    assert "release others first" in no_room(100, 50, 51)
+    assert "release" not in no_room(100, 50, 101)
+    assert "put it in parts" in no_room(100, 0, 101)
