@@ -59,7 +59,7 @@ from gateway.scheduler.quotas.reserved import ReservedAmounts
 from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
-from gateway.scheduler.tasks.completion import TaskCompletion, is_sound
+from gateway.scheduler.tasks.completion import TaskCompletion, doubted, is_sound
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl, held_text
 from gateway.scheduler.tasks.losses import Losses
@@ -748,6 +748,8 @@ class Broker:
         assignment.recalled = assignment.recalls > 0
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
+        if event.failures and not worker.job:  # a contract's are checked by its purchase
+            event = replace(event, failures=doubted(event.failures, ""))
         worker.tasks_done += stop - first
         self._probation.finished(worker, stop - first)
         usage = within_bounds(assignment, event.usage, utc_s)

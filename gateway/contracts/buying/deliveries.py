@@ -31,6 +31,7 @@ from gateway.scheduler.dispatch.dispatcher import EPOCH_BITS
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.jobs import Assignment
+from gateway.scheduler.tasks.completion import doubted
 from policies.costs.budgets import Earmark
 
 VERDICTS_MAX: Final = 100_000  # kept for one contract
@@ -106,6 +107,9 @@ class Deliveries:
             where = purchase.spec, purchase.site, purchase.pool
             self._site_backoff.refuse(*where, utc_s, why, is_of_terms=False)
         purchase.spent_nanos += message.cost_nanos
+        failures = message.failures
+        if failures and not self._may_be_spent(purchase, message, utc_s):
+            failures = doubted(failures, purchase.site)
         if purchase.earmark is not None:
             self._used.append((purchase.earmark, message.cost_nanos))
         self._outcome.write(
@@ -117,7 +121,7 @@ class Deliveries:
                 message.epoch,
                 first,
                 message.values,
-                message.failures,
+                failures,
                 joined(message.prints, message.streams),
                 message.wall_ns,
                 message.cpu_ns,
@@ -128,6 +132,29 @@ class Deliveries:
             )
         )
         return ""
+
+    def _may_be_spent(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> bool:
+        """Whether a seller may have stopped a delivery's tasks for the cost limit of its contract.
+
+        The running tasks count, as far as the elapsed time allows: a seller stops all of them, and
+        delivers one after the other. A site that passed the work on may have set a lower limit for
+        its part. A task that did not run costs nothing, whatever the reason.
+        """
+        most = purchase.max_cost_nanos
+        if not message.wall_ns and not message.cost_nanos:
+            return True
+        if most is None or purchase.quote is None:
+            return False
+        if message.sites:
+            return True
+        worker = self._broker.workers.get(purchase.handle)
+        given_s = [each.given_at_s for each in worker.assignments.values()] if worker else []
+        since_s = (
+            purchase.opened_at_s if self.is_older(message.epoch) else min(given_s, default=utc_s)
+        )
+        slots = purchase.quote.slots
+        ran_ns = round(slots * max(0.0, utc_s - since_s) * 1e9)
+        return purchase.spent_nanos + purchase.tariff.charge_nanos(slots, ran_ns) >= most
 
     def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> None:
         """Check that a task ran for no longer than since it was forwarded."""

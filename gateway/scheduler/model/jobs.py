@@ -103,6 +103,7 @@ class Assignment:
     recalled: bool = False  # a recall is in progress, or found nothing to take
     recalls: int = 0  # unanswered recalls
     is_stopped: bool = False  # its tasks are killed because their client left; it may return
+    told: RangeSet | None = None  # tasks that this gateway has told to make room, even if withdrawn
     holds: tuple[
         tuple[BudgetAccount, int], ...
     ] = ()  # budgets, and the amount held in each for one task
@@ -218,11 +219,13 @@ class Strikes:
     """The failures, crashes and losses of one task so far.
 
     For sold work, `owed_ns` is the slot time of runs that ended with their workers; it is delivered
-    with the next run. `lost_under` is the assignment of the last of these runs.
+    with the next run. `lost_under` is the assignment of the last of these runs. `stops` are the
+    runs that were stopped by the word of others alone.
     """
 
     failures: int = 0
     crashes: int = 0
+    stops: int = 0
     losses: list[WorkerLoss] = field(default_factory=list)
     owed_ns: int = 0
     lost_under: Assignment | None = None

@@ -391,6 +391,9 @@ class Preemption:
 
     def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
         for first, stop in tasks:
+            if in_s is not None:
+                assignment.told = assignment.told or RangeSet()
+                assignment.told.add(first, stop)
             notice, worker = Notice(assignment.id, first, stop, in_s), assignment.worker
             self._effects.append(SendToWorker(worker.handle, notice, worker.port))
 

@@ -36,6 +36,9 @@ from gateway.scheduler.quotas.roster import WorkerRoster
 CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
+# How often a task may be stopped for its cost, or to make room without an order of this gateway,
+# and go on without using up a retry: others say so, and nobody here can check it.
+STOPS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,23 @@ def is_sound(report: Reported | Deliver) -> bool:
     return count > 0 and in_order and inside and printed
 
 
+def doubted(failures: Sequence[list[Any]], site: str) -> list[list[Any]]:
+    """Return failures with those of kind "budget" as ordinary errors.
+
+    A worker keeps no cost limit: its gateway does. Another site keeps that of its contract alone.
+
+    Args:
+        failures: those of a sound report or delivery.
+        site: the site that says so; empty: a worker of this site.
+    """
+    who = site or "its worker"
+    why = f"{who} stopped the task for a cost limit that was not reached"
+    return [
+        [at, "error", f"{why}: {text}", *rest] if kind == "budget" else [at, kind, text, *rest]
+        for at, kind, text, *rest in failures
+    ]
+
+
 def judge_report(
     job: Job,
     report: Reported,
@@ -80,13 +100,16 @@ def judge_report(
     *,
     is_stopped: bool = False,
     has_others: bool = False,
+    told: RangeSet | None = None,
 ) -> SortedReport:
     """Sort a report's tasks, leaving out tasks that have already ended (cancelled ones, say).
 
     A task that was killed because its client left (`is_stopped`) has not ended: it was not
     cancelled. A task whose environment could not be prepared goes to another worker, if there is
-    one (`has_others`). `charge` is that of the whole report. Counts strikes against
-    tasks that failed. The failure of a poisonous task is rewritten to say why it was given up.
+    one (`has_others`). Tasks that this gateway `told` to make room may be stopped without end:
+    their retries are not used up. Others may be stopped STOPS_MAX times. `charge` is that of the
+    whole report. Counts strikes against tasks that failed. The failure of a poisonous task is
+    rewritten to say why it was given up.
     """
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
@@ -105,14 +128,17 @@ def judge_report(
         if is_for_others or (is_stopped and kind == "cancelled"):
             again.append(Again(task, alone=False))
             continue
-        retry = _strike(job, task, str(kind))
+        is_told = kind == "preempted" and told is not None and task in told
+        retry = _strike(job, task, str(kind), is_told=is_told)
         if kind == "budget":
             job.outran_s = max(job.outran_s, charge.wall_ns / 1e9 / len(report.values))
             job.outran_nanos = max(job.outran_nanos, charge.cost_nanos // len(report.values))
         if retry is not None:
             again.append(retry)
         elif kind == "preempted" and job.spec.price is None:
-            failures[task] = ["cancelled", text, payload]
+            is_cancelled = job.leaving == "cancelled"
+            why = text if is_cancelled else f"{text} (stopped over {STOPS_MAX} times)"
+            failures[task] = ["cancelled" if is_cancelled else "error", why, payload]
         else:
             failures[task] = [kind, _explain(job, task, str(kind), str(text)), payload]
     skipped = job.ended.within(first, stop)
@@ -124,22 +150,28 @@ def judge_report(
     return SortedReport(results, again, delivered - len(failures), failed, cancelled)
 
 
-def _strike(job: Job, task: int, kind: str) -> Again | None:
-    """Return whether the task is retried, counting this failure."""
+def _strike(job: Job, task: int, kind: str, *, is_told: bool) -> Again | None:
+    """Return whether the task is retried, counting this failure.
+
+    `is_told`: it was stopped to make room, by an order of this gateway.
+    """
     if job.spec.price is not None:
         return None  # the buyer decides, and may retry elsewhere
     strikes = job.strikes.setdefault(task, Strikes())
+    if kind in ("preempted", "budget") and not is_told:
+        strikes.stops += 1
+    may_stop = is_told or strikes.stops <= STOPS_MAX
     if job.leaving == "cancelled":
         pass  # a retry would wait for a turn that does not come
-    elif kind == "preempted":
+    elif kind == "preempted" and may_stop:
         return Again(task, alone=False)  # not the task's fault: its retries are not used up
-    elif kind == "budget" and job.has_money:
+    elif kind == "budget" and job.has_money and may_stop:
         return Again(task, alone=False)  # another contract may be granted more
     elif kind == "crash":
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:
             return Again(task, alone=True)
-    elif kind in RETRIED:
+    elif kind in RETRIED or kind == "preempted":
         strikes.failures += 1
         if strikes.failures <= job.spec.retries:
             return Again(task, alone=False)
@@ -225,6 +257,7 @@ class TaskCompletion:
             *(job, event, charge),
             is_stopped=assignment.is_stopped,
             has_others=has_others,
+            told=assignment.told,
         )
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
