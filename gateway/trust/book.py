@@ -74,6 +74,8 @@ class TrustBook:
     Args:
         card: this site's newest card, with its site and federation.
         follow: the rule for expulsions by other sites.
+
+    `changes` is incremented with each order and declaration that may change an answer.
     """
 
     def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
@@ -87,6 +89,7 @@ class TrustBook:
         self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
         self.rules: frozenset[PermissionRule] = frozenset()  # for every approved site
         self.revoked: dict[str, UtcS] = {}  # tokens of this site, and when each expires
+        self.changes = 0
 
     # --- answers -------------------------------------------------------------------------------
 
@@ -194,6 +197,7 @@ class TrustBook:
             ProtocolError: it is no declaration of a known kind.
             Untrusted: it is not to be believed. EQUIVOCATION has been noted as evidence.
         """
+        self.changes += 1
         match kind:
             case "card":
                 return self._note_card(raw, utc_s, source)
@@ -312,6 +316,7 @@ class TrustBook:
         Raises:
             Untrusted: its card is not fit; or its name belongs to another here; or it is expelled.
         """
+        self.changes += 1
         site = self._checked(card).content.site
         if site == self.site:
             raise Untrusted(TrustRefusal.WRONG_SITE, f"it has our own name, {site!r}")
@@ -344,6 +349,7 @@ class TrustBook:
 
     def approve(self, site: str, shown: str) -> None:
         """Approve a site whose fingerprint the operator has compared; BookError when it differs."""
+        self.changes += 1
         member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
             raise BookError(
@@ -382,6 +388,7 @@ class TrustBook:
 
     def trust(self, site: str, rules: Iterable[PermissionRule]) -> None:
         """Replace a site's rules, or with ANY those for every approved site."""
+        self.changes += 1
         if site == ANY:
             self.rules = frozenset(rules)
         else:
@@ -389,6 +396,7 @@ class TrustBook:
 
     def trust_results(self, site: str, *, pickles: bool) -> None:
         """Set whether users here accept pickled results that ran at a site or came through it."""
+        self.changes += 1
         self._entered(site).pickles = pickles
 
     def welcome(self, site: str, *, users: bool) -> None:
@@ -400,6 +408,7 @@ class TrustBook:
 
         The declarations of other sites about it do not change that.
         """
+        self.changes += 1
         if site == self.site:
             raise BookError("a site can't expel itself: use gridfed leave")
         self.hearsay.drop_source(site)
@@ -414,10 +423,12 @@ class TrustBook:
 
         A site that this one had expelled is known again, no more: approve it anew.
         """
+        self.changes += 1
         return self.expulsions.say(site, reason, key, utc_s, stands=False)
 
     def forget(self, site: str) -> None:
         """Drop a site with all that is held of it; it may come again as a stranger."""
+        self.changes += 1
         self._member(site)
         self.members.pop(site, None)
         self.hearsay.drop(site)
@@ -469,6 +480,7 @@ class TrustBook:
 
     def leave(self, key: SiteKey, utc_s: UtcS) -> Signed[Farewell]:
         """Say farewell; return the declaration for every site. Coming back takes an invitation."""
+        self.changes += 1
         serial = next_serial(self.own.last_serial, utc_s)
         self.own.farewell = sign(Farewell(self.federation, self.site, serial, utc_s), key)
         return self.own.farewell

@@ -7,6 +7,7 @@ from federation.clocks import MonoS, UtcS
 from federation.signed.identity import TrustRefusal
 from gateway.ledger.accounting.older_books import OlderBooks
 from gateway.scheduler.model.job_grants import GrantTerms, JobGrant, NotGranted
+from gateway.trust.book import TrustBook
 from gateway.trust.identity_store import Registry
 from gateway.trust.permissions import ANY, PermissionRequest, Verb, explain
 from policies.tariffs import Tariff
@@ -20,21 +21,29 @@ V = TypeVar("V")
 
 
 class CachedAnswers(Generic[K, V]):
-    """Cached answers that expire after a second, because the trust book may have changed.
+    """Cached answers: they hold until the trust book changes, and for a second at most.
 
     Args:
         find: computes an answer.
         mono_s: now.
+        version: returns the version of the trust book; answers of another one are dropped.
     """
 
-    def __init__(self, find: Callable[[K], V], mono_s: Callable[[], MonoS]) -> None:
+    def __init__(
+        self, find: Callable[[K], V], mono_s: Callable[[], MonoS], version: Callable[[], object]
+    ) -> None:
         self._find = find
         self._mono_s = mono_s
+        self._version = version
+        self._of_version: object = None
         self._answers: dict[K, tuple[MonoS, V]] = {}  # with the time of each
 
     def __call__(self, key: K) -> V:
         """Return the answer for a key."""
-        mono_s = self._mono_s()
+        mono_s, version = self._mono_s(), self._version()
+        if version != self._of_version:
+            self._answers.clear()
+            self._of_version = version
         kept = self._answers.get(key)
         if kept is not None and mono_s - kept[0] < KEPT_S:
             return kept[1]
@@ -100,9 +109,13 @@ class BookPermits:
     ) -> None:
         self._registry = registry
         self._older = older or OlderBooks()
-        self._judged = CachedAnswers(self._judge, mono_s)
-        self._reach = CachedAnswers(self._find_reach, mono_s)
-        self._readable = CachedAnswers(self._find_readable, mono_s)
+        self._judged = CachedAnswers(self._judge, mono_s, self._version)
+        self._reach = CachedAnswers(self._find_reach, mono_s, self._version)
+        self._readable = CachedAnswers(self._find_readable, mono_s, self._version)
+
+    def _version(self) -> tuple[TrustBook, int]:
+        book = self._registry.book  # another one once this site moves to another federation
+        return book, book.changes
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from support.pure.site_keys import NOW_S, card
+from support.pure.site_keys import NOW_S, card, key
 
 from gateway.config.federation import Follow
 from gateway.trust.book import TrustBook
-from gateway.trust.dealing_partners import KEPT_S, BookPermits
+from gateway.trust.dealing_partners import BookPermits
 from gateway.trust.permissions import ANY, ITSELF, Verb, forbid, permit
 
 SITES = ("paris", "rome", "tokyo")
@@ -61,15 +61,35 @@ def test_nobody_passes_work_on_to_a_site_whose_results_are_not_taken(book, permi
     assert permits.reach("paris", "risk") == {"paris", "rome"}
 
 
-def test_a_rule_counts_a_moment_after_it_was_made(book):
-    now_s = [0.0]
-    permits = BookPermits(
-        SimpleNamespace(approved=SITES, book=book),  # type: ignore[arg-type]
-        lambda: now_s[0],
-    )
+def test_an_order_counts_at_once(book, permits):
+    assert permits.readable() == set(SITES)
     assert permits.reach("paris", "risk") == {"paris"}
     assert permits.runners("risk") == set()
     book.trust("paris", [permit(Verb.RUN, sites=frozenset({ANY}))])
-    now_s[0] = KEPT_S
     assert permits.reach("paris", "risk") == set(SITES)
     assert permits.runners("risk") == {"paris"}
+    book.trust_results("rome", pickles=False)
+    assert permits.readable() == {"paris", "tokyo"}
+    assert permits.reach("paris", "risk") == {"paris", "tokyo"}
+    book.expel("tokyo", "it lies", key("london"), NOW_S)
+    assert permits.readable() == {"paris"}
+    assert permits.reach("paris", "risk") == {"paris"}
+    book.forget("paris")
+    assert permits.readable() == set()
+
+
+def test_another_book_counts_at_once(book):
+    registry = SimpleNamespace(approved=SITES, book=book)
+    permits = BookPermits(registry, lambda: 0.0)  # type: ignore[arg-type]
+    assert permits.readable() == set(SITES)
+    registry.book = TrustBook(card("london"), Follow.TWO)
+    registry.book.changes = book.changes
+    assert permits.readable() == set()
+
+
+def test_answers_are_computed_once_for_each_version_of_the_book(book, permits, monkeypatch):
+    asked = []
+    monkeypatch.setattr(book, "accepts_pickles", lambda path: asked.append(path) or True)
+    for _ in range(5):
+        permits.readable()
+    assert asked == [[site] for site in SITES]

@@ -147,6 +147,8 @@ def test_nothing_new_is_bought_of_or_sold_to_a_site_with_newer_books():
     asked = []
 
     class Book:
+        changes = 0
+
         def rules_of(self, site):
             return ()
 
