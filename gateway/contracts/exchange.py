@@ -436,7 +436,8 @@ class Exchange:
             return None
         self.market.learn(self.show(utc_s, job, stock), utc_s)
         short = self._broker.spending.short(job.spec)
-        if short.budget and self.purchases.give_back_idle():
+        lacking = [each for each, *_ in short.lacking]
+        if lacking and self.purchases.give_back_idle(short=lacking):
             short = self._broker.spending.short(job.spec)  # idle contracts held the money
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)

@@ -16,7 +16,7 @@ Spending belongs to the period in which it was reported, as in the books. Amount
 a period ends stay held in the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -298,6 +298,10 @@ class Earmark:
         for budget_account in self.budget_accounts:
             budget_account.held_nanos -= nanos
 
+    def is_in(self, budget_accounts: Collection[BudgetAccount]) -> bool:
+        """Whether one of these budgets still holds some of it."""
+        return self.left_nanos > 0 and any(each in budget_accounts for each in self.budget_accounts)
+
     def end(self) -> None:
         """Release all of it: nothing more is delivered."""
         self.use(self.left_nanos)
@@ -310,13 +314,18 @@ def payers(budget_accounts: Iterable[BudgetAccount]) -> tuple[BudgetAccount, ...
     )
 
 
+def hard_payers(budget_accounts: Iterable[BudgetAccount]) -> tuple[BudgetAccount, ...]:
+    """Return those of the money budgets without whose room no work begins."""
+    return tuple(each for each in payers(budget_accounts) if each.budget.is_hard)
+
+
 def money_room(budget_accounts: Iterable[BudgetAccount]) -> int | None:
     """Return the money that a job can be promised: the least room of its hard budgets, or None.
 
     None means no limit. The result never exceeds the maximum of a promise, even if another site
     grants more of its own budget.
     """
-    rooms = [each.room_nanos for each in payers(budget_accounts) if each.budget.is_hard]
+    rooms = [each.room_nanos for each in hard_payers(budget_accounts)]
     return max(0, min(*rooms, NANOS_LIMIT)) if rooms else None
 
 

@@ -14,7 +14,7 @@ life from Held on. `gateway.contracts.model.purchase` checks a seller's messages
 `gateway.contracts.buying.site_backoff` keeps the back-off of sellers.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from federation.clocks import MonoS, UtcS
@@ -52,7 +52,7 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import JobSpec
-from policies.costs.budgets import earmark, money_room
+from policies.costs.budgets import BudgetAccount, earmark, hard_payers, money_room
 from policies.placement import environments
 
 _LAPSED: Final = "lapsed"  # the code of a contract whose lease ran out
@@ -206,8 +206,12 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         job = self._broker.jobs.get(purchase.job)
         is_wanted = job is not None and job.spec.hold is None
         is_funded = job is not None and is_wanted and self._fund(purchase, job)
-        if not is_funded and job is not None and is_wanted and self.give_back_idle():
-            is_funded = self._fund(purchase, job)  # idle contracts held the money
+        if not is_funded and job is not None and is_wanted:
+            wanted_nanos = purchase.left_nanos
+            payers = hard_payers(job.budget_accounts)
+            short = [each for each in payers if each.room_nanos < wanted_nanos]
+            if self.give_back_idle(short=short):
+                is_funded = self._fund(purchase, job)  # idle contracts held the money
         if not is_funded:
             self._say(purchase, deals.CloseContract(purchase.contract))
             self._drop(purchase)
@@ -255,8 +259,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             return True
         if self._broker.reserved.accounts_of(purchase.place, purchase.tariff):
             return True
-        left_nanos = max(0, most - purchase.spent_nanos)
-        purchase.earmark = earmark(job.budget_accounts, left_nanos, anyway=anyway)
+        purchase.earmark = earmark(job.budget_accounts, purchase.left_nanos, anyway=anyway)
         return purchase.earmark is not None
 
     @handles(deals.Committed)
@@ -530,14 +533,22 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
 
-    def give_back_idle(self, site: str = "") -> bool:
-        """Close the contracts of jobs that have nothing to run, with one site or with all.
+    def give_back_idle(
+        self, site: str = "", short: Collection[BudgetAccount] | None = None
+    ) -> bool:
+        """Close the contracts of jobs that have nothing to run.
 
-        Their slots, and the money that is held for them, are wanted for other work. Returns whether
+        Their slots, or the money that is held for them, are wanted for other work. Returns whether
         there were any.
+
+        Args:
+            site: those with this site; empty: with all.
+            short: those for which one of these budgets holds money; None: all.
         """
         idle = [each for each in self.purchases.values() if self._is_idle(each)]
         idle = [each for each in idle if site in ("", each.site)]
+        if short is not None:
+            idle = [each for each in idle if each.earmark and each.earmark.is_in(short)]
         for each in idle:
             self._close(each)
             self._release(each)  # nothing more is sent under it

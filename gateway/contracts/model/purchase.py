@@ -93,6 +93,11 @@ class Purchase:
         return replace(tariff_of(self.quote), rules=self.rules)
 
     @property
+    def left_nanos(self) -> int:
+        """The part of its cost limit that is not spent; 0 without a limit."""
+        return max(0, (self.max_cost_nanos or 0) - self.spent_nanos)
+
+    @property
     def is_live(self) -> bool:
         """Whether tasks may be in flight under it."""
         return self.phase in (ContractPhase.OPEN, ContractPhase.CLOSING)

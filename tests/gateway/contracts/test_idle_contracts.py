@@ -4,6 +4,7 @@ import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages import deals
+from federation.messages.contracts import ContractPhase
 from gateway.api.views.wait_reasons import wait_reason
 from gateway.api.views.work_views import why_waiting
 from gateway.scheduler.model import events
@@ -110,3 +111,27 @@ def test_an_idle_contract_does_not_keep_the_money_of_another_job():
     submit(london, "k", **risk)
     town.pass_time(2.0, until=lambda: "k" in [each.job for each in live(london)])
     assert "k" in [each.job for each in live(london)]
+
+
+def test_a_job_that_lacks_money_closes_no_idle_contract_that_holds_none_of_its_budget():
+    amount = 1_000 * CHEAP
+    budgets = [
+        Budget(name, read_party(f"project:{name}"), "USD", amount, span=None)
+        for name in ("risk", "credit")
+    ]
+    town = Town()
+    london = town.build("london", DEAR, 0, budgets)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    there = Wishes(allowed_sites=frozenset({"paris"}))
+    london.do(events.ClientJoined(1, "ann"))
+    for job, project in (("r", "risk"), ("c", "credit"), ("n", "none")):
+        london.do(events.JobOpened(1, job, spec(project=project, wishes=there)))
+        london.do(events.TasksArrived(1, job, 0, [b"1"] * 2))
+        town.run(lambda job=job: done(london, job) == 2)
+    assert [each.job for each in live(london)] == ["r", "c", "n"]
+    submit(london, "k", project="risk", wishes=there)
+    town.pass_time(2.0, until=lambda: "k" in [each.job for each in live(london)])
+    still = [each.job for each in live(london) if each.phase is ContractPhase.OPEN]
+    assert still == ["c", "n", "k"]
+    assert london.broker.budget_accounts.own["credit"].held_nanos > 0
