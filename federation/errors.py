@@ -28,7 +28,7 @@
     │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start, or a
     │   │                       `whole` job can't be done by then
     │   ├── QueueLimitReached   its user has as many unfinished tasks as the rules allow
-    │   └── TaskStopped         another party than this client cancelled it
+    │   └── TaskStopped         it was cancelled; a future raises CancelledError instead
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of an unknown kind (federation.messages.wire)
         ├── Untrusted           well formed, but not to be believed (federation.signed.identity)
@@ -178,7 +178,10 @@ class QueueLimitReached(TaskError):
 
 
 class TaskStopped(TaskError):
-    """Another party than this client cancelled the task."""
+    """The task was cancelled, by this client or another party.
+
+    A map and the results of a job raise it; a future raises `concurrent.futures.CancelledError`.
+    """
 
 
 class RemoteTraceback(Exception):
