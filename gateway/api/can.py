@@ -241,7 +241,8 @@ def _place(config: SiteConfig, verdict: EntitlementVerdict) -> dict[str, Any] | 
     rule = verdict.rule
     if rule is None:
         return None
-    return {"file": config.source, "line": rule.line, "text": str(rule)}
+    place = {"file": config.source, "line": rule.line, "text": str(rule)}
+    return place | {"change": rule.change} if rule.change else place
 
 
 def _ask_trust(trust: TrustFiles | None, question: CanQuestion, pool: PoolConfig) -> dict[str, Any]:

@@ -108,7 +108,9 @@ class Change:
             "budgets": [each._asdict() for each in self.budgets],
             "shares": self.shares,
             "entitlements": {
-                name: [{"line": each.line, "rule": str(each)} for each in rules]
+                name: [
+                    {"line": each.line, "change": each.change, "rule": str(each)} for each in rules
+                ]
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
             "reservations": self.reservations,

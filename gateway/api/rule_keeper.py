@@ -38,6 +38,7 @@ from gateway.rules.history import (
     RuleEdit,
     RuleHistory,
     RuleKey,
+    RuleKind,
     Rules,
     difference,
     overridden,
@@ -146,7 +147,7 @@ class RuleKeeper:
         begins_at_s = next(each.from_s for each in self.history.changes if each.number == version)
         file = with_rules(self._file.file, self._file.rules, self.history, begins_at_s)
         try:
-            return parse(file, self._kinds)
+            return _cited(parse(file, self._kinds), self.history, begins_at_s)
         except (ConfigError, SettingError) as error:
             return f"the rules of version {version} don't fit the present file: {error}"
 
@@ -321,6 +322,7 @@ class RuleKeeper:
         """Return the whole configuration by the rules that are in force at a time."""
         present = self._site.config
         read = parse(with_rules(file.file, file.rules, history, utc_s), self._kinds)
+        read = _cited(read, history, utc_s)
         if present.given:
             read = replace(read, pools=with_local(read.pools, present.given), given=present.given)
         read = replace(
@@ -432,6 +434,18 @@ class RuleKeeper:
             number = self.history.version_at(utc_s)
             self._say(f"rules: version {number} is in force{_by(self.history.changes, number)}")
             await self._adopt(change)
+
+
+def _cited(config: SiteConfig, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
+    """Return a configuration with entitlements that name their change, where they have no line."""
+    change = history.last_change(RuleKey(RuleKind.ENTITLEMENTS), utc_s)
+    if change is None or all(each.line for each in config.entitlements.rules):
+        return config
+    rules = (
+        each if each.line else replace(each, change=change.title)
+        for each in config.entitlements.rules
+    )
+    return replace(config, entitlements=replace(config.entitlements, rules=tuple(rules)))
 
 
 def _told(change: RuleChange, history: RuleHistory) -> str:

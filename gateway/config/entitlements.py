@@ -108,7 +108,9 @@ def _rule(row: Any, groups: frozenset[str], line: int) -> EntitlementRule:
         raise SettingError('it needs either allow or deny, as in allow = "group:quants"')
     [way] = ways
     who = guarded(way, lambda: read_parties(row[way], groups))
-    limits = {key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row}
+    limits: dict[str, Any] = {
+        key: count(key, row[key], 0, most) for key, most in _LIMITS.items() if key in row
+    }
     priority = row.get("priority_max")
     if priority is not None:
         priority = float(number("priority_max", priority, -PRIORITY_MAX, PRIORITY_MAX))

@@ -83,6 +83,11 @@ class RuleChange:
     ends: int = 0
     cancelled_at_s: UtcS | None = None
 
+    @property
+    def title(self) -> str:
+        """Its number and its author, for messages: "change 15, by root"."""
+        return f"change {self.number}, by {self.author or f'the {self.source}'}"
+
     def counts_at(self, utc_s: UtcS) -> bool:
         """Whether its edits apply at a time."""
         return self.cancelled_at_s is None and self.from_s <= utc_s < self.until_s

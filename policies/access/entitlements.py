@@ -42,7 +42,8 @@ class EntitlementRule:
         user_queued_max: the same, of each user.
         priority_max: the highest priority of their jobs.
         classes: the price classes of their jobs.
-        line: its line in the file.
+        line: its line in the file; 0: the file does not have it.
+        change: the change that made a rule without a line, as "change 15, by root".
 
     Raises:
         ValueError: it denies, and has limits.
@@ -59,6 +60,7 @@ class EntitlementRule:
     priority_max: float | None = None
     classes: frozenset[PriceClass] = frozenset()
     line: int = field(default=0, compare=False)
+    change: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         has_limits = any(each is not None for each in (*self.limits, self.priority_max))
@@ -164,7 +166,9 @@ class Entitlements:
     file: str = field(default="", compare=False)
 
     def place(self, rule: EntitlementRule) -> str:
-        """Return the location of a rule, `site.toml:12`."""
+        """Return the location of a rule, `site.toml:12`; or the change that made it."""
+        if not rule.line and rule.change:
+            return rule.change
         return f"{self.file}:{rule.line}" if self.file else f"line {rule.line}"
 
     def is_closed(self, whose: Owner) -> bool:

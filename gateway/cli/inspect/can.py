@@ -121,7 +121,7 @@ def _print(found: dict[str, Any]) -> None:
         rule, trusted = each["rule"], (each.get("trust") or {}).get("rule")
         for found_rule in (rule, trusted):
             if found_rule is not None and each["may"]:
-                place = f"{found_rule['file']}:{found_rule['line']}"
+                place = _place(found_rule, found_rule["file"])
                 show.say(f"{each['pool']}: {found_rule['text']} ({place})")
 
 
@@ -135,8 +135,13 @@ def _row(row: dict[str, Any]) -> list[Any]:
         ", ".join(row["classes"]),
         row["window"] or "",
         "" if change is None else f"{show.when(change['at_s'])}: {_then(change)}",
-        "" if rule is None else f"{rule['file'].rpartition('/')[2]}:{rule['line']}",
+        "" if rule is None else _place(rule, rule["file"].rpartition("/")[2]),
     ]
+
+
+def _place(rule: dict[str, Any], file: str) -> str:
+    """Format the line of a rule, or the change that made it where the file does not have it."""
+    return f"{file}:{rule['line']}" if rule["line"] or not rule.get("change") else rule["change"]
 
 
 def _of(row: dict[str, Any], key: str) -> str:

@@ -47,7 +47,8 @@ def say_change(found: Mapping[str, Any], zone: str = "") -> None:
         show.say(f"groups of {each['user']}: {before} → {after}, for jobs from now on")
     for word in ("gone", "new"):
         for each in found.get("entitlements", {}).get(word, ()):
-            show.say(f"entitlement, {word}, line {each['line']}: {each['rule']}")
+            line = f"line {each['line']}" if each["line"] else each.get("change", "")
+            show.say(f"entitlement, {word}{', ' if line else ''}{line}: {each['rule']}")
     for each in found.get("warnings", ()):
         show.say(f"warning: {each}")
     for key, text in _TEXTS.items():

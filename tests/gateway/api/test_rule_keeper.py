@@ -382,3 +382,20 @@ def test_a_change_made_of_another_version_of_the_rules_is_refused(world):
         change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=1)
     change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=2)
     assert keeper.version == 3
+
+
+def test_an_entitlement_that_is_not_in_the_file_is_cited_by_its_change(world):
+    keeper = world.start()
+    told = change(keeper, RuleKey(RuleKind.ENTITLEMENTS), [{"deny": "user:bob"}])
+    [rule] = world.site.config.entitlements.rules
+    assert (rule.line, rule.change) == (0, "change 2, by ada")
+    assert world.site.config.entitlements.place(rule) == "change 2, by ada"
+    config = keeper.config_of(2)
+    assert config.entitlements.rules[0].change == "change 2, by ada"
+    [new] = told.change.to_plain()["entitlements"]["new"]
+    assert (new["line"], new["change"]) == (0, "change 2, by ada")
+    # The file gets the same rule: from then on its line is the better citation.
+    world.path.write_text(FILE + '\n[[entitlement]]\ndeny = "user:bob"\n')
+    reload(keeper)
+    [rule] = world.site.config.entitlements.rules
+    assert world.site.config.entitlements.place(rule) == "gateway.toml:16"
