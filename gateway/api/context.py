@@ -25,6 +25,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import Event
 from gateway.sessions.listener import PeerSession, SessionListener
 from gateway.settlement.reconciler import Reconciler
+from gateway.trust.rights import Asker
 from policies.parties import Owner
 
 
@@ -34,6 +35,15 @@ class BadQuestion(Exception):
     def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
         super().__init__(reason)
         self.code = code
+
+
+def no_job(asker: Asker, name: str) -> BadQuestion:
+    """Return the refusal of a question about a job that an asker does not see, or none has.
+
+    It is the same for both, so that it does not tell which ids there are.
+    """
+    whose, why = (" of yours", f": {asker.needs_audit}") if asker.needs_audit else ("", "")
+    return BadQuestion(f"no job {name!r:.80}{whose} found here{why}", Reason.JOB_NOT_FOUND)
 
 
 class SiteContext(Protocol):

@@ -31,7 +31,7 @@ from gateway.api import (
     reservation_desk,
     rules_desk,
 )
-from gateway.api.context import BadQuestion, SiteContext
+from gateway.api.context import BadQuestion, SiteContext, no_job
 from gateway.api.job_search import JobSearch, read_filter
 from gateway.api.log_desk import LogDesk
 from gateway.api.past import PastJob, explain_past
@@ -395,10 +395,14 @@ class Desk:
             if row is None and live:  # it has just arrived, and is being written
                 await self._site.record()
                 row = await self._site.read(store.jobs.get, name)
-            if row is None or not row.detached:
+            is_theirs = row is not None and asker.owns(row.user, row.project)
+            if row is not None and not is_theirs and asker.may_see(row.user, row.project):
+                raise BadQuestion(
+                    f"job {name!r} belongs to another user: results are for the job's user alone",
+                    Reason.JOB_NOT_FOUND,
+                )
+            if row is None or not row.detached or not is_theirs:
                 raise BadQuestion(f"no detached job {name!r} found here", Reason.JOB_NOT_FOUND)
-            if not asker.owns(row.user, row.project):
-                raise BadQuestion(f"job {name!r} belongs to another user", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} were deleted", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
@@ -431,7 +435,7 @@ class Desk:
         """Return a job from the books; BadQuestion if it is none of the asker's."""
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
         if is_live or row is None or not asker.may_see(row.user, row.project):
-            raise BadQuestion(f"no job {name!r} found here", Reason.JOB_NOT_FOUND)
+            raise no_job(asker, name)
         return row
 
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
 from federation.users import check_user
 from federation.wishes import USUAL_PROJECT
-from gateway.api.context import BadQuestion, SiteContext
+from gateway.api.context import BadQuestion, SiteContext, no_job
 from gateway.api.views import federation_views, work_views
 from gateway.api.views.budget_views import of_job
 from gateway.api.views.job_limits import limits_of
@@ -122,6 +122,8 @@ async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
     if row is None or is_live or not asker.may_see(row.user, row.project):
+        if asker.needs_audit:
+            return str(no_job(asker, name))
         return f"no job {shown} found here: see `gridfed jobs`"
     return f"job {shown} has ended ({row.state}): only unfinished jobs are explained"
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.ids import ALPHABET, id_time_ms
 from federation.reasons import Reason
-from gateway.api.context import BadQuestion, SiteContext
+from gateway.api.context import BadQuestion, SiteContext, no_job
 from gateway.api.views import work_views
 from gateway.api.views.job_choices import CANDIDATES_MAX, PREFIX_CHARS_MIN, several, too_short
 from gateway.base.job_states import CHOICES, HELD, spelled
@@ -123,7 +123,7 @@ class JobSearch:
             return job.opened_at_s, job.id
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, text)
         if row is None or not asker.may_see(row.user, row.project):
-            raise BadQuestion(f"no job {text!r:.80} found here", Reason.JOB_NOT_FOUND)
+            raise no_job(asker, text)
         return row.submitted_at_s, row.job
 
     async def _found(

@@ -127,6 +127,14 @@ class Asker:
         is_covered = self.projects is None or project in self.projects
         return is_covered and (self.may_see_all or (user == self.user and not site))
 
+    @property
+    def needs_audit(self) -> str:
+        """What keeps an operator from the rows of others, for errors; empty: nothing, or no
+        operator, who must not learn which rows there are."""
+        if not self.is_operator or self.may_see_all:
+            return ""
+        return "jobs of other users are shown to a token with the scope audit"
+
     def owns(self, user: str, project: str) -> bool:
         """Whether the asker may read a row whole and change it: their own, of their projects."""
         return user == self.user and (self.projects is None or project in self.projects)

@@ -242,6 +242,11 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
             ("forget", "bob", "no job"),
         ):
             assert text in (await counter.refusal(verb, user=user, job="j-fx"))[1]
+        # A stranger does not learn that there is such a job.
+        own = token(Scope.SUBMIT)
+        for job in ("j-fx", "j-none"):
+            _, reason = await counter.refusal("results", user="bob", token=own, job=job)
+            assert reason == f"no detached job {job!r} found here"
         counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
         await counter.site.record()
         assert "j-fx" not in counter.site.broker.jobs
@@ -310,7 +315,13 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
 
         admin = token(Scope.ADMIN)
         assert await meant("01m8bbb", token=admin, for_order=True) == ids["bbb"]
-        assert await meant("01m8bbb", token=admin) == "no job '01m8bbb' found here"
+        audit = "jobs of other users are shown to a token with the scope audit"
+        unseen = f"no job {{!r}} of yours found here: {audit}"
+        assert await meant("01m8bbb", token=admin) == unseen.format("01m8bbb")
+        for verb in ("job", "logs", "explain"):
+            for text in (ids["bbb"], "01m8none"):  # the same whether there is one or not
+                _, reason = await counter.refusal(verb, job=text, token=admin)
+                assert reason == unseen.format(text)
         both = await meant("night", token=admin, for_order=True)
         assert both.startswith("'night' may mean several unfinished jobs; name one by its id:")
         assert [line[:26] for line in both.splitlines()[1:]] == [ids["aaa"], ids["bbb"]]
