@@ -826,7 +826,8 @@ class ClientEngine:
         if len(payload) > limit:
             raise SerializationError(
                 f"the arguments have {len(payload):,} bytes when pickled; the limit of the "
-                f"gateway is {limit:,}: pass a path to the data, or split the data"
+                f"gateway is {limit:,}: write a large value once with `client.put` and pass its "
+                "reference, pass a path to the data, or split the data"
             )
 
     def cancel(

@@ -571,7 +571,7 @@ def test_large_arguments_and_results_travel_in_pieces(client):
 
 
 def test_too_large_an_argument_is_refused_and_harms_nobody(client):
-    with pytest.raises(SerializationError, match="the limit of the gateway is"):
+    with pytest.raises(SerializationError, match=r"the limit of the gateway is.*`client.put`"):
         client.submit(len, bytes(70 << 20))
     assert client.submit(square, 2).result() == 4
 
@@ -579,7 +579,7 @@ def test_too_large_an_argument_is_refused_and_harms_nobody(client):
 def test_a_result_that_is_too_large_for_a_message_comes_as_an_object_or_fails_its_task(client):
     kept = client.options(results="auto").submit(bytes, 70_000_000)
     assert len(kept.result()) == 70_000_000
-    with pytest.raises(federation.errors.ResultRefused, match="70,"):
+    with pytest.raises(federation.errors.ResultRefused, match=r"70,.*results=\"auto\""):
         client.submit(bytes, 70_000_000).result()
 
 
