@@ -222,7 +222,7 @@ class Desk:
                 if not is_about or found.get("changed", True):
                     job = str(found["job"]) if is_about else ""
                     text = in_words(ask.verb, ask.details, found)
-                    server.order_log.done(server.title(peer), text, job)
+                    server.order_log.done(server.title(peer), text, job, ask.verb)
             return Answer(ask.request, "", "", found)
         except (BadQuestion, Denied) as error:
             is_order = ask.verb in LOGGED or ask.verb in orders.VERBS

@@ -26,7 +26,8 @@ class _Repeats:
 class OrderLog:
     """Writes a line for each order that was carried out, and at a limited rate for refused ones.
 
-    Further orders by the same party about the same job within REPEATS_S are counted in one line.
+    Further orders of the same verb, by the same party about the same job, are counted in one line
+    within REPEATS_S.
 
     Args:
         say: takes lines for the operator.
@@ -37,24 +38,26 @@ class OrderLog:
         self._say = say
         self._mono_s = mono_s
         self._refused = RateLimitedLines(say, "refused orders", REFUSED_PER_S, mono_s())
-        self._repeats: dict[tuple[str, str], _Repeats] = {}  # by party and job, the oldest first
+        # By party, verb and job, the oldest first.
+        self._repeats: dict[tuple[str, str, str], _Repeats] = {}
 
-    def done(self, who: str, text: str, job: str = "") -> None:
+    def done(self, who: str, text: str, job: str = "", verb: str = "") -> None:
         """Log an order that was carried out.
 
         Args:
             who: as from `gateway.trust.rights.title_of`.
             text: what was ordered, in words.
             job: the id of the job that it is about; empty: none.
+            verb: the kind of order.
         """
         line = f"order by {who}: {clean(text)[:TEXT_CHARS_MAX]}"
-        known = self._repeats.get((who, job))
+        known = self._repeats.get((who, verb, job))
         if known is not None and self._mono_s() < known.until_s:
             known.number, known.last = known.number + 1, line
             return
         self.tick()
         if job and len(self._repeats) < REPEATED_MAX:
-            self._repeats[who, job] = _Repeats(self._mono_s() + REPEATS_S)
+            self._repeats[who, verb, job] = _Repeats(self._mono_s() + REPEATS_S)
         self._say(line)
 
     def refused(self, who: str, text: str) -> None:
@@ -71,7 +74,16 @@ class OrderLog:
             if mono_s < found.until_s:
                 break
             del self._repeats[key]
-            if found.number:
-                more = f"{found.number:,} more within {duration_text(REPEATS_S)}"
-                self._say(f"{found.last} (the last of {more})")
+            self._say_repeats(found)
         self._refused.tick(mono_s)
+
+    def flush(self) -> None:
+        """Log repeated orders at once: the gateway stops."""
+        for found in self._repeats.values():
+            self._say_repeats(found)
+        self._repeats.clear()
+
+    def _say_repeats(self, found: _Repeats) -> None:
+        if found.number:
+            more = f"{found.number:,} more within {duration_text(REPEATS_S)}"
+            self._say(f"{found.last} (the last of {more})")

@@ -440,7 +440,8 @@ class GatewayServer:
             self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
-        """Tell all peers that the gateway stops."""
+        """Tell all peers that the gateway stops, and log the orders that wait for their line."""
+        self.order_log.flush()
         self.listener.goodbye(reason, self._clock.mono_s())
 
     def _watch_readers(self, happened: list[Event]) -> None:

@@ -16,21 +16,39 @@ def test_repeated_orders_about_one_job_share_a_line_with_their_number():
     said, clock = [], Clock()
     log = OrderLog(said.append, clock)
     for at in range(1_000):
-        log.done("ann", f"job j: {'released' if at % 2 else 'held'}", "j")
-    log.done("ann", "job k: held", "k")
-    log.done("bob", "job j: held", "j")
+        verb, text = ("release", "released") if at % 2 else ("hold", "held")
+        log.done("ann", f"job j: {text}", "j", verb)
+    log.done("ann", "job k: held", "k", "hold")
+    log.done("bob", "job j: held", "j", "hold")
     log.tick()
     assert said == [
         "order by ann: job j: held",
+        "order by ann: job j: released",
         "order by ann: job k: held",
         "order by bob: job j: held",
     ]
     clock.mono_s += REPEATS_S
     log.tick()
-    assert said[3:] == ["order by ann: job j: released (the last of 999 more within 5 s)"]
+    assert said[4:] == [
+        "order by ann: job j: held (the last of 499 more within 5 s)",
+        "order by ann: job j: released (the last of 499 more within 5 s)",
+    ]
     clock.mono_s += REPEATS_S
-    log.done("ann", "job j: held", "j")
-    assert said[4:] == ["order by ann: job j: held"]
+    log.done("ann", "job j: held", "j", "hold")
+    assert said[6:] == ["order by ann: job j: held"]
+
+
+def test_repeated_orders_are_told_at_a_stop():
+    said = []
+    log = OrderLog(said.append, Clock())
+    for priority in (1, 2):
+        log.done("ann", f"job j: priority {priority}", "j", "prioritise")
+    log.flush()
+    log.flush()
+    assert said == [
+        "order by ann: job j: priority 1",
+        "order by ann: job j: priority 2 (the last of 1 more within 5 s)",
+    ]
 
 
 def test_orders_about_nothing_in_particular_have_a_line_each():
