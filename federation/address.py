@@ -23,6 +23,12 @@ PORT_MAX: Final = 65535
 _LOOPBACK: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\]):\d+", re.ASCII)
 
 
+class NoToken(str):
+    """In place of a token: none at all, also where the environment has one. It is empty."""
+
+    __slots__ = ()
+
+
 class AddressError(GridError, ValueError):
     """An address that can't be dialled or listened on."""
 

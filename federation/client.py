@@ -23,7 +23,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
 
-from federation.address import GATEWAY_VARIABLE, TOKEN_VARIABLE, check_bearer, is_service, login
+from federation.address import (
+    GATEWAY_VARIABLE,
+    TOKEN_VARIABLE,
+    NoToken,
+    check_bearer,
+    is_service,
+    login,
+)
 from federation.address import resolve as resolve_address
 from federation.clocks import CALENDAR_END_S, MonoS
 from federation.engine.client_file import ClientFile, read_client_file
@@ -428,11 +435,29 @@ def as_completed(futures: Iterable[FutureT], timeout: Length | None = None) -> I
     """Yield each future once, as it is done: concurrent.futures.as_completed, for any class of it.
 
     Raises TimeoutError when a future is not done within `timeout` (seconds, or a text such as
-    "10m") of the call.
+    "10m") of the call; TypeError for anything but futures, such as a map.
     """
-    return cast(
-        "Iterator[FutureT]", concurrent.futures.as_completed(list(futures), read_timeout(timeout))
-    )
+    if isinstance(futures, MapResults):
+        raise TypeError(
+            "as_completed takes futures of `submit`: a map yields its results itself, in order"
+        )
+    named = list(futures)
+    wrong = next((each for each in named if not isinstance(each, concurrent.futures.Future)), None)
+    if wrong is not None:
+        raise TypeError(f"as_completed takes futures, and {wrong!r:.80} is none")
+    return cast("Iterator[FutureT]", concurrent.futures.as_completed(named, read_timeout(timeout)))
+
+
+def _read_addresses(address: object) -> str | tuple[str, ...] | None:
+    """Return the addresses as they are kept. Raises TypeError."""
+    if address is None or isinstance(address, str):
+        return address
+    named = tuple(address) if isinstance(address, Iterable) else ()
+    if not all(isinstance(each, str) for each in named) or not isinstance(address, Iterable):
+        raise TypeError(
+            f"address is {address!r:.80}; it must be the text of an address, or a list of them"
+        )
+    return cast("tuple[str, ...]", named)
 
 
 class Client(concurrent.futures.Executor):
@@ -513,7 +538,12 @@ class Client(concurrent.futures.Executor):
             raise ValueError(f"give_up_s is {give_up_s!r}; it must be zero or more, in seconds")
         if isinstance(trusted_sites, str):
             raise TypeError("trusted_sites must be a list of site names, not a single string")
-        named = address if isinstance(address, str | None) else tuple(address)
+        named = _read_addresses(address)
+        if token is not None and not token.strip() and not isinstance(token, NoToken):
+            raise ValueError(
+                "the token is empty, as if from an empty file: pass the text that `gridfed token` "
+                "printed, or token=None for that of $GRIDFED_TOKEN or the client file"
+            )
         self._where = _Where(
             named,
             secret,

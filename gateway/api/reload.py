@@ -54,6 +54,7 @@ TABLES: Final = {
     "alerts": "[alerts]",
     "federation": "[federation]",
     "books": "[books]",
+    "objects": "[objects]",
 }
 
 

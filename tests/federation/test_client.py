@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from federation.address import NoToken
 from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
+from federation.engine.mapping import MapResults
 from federation.engine.streams import BundleSender, Stream
 from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
@@ -230,3 +232,29 @@ def test_times_of_a_connection_have_a_unit_too(key):
         Client(ADDRESS, **{key: "soon"})
     with pytest.raises(GatewayUnreachable):
         Client("ipc:///none/at/all", **{"connect_timeout_s": "0.1s", key: "0.2 s"})
+
+
+@pytest.mark.parametrize("address", [5, b"ipc:///tmp/x", [5], {"a": 1, 2: 3}])
+def test_an_address_that_is_no_text_is_refused_in_words(address):
+    with pytest.raises(TypeError, match="must be the text of an address, or a list of them"):
+        Client(address)
+
+
+@pytest.mark.parametrize("token", ["", " \n"])
+def test_an_empty_token_is_refused_and_not_taken_for_none(token):
+    with pytest.raises(ValueError, match="the token is empty"):
+        Client(ADDRESS, token=token)
+
+
+@pytest.mark.real
+def test_a_client_may_be_made_without_any_token():
+    with pytest.raises(GatewayUnreachable):
+        Client(ADDRESS, token=NoToken(), connect_timeout_s=0.1)
+
+
+def test_as_completed_says_that_it_takes_futures():
+    results = MapResults.__new__(MapResults)
+    with pytest.raises(TypeError, match="a map yields its results itself"):
+        as_completed(results)
+    with pytest.raises(TypeError, match="and 5 is none"):
+        as_completed([Future(), 5])

@@ -5,6 +5,7 @@ refused may hold anything: each is written within a bound.
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from federation.money import format_money
@@ -72,13 +73,16 @@ def _change(details: Mapping[str, Any]) -> str:
 
 def _reservation(details: Mapping[str, Any]) -> str:
     lasts_s = details.get("lasts_s")
-    lasts = f" for {duration_text(float(lasts_s))}" if isinstance(lasts_s, int | float) else ""
+    is_known = isinstance(lasts_s, int | float) and isfinite(lasts_s)
+    lasts = f" for {duration_text(float(lasts_s or 0))}" if is_known else ""
+    slots = details.get("slots", "")
+    many = count(slots, "slot") if type(slots) is int else f"{written(slots)} slots".lstrip()
     places = [
         f"{key} {written(details[key])}"
         for key in ("pool", "who", "project", "sites")
         if details.get(key)
     ]
-    return f"reservation of {written(details.get('slots', ''))} slots{lasts}: {', '.join(places)}"
+    return f"reservation of {many}{lasts}" + (f": {', '.join(places)}" if places else "")
 
 
 def _about_books(verb: str, details: Mapping[str, Any]) -> str:

@@ -10,6 +10,16 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 
 NO_TAG = "has no tag "  # how a worker's refusal for a missing tag begins (policies.placement)
+# The verbs with which refusals of a worker begin, for several workers.
+_PLURALS = {
+    "is": "are",
+    "has": "have",
+    "runs": "run",
+    "gets": "get",
+    "stands": "stand",
+    "starts": "start",
+    "charges": "charge",
+}
 _SURE = {Reason.BUDGET_EXHAUSTED, Reason.COST_LIMIT}  # reasons that no other worker removes
 
 
@@ -43,8 +53,16 @@ def wait_reason(
     elif all(each["reason"] == Reason.ELSEWHERE for each in reasons):
         text = _elsewhere(broker, job, utc_s)
     else:
-        text = "; ".join(f"{count(each['workers'], 'worker')} {each['text']}" for each in reasons)
+        text = "; ".join(_of_workers(each["workers"], str(each["text"])) for each in reasons)
     return text
+
+
+def _of_workers(number: int, text: str) -> str:
+    """Say of workers what a reason says of one: "1 worker is draining", "2 workers are …"."""
+    verb, _, rest = text.partition(" ")
+    if number != 1 and verb in _PLURALS:
+        text = f"{_PLURALS[verb]} {rest}"
+    return f"{count(number, 'worker')} {text}"
 
 
 def _elsewhere(broker: Broker, job: Job, utc_s: UtcS) -> str:

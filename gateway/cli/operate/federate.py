@@ -16,7 +16,7 @@ import click
 import trio
 
 from federation import Client
-from federation.address import GATEWAY_VARIABLE
+from federation.address import GATEWAY_VARIABLE, NoToken
 from federation.money import format_amount, parse_money
 from federation.signed.tokens import Scope
 from federation.words import count, read_length
@@ -138,7 +138,7 @@ def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
             "the gateway is running, but [site] listen has no ipc:// address to reach it: add one"
         )
     # Without a token: on its own socket the gateway knows its operator.
-    with Client(own, secret=config.secret, token="") as client:
+    with Client(own, secret=config.secret, token=NoToken()) as client:
         found = client.ask(verb, **details)
         note_zone(client)
     return found

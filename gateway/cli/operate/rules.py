@@ -503,11 +503,15 @@ def _say_unchanged(*, as_json: bool) -> None:
 
 @rules.command("remove")
 @click.argument("kind", type=click.Choice(_KINDS))
+@click.argument("named", metavar="[NAME]", default="")
 @click.option("--pool", default="", help="Of this pool.")
-@click.option("--name", default="", help="Of this name.")
+@click.option("--name", default="", help="The same as NAME.")
 @_change_options
-def remove_rule(kind: str, pool: str, name: str, **more: Any) -> None:
-    """Remove a rule: it counts no more from then on."""
+def remove_rule(kind: str, named: str, pool: str, name: str, **more: Any) -> None:
+    """Remove a rule: it counts no more from then on. NAME: of a budget, calendar or window."""
+    if named and name and named != name:
+        raise click.UsageError(f"two names are given, {named!r} and --name {name!r}: give one")
+    name = name or named
     _change([{"kind": kind, "pool": pool, "name": name, "content": None}], **more)
 
 

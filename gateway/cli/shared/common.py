@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from federation import Client
-from federation.address import AddressError
+from federation.address import AddressError, NoToken
 from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
 from federation.words import clean_lines, read_size
@@ -49,7 +49,7 @@ class DialOptions:
         if own is None:
             return self
         secret = own.secret if self.secret is None else self.secret
-        return replace(self, address=own.address, secret=secret, token=self.token or "")
+        return replace(self, address=own.address, secret=secret, token=self.token or NoToken())
 
 
 _GATEWAY_HELP: Final = (

@@ -15,6 +15,7 @@ import pytest
 from support.processes import wait_until
 
 from federation import Client
+from federation.address import NoToken
 from federation.errors import GridError, SessionRefused
 
 pytestmark = pytest.mark.real
@@ -172,7 +173,7 @@ def test_a_slot_is_not_its_owner_at_the_gateways_socket(site):
     with site.client() as client:
         assert client.ask("status")["site"] == "local"  # we are
         for attempt in (come_in, come_in_from_afar):
-            refusal = client.submit(attempt, token="").result()
+            refusal = client.submit(attempt, token=NoToken()).result()
             assert "SessionRefused" in refusal, refusal
 
 

@@ -139,6 +139,7 @@ def test_a_price_is_taken_in_with_its_new_name(running):
         ("slots = 2", "slots = 3", ["[[pool]] fast: slots"]),
         ('name = "london"', 'name = "paris"', ["[site] name"]),
         ("[site]", "[limits]\nclient_jobs = 7\n[site]", ["[limits]"]),
+        ("[site]", '[objects]\nmemory = "1 GiB"\n[site]', ["[objects]"]),
         ("[site]", '[credit]\nparis = "7 USD"\n[site]', ["[credit]"]),
         ("[site]", '[[budget]]\nname = "b"\namount = "7 USD"\n[site]',
          ["[[budget]] b, which is new"]),

@@ -64,6 +64,7 @@ def test_an_order_about_trust_says_what_is_done_to_which_site(verb, details, tex
             "change of the rules (window cloud lunch): why",
         ),
         ("reserve", {"slots": 4, "lasts_s": 3600, "pool": "hpc"}, "reservation of 4 slots for 1 h"),
+        ("reserve", {"slots": 1, "lasts_s": float("inf")}, "reservation of 1 slot"),
         ("unreserve", {"reservation": "a1"}, "cancel of reservation a1"),
         ("write_off", {"name": "risk", "site": "rome"}, "write-off of the slice of budget risk"),
         (
@@ -89,6 +90,11 @@ def test_whatever_an_order_has_is_written_within_a_bound(verb, value):
     keys = ("site", "user", "worker", "edits", "lasts_s", "expires_s", "may_send", "amount_nanos")
     for key in (*keys, "token", "scopes", "reason", "fingerprint", "currency", "slots"):
         assert len(in_words(verb, {key: value})) < 5 * VALUE_CHARS_MAX
+
+
+def test_a_reservation_without_an_end_or_a_place_says_no_more():
+    assert in_words("reserve", {"slots": 1, "lasts_s": float("inf")}) == "reservation of 1 slot"
+    assert in_words("reserve", {"slots": 2, "lasts_s": 60}) == "reservation of 2 slots for 1 min"
 
 
 def test_an_answer_that_tells_the_order_is_taken():

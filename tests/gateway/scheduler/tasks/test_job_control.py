@@ -391,3 +391,20 @@ def test_a_hold_is_stored_so_that_the_first_version_with_holds_reads_it(is_opera
     assert stored_terms(pack(plain))["hold"] == held
     plain["hold"] = ["ann", 5.0, is_operators, is_carried]  # as a later version stored it
     assert stored_terms(pack(plain))["hold"] == held
+
+
+@pytest.mark.parametrize(
+    ("workers", "text", "told"),
+    [
+        (1, "is draining", "1 worker is draining"),
+        (2, "is draining", "2 workers are draining"),
+        (3, "has gpu=1, gpu=2 needed", "3 workers have gpu=1, gpu=2 needed"),
+        (2, "environment build failed", "2 workers environment build failed"),
+    ],
+)
+def test_what_several_workers_do_is_said_of_several(workers, text, told):
+    world = BrokerWorld()
+    world.submit(2)
+    reasons = [{"reason": Reason.DRAINING, "text": text, "workers": workers}]
+    job = world.broker.jobs["j"]
+    assert wait_reason(world.broker, job, reasons, world.now_s, is_nested=False) == told

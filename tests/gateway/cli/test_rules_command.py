@@ -1,0 +1,22 @@
+"""`gridfed rules`, without a gateway."""
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import cli
+from gateway.cli.operate import rules
+
+
+@pytest.mark.parametrize("named", [["desk"], ["--name", "desk"], ["desk", "--name", "desk"]])
+def test_a_rule_is_removed_by_its_name(named, monkeypatch):
+    edits = []
+    monkeypatch.setattr(rules, "_change", lambda found, **_: edits.extend(found))
+    done = CliRunner().invoke(cli, ["rules", "remove", "budget", *named])
+    assert done.exit_code == 0, done.output
+    assert edits == [{"kind": "budget", "pool": "", "name": "desk", "content": None}]
+
+
+def test_two_names_of_a_rule_are_refused():
+    done = CliRunner().invoke(cli, ["rules", "remove", "budget", "desk", "--name", "day"])
+    assert done.exit_code == 2
+    assert "two names are given, 'desk' and --name 'day'" in done.output
