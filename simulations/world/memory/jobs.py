@@ -124,6 +124,6 @@ def _is_wanted(row: JobRow, wanted: JobsWanted) -> bool:
     return (
         wanted.name in ("", row.name)
         and row.job.startswith(wanted.prefix)
-        and wanted.state in ("", state)
+        and (wanted.state in ("", state) or (wanted.state, state) == ("failed", "partly failed"))
         and (-at_s, job) < (-row.submitted_at_s, row.job)
     )

@@ -164,7 +164,7 @@ def _in_state(state: str) -> ColumnElement[bool]:
     is_cancelled = and_(~has_failed, ~has_done, jobs.c.cancelled > 0)
     made = {
         "done": and_(~has_failed, ~is_cancelled),
-        "failed": has_failed,  # all that failed, also in part: who looks for failures wants both
+        "failed": has_failed,  # all that failed, also in part: a search for failures wants both
         "partly failed": and_(has_failed, has_done),
         "cancelled": is_cancelled,
     }
