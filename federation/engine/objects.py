@@ -200,6 +200,7 @@ class ClientObjects:
         self._let_go = let_go
         self._lock = threading.RLock()  # a callback of a future may put, too
         self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
+        self._bytes_max = 0  # the room of the host that was opened last
         self._leases: weakref.WeakValueDictionary[tuple[str, bytes], ObjectLease] = (
             weakref.WeakValueDictionary()
         )
@@ -212,6 +213,12 @@ class ClientObjects:
     def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
         body = make_body(value)
+        room = self._room(project)
+        if body.size > room:  # before it takes as much memory again
+            raise ObjectRefused(
+                f"the site has room for {room:,} bytes of objects, and this one has "
+                f"{body.size:,}: put it in parts, or ask for more room"
+            )
         segment = create(body.size)
         try:
             segment.write(body.pieces(), WRITERS)
@@ -420,6 +427,15 @@ class ClientObjects:
             self._close()
             raise
 
+    def _room(self, project: str) -> int:
+        """Return the room of the site for objects, in bytes. Raises ObjectRefused."""
+        key = self._engine.session_number, project
+        with self._lock:
+            if key not in self._sockets:
+                self._close()
+                self._sockets[key] = self._open(project)
+            return self._bytes_max
+
     def _open(self, project: str) -> BlockingObjectSocket:
         try:
             where = self._engine.ask("object_host", {"project": project})
@@ -435,6 +451,7 @@ class ClientObjects:
             answer, _ = connection.ask(OpenHost(where["ticket"]))
             if not isinstance(answer, HostOpen):
                 raise ObjectRefused("the object host refuses this client")
+            self._bytes_max = answer.bytes_max
         except BaseException:
             connection.close()
             raise

@@ -46,6 +46,7 @@ class Host:
     """An object host: each file is an object of its own; it may be deaf, or full."""
 
     puts = 0
+    room = 1 << 20
     is_gone = False
     refuses = ""
 
@@ -54,7 +55,7 @@ class Host:
 
     def ask(self, message, file=-1):
         if isinstance(message, OpenHost):
-            return HostOpen(100), -1
+            return HostOpen(Host.room), -1
         if Host.is_gone:
             Host.is_gone = False
             raise ConnectionResetError("gone")
@@ -159,6 +160,13 @@ def test_a_gateway_that_keeps_no_objects_or_is_older_has_none(world):
     engine.session_number, engine.refusal = 3, GatewayUnreachable("gone")
     with pytest.raises(GatewayUnreachable):
         found.come_back(3, [ref.lease])
+
+
+def test_what_can_never_fit_is_refused_before_it_is_written(world, monkeypatch):
+    _, found, _ = world
+    monkeypatch.setattr(objects, "create", Mock(side_effect=AssertionError))
+    with pytest.raises(ObjectRefused, match="room for 1,048,576 bytes of objects, and this one"):
+        found.put(bytes(Host.room), "p", "", None)
 
 
 def test_a_strange_answer_and_a_full_host_leave_no_call_waiting(world, monkeypatch):
