@@ -16,6 +16,7 @@ from support.processes import wait_until
 from support.programs.containers import need, shut_uid
 
 from federation import Client
+from federation.address import NoToken
 from federation.errors import GridError
 from gateway.config.environments import RISK
 
@@ -83,7 +84,7 @@ def can_end_worker():
 
 def order_a_token(address):
     """As `gridfed token --user root --scopes admin,submit,report` does."""
-    for token in ("", None):
+    for token in (NoToken(), None):
         try:
             with Client(address, token=token, connect_timeout_s=3.0) as client:
                 details = {"user": "root", "scopes": ["admin"], "expires_s": 3600.0}
