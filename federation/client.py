@@ -68,7 +68,7 @@ from federation.wishes import (
     USUAL_PROJECT,
     wishes_plain,
 )
-from federation.words import duration_text, read_length, read_seconds, read_timeout
+from federation.words import Length, duration_text, read_length, read_seconds, read_timeout
 
 if TYPE_CHECKING:
     from federation.engine.explained import Explanation
@@ -80,7 +80,6 @@ B = TypeVar("B")
 C = TypeVar("C")
 FutureT = TypeVar("FutureT", bound=concurrent.futures.Future[Any])
 TagValue = bool | int | float
-Length = float | str | timedelta  # of time: seconds, or as in "10m"
 
 # The gateway's limits; it checks them again.
 TIMEOUT_MAX_S: Final = 1e9

@@ -23,6 +23,7 @@ _PLAIN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 _UNITS_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+Length = float | str | timedelta  # of time: seconds, or as in "10m"
 TIMEOUT_FORMS: Final = 'it must be seconds, or a text such as "10s" or "5m"'
 NOTE: Final = "gridfed: "  # how our note on an exception begins: which call it is of
 _PARTS_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -97,7 +98,7 @@ def read_seconds(name: str, value: Any) -> Any:
         raise ValueError(f"{name}: {error}") from None
 
 
-def read_timeout(value: float | str | timedelta | None) -> float | None:
+def read_timeout(value: Length | None) -> float | None:
     """Return the argument `timeout` in seconds; None: without limit.
 
     A number of zero or less does not wait, as in the standard library.

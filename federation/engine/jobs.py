@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.engine.engine import ClientEngine
@@ -16,7 +15,7 @@ from federation.messages.printed import joined, stream_of
 from federation.money import format_money
 from federation.payload import open_result
 from federation.ranges import RangeSet
-from federation.words import clean, read_timeout
+from federation.words import Length, clean, read_timeout
 
 if TYPE_CHECKING:
     from federation.engine.explained import Explanation
@@ -142,7 +141,7 @@ class JobHandle:
             return error
         return GatewayUnreachable(f"job {self.id} at gateway {self.gateway}: {error}")
 
-    def details(self, timeout: float | str | timedelta | None = None) -> dict[str, Any]:
+    def details(self, timeout: Length | None = None) -> dict[str, Any]:
         """Return everything that the gateway knows of the job. Raises JobNotFound."""
         found: dict[str, Any] = self._ask("job", {}, read_timeout(timeout))
         return found
@@ -190,7 +189,7 @@ class JobHandle:
             found["project"],
         )
 
-    def wait(self, timeout: float | str | timedelta | None = None) -> str:
+    def wait(self, timeout: Length | None = None) -> str:
         """Wait until the job has ended, and return its state: "done" only if no task failed.
 
         Its cost is final then. A cancelled job has ended when its last begun task has. `timeout` is

@@ -35,6 +35,7 @@ from federation.objects.bodies import load, make_body
 from federation.objects.left import WHOLE, read_left
 from federation.objects.manifests import digest_text, read_digest
 from federation.objects.references import reduced, references_of
+from federation.objects.room import no_room
 from federation.objects.segments import Segment, create
 from federation.sessions.object_socket import BlockingObjectSocket
 
@@ -213,12 +214,11 @@ class ClientObjects:
     def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
         body = make_body(value)
-        room = self._room(project)
-        if body.size > room:  # before it takes as much memory again
-            raise ObjectRefused(
-                f"the site has room for {room:,} bytes of objects, and this one has "
-                f"{body.size:,}: put it in parts, or ask for more room"
-            )
+        with self._lock:
+            self._connected(self._engine.session_number, project)
+            why = no_room(self._bytes_max, 0, body.size)
+        if why:  # before it takes as much memory again
+            raise ObjectRefused(why)
         segment = create(body.size)
         try:
             segment.write(body.pieces(), WRITERS)
@@ -409,9 +409,7 @@ class ClientObjects:
             if known is not None:
                 with contextlib.suppress(ObjectLost):  # it may have ended since
                     return self._exchange(known, message, file)
-            self._close()
-            connection = self._sockets[session, project] = self._open(project)
-            return self._exchange(connection, message, file)
+            return self._exchange(self._connected(session, project), message, file)
 
     def _exchange(
         self, connection: BlockingObjectSocket, message: Any, file: int
@@ -427,14 +425,12 @@ class ClientObjects:
             self._close()
             raise
 
-    def _room(self, project: str) -> int:
-        """Return the room of the site for objects, in bytes. Raises ObjectRefused."""
-        key = self._engine.session_number, project
-        with self._lock:
-            if key not in self._sockets:
-                self._close()
-                self._sockets[key] = self._open(project)
-            return self._bytes_max
+    def _connected(self, session: int, project: str) -> BlockingObjectSocket:
+        """Return the connection for a project, opened if there is none. Under the lock."""
+        if (session, project) not in self._sockets:
+            self._close()
+            self._sockets[session, project] = self._open(project)
+        return self._sockets[session, project]
 
     def _open(self, project: str) -> BlockingObjectSocket:
         try:

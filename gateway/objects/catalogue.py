@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
+from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
 
 OBJECTS_MAX: Final = 100_000  # of a site
@@ -65,20 +66,6 @@ class HeldObject:
                 for (user, name), end_at_s in sorted(self.names.items())
             ],
         }
-
-
-def no_room(bytes_max: int, held_bytes: int, size: int, whose: str = "") -> str:
-    """Say that an object does not fit beside those that are held; an empty text if it does.
-
-    `whose` are they, as in "of user ann"; empty: all of the site.
-    """
-    if held_bytes + size <= bytes_max:
-        return ""
-    those = f"objects {whose}" if whose else "objects"
-    room = f"the site has room for {bytes_max:,} bytes of {those}"
-    if size > bytes_max:
-        return f"{room}, and this one has {size:,}: put it in parts, or ask for more room"
-    return f"{room}, holds {held_bytes:,}, and this one has {size:,}: release others first"
 
 
 class ObjectCatalogue:

@@ -12,7 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
-from gateway.objects.catalogue import OBJECTS_MAX, ObjectKey, no_room
+from federation.objects.room import no_room
+from gateway.objects.catalogue import OBJECTS_MAX, ObjectKey
 from gateway.objects.tickets import AGENT, ObjectTicket
 
 

@@ -420,11 +420,10 @@ class Broker:
         While no pool is known that can, those count whose workers were never seen; just after a
         start, all.
         """
-        able, shown = self.admission.pools(spec), self.admission.shown_pools()
-        if self._provisional.is_early(self._utc_s):
-            pools = [*self.tariffs]
-        else:
-            pools = [each for each in self.tariffs if (each in able if able else each not in shown)]
+        pools = [*self.tariffs]
+        if not self._provisional.is_early(self._utc_s):
+            able, shown = self.admission.pools(spec), self.admission.shown_pools()
+            pools = [each for each in pools if (each in able if able else each not in shown)]
         return self.charging.own_tariffs(spec, pools, self._utc_s)
 
     def _share_out(self, event: events.SharesKnown, utc_s: UtcS) -> None:

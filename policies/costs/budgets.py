@@ -353,8 +353,8 @@ def unpayable(
 
 def note_short(budget_accounts: Iterable[BudgetAccount], one_nanos: int) -> None:
     """Note in each hard money budget that it has no room for a task of `one_nanos`, where so."""
-    for budget_account in payers(budget_accounts):
-        if budget_account.budget.is_hard and budget_account.room_nanos < one_nanos:
+    for budget_account in hard_payers(budget_accounts):
+        if budget_account.room_nanos < one_nanos:
             budget_account.lack(one_nanos)
 
 

@@ -141,7 +141,7 @@ def explain_job(
     decision = with_drains(exchange.decide_for(job, left, utc_s), broker, exchange.site, utc_s)
     found = decision.to_plain()
     note_waits(found, broker, exchange.site, without=job)
-    found |= limits_of_job(job, decision, exchange, broker, utc_s)
+    found |= limits_of_job(job, decision, exchange, utc_s)
     found["job"] = job.id
     found["held"] = held_text(job)
     found["waiting"] = job.waiting

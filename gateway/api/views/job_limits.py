@@ -13,36 +13,36 @@ from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.model.terms import JobSpec
 from policies.placement.deadlines import DeadlineCheck
 from policies.placement.decisions import Decision
+from policies.placement.offers import Unmet
 
 
 def limits_of(
-    spec: JobSpec, decision: Decision, exchange: Exchange, chance: str = ""
+    spec: JobSpec,
+    decision: Decision,
+    exchange: Exchange,
+    chance: str = "",
+    busy_until_s: UtcS | None = None,
 ) -> dict[str, Any]:
-    """Return `unmet` and `deadline` of a job that is not submitted."""
+    """Return `unmet` and `deadline` of a plan; see Exchange.explain_deadline."""
     unmet = exchange.explain_unmet(spec, decision, chance)
-    deadline = exchange.explain_deadline(spec, decision, chance, unmet)
-    return {
-        "unmet": unmet.to_plain() if unmet is not None else None,
-        "deadline": deadline.to_plain() if deadline is not None else None,
-    }
+    return _plain(unmet, exchange.explain_deadline(spec, decision, chance, unmet, busy_until_s))
 
 
-def limits_of_job(
-    job: Job, decision: Decision, exchange: Exchange, broker: Broker, utc_s: UtcS
-) -> dict[str, Any]:
+def limits_of_job(job: Job, decision: Decision, exchange: Exchange, utc_s: UtcS) -> dict[str, Any]:
     """Return `unmet` and `deadline` of a job; of its running tasks the end that is expected."""
     busy_until_s = running_until_s(job, decision.ask.task_s, utc_s)
     if job.waiting:
-        unmet = exchange.explain_unmet(job.spec, decision, job.id)
-        deadline = exchange.explain_deadline(job.spec, decision, job.id, unmet, busy_until_s)
-    else:  # tasks in flight are not placed again: when they end, their workers know
-        unmet, deadline = None, None
-        deadline_s = job.spec.wishes.deadline_s
-        if job.in_flight and deadline_s is not None:
-            is_measured = busy_until_s is not None
-            deadline = DeadlineCheck(
-                deadline_s, utc_s, job.in_flight, busy_until_s, None, is_measured
-            )
+        return limits_of(job.spec, decision, exchange, job.id, busy_until_s)
+    # Tasks in flight are not placed again: when they end, their workers know.
+    deadline_s = job.spec.wishes.deadline_s
+    if not job.in_flight or deadline_s is None:
+        return _plain(None, None)
+    is_measured = busy_until_s is not None
+    check = DeadlineCheck(deadline_s, utc_s, job.in_flight, busy_until_s, None, is_measured)
+    return _plain(None, check)
+
+
+def _plain(unmet: Unmet | None, deadline: DeadlineCheck | None) -> dict[str, Any]:
     return {
         "unmet": unmet.to_plain() if unmet is not None else None,
         "deadline": deadline.to_plain() if deadline is not None else None,

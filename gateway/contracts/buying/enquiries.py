@@ -171,7 +171,7 @@ class Enquiries:
         if not known:
             return room
         granted = sum(
-            max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
+            each.left_nanos
             for each in self._book.of_job(job.id)
             if each.is_live or each.is_under_way
         )

@@ -16,7 +16,7 @@ from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.jobs import Assignment, Job
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.reserved import ReservedAmounts
-from policies.costs.budgets import BudgetAccount, Running, Waiting, named, payers, unpayable
+from policies.costs.budgets import BudgetAccount, Running, Waiting, hard_payers, named, unpayable
 from policies.parties import PartyKind
 from policies.tariffs import Tariff
 
@@ -97,7 +97,7 @@ class BudgetEnforcement:
         """Set a local job's currency to that of its hard budgets: they pay in no other."""
         if not self._budget_accounts or spec.price is not None or spec.currency is not None:
             return spec
-        units = [each.budget.unit for each in self._hard_payers(spec)]
+        units = [each.budget.unit for each in hard_payers(self._budget_accounts.of(spec.whose))]
         return replace(spec, currency=units[0]) if units else spec
 
     def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
@@ -113,10 +113,6 @@ class BudgetEnforcement:
         if not self._budget_accounts:
             return None
         return self.refusal(replace(spec, price=tariff, path=(site,)))
-
-    def _hard_payers(self, spec: JobSpec) -> list[BudgetAccount]:
-        budget_accounts = payers(self._budget_accounts.of(spec.whose))
-        return [each for each in budget_accounts if each.budget.is_hard]
 
     def _least_nanos(
         self, budget_account: BudgetAccount, spec: JobSpec, needs_nanos: int = 0

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from federation.clocks import UtcS
 from federation.objects.manifests import SHA256, digest_text
+from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
 from gateway.objects import catalogue
-from gateway.objects.catalogue import ObjectCatalogue, ObjectKey, no_room
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
 
 NOW = UtcS(1000.0)
 
