@@ -113,12 +113,12 @@ def test_what_waits_in_the_client_is_cancelled_with_the_job(shared_site, tmp_pat
     go = tmp_path / "go"
     with shared_site.client() as client, shared_site.client() as other:
         first = client.submit(await_file, go)
-        client._engine._calls_out += 1 << 40  # the window is full: what follows waits here
+        client._engine._sender._calls_out += 1 << 40  # the window is full: what follows waits here
         behind = client.submit(await_file, go)
         other.job(first.job).cancel()
         assert all_done([behind])
         assert behind.cancelled()
-        client._engine._calls_out -= 1 << 40
+        client._engine._sender._calls_out -= 1 << 40
         go.touch()
         assert client.submit(await_file, go).result(timeout=300) == "went"
         assert all_done([first])
