@@ -102,7 +102,15 @@ def kill_part(site, module):
         with suppress(psutil.NoSuchProcess):
             each.kill()
     for each in parts:
-        wait_until(lambda each=each: not each.is_running() or each.status() == "zombie")
+        wait_until(lambda each=each: is_over(each))
+
+
+def is_over(process):
+    """Whether a process has ended; it may be reaped while we look."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_tasks_read_arrays_of_references_in_place_wherever_they_stand(client):
