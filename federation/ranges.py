@@ -67,6 +67,16 @@ class RangeSet:
             gaps.append((first, stop))
         return gaps
 
+    def last(self, numbers: int) -> list[Range]:
+        """Return the parts that hold the highest `numbers` integers of the set, highest first."""
+        parts: list[Range] = []
+        for first, stop in zip(reversed(self._firsts), reversed(self._stops), strict=True):
+            if numbers <= 0:
+                break
+            parts.append((max(first, stop - numbers), stop))
+            numbers -= stop - first
+        return parts
+
     def __iter__(self) -> Iterator[Range]:
         return iter(list(zip(self._firsts, self._stops, strict=True)))
 

@@ -502,6 +502,21 @@ def hoarded_contracts() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def restless_recalls() -> Iterator[None]:
+    """Recall for a job that waits also what would return to the same worker at once."""
+
+    def behind(
+        self: Dispatcher, assignment: Assignment, _: int, rank: tuple[Any, ...], __: Job
+    ) -> int:
+        job = assignment.job
+        is_behind = rank < self._order(job, self.durations.pace(job.spec.function), 0)
+        return len(assignment.left) if is_behind else 0
+
+    with patch.object(Dispatcher, "_behind", behind):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -512,6 +527,7 @@ BUGS: Final[dict[str, Bug]] = {
     "unheld-tasks": unheld_tasks,
     "overtaking-tells": overtaking_tells,
     "bytes-released-twice": bytes_released_twice,
+    "restless-recalls": restless_recalls,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,

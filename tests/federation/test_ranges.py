@@ -30,3 +30,6 @@ def test_it_is_a_set_of_numbers(steps, window):
     assert {n for a, b in ranges.missing(*window) for n in range(a, b)} == inside - plain
     assert all((n in ranges) == (n in plain) for n in range(90))
     assert RangeSet(pairs) == ranges
+    highest = ranges.last(window[0])
+    assert [n for a, b in highest for n in range(a, b)[::-1]] == sorted(plain)[::-1][: window[0]]
+    assert all(a < b for a, b in highest)

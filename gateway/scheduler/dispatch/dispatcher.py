@@ -5,6 +5,7 @@ decisions into assignments, counted at the worker and at the job, and into order
 runs once after each batch of events, when all capacity that they released can be handed out again.
 """
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, takewhile
@@ -84,7 +85,7 @@ class Dispatcher:
         self._tariff = tariff
         self._paid_ahead = paid_ahead
         self._shares: FairShares | None = None
-        self._order: Callable[[Job, float | None], Rank] = matching.order
+        self._order: Callable[[Job, float | None, int], Rank] = matching.order
         self._terms = DispatchTermsBook()
         self._queues: dict[ShareNode | None, Queue] = {}  # by share; a single one without shares
         self._functions: Counter[bytes] = Counter()  # of the jobs in `ready`
@@ -143,7 +144,10 @@ class Dispatcher:
                 self._agenda.clear()
 
     def _hungry(self, utc_s: UtcS) -> Iterator[Worker]:
-        """Return the workers to give tasks to, or to recall tasks from for another job, by load."""
+        """Return the workers to give tasks to, or to recall tasks from for another job, in order.
+
+        Those with an idle slot are first, as in `WorkerIndex.hungry`, then those with least load.
+        """
         shortest_s, longest_s = self._task_range_s()
         found = self.worker_index.hungry(shortest_s)
         late: list[Worker] = []
@@ -154,7 +158,7 @@ class Dispatcher:
         if not late:
             return found
         either = {each.handle: each for each in (*found, *late)}
-        return iter(sorted(either.values(), key=lambda each: (each.load_s, each.rank)))
+        return iter(sorted(either.values(), key=_turn_of))
 
     def _task_range_s(self) -> tuple[float, float]:
         """Return the shortest and longest duration of waiting tasks; inf: they need an idle slot.
@@ -300,7 +304,7 @@ class Dispatcher:
                 continue
             if waits:
                 if is_late:
-                    self._make_way(worker, self._order(job, task_s), job)
+                    self._make_way(worker, self._rank(job), job)
                 return False
             self._give(job, worker, task_s, tasks, utc_s)
             return True
@@ -346,6 +350,13 @@ class Dispatcher:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or matching.refusal(job, worker) is not None:
             return 0
+        tasks = self._within_rules(job, worker, task_s, tasks, utc_s)
+        return self._affords(job, worker, task_s, tasks)
+
+    def _within_rules(
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
+    ) -> int:
+        """Return how many of `tasks` tasks windows, entitlements and the grid let a worker have."""
         bound = self.occupancy.bound(job, worker, task_s, utc_s)
         if bound is not None:
             tasks = min(tasks, bound)
@@ -354,7 +365,7 @@ class Dispatcher:
             tasks = min(tasks, bound)
         if worker.ends_at_s is not None:
             tasks = matching.in_time(worker, matching.known_s(job, task_s), tasks, utc_s)
-        return self._affords(job, worker, task_s, tasks)
+        return tasks
 
     def _bring_forward(self, job: Job, worker: Worker, task_s: float | None, utc_s: UtcS) -> bool:
         """Move the first run that a worker may take to the front of a job's queue; False if none.
@@ -447,20 +458,46 @@ class Dispatcher:
         has_room = matching.room(job, worker, task_s) > 0
         return has_room and self._takes(job, worker, task_s, 1, utc_s) > 0
 
-    def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
-        """Recall assignments that rank behind `first`, which would otherwise wait too long."""
-        self._steps -= len(worker.assignments)
-        for assignment in worker.assignments.values():
-            if not assignment.recalled and self._is_behind(assignment, rank, first):
-                assignment.recalled = True
-                self.recall_all(assignment, kill=False)
+    def _rank(self, job: Job) -> Rank:
+        """Return the rank of a job in its queue."""
+        return self._order(job, self._queues[self._leaf_of(job)].estimate_s(job), 0)
 
-    def _is_behind(self, assignment: Assignment, rank: Rank, first: Job) -> bool:
-        """Whether an assignment comes after the job `first` of that rank."""
+    def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
+        """Recall tasks that rank behind `first`, which would otherwise wait too long.
+
+        The newest go first, and only as many as rank behind `first` also when they are back:
+        others would return to this worker at once, to be recalled again.
+        """
+        self._steps -= len(worker.assignments)
+        returning: Counter[str] = Counter()  # tasks by job
+        for assignment in reversed(worker.assignments.values()):
+            back = returning[assignment.job.id]
+            if assignment.recalled:
+                tasks = len(assignment.left)
+            else:
+                tasks = self._behind(assignment, back, rank, first)
+            returning[assignment.job.id] += tasks
+            if tasks > 0 and not assignment.recalled:
+                assignment.recalled = True
+                for low, high in assignment.left.last(tasks):
+                    self.recall(assignment, low, high, kill=False)
+
+    def _behind(self, assignment: Assignment, back: int, rank: Rank, first: Job) -> int:
+        """Return how many tasks of an assignment come after the job `first`, which has that rank.
+
+        `back` other tasks of its job count as returned. The last two parts of a rank, service and
+        age, do not count: a job that is served goes behind its equals, and they would change places
+        for ever.
+        """
         job = assignment.job
         if self._shares is not None and job.leaf is not first.leaf:
-            return self._shares.is_ahead(first, assignment)
-        return rank < self._order(job, self.durations.pace(job.spec.function))
+            return len(assignment.left) if self._shares.is_ahead(first, assignment) else 0
+        task_s = self.durations.pace(job.spec.function)
+
+        def is_level(tasks: int) -> bool:
+            return self._order(job, task_s, back + tasks)[:-2] <= rank[:-2]
+
+        return bisect_left(range(1, len(assignment.left) + 1), True, key=is_level)
 
     def _task_s(self, job: Job) -> float:
         """Return the expected duration of a job's task; 0 if it is unknown."""
@@ -582,9 +619,11 @@ class Dispatcher:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
             task_s = self.durations.pace(job.spec.function)
-            if self._is_shut(job, worker, task_s, utc_s):
-                return False  # the tasks would be returned and recalled again
-            if not job.budget_accounts:
+            if not self._is_heard(job):
+                return False  # here and below: the tasks would be returned and recalled again
+            if self._within_rules(job, worker, task_s, 1, utc_s) <= 0:
+                return False
+            if job.spec.max_cost_nanos is None and not job.budget_accounts:
                 return True
             return matching.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
@@ -623,6 +662,10 @@ class Dispatcher:
 def _leaf(leaf: ShareNode | None) -> ShareNode:
     assert leaf is not None, "a job needs a share where fair shares apply"
     return leaf
+
+
+def _turn_of(worker: Worker) -> tuple[bool, float, int]:
+    return worker.in_flight >= worker.slots, worker.load_s, worker.rank
 
 
 def _due(job: Job) -> tuple[UtcS, int] | None:

@@ -187,9 +187,9 @@ class Queue:
         filed = self._filed.get(job.id)
         return job.waiting if filed is None else filed.group.fit.tasks
 
-    def rank(self, job: Job) -> Rank:
-        """Return the rank of a job that is filed here."""
-        return self._order(job, self._filed[job.id].group.task_s)
+    def estimate_s(self, job: Job) -> float | None:
+        """Return the duration of a task by which a job that is filed here has its place."""
+        return self._filed[job.id].group.task_s
 
     # --- internals -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ that handing out work does not examine all the others.
 """
 
 from collections.abc import Iterator, Mapping
-from heapq import merge
+from itertools import chain
 from math import inf
 
 from gateway.base.ranked import Rank, RankedItems
@@ -81,17 +81,16 @@ class WorkerIndex:
         return len(self._idle) > 0
 
     def hungry(self, lasts_s: float = inf) -> Iterator[Worker]:
-        """The workers that can be given tasks, least load first.
+        """The workers that can be given tasks: those with an idle slot first, then by load.
 
-        Where all queued tasks need an idle slot, workers without one are left out.
+        An idle slot starts a task at once. In order of load alone, a task that was recalled for an
+        idle slot could return to the worker that it came from, and be recalled again. Where all
+        queued tasks need an idle slot, workers without one are left out.
 
         Args:
             lasts_s: the duration of the shortest queued task that needs no idle slot.
         """
-        more = (pair for pair in self._open if lasts_s < pair[1].ahead_max_s)
-        both = merge(self._idle, more, key=_rank_of) if lasts_s < inf else iter(self._idle)
-        return (worker for _, worker in both)
-
-
-def _rank_of(pair: tuple[Rank, Worker]) -> Rank:
-    return pair[0]
+        if lasts_s == inf:
+            return self.dry()
+        more = (worker for _, worker in self._open if lasts_s < worker.ahead_max_s)
+        return chain(self.dry(), more)

@@ -250,6 +250,13 @@ def can_be_paid(
 ) -> bool:
     """Whether a task could move to another worker, with the amount that is held for it."""
     job, held = assignment.job, dict(assignment.holds)
+    limit_nanos = job.spec.max_cost_nanos
+    if limit_nanos is not None:
+        seconds = known_s(job, task_s)
+        now_nanos = assignment.tariff.expected_nanos(1, seconds)
+        dearer_nanos = tariff.expected_nanos(1, seconds) - now_nanos
+        if dearer_nanos > 0 and job.committed_nanos + dearer_nanos > limit_nanos:
+            return False
     for budget_account in job.budget_accounts:
         budget = budget_account.budget
         if not budget.is_hard or (worker.is_funded and budget.is_money):
@@ -267,16 +274,17 @@ def can_be_paid(
 Rank = tuple[bool, bool, float, float, int, int]
 
 
-def order(job: Job, task_s: float | None) -> Rank:
+def order(job: Job, task_s: float | None, less: int = 0) -> Rank:
     """The rank of a job, lowest first: own users, guaranteed, priority, least in flight, age.
 
-    Preemptible work yields to all other work of its owner's kind, regardless of its priority.
+    With `less`, its rank after it gave back that number of its tasks in flight. Preemptible work
+    yields to all other work of its owner's kind, regardless of its priority.
 
     Work in flight counts in slots, not in seconds: a long task fills its slot no more than short
     ones that are queued ahead at another. Of equal jobs, the one least recently served is first.
     """
     filled = HORIZON_S if task_s is None else min(task_s, HORIZON_S)
-    under_way = job.in_flight * filled
+    under_way = (job.in_flight - less) * filled
     is_preemptible = job.spec.price_class == "preemptible"
     is_sold = job.spec.price is not None
     return (is_sold, is_preemptible, -job.spec.rank_priority, under_way, job.served, job.number)

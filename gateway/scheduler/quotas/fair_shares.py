@@ -97,9 +97,9 @@ class FairShares:
         """The leaves of the round, in the order of their turns."""
         return self.tree.turns()
 
-    def order(self, job: Job, task_s: float | None) -> Rank:
+    def order(self, job: Job, task_s: float | None, less: int = 0) -> Rank:
         """The rank of a job: by the place of its share, then by `matching.order`."""
-        return (self.tree.place(_leaf(job)), *matching.order(job, task_s))
+        return (self.tree.place(_leaf(job)), *matching.order(job, task_s, less))
 
     def is_ahead(self, job: Job, assignment: Assignment) -> bool:
         """Whether a job goes before one of another share, even after that gave up its tasks here.
