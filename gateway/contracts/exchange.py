@@ -40,6 +40,7 @@ from gateway.contracts.planning.limits import (
 from gateway.contracts.planning.moving import Moving, left_out
 from gateway.contracts.planning.placement_plan import PlacementPlan
 from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit, PlanningTurns
+from gateway.contracts.planning.unpaid import unpaid, unpaid_in_plan
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
@@ -512,6 +513,12 @@ class Exchange:
         market = self.market.without(job.id, self._places.idle(job))
         # With its own tie-break: among near-equals the job stays with its choice.
         decision = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
+        if unpaid_in_plan(job, decision):
+            rest = BackoffEnd(utc_s + max(1.0, self.rules.plan_s), "is dearer than a budget allows")
+            spared = {**spared, **dict.fromkeys(unpaid(job, ask, market.candidates), rest)}
+            paid = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
+            if paid.plan is not None:  # else the budgets decide whether it waits
+                decision = paid
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
