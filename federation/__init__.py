@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from federation.address import AddressError
     from federation.client import Client, TaskFuture, as_completed
-    from federation.engine.client_file import ClientFileError
+    from federation.engine.dialling.client_file import ClientFileError
     from federation.engine.explained import Explanation
     from federation.engine.jobs import Cost, JobCancelled, JobHandle, Progress
     from federation.engine.log_lines import LogLine
@@ -98,7 +98,7 @@ __all__ = [
 _WHERE: Final = {
     "AddressError": "federation.address",
     "Client": "federation.client",
-    "ClientFileError": "federation.engine.client_file",
+    "ClientFileError": "federation.engine.dialling.client_file",
     "Cost": "federation.engine.jobs",
     "CostLimitReached": "federation.errors",
     "DeadlinePassed": "federation.errors",

@@ -33,18 +33,18 @@ from federation.address import (
 )
 from federation.address import resolve as resolve_address
 from federation.clocks import CALENDAR_END_S, MonoS
-from federation.engine.client_file import ClientFile, read_client_file
 from federation.engine.closing import drop, wind_up, wind_up_at_exit, wind_up_later
+from federation.engine.dialling.client_file import ClientFile, read_client_file
+from federation.engine.dialling.gateways import FAILOVER_S, Itinerary
+from federation.engine.dialling.nearest import GatewayChoice, choose, measure
+from federation.engine.dialling.resolver import find_candidates
 from federation.engine.engine import CONNECT_S, LEAVE_S, ClientEngine, Holder
 from federation.engine.environment_files import read_environment
-from federation.engine.gateways import FAILOVER_S, Itinerary
 from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
-from federation.engine.nearest import GatewayChoice, choose, measure
 from federation.engine.objects import NAMED_S, LeftResult, ObjectRef
 from federation.engine.outcomes import exception_of, opened
-from federation.engine.resolver import find_candidates
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused, ObjectRefused
 from federation.ids import new_id
@@ -472,7 +472,7 @@ class Client(concurrent.futures.Executor):
             nearest that admits the client is taken, by measured round trips; about equally near
             ones in the order given. `srv://NAME` stands for the gateways in the SRV records of
             `_gridfed._tcp.NAME`, and needs gridfed[dns]. By default $GRIDFED_GATEWAY, else the
-            gateways of the client file (federation.engine.client_file), else this user's own.
+            gateways of the client file (docs/client.md), else this user's own.
         secret: the secret that the gateway asks for; by default $GRIDFED_SECRET.
         token: a token that `gridfed token` printed, which states your identity and your rights; by
             default $GRIDFED_TOKEN. Its holder acts as you, so it is sent only over tls+tcp:// or

@@ -10,8 +10,8 @@
     ├── ObjectLost              nobody holds an object any more
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.address)
-    │   └── MissingResolver     a service name without dnspython (federation.engine.resolver)
-    ├── ClientFileError         the client file has a mistake (federation.engine.client_file)
+    │   └── MissingResolver     a service name without dnspython (federation.engine.dialling)
+    ├── ClientFileError         the client file has a mistake (federation.engine.dialling)
     ├── ForkedProcessError      a client was used in a forked child (federation.sessions.nng)
     ├── NameCollision           another package of our name (federation.package_conflicts)
     ├── TaskError               a task ended without a result

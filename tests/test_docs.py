@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from federation.engine import client_file
+from federation.engine.dialling import client_file
 from federation.errors import FAILURES
 from federation.membership import gossip
 from federation.membership.probing import GossipSettings

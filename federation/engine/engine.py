@@ -10,8 +10,8 @@ socket happens outside the lock, by one thread at a time, the *leader*:
 - A daemon thread leads when no other thread does, so that futures resolve, heartbeats are sent and
   a lost gateway is dialled again while the user's code is busy elsewhere.
 
-federation.engine.connection owns the pipes; federation.engine.gateways decides which gateway is
-dialled. Futures are resolved outside the lock: their callbacks may call any method here.
+federation.engine.dialling owns the pipes, and decides which gateway is dialled. Futures are
+resolved outside the lock: their callbacks may call any method here.
 """
 
 import logging
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.address import USUAL_ORIGIN
 from federation.clocks import MonoS
-from federation.engine.connection import Connection
-from federation.engine.gateways import GatewayLoss, Itinerary
+from federation.engine.dialling.connection import Connection
+from federation.engine.dialling.gateways import GatewayLoss, Itinerary
 from federation.engine.objects import ClientObjects
 from federation.engine.outcomes import resolve_all, screen, show
 from federation.engine.shelves import FunctionShelf, StreamShelf

@@ -1,12 +1,12 @@
 """A client's connection: one dialogue, over any number of consecutive pipes.
 
 The dialogue is the real one (federation.sessions.handshake). Callbacks in virtual time replace
-federation.engine.connection around it.
+federation.engine.dialling.connection around it.
 """
 
 from typing import Any, Final
 
-from federation.engine.gateways import PAUSE_MAX_S, PAUSE_MIN_S
+from federation.engine.dialling.gateways import PAUSE_MAX_S, PAUSE_MIN_S
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages.messages import Bye, Hello
 from federation.sessions.handshake import Dialogue, SharedSecret

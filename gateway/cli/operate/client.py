@@ -11,8 +11,8 @@ from cryptography import x509
 
 from federation import Client
 from federation.address import check_bearer, host_and_port, is_weak
-from federation.engine.client_file import client_file_path
-from federation.engine.resolver import find_candidates
+from federation.engine.dialling.client_file import client_file_path
+from federation.engine.dialling.resolver import find_candidates
 from federation.errors import GridError
 from gateway.base.secret_files import read_token
 from gateway.base.values import ConfigError

@@ -6,8 +6,8 @@ import pytest
 
 from federation import Client
 from federation.address import AddressError, check_bearer
-from federation.engine.connection import Connection
-from federation.engine.gateways import Itinerary
+from federation.engine.dialling.connection import Connection
+from federation.engine.dialling.gateways import Itinerary
 from federation.messages.messages import Hello
 from federation.sessions.handshake import Dialogue, SharedSecret
 from federation.transport import TlsSettings

@@ -1,7 +1,7 @@
 """A client's connection to its gateways: one pipe at a time, dialled, watched and replaced.
 
 It has neither lock nor thread: the leader of the engine (federation.engine.engine) calls it, under
-the engine's lock. federation.engine.gateways decides which gateway is dialled, and when.
+the engine's lock. federation.engine.dialling.gateways decides which gateway is dialled, and when.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Final
 
 from federation.address import AddressError, check_bearer
 from federation.clocks import MonoS
-from federation.engine.gateways import DialGateway, GatewayLoss, GiveUp, Itinerary
+from federation.engine.dialling.gateways import DialGateway, GatewayLoss, GiveUp, Itinerary
 from federation.sessions.handshake import Dialogue
 from federation.sessions.nng import NngLink
 from federation.sessions.waking import Waker

@@ -10,9 +10,9 @@ from support.dns_server import DnsServer
 
 from federation import Client
 from federation.address import AddressError, check_address
-from federation.engine.nearest import GatewayChoice, choose
-from federation.engine.resolver import SERVER_VARIABLE, find_candidates
-from federation.engine.service_names import (
+from federation.engine.dialling.nearest import GatewayChoice, choose
+from federation.engine.dialling.resolver import SERVER_VARIABLE, find_candidates
+from federation.engine.dialling.service_names import (
     RECORDS_MAX,
     ServiceRecord,
     candidates,
@@ -122,7 +122,7 @@ def test_a_service_that_is_closed_says_so():
 def test_gateways_of_a_worse_priority_are_tried_where_none_before_them_answers(monkeypatch):
     answers = {"tcp://c:1": 0.5, "tcp://d:1": 0.1, "tcp://e:1": 0.001}
     monkeypatch.setattr(
-        "federation.engine.nearest.measure",
+        "federation.engine.dialling.nearest.measure",
         lambda group: {each: answers[each] for each in group if each in answers},
     )
     groups = (("tcp://a:1",), ("tcp://b:1", "tcp://c:1", "tcp://d:1"), ("tcp://e:1",))

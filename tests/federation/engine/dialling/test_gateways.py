@@ -5,7 +5,7 @@ import random
 import pytest
 
 from federation.address import OTHERS_MAX, is_local, is_weak, resolve
-from federation.engine.gateways import (
+from federation.engine.dialling.gateways import (
     ATTEMPT_MIN_S,
     PAUSE_MAX_S,
     DialGateway,

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.nearest import GatewayChoice, choose, in_order, measure, round_trip_s
+from federation.engine.dialling.nearest import (
+    GatewayChoice,
+    choose,
+    in_order,
+    measure,
+    round_trip_s,
+)
 
 NEAR, MIDDLE, FAR, AWAY = (f"tcp://10.0.0.{number}:7000" for number in range(4))
 

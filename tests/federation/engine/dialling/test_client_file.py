@@ -4,7 +4,11 @@ import os
 
 import pytest
 
-from federation.engine.client_file import ClientFileError, client_file_path, read_client_file
+from federation.engine.dialling.client_file import (
+    ClientFileError,
+    client_file_path,
+    read_client_file,
+)
 from federation.transport import TlsSettings
 
 

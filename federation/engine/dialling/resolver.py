@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from federation.address import SERVICE_SCHEME, AddressError, check_address, is_service, plain_ip
-from federation.engine.service_names import (
+from federation.engine.dialling.service_names import (
     Candidates,
     ServiceRecord,
     candidates,

@@ -1,0 +1,1 @@
+"""The gateways that a client may use: named, found, measured, dialled."""
