@@ -40,11 +40,11 @@ from federation.engine.dialling.nearest import GatewayChoice, choose, measure
 from federation.engine.dialling.resolver import find_candidates
 from federation.engine.engine import CONNECT_S, LEAVE_S, ClientEngine, Holder
 from federation.engine.environment_files import read_environment
+from federation.engine.futures import exception_of, opened
 from federation.engine.inquiries import is_running, why_waiting
 from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.objects import NAMED_S, LeftResult, ObjectRef
-from federation.engine.outcomes import exception_of, opened
 from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused, ObjectRefused
 from federation.ids import new_id

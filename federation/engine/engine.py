@@ -30,8 +30,8 @@ from federation.address import USUAL_ORIGIN
 from federation.clocks import MonoS
 from federation.engine.dialling.connection import Connection
 from federation.engine.dialling.gateways import GatewayLoss, Itinerary
+from federation.engine.futures import resolve_all, screen, show
 from federation.engine.objects import ClientObjects
-from federation.engine.outcomes import resolve_all, screen, show
 from federation.engine.shelves import FunctionShelf, StreamShelf
 from federation.engine.streams import BundleSender, ClientBundle, Ended, Outcome, Placed, Stream
 from federation.errors import (

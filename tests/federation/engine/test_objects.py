@@ -11,8 +11,8 @@ import federation.client as client_module
 from federation.client import TaskFuture
 from federation.engine import objects
 from federation.engine.engine import ClientEngine
+from federation.engine.futures import opened
 from federation.engine.objects import ClientObjects, LeftResult
-from federation.engine.outcomes import opened
 from federation.engine.streams import BundleSender, Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
