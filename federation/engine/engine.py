@@ -78,7 +78,6 @@ from federation.words import size_text
 if TYPE_CHECKING:
     from federation.engine.mapping import Feeder
 
-CONNECT_S: Final = 5.0  # how long the first connection may take, unless the user says so
 REFUSED_S: Final = 1.0  # how long it is tried by default where all addresses are refused
 PARK_S: Final = 0.05  # the daemon leads after this long without another leader
 POLL_MAX_S: Final = 0.5

@@ -1,32 +1,201 @@
-"""Handles a call's outcome in the client: a result, an exception, a print."""
+"""The futures of a client's calls, and how outcomes resolve them; the output of tasks.
 
+Results ─► screen ─► streams ─► resolve_all ─► TaskFuture.finish
+"""
+
+import concurrent.futures
+import contextlib
 import logging
+import threading
+import traceback
 import weakref
 from collections import deque
-from collections.abc import Collection
-from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from federation.engine import progress
+from federation.engine.failures import failure_of
+from federation.engine.inquiries import ANSWER_S, AskingEngine, is_running, why_waiting
 from federation.engine.objects import LeftResult
-from federation.engine.streams import Ended, Outcome
-from federation.errors import (
-    FAILURES,
-    GatewayUnreachable,
-    JobRefused,
-    LimitsUnmet,
-    ObjectLost,
-    RemoteTraceback,
-    SerializationError,
-    SessionRefused,
-)
+from federation.engine.streams import Ended, Outcome, Stream
+from federation.errors import SerializationError
 from federation.messages.printed import STDOUT
 from federation.objects.left import REF
 from federation.payload import open_result
-from federation.raised import add_note, has_note, show_call
-from federation.reasons import Reason
+from federation.ranges import Range
+from federation.words import Length, read_timeout
+
+T = TypeVar("T")
 
 _log = logging.getLogger("gridfed")
+
+
+class FutureEngine(AskingEngine, Protocol):
+    """The engine of a future (federation.engine.engine), as far as futures need it."""
+
+    futures_lock: threading.RLock
+    closed: bool
+
+    def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Take messages until `done()`; False when the time runs out first."""
+
+    def cancel(
+        self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
+    ) -> list[Range]:
+        """Cancel calls; return those that were."""
+
+    def loosen(self, stream: Stream, task: int) -> None:
+        """Hold the future of a call weakly."""
+
+
+class TaskFuture(concurrent.futures.Future[T]):
+    """The future of one task: a real concurrent.futures.Future that can cancel on the grid.
+
+    Attributes:
+        job: the id of the job that the task belongs to.
+        task: its number in that job.
+    """
+
+    def __init__(self, engine: FutureEngine, stream: Stream) -> None:
+        # Replaces Future.__init__, which makes a lock for every future, at half the cost of a
+        # submit. This class makes the lock on first use. A test compares the attributes.
+        self._own: threading.Condition | None = None
+        self._state = "PENDING"
+        self._result = None
+        self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        self._engine = engine
+        self._stream = stream
+        self.task = -1
+
+    def placed(self, stream: Stream, task: int) -> None:
+        """Record that the future is call `task` of this job from now on. For the engine."""
+        self._stream, self.task = stream, task
+
+    if TYPE_CHECKING:  # an attribute, as in the standard library: its `as_completed` asks for one
+        _condition: threading.Condition
+    else:
+
+        @property
+        def _condition(self) -> threading.Condition:
+            """The condition under which the standard library registers waiters and callbacks."""
+            own = self._own
+            if own is None:
+                with self._engine.futures_lock:
+                    own = self._own = self._own or threading.Condition()
+            return own
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """Set the outcome: directly while the lock is unused, otherwise as any future does."""
+        with self._engine.futures_lock:
+            if self._own is None:
+                if self._state == "PENDING":
+                    self._result, self._exception = result, error
+                    self._state = "FINISHED"
+                return
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def done(self) -> bool:
+        """Whether the task has a result, has failed, or was cancelled."""
+        return self._state not in ("PENDING", "RUNNING")
+
+    def running(self) -> bool:
+        """Whether the task runs now, as far as its gateway knows.
+
+        Asks the gateway, at most twice a second for all tasks of a job, and waits for its answer
+        for at most two seconds. Workers report a task that has run for a quarter of a second. A
+        task that was handed to another site counts as running. A task whose worker was lost is not
+        running until it begins again.
+        """
+        return not self.done() and is_running(self._engine, self._stream, self.task)
+
+    def why_waiting(self) -> str:
+        """Return why tasks of its job wait, in one sentence; empty if this task does not wait.
+
+        Asks the gateway, and waits up to two seconds for its answer.
+        """
+        return "" if self.done() or self.running() else why_waiting(self._engine, self._stream)
+
+    def __repr__(self) -> str:
+        return f"<TaskFuture: task {self.task} of job {self._stream.id}, {self._state.lower()}>"
+
+    @property
+    def job(self) -> str:
+        """The id of the task's job."""
+        return self._stream.id
+
+    def cancel(self, *, stop: bool = False) -> bool:
+        """Cancel the task if it has not started; with `stop`, also end it if it is running.
+
+        Asks the gateway and waits for its answer for at most two seconds. Returns True if the task
+        will give no result.
+        """
+        if self.cancelled():
+            return True
+        if self.done():
+            return False
+        span = (self.task, self.task + 1)
+        if self._engine.cancel(self._stream, [span], stop=stop, timeout_s=ANSWER_S):
+            with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+                super().exception(ANSWER_S)  # another thread may be about to set it
+        return self.cancelled()
+
+    def result(self, timeout: Length | None = None) -> T:
+        """Wait for the task and return its result, or raise the exception that the task raised.
+
+        After a KeyboardInterrupt during the wait, the task is cancelled, and stopped if it is
+        running, as soon as nothing refers to the future any more. An interrupted
+        `submit(f).result()` in a notebook cell thus leaves nothing in a slot. A future that is kept
+        can be asked again.
+        """
+        timeout = None if timeout is None else read_timeout(timeout)
+        try:
+            self._wait(timeout)
+            if self._state == "FINISHED" and self._exception is None:
+                found = self._result
+                if type(found) is LeftResult:  # another thread may open it meanwhile, too
+                    self._result = found = opened(found, self._stream.opening.results)
+                return cast("T", found)
+            return super().result(timeout=0 if timeout is not None else None)
+        finally:
+            del self  # a traceback through this frame must not keep the future alive
+
+    def exception(self, timeout: Length | None = None) -> BaseException | None:
+        """Wait for the task and return the exception that it raised, or None."""
+        timeout = None if timeout is None else read_timeout(timeout)
+        try:
+            self._wait(timeout)
+            return super().exception(timeout=0 if timeout is not None else None)
+        finally:
+            del self  # as above
+
+    def _wait(self, timeout: float | None) -> None:
+        # The waiting thread drives the connection itself, so that no other thread has to be woken.
+        try:
+            if not self.done() and not self._engine.closed:
+                self._engine.drive(self.done, timeout)
+            if timeout is not None and not self.done():
+                raise TimeoutError(
+                    f"task {self.task} of job {self.job} has no result after {timeout:g} s; "
+                    "`why_waiting()` of its future tells if it waits, and for what"
+                )
+        except KeyboardInterrupt as interrupt:
+            self.let_go(interrupt)
+            raise
+        finally:
+            del self  # as above
+
+    def let_go(self, interrupt: KeyboardInterrupt) -> None:
+        """Cancel the task once nothing refers to the future; the traceback does not count.
+
+        For an interrupt during the submit or the wait.
+        """
+        self._engine.loosen(self._stream, self.task)
+        traceback.clear_frames(interrupt.__traceback__)
 
 
 def show(text: str, stream: int = STDOUT) -> None:
@@ -97,11 +266,11 @@ def resolve(future: Any, outcome: Outcome) -> None:
             else:
                 future.finish(value, None)
         elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
-            if future.cancelled() or Future.cancel(future):
+            if future.cancelled() or concurrent.futures.Future.cancel(future):
                 future.set_running_or_notify_cancel()
         elif isinstance(outcome, Ended):
             future.finish(None, failure_of(outcome, future.task, future.job))
-    except InvalidStateError:
+    except concurrent.futures.InvalidStateError:
         return  # it was resolved already: exactly once is kept
 
 
@@ -113,49 +282,3 @@ def opened(outcome: Any, results: str) -> Any:
     if type(outcome) is not LeftResult:
         return open_result(outcome)
     return outcome.reference() if results == REF else outcome.open()
-
-
-def failure_of(ended: Ended, task: int, job: str) -> BaseException:
-    """Return the exception of a failed call, with a note that says which call it is.
-
-    A worker adds one that names itself too; this is for failures that no worker has noted.
-    """
-    error = exception_of(ended)
-    if ended.kind in FAILURES and not has_note(error):
-        add_note(error, f"task {task} of job {job}{_call(ended.arguments)}")
-    return error
-
-
-def _call(arguments: bytes) -> str:
-    if not arguments:
-        return ""
-    try:
-        call = open_result(arguments)
-    except SerializationError:
-        return ""  # it can be opened at a worker alone
-    args, kwargs = (call, {}) if type(call) is tuple else (call.args, call.kwargs)
-    return ": the call with " + show_call("", args, kwargs)
-
-
-def exception_of(ended: Ended) -> BaseException:
-    """Return the exception that a failed call raises in the client."""
-    if ended.kind.startswith("refused"):
-        _, _, code = ended.kind.partition(":")
-        if not code:
-            return SessionRefused(ended.text)
-        if code == Reason.LIMITS_UNMET:
-            return LimitsUnmet(ended.text, ended.offers)
-        return JobRefused(ended.text, code)
-    if ended.kind == "object":
-        return ObjectLost(ended.text)
-    if ended.kind == "unreachable":
-        return GatewayUnreachable(ended.text)
-    if ended.payload:
-        try:
-            error = open_result(ended.payload)
-        except SerializationError:
-            error = None
-        if isinstance(error, BaseException):
-            error.__cause__ = RemoteTraceback(ended.text)
-            return error
-    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)

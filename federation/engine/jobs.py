@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.engine.engine import ClientEngine
-from federation.engine.futures import failure_of, screen, show
+from federation.engine.failures import failure_of
+from federation.engine.futures import screen, show
 from federation.engine.log_lines import LogLine, read_lines
 from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError, JobNotFound

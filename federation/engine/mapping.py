@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
 from federation.engine.engine import ClientEngine
-from federation.engine.futures import failure_of, opened
+from federation.engine.failures import failure_of
+from federation.engine.futures import opened
 from federation.engine.inquiries import why_waiting
 from federation.engine.progress import bar
 from federation.engine.streams import (

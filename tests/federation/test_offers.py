@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.clocks import CALENDAR_END_S
-from federation.engine.futures import exception_of
+from federation.engine.failures import exception_of
 from federation.engine.streams import Ended
 from federation.errors import GridError, JobRefused, LimitsUnmet
 from federation.messages.messages import MESSAGES, RejectJob

@@ -779,7 +779,7 @@ def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
         mine.wait(300)
         sealed = seal_function(square)
         opening = dataclasses.replace(
-            mallory._opening(sealed, detached=True), job=mine.id, name="mine now"
+            mallory._opening(sealed, mallory._engine, detached=True), job=mine.id, name="mine now"
         )
         stream = mallory._engine.open_stream(opening, sealed)
         mallory._engine.drive(lambda: stream.rejected, 30)
@@ -787,7 +787,7 @@ def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
         used = ann.map(square, range(2))
         assert list(used) == [0, 1]
         ann.job(used.job).wait(300)
-        again = dataclasses.replace(ann._opening(sealed, detached=False), job=used.job)
+        again = dataclasses.replace(ann._opening(sealed, ann._engine), job=used.job)
         stream = ann._engine.open_stream(again, sealed)
         ann._engine.drive(lambda: stream.rejected, 30)
         assert "an id of its own" in stream.rejection.text

@@ -182,7 +182,7 @@ def start(tmp_path, series):
 @pytest.mark.slow
 def test_a_job_waits_for_the_next_hour_of_a_series_also_over_a_restart(start, monkeypatch):
     # The site lives on another day than its client, which would refuse a deadline of that day.
-    monkeypatch.setattr("federation.client._check_ahead", lambda *_: None)
+    monkeypatch.setattr("federation.engine.options.check_ahead", lambda *_: None)
     clock = SetClock(DAY + 9 * HOUR_S + 1_800.0)
     site = start(clock)
     with Client(site.address) as client:

@@ -91,7 +91,7 @@ def test_a_cancel_that_nobody_waits_for_still_ends_its_future(client, tmp_path, 
     go = tmp_path / "go"
     running = [client.submit(await_file, go) for _ in range(2)]
     waiting = [client.submit(await_file, tmp_path / "never") for _ in range(2)]
-    monkeypatch.setattr("federation.client.LEAVE_S", 0.0)  # it gives up before the answer
+    monkeypatch.setattr("federation.engine.futures.ANSWER_S", 0.0)  # it gives up before the answer
     for future in waiting:
         future.cancel()
     assert all_done(waiting)

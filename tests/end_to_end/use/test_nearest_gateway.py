@@ -11,7 +11,7 @@ import pytest
 from support.command import quick
 from support.processes import Process, Relay, make_certificate, wait_until
 
-from federation import Client, client
+from federation import Client
 from federation.engine.engine import ClientEngine
 
 pytestmark = pytest.mark.real
@@ -51,7 +51,7 @@ def test_a_client_at_the_best_gateway_does_not_look_through_its_jobs_at_each_sub
     site, monkeypatch
 ):
     """It did so after half a minute: a client with many jobs became slow, and could fail."""
-    monkeypatch.setattr(client, "NEARER_S", 0.0)
+    monkeypatch.setattr("federation.engine.engines.NEARER_S", 0.0)
     with Client(site) as made:
         with monkeypatch.context() as looking:
             looking.setattr(ClientEngine, "is_idle", property(lambda _: pytest.fail("it looked")))
@@ -62,7 +62,7 @@ def test_a_client_at_the_best_gateway_does_not_look_through_its_jobs_at_each_sub
 def test_a_client_goes_back_to_the_nearer_gateway_once_it_answers_and_nothing_is_under_way(
     link, site, monkeypatch
 ):
-    monkeypatch.setattr(client, "NEARER_S", 0.0)
+    monkeypatch.setattr("federation.engine.engines.NEARER_S", 0.0)
     far, near = link(0.2), Relay(site)
     with Client([far.address, near.address], failover_s=0.2) as made:
         with near:

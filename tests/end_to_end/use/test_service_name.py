@@ -13,7 +13,7 @@ from support.command import quick
 from support.dns_server import DnsServer
 from support.processes import Process, Relay, make_certificate, wait_until
 
-from federation import Client, client
+from federation import Client
 from federation.errors import GatewayUnreachable
 from federation.transport import TlsSettings
 
@@ -53,7 +53,7 @@ def at_localhost(address):
 
 
 def test_the_nearest_of_the_best_priority_is_taken_then_the_next_priority(site, monkeypatch):
-    monkeypatch.setattr(client, "NEARER_S", 0.0)
+    monkeypatch.setattr("federation.engine.engines.NEARER_S", 0.0)
     tls = TlsSettings(ca_file=site.certificate)
     with ExitStack() as relays:
         far = relays.enter_context(Relay(site.address, 0.4))

@@ -7,11 +7,10 @@ from unittest.mock import Mock
 
 import pytest
 
-import federation.client as client_module
-from federation.client import TaskFuture
+import federation.engine.futures as futures_module
 from federation.engine import objects
 from federation.engine.engine import ClientEngine
-from federation.engine.futures import opened
+from federation.engine.futures import TaskFuture, opened
 from federation.engine.objects import ClientObjects, LeftResult
 from federation.engine.streams import BundleSender, Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
@@ -280,7 +279,7 @@ def test_a_result_that_another_thread_opens_meanwhile_is_not_opened_again(monkey
             pass
 
     opening = []
-    monkeypatch.setattr(client_module, "opened", lambda found, _: opening.append(found) or "value")
+    monkeypatch.setattr(futures_module, "opened", lambda found, _: opening.append(found) or "value")
     stream = SimpleNamespace(opening=SimpleNamespace(results="auto"))
     future = Raced(SimpleNamespace(), stream)
     future.looks, future._state = 0, "FINISHED"
