@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
 
 from federation.address import resolve as resolve_address
+from federation.engine.books.streams import Ended, Stream
 from federation.engine.closing import drop, wind_up, wind_up_later
 from federation.engine.dialling.gateways import FAILOVER_S
 from federation.engine.dialling.settings import ConnectionSettings, read_settings
@@ -32,7 +33,6 @@ from federation.engine.options import (
     check_name,
     is_number,
 )
-from federation.engine.streams import Ended, Stream
 from federation.errors import GridError, JobRefused
 from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob

@@ -1,7 +1,7 @@
 """The client's engine: one session with a gateway, driven by the calling threads.
 
 There is no event loop. Under a lock, `_drain` takes the frames that have arrived, lets the pure
-books (federation.engine.streams) place them, and sends the messages that may go. Waiting on the
+books (federation.engine.books) place them, and sends the messages that may go. Waiting on the
 socket happens outside the lock, by one thread at a time, the *leader*:
 
 - A thread that waits for a result of a map or a future leads by itself. If a second thread did the
@@ -28,12 +28,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.address import USUAL_ORIGIN
 from federation.clocks import MonoS
+from federation.engine.books.shelves import FunctionShelf, StreamShelf
+from federation.engine.books.streams import (
+    BundleSender,
+    ClientBundle,
+    Ended,
+    Outcome,
+    Placed,
+    Stream,
+)
 from federation.engine.dialling.connection import Connection
 from federation.engine.dialling.gateways import GatewayLoss, Itinerary
 from federation.engine.futures import resolve_all, screen, show
 from federation.engine.objects import ClientObjects
-from federation.engine.shelves import FunctionShelf, StreamShelf
-from federation.engine.streams import BundleSender, ClientBundle, Ended, Outcome, Placed, Stream
 from federation.errors import (
     GatewayUnreachable,
     GridError,

@@ -25,6 +25,7 @@ from federation.address import (
 )
 from federation.address import resolve as resolve_address
 from federation.clocks import MonoS
+from federation.engine.books.streams import Stream
 from federation.engine.closing import drop, wind_up_at_exit
 from federation.engine.dialling.client_file import ClientFile, read_client_file
 from federation.engine.dialling.gateways import Itinerary
@@ -32,7 +33,6 @@ from federation.engine.dialling.nearest import GatewayChoice, choose, measure
 from federation.engine.dialling.resolver import find_candidates
 from federation.engine.dialling.settings import ConnectionSettings
 from federation.engine.engine import ClientEngine, Holder
-from federation.engine.streams import Stream
 from federation.errors import GridError
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings

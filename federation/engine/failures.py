@@ -1,6 +1,6 @@
 """The exceptions that failed calls raise in the client."""
 
-from federation.engine.streams import Ended
+from federation.engine.books.streams import Ended
 from federation.errors import (
     FAILURES,
     GatewayUnreachable,

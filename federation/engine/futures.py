@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from federation.engine import progress
+from federation.engine.books.streams import Ended, Outcome, Stream
 from federation.engine.failures import failure_of
 from federation.engine.inquiries import ANSWER_S, AskingEngine, is_running, why_waiting
 from federation.engine.objects import LeftResult
-from federation.engine.streams import Ended, Outcome, Stream
 from federation.errors import SerializationError
 from federation.messages.printed import STDOUT
 from federation.objects.left import REF

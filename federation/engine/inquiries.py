@@ -3,7 +3,7 @@
 import time
 from typing import Any, Final, Protocol
 
-from federation.engine.streams import Stream
+from federation.engine.books.streams import Stream
 from federation.errors import GridError
 from federation.ranges import RangeSet
 from federation.words import clean

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from federation.engine.books.streams import Ended
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
 from federation.engine.futures import screen, show
 from federation.engine.log_lines import LogLine, read_lines
-from federation.engine.streams import Ended
 from federation.errors import GatewayUnreachable, GridError, JobNotFound
 from federation.ids import id_time_ms
 from federation.messages.printed import joined, stream_of

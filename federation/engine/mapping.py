@@ -14,12 +14,7 @@ from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
-from federation.engine.engine import ClientEngine
-from federation.engine.failures import failure_of
-from federation.engine.futures import opened
-from federation.engine.inquiries import why_waiting
-from federation.engine.progress import bar
-from federation.engine.streams import (
+from federation.engine.books.streams import (
     BUNDLE_BYTES_MAX,
     BUNDLE_TASKS_MAX,
     PENDING,
@@ -27,6 +22,11 @@ from federation.engine.streams import (
     Ended,
     Stream,
 )
+from federation.engine.engine import ClientEngine
+from federation.engine.failures import failure_of
+from federation.engine.futures import opened
+from federation.engine.inquiries import why_waiting
+from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
 from federation.objects.references import any_has_references
 from federation.payload import NONE, open_result, seal_calls, seal_singles

@@ -9,8 +9,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
+from federation.engine.books.streams import BundleSender, Ended, Placed, Stream
 from federation.engine.engine import LEAVE_S
-from federation.engine.streams import BundleSender, Ended, Placed, Stream
 from federation.errors import SessionRefused
 from federation.ids import id_at
 from federation.messages.messages import (

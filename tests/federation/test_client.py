@@ -12,10 +12,10 @@ import pytest
 
 from federation.address import NoToken
 from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
+from federation.engine.books.streams import BundleSender, Stream
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
 from federation.engine.mapping import MapResults
-from federation.engine.streams import BundleSender, Stream
 from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
 from federation.words import read_timeout

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.clocks import CALENDAR_END_S
+from federation.engine.books.streams import Ended
 from federation.engine.failures import exception_of
-from federation.engine.streams import Ended
 from federation.errors import GridError, JobRefused, LimitsUnmet
 from federation.messages.messages import MESSAGES, RejectJob
 from federation.money import NANOS_LIMIT, parse_money

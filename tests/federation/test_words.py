@@ -7,8 +7,8 @@ import unicodedata
 import pytest
 
 from federation.engine import progress
+from federation.engine.books.streams import Ended
 from federation.engine.failures import exception_of
-from federation.engine.streams import Ended
 from federation.errors import FAILURES, GridError, RemoteTraceback, SessionRefused
 from federation.words import ShownDuration, clean, clean_lines, count, duration_text, headline
 

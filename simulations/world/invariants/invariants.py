@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from federation.engine.streams import Ended
+from federation.engine.books.streams import Ended
 from federation.ranges import RangeSet
 from federation.sessions.hearing import SILENT_BEATS
 from federation.sessions.session import DIALLER_WINDOW

@@ -516,7 +516,7 @@ def _open_jobs(client, futures):
 
 
 def test_a_function_of_its_own_for_every_call_leaves_few_jobs_open(client, monkeypatch):
-    monkeypatch.setattr(federation.engine.shelves, "STREAMS_MAX", 4)
+    monkeypatch.setattr(federation.engine.books.shelves, "STREAMS_MAX", 4)
     futures = [client.submit(partial(pow, at), 2) for at in range(40)]
     assert len({future.job for future in futures}) == len(futures)
     assert [future.result() for future in futures] == [at * at for at in range(len(futures))]
@@ -554,7 +554,7 @@ def test_a_job_with_unfinished_tasks_is_not_idle(client, monkeypatch, tmp_path):
 
 
 def test_submits_of_many_threads_survive_the_closing_of_their_jobs(client, monkeypatch):
-    monkeypatch.setattr(federation.engine.shelves, "STREAMS_MAX", 1)
+    monkeypatch.setattr(federation.engine.books.shelves, "STREAMS_MAX", 1)
     functions = [partial(operator.mul, at) for at in range(4)]
 
     def use(which):

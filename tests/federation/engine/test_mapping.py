@@ -9,8 +9,8 @@ from collections import deque
 import pytest
 
 from federation.engine import mapping
+from federation.engine.books.streams import Stream
 from federation.engine.mapping import Inputs, MapResults, feed_all
-from federation.engine.streams import Stream
 from federation.errors import SerializationError
 from federation.messages.messages import OpenJob
 

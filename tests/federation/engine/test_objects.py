@@ -9,10 +9,10 @@ import pytest
 
 import federation.engine.futures as futures_module
 from federation.engine import objects
+from federation.engine.books.streams import BundleSender, Ended, Stream
 from federation.engine.engine import ClientEngine
 from federation.engine.futures import TaskFuture, opened
 from federation.engine.objects import ClientObjects, LeftResult
-from federation.engine.streams import BundleSender, Ended, Stream
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
 from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
-from federation.engine.streams import Stream
+from federation.engine.books.streams import Stream
 from federation.payload import SealedFunction
 
 STREAMS_MAX: Final = 128  # jobs that submit keeps open

@@ -3,9 +3,9 @@
 from collections import deque
 from dataclasses import replace
 
-from federation.engine import shelves
-from federation.engine.shelves import FunctionShelf, StreamShelf
-from federation.engine.streams import Ended, Stream
+from federation.engine.books import shelves
+from federation.engine.books.shelves import FunctionShelf, StreamShelf
+from federation.engine.books.streams import Ended, Stream
 from federation.messages.messages import OpenJob
 from federation.payload import SealedFunction
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.streams import PENDING, BundleSender, Ended, Stream
+from federation.engine.books.streams import PENDING, BundleSender, Ended, Stream
 from federation.messages.messages import HoldChanged, OpenJob
 from federation.objects.manifests import SHA256
 from federation.objects.references import with_head

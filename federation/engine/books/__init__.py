@@ -1,0 +1,1 @@
+"""The books of a client: its unfinished jobs and requests. Pure."""
