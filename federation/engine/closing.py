@@ -93,9 +93,9 @@ def _take_back(engine: ClientEngine, *, cancel: bool) -> None:
         if cancel:
             taken += feeder.not_taken
         else:
-            endless += feeder.not_taken + engine.cancel_unstarted(feeder.stream)
+            endless += feeder.not_taken + engine.cancels.unstarted(feeder.stream)
     for stream in engine.streams if cancel else ():
-        taken += engine.cancel_unstarted(stream)
+        taken += engine.cancels.unstarted(stream)
     _say(taken, "cancelled by shutdown(cancel_futures=True) before they started")
     _say(
         endless,

@@ -31,8 +31,8 @@ from federation.engine.dialling.client_file import ClientFile, read_client_file
 from federation.engine.dialling.gateways import Itinerary
 from federation.engine.dialling.nearest import GatewayChoice, choose, measure
 from federation.engine.dialling.resolver import find_candidates
-from federation.engine.dialling.settings import ConnectionSettings
-from federation.engine.engine import ClientEngine, Holder
+from federation.engine.dialling.settings import ConnectionSettings, Holder
+from federation.engine.engine import ClientEngine
 from federation.errors import GridError
 from federation.sessions.task_passes import is_pass
 from federation.transport import TlsSettings

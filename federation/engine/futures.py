@@ -30,22 +30,30 @@ T = TypeVar("T")
 _log = logging.getLogger("gridfed")
 
 
-class FutureEngine(AskingEngine, Protocol):
-    """The engine of a future (federation.engine.engine), as far as futures need it."""
+class FutureCancels(Protocol):
+    """The cancels of an engine (federation.engine.cancelling), as far as futures need them."""
 
-    futures_lock: threading.RLock
-    closed: bool
-
-    def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Take messages until `done()`; False when the time runs out first."""
-
-    def cancel(
+    def calls(
         self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
     ) -> list[Range]:
         """Cancel calls; return those that were."""
 
     def loosen(self, stream: Stream, task: int) -> None:
         """Hold the future of a call weakly."""
+
+
+class FutureEngine(AskingEngine, Protocol):
+    """The engine of a future (federation.engine.engine), as far as futures need it."""
+
+    futures_lock: threading.RLock
+    closed: bool
+
+    @property
+    def cancels(self) -> FutureCancels:
+        """Cancels calls."""
+
+    def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Take messages until `done()`; False when the time runs out first."""
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -139,7 +147,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         if self.done():
             return False
         span = (self.task, self.task + 1)
-        if self._engine.cancel(self._stream, [span], stop=stop, timeout_s=ANSWER_S):
+        if self._engine.cancels.calls(self._stream, [span], stop=stop, timeout_s=ANSWER_S):
             with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
                 super().exception(ANSWER_S)  # another thread may be about to set it
         return self.cancelled()
@@ -194,7 +202,7 @@ class TaskFuture(concurrent.futures.Future[T]):
 
         For an interrupt during the submit or the wait.
         """
-        self._engine.loosen(self._stream, self.task)
+        self._engine.cancels.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
 
 

@@ -281,7 +281,8 @@ class JobHandle:
             engine = self._reach(self.gateway, None)
             self._pin(engine, for_order=True)
             try:
-                tasks, title = engine.cancel_job(self.id, stop=stop, at=self.gateway)
+                engine.check_usable()
+                tasks, title = engine.cancels.job(self.id, stop=stop, at=self.gateway)
             except JobNotFound:
                 if self._has_ended():
                     self._meant(engine)  # says when and how

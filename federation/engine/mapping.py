@@ -314,7 +314,7 @@ class MapResults(Generic[T]):
             self._bar.close()
         self._engine.dismiss(self._feeder)
         if not self._engine.closed and self._stream.unfinished:
-            self._engine.abandon(self._stream)
+            self._engine.cancels.abandon(self._stream)
         elif not self._engine.closed:
             self._engine.close_stream(self._stream)
 
@@ -326,7 +326,7 @@ class MapResults(Generic[T]):
             return
         self._engine.dismiss(self._feeder)
         # An interrupted wait for results also stops the running calls.
-        self._engine.abandon(self._stream, stop=self._is_interrupted)
+        self._engine.cancels.abandon(self._stream, stop=self._is_interrupted)
 
 
 def feed_all(engine: ClientEngine, stream: Stream, inputs: Inputs) -> None:

@@ -12,12 +12,15 @@ import pytest
 
 from federation.address import NoToken
 from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
-from federation.engine.books.streams import BundleSender, Stream
+from federation.engine.books.jobs import JobTable
+from federation.engine.books.streams import Placed, Stream
 from federation.engine.engine import ClientEngine
 from federation.engine.jobs import Cost
 from federation.engine.mapping import MapResults
+from federation.engine.requests import Requests
 from federation.errors import GatewayUnreachable, GridError
 from federation.messages.messages import Cancel, Kept, OpenJob, RejectJob, Results
+from federation.payload import SealedFunction
 from federation.words import read_timeout
 
 ADDRESS = "ipc:///tmp/nobody"
@@ -100,12 +103,14 @@ def test_options_that_could_not_travel_are_refused(wrong):
 def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     # After a reconnection the gateway says Kept to the opening, and refuses the tasks that were
     # on their way: the job had ended by then.
-    engine = ClientEngine.__new__(ClientEngine)
-    stream = object()
-    engine._kept = {"j": Kept("j", 3, True)}
-    engine._streams = {"j": stream}
-    engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
-    assert engine._streams == {"j": stream}
+    jobs = JobTable(None, None, deque(), str)
+    stream = SimpleNamespace(
+        id="j", opening=SimpleNamespace(detached=True), is_over=False, end=lambda *_: Placed()
+    )
+    jobs._streams["j"] = stream
+    jobs.hear_kept(Kept("j", 3, True))
+    jobs.hear_rejected(RejectJob("j", "job-not-found", "the job has ended"), moves=True)
+    assert jobs.streams == [stream]
 
 
 @pytest.mark.parametrize("are_wanted", [True, False])
@@ -117,12 +122,15 @@ def test_prints_are_shown_only_where_they_were_asked_for(are_wanted):
     stream.extend([b"0"])
     stream.next_to_send()
     engine = ClientEngine.__new__(ClientEngine)
-    engine._streams, engine._sender = {"j": stream}, BundleSender(lambda _stream: None)
-    engine._printed, engine._own_sites, engine._host = [], set(), ""
+    engine._jobs = JobTable(None, None, deque(), str)
+    engine._jobs._streams["j"] = stream
+    engine._jobs._functions.use(SealedFunction(b"f", b"", "f"))
+    engine._leading = SimpleNamespace(printed=[])
+    engine._own_sites = set()
     engine.site = ""
     engine.holder = SimpleNamespace(trusted_sites=None)
     engine._hear(Results("j", 0, [b"value"], [], [[0, "hello"]], []))
-    assert engine._printed == ([("hello", 1)] if are_wanted else [])
+    assert engine._leading.printed == ([("hello", 1)] if are_wanted else [])
 
 
 def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_next():
@@ -133,9 +141,9 @@ def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_n
     stream.extend([b"0", b"1", b"2"])
     stream.next_to_send()
     stream.send_again()  # a new session
-    engine = ClientEngine.__new__(ClientEngine)
-    engine._streams, engine._sender = {"j": stream}, BundleSender(lambda _stream: None)
-    assert engine._taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
+    jobs = JobTable(None, None, deque(), str)
+    jobs._streams["j"] = stream
+    assert jobs.taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
     _, messages = stream.next_to_send()
     assert [(each.first, each.arguments) for each in messages] == [(2, [b"2"])]
 
@@ -166,14 +174,14 @@ def test_a_question_that_can_not_be_sent_says_why(value, reason):
     def send(*_):
         raise Sent
 
-    engine = ClientEngine.__new__(ClientEngine)
-    engine._check_usable, engine._request_answer = lambda: None, send
+    requests = Requests(None, None, None, None)
+    requests.answer = send
     if reason is None:
         with pytest.raises(Sent):
-            engine.ask("dispute", {"deliveries": value})
+            requests.ask("dispute", {"deliveries": value})
     else:
         with pytest.raises(GridError, match=f"dispute: the message can't be sent: .*{reason}"):
-            engine.ask("dispute", {"deliveries": value})
+            requests.ask("dispute", {"deliveries": value})
 
 
 def test_a_view_shows_the_options_that_are_not_as_usual():

@@ -6,6 +6,7 @@ the engine's lock. federation.engine.dialling.gateways decides which gateway is 
 
 import logging
 import math
+import os
 import select
 import threading
 import time
@@ -13,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from federation.address import AddressError, check_bearer
+from federation.address import USUAL_ORIGIN, AddressError, check_bearer
 from federation.clocks import MonoS
 from federation.engine.dialling.gateways import DialGateway, GatewayLoss, GiveUp, Itinerary
 from federation.sessions.handshake import Dialogue
-from federation.sessions.nng import NngLink
+from federation.sessions.nng import ANSWERS_NOT, NngLink, explain_silence, is_refused
 from federation.sessions.waking import Waker
 from federation.transport import TlsSettings
 
@@ -80,6 +81,38 @@ class Connection:
     def certificate_name(self, address: str) -> str:
         """Return the name that the certificate there must have; empty: the host's."""
         return self._tls.server_name or self._certificate_names.get(address, "")
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the gateways that the user named would have sockets here, and none has."""
+        return all(
+            address.startswith("ipc://") and not os.path.exists(address.removeprefix("ipc://"))
+            for address in self.itinerary.own
+        )
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing listens at any of the addresses that the user named. Tries each."""
+        return all(map(is_refused, self.itinerary.own))
+
+    def explain_silence(self, origin: str) -> str:
+        """Return why none of the gateways that the user named answers, and what to do.
+
+        `origin` is the source of their addresses.
+        """
+        own = self.itinerary.own
+        names = map(self.certificate_name, own)
+        why = "; ".join(dict.fromkeys(map(explain_silence, own, names)))
+        if ANSWERS_NOT in why:
+            todo = "Name"
+        elif origin == USUAL_ORIGIN:
+            todo = "Start one with `gridfed up`, or name"
+        else:  # the user named it: it runs elsewhere, or is to
+            todo = "Check the address and whether it runs, or name"
+        return (
+            f"no gateway answers at {' or '.join(own)} ({origin}): {why}. {todo} "
+            "another with Client(address), --gateway or $GRIDFED_GATEWAY."
+        )
 
     def dial(self) -> None:
         """Dial the itinerary's current gateway. Raises AddressError."""

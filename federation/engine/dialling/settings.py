@@ -1,10 +1,12 @@
-"""The connection settings of a client, read and checked."""
+"""The connection settings of a client, read and checked, and the identity that it proves."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from federation.address import NoToken
+from federation.sessions.handshake import SharedSecret
+from federation.sessions.task_passes import ABOUT, read_pass
 from federation.transport import TlsSettings
 from federation.words import Length, read_seconds
 
@@ -31,6 +33,43 @@ class ConnectionSettings:
 # Pickles of clients name it so.
 ConnectionSettings.__module__ = "federation.client"
 ConnectionSettings.__qualname__ = "_Where"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The identity of a client, and the sites that it trusts.
+
+    Args:
+        user: the user to bill; a token's user takes precedence.
+        secret: the secret that the gateway may ask for.
+        token: a token signed by the gateway's site, or by one whose users it admits; or a task's
+            pass (federation.sessions.task_passes); or empty.
+        trusted_sites: see federation.client.Client; None trusts all results that the gateway passes
+            on.
+    """
+
+    user: str
+    secret: str = ""
+    token: str = ""
+    trusted_sites: frozenset[str] | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The `about` field of the hello."""
+        if (found := read_pass(self.token)) is not None:
+            return {ABOUT: found.subject}
+        return {"token": self.token} if self.token else {}
+
+    @property
+    def credentials(self) -> SharedSecret:
+        """The credentials with which the client proves itself."""
+        found = read_pass(self.token)
+        return SharedSecret(self.secret) if found is None else found.credentials
+
+    @property
+    def bears_token(self) -> bool:
+        """Whether its hello holds a token, which any reader could use."""
+        return "token" in self.about
 
 
 def read_settings(  # noqa: PLR0913 - each is an option for the user

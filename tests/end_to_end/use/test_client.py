@@ -469,7 +469,7 @@ def test_a_client_that_is_closed_does_not_dial_again(shared_site):
     client = shared_site.client()
     engine = client._engine
     client.shutdown()
-    engine._drain()  # as a thread does that was waiting on the socket meanwhile
+    engine.drain()  # as a thread does that was waiting on the socket meanwhile
     assert engine._line.link is None
 
 
@@ -544,8 +544,8 @@ def test_a_job_with_unfinished_tasks_is_not_idle(client, monkeypatch, tmp_path):
     monkeypatch.setattr(federation.engine.engine, "IDLE_S", 0.01)
     client._engine._sweep_at_s = 0.0
     first, sweeps = client.submit(held, str(tmp_path / "go")), []
-    sweep = client._engine._filling.sweep
-    monkeypatch.setattr(client._engine._filling, "sweep", lambda: sweeps.append(1) or sweep())
+    sweep = client._engine._jobs._filling.sweep
+    monkeypatch.setattr(client._engine._jobs._filling, "sweep", lambda: sweeps.append(1) or sweep())
     wait_until(lambda: len(sweeps) > 5, "some looks at idle jobs")
     second = client.submit(held, str(tmp_path / "go"))
     (tmp_path / "go").touch()

@@ -75,7 +75,7 @@ def test_a_submit_that_crosses_the_end_of_its_job_goes_to_a_new_job(shared_site,
         first = [client.submit(begin_and_await, tmp_path / "begun", go) for _ in range(4)]
         job = first[0].job
         wait_until((tmp_path / "begun").exists, "a task that runs")
-        with client._engine._lock:  # it hears nothing meanwhile
+        with client._engine._leading.lock:  # it hears nothing meanwhile
             other.job(job).cancel()
             crossing = [client.submit(begin_and_await, tmp_path / "begun", go) for _ in range(3)]
             assert {future.job for future in crossing} == {job}
@@ -98,7 +98,7 @@ def test_a_cancel_that_nobody_waits_for_still_ends_its_future(client, tmp_path, 
     assert all(future.cancelled() for future in waiting)
     go.touch()
     assert [future.result(timeout=300) for future in running] == ["went"] * 2
-    assert not any(isinstance(each, Cancel) for each, *_ in client._engine._requests.values())
+    assert not any(isinstance(each, Cancel) for each in client._engine._table.questions)
 
 
 def test_a_map_whose_job_another_cancels_raises(shared_site, tmp_path):
@@ -113,12 +113,13 @@ def test_what_waits_in_the_client_is_cancelled_with_the_job(shared_site, tmp_pat
     go = tmp_path / "go"
     with shared_site.client() as client, shared_site.client() as other:
         first = client.submit(await_file, go)
-        client._engine._sender._calls_out += 1 << 40  # the window is full: what follows waits here
+        sender = client._engine._jobs.sender
+        sender._calls_out += 1 << 40  # the window is full: what follows waits here
         behind = client.submit(await_file, go)
         other.job(first.job).cancel()
         assert all_done([behind])
         assert behind.cancelled()
-        client._engine._sender._calls_out -= 1 << 40
+        sender._calls_out -= 1 << 40
         go.touch()
         assert client.submit(await_file, go).result(timeout=300) == "went"
         assert all_done([first])

@@ -1,13 +1,15 @@
 """Threads that wait at one engine: none sleeps on when what it waits for has come."""
 
-import os
 import threading
 import time
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
+from federation.engine.books.jobs import JobTable
 from federation.engine.engine import ClientEngine
+from federation.engine.leading import Leading
 
 pytestmark = pytest.mark.real
 LIMIT_S = 60.0
@@ -62,59 +64,55 @@ class SlowFuture:
 
 
 @pytest.fixture
-def engine():
-    made = ClientEngine.__new__(ClientEngine)
-    made._pid = os.getpid()
-    made._lock = threading.RLock()
-    made._turn = Turn(made._lock)
-    made._line = Line()
-    made._leader = made.error = None
-    made.closed, made._drivers, made._driven_s = False, 0, 0.0
-    made._resolved, made._printed = deque(), []
-    made._drain = lambda: False
+def leading():
+    engine = SimpleNamespace(closed=False, error=None, drain=lambda: False)
+    made = Leading(engine, Line())
+    made._turn = Turn(made.lock)
     return made
 
 
-def settle(engine, future):
+def settle(leading, future):
     """Resolve a future as the thread does that has led, while another looks for it."""
-    engine._resolved.append((future, b"\x80\x05N."))  # a pickled None
+    leading.resolved.append((future, b"\x80\x05N."))  # a pickled None
 
     def run():
-        with engine._lock:
-            engine._settle()
+        with leading.lock:
+            leading.settle()
 
     thread = threading.Thread(target=run)
     thread.start()
-    while engine._resolved:  # until it has let go of the lock
+    while leading.resolved:  # until it has let go of the lock
         time.sleep(0.001)
     return thread
 
 
-def test_a_thread_that_polls_is_woken_when_another_has_resolved_its_future(engine):
-    future = SlowFuture(engine._line.is_polled)
-    thread = settle(engine, future)
-    assert engine.drive(lambda: future.is_done, LIMIT_S)
+def test_a_thread_that_polls_is_woken_when_another_has_resolved_its_future(leading):
+    future = SlowFuture(leading._line.is_polled)
+    thread = settle(leading, future)
+    assert leading.drive(lambda: future.is_done, LIMIT_S)
     thread.join()
-    assert engine._line.results == [True]
+    assert leading._line.results == [True]
 
 
-def test_a_thread_that_waits_for_the_leader_is_woken_too(engine):
-    engine._leader = -1  # another thread, which polls
-    future = SlowFuture(engine._turn.is_waited_for)
-    thread = settle(engine, future)
-    assert engine.drive(lambda: future.is_done, LIMIT_S)
+def test_a_thread_that_waits_for_the_leader_is_woken_too(leading):
+    leading._leader = -1  # another thread, which polls
+    future = SlowFuture(leading._turn.is_waited_for)
+    thread = settle(leading, future)
+    assert leading.drive(lambda: future.is_done, LIMIT_S)
     thread.join()
-    assert engine._turn.results == [True]
+    assert leading._turn.results == [True]
 
 
 def test_calls_are_counted_while_another_thread_ends_or_opens_jobs():
     engine = object.__new__(ClientEngine)
+    engine._jobs = JobTable(None, None, deque(), str)
+    streams = engine._jobs._streams
 
     class Job:
         @property
         def unfinished(self):
-            engine._streams[f"opened meanwhile {len(engine._streams)}"] = None
+            streams[f"opened meanwhile {len(streams)}"] = None
             return 2
 
-    engine._streams = {"a": Job(), "b": Job()}
+    streams |= {"a": Job(), "b": Job()}
     assert engine.unfinished == 4

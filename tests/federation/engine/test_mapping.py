@@ -30,6 +30,7 @@ class Grid:
         self.stream = Stream(OPENING, deque())
         self.sent = []  # the size of every bundle
         self.abandoned = ""
+        self.cancels = self
         self._function = function
         self._waiting = deque()
 

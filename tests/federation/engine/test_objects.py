@@ -1,6 +1,7 @@
 """Objects of a client (federation.engine.objects), at a gateway that only takes notes."""
 
 import gc
+from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -9,8 +10,8 @@ import pytest
 
 import federation.engine.futures as futures_module
 from federation.engine import objects
-from federation.engine.books.streams import BundleSender, Ended, Stream
-from federation.engine.engine import ClientEngine
+from federation.engine.books.jobs import JobTable
+from federation.engine.books.streams import Ended, Stream
 from federation.engine.futures import TaskFuture, opened
 from federation.engine.objects import ClientObjects, LeftResult
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
@@ -19,7 +20,7 @@ from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, Ope
 from federation.objects.bodies import make_body
 from federation.objects.left import WHOLE, left_value
 from federation.objects.manifests import SHA256
-from federation.payload import seal_call
+from federation.payload import SealedFunction, seal_call
 
 OPENING = OpenJob(
     "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
@@ -244,11 +245,10 @@ def test_calls_that_move_to_another_job_keep_what_they_refer_to(world):
     for call, future in zip(calls, futures, strict=True):
         stream.submit(call, future, found.leases_for([call], OPENING))
     del one, other
-    engine = ClientEngine.__new__(ClientEngine)
-    engine._functions = SimpleNamespace(body=lambda _digest: b"f")
-    engine._sender, engine.filling = BundleSender(lambda _stream: None), lambda *_: target
-    engine._take = lambda *_: None
-    engine._move(stream, 0, 3)
+    jobs = JobTable(None, None, deque(), str)
+    jobs._functions.use(SealedFunction(OPENING.function, b"f", "f"))
+    jobs.fill = lambda *_: target
+    jobs.move(stream, 0, 3)
     del stream
     gc.collect()
     assert let_go == []
