@@ -42,6 +42,7 @@ from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
 from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.lifecycle.submissions import Submissions
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
@@ -224,12 +225,12 @@ def endless_deadline() -> Iterator[None]:
 @contextmanager
 def deep_pockets() -> Iterator[None]:
     """Forget a job's cost limit when it is opened."""
-    opened = Broker._job_opened
+    opened = Submissions.opened
 
-    def generous(self: Broker, event: JobOpened, utc_s: UtcS) -> None:
+    def generous(self: Submissions, event: JobOpened, utc_s: UtcS) -> None:
         opened(self, replace(event, spec=replace(event.spec, max_cost_nanos=None)), utc_s)
 
-    with patch.object(Broker, "_job_opened", generous):
+    with patch.object(Submissions, "opened", generous):
         yield
 
 

@@ -12,11 +12,11 @@ It opens and ends jobs, processes the reports of workers, and guarantees:
 Its parts: the dispatcher (assigns tasks), TaskCompletion (ends tasks or queues them again),
 WorkerRoster (the workers and offers), Admission (accepts kinds of work), Charging (costs),
 Accounts (the unfinished work of clients), Withdrawals (cancels that wait for workers), JobControl
-(holds and priorities), History (ended jobs). They know nothing of the broker; their effects join
-the broker's in order.
+(holds and priorities), History (ended jobs), Draining (workers out of service), and for whole jobs
+JobRegistry (begun and ended), Submissions (opened and closed), AwaitedFunctions and AbsentClients.
+They know nothing of the broker; their effects join the broker's in order.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -24,13 +24,18 @@ from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from federation.clocks import MonoS, UtcS
-from federation.messages.messages import Drain, Kept, RejectJob
+from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack
-from federation.ranges import Range, RangeSet
+from federation.ranges import Range
 from federation.reasons import Reason
 from federation.words import duration_text
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.dispatch.draining import Draining
+from gateway.scheduler.lifecycle.absences import AbsentClients
+from gateway.scheduler.lifecycle.awaited_functions import AwaitedFunctions
+from gateway.scheduler.lifecycle.registry import JobRegistry
+from gateway.scheduler.lifecycle.submissions import Submissions
 from gateway.scheduler.model import events, matching
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import (
@@ -41,17 +46,14 @@ from gateway.scheduler.model.effects import (
     KeepOutput,
     LogOrder,
     SendToClient,
-    SendToWorker,
     Write,
 )
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
-from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
-from gateway.scheduler.quotas.drains import StandingDrains
 from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.quotas.overruns import Overruns
 from gateway.scheduler.quotas.preemption import Preemption
@@ -70,12 +72,9 @@ from gateway.scheduler.tasks.task_usage import charged_for, footprint_of, within
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow
-from policies.placement.offers import Unmet
-from policies.placement.placement import CapacityOffer, Refusal, counted
+from policies.placement.placement import CapacityOffer, Refusal
 from policies.tariffs import Tariff
 
-# How long a detached job may stay half submitted without its client.
-ORPHAN_S: Final = 60.0
 # Jobs that one call handles, of each kind: client left, deadline passed, function arrived.
 LEFT_TURN_MAX: Final = 200
 
@@ -118,7 +117,6 @@ class Broker:
         self.limits = limits or ClientLimits()
         self.jobs: dict[str, Job] = {}
         self.draining = False
-        self._keeps_output = keeps_output
         self.peers = peers or NoPeers()
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = MonoS(0.0)
@@ -126,7 +124,6 @@ class Broker:
         self._effects: list[Effect] = []  # never replaced: the parts append to the same list
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self.shares: FairShares | None = None  # the fair shares of slots, if configured
         self.budget_accounts = budget_accounts or BudgetAccounts()
         self.reserved = ReservedAmounts(self.budget_accounts)
         self._dispatcher = Dispatcher(
@@ -140,7 +137,8 @@ class Broker:
         self.entitling = self._dispatcher.entitling
         self.roster = WorkerRoster(self.workers, offers or {}, self.tariffs, self.growth)
         self.offers = self.roster.offers
-        self.drains = StandingDrains()
+        self._draining = Draining(self.workers, self._dispatcher, self._effects)
+        self.drains = self._draining.standing
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
         self._completion = TaskCompletion(
@@ -178,11 +176,35 @@ class Broker:
             self.durations.of,
             lambda spec: self.peers.tariffs(spec, self._utc_s),
         )
-        self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
-        self._arrived: dict[bytes, None] = {}  # those of these functions that have arrived
-        self._left: deque[tuple[int, str]] = deque()  # jobs whose client has left, with that client
-        self._orphans: set[str] = set()  # jobs that may be half submitted without their client
-        self._numbers = 0
+        self._functions = AwaitedFunctions(self.jobs, self._dispatcher)
+        self._registry = JobRegistry(
+            *(self.jobs, self._accounts, self.budget_accounts, self._dispatcher, self._losses),
+            *(self._history, self._functions, self._effects, self._tell),
+            keeps_output=keeps_output,
+        )
+        self._absent = AbsentClients(self._accounts, self._dispatcher, self._registry)
+        self._submissions = Submissions(
+            registry=self._registry,
+            absent=self._absent,
+            functions=self._functions,
+            accounts=self._accounts,
+            limits=self.limits,
+            dispatcher=self._dispatcher,
+            admission=self.admission,
+            provisional=self._provisional,
+            spending=self.spending,
+            history=self._history,
+            control=self._control,
+            peers=self.peers,
+            closed_here=self._closed_here,
+            tell=self._tell,
+            effects=self._effects,
+        )
+
+    @property
+    def shares(self) -> FairShares | None:
+        """The fair shares of slots, if configured."""
+        return self._registry.shares
 
     @property
     def monotonic_s(self) -> MonoS:
@@ -219,7 +241,7 @@ class Broker:
             case events.MoneySpent():
                 if event.job in self.jobs:
                     self._completion.drop_waiting(self.jobs[event.job], "budget", event.reason)
-                    self._finish(self.jobs[event.job], utc_s)
+                    self._registry.finish(self.jobs[event.job], utc_s)
             case events.JobLimitsUnmet():
                 if event.job in self.jobs:
                     self._limits_unmet(self.jobs[event.job], event, utc_s)
@@ -228,11 +250,11 @@ class Broker:
             case events.Resumed():
                 self._resumed(event, utc_s)
             case events.JobOpened():
-                self._job_opened(event, utc_s)
+                self._submissions.opened(event, utc_s)
             case events.FunctionArrived():
-                self._function_arrived(event.function)
+                self._functions.arrived(event.function, LEFT_TURN_MAX)
             case events.JobClosed():
-                self._job_closed(event, utc_s)
+                self._submissions.closed(event, utc_s)
             case events.CancelAsked():
                 self._cancel_asked(event, utc_s)
             case events.JobHoldAsked() | events.PriorityAsked():
@@ -253,7 +275,7 @@ class Broker:
                 self.roster.joined(event)
                 if not event.job:
                     self._probation.joined(self.workers[event.worker], utc_s)
-                self._obey_drains(self.workers[event.worker])
+                self._draining.joined(self.workers[event.worker])
                 self._dispatcher.worker_index.note(event.worker)
                 self.occupancy.resize()
             case events.WorkerGone():
@@ -261,9 +283,12 @@ class Broker:
                 self._dispatcher.worker_index.note(event.worker)
                 self.occupancy.resize()
             case events.JobRecovered():
-                self._job_recovered(event, utc_s)
+                self._submissions.recovered(event, utc_s)
             case events.DrainAsked():
-                self._drain_asked(event)
+                if event.worker == 0:
+                    self.draining = event.on
+                else:
+                    self._draining.asked(event)
                 self.occupancy.resize()
             case events.Ticked():
                 self._ticked(event, utc_s)
@@ -302,10 +327,10 @@ class Broker:
             case events.SpendingKnown():
                 self.budget_accounts.take_up(event.spent, event.owed, utc_s)
             case events.DrainOrdered():
-                self._drain_ordered(event)
+                self._draining.ordered(event)
                 self.occupancy.resize()
             case events.SharesKnown():
-                self._share_out(event, utc_s)
+                self._registry.share_out(event, utc_s)
             case events.EntitlementsKnown():
                 self.entitling.take_in(event)
             case _:
@@ -314,8 +339,8 @@ class Broker:
     def settle(self, utc_s: UtcS) -> list[Effect]:
         """Hand out waiting tasks to workers with room, and move work to workers that ran dry."""
         self._utc_s = utc_s
-        self._end_left(utc_s)
-        self._end_lacking()
+        self._absent.settle(utc_s, LEFT_TURN_MAX)
+        self._functions.settle(LEFT_TURN_MAX)
         self._keep_deadlines(utc_s)
         woken = self._probation.wake(utc_s)
         for handle in woken:
@@ -329,7 +354,9 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether `settle` has done all it could; if not, it is to be called again soon."""
-        return self._dispatcher.is_settled and not self._left and not self._arrived
+        return (
+            self._dispatcher.is_settled and self._absent.is_settled and self._functions.is_settled
+        )
 
     @property
     def changes(self) -> int:
@@ -426,74 +453,7 @@ class Broker:
             pools = [each for each in pools if (each in able if able else each not in shown)]
         return self.charging.own_tariffs(spec, pools, self._utc_s)
 
-    def _share_out(self, event: events.SharesKnown, utc_s: UtcS) -> None:
-        self.shares = None if event.rules is None else FairShares(event.rules)
-        if self.shares is not None:
-            self.shares.take_up(event.used_ns, utc_s)
-            for job in self.jobs.values():
-                self.shares.opened(job)
-        self._dispatcher.share_out(self.shares)
-
     # --- jobs ----------------------------------------------------------------------------------
-
-    def _job_opened(self, event: events.JobOpened, utc_s: UtcS) -> None:
-        spec = self.spending.denominated(event.spec)
-        known = self.jobs.get(event.job)
-        if known is not None:
-            self._job_taken_over(known, event, utc_s)
-            return
-        objection = self._history.objection(event)
-        if objection is not None:
-            self._tell(event.client, objection)
-            return
-        is_early = self._is_early(event, spec, utc_s)
-        refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec, is_early)
-        refusal = refusal or self.spending.refusal(spec)
-        before = self._history.charged(event.job)
-        if before is not None and before.function not in (b"", spec.function):
-            refusal = Reason.BAD_REQUEST, f"job {event.job} was submitted with another function"
-        if refusal is not None:
-            self._tell(event.client, RejectJob(event.job, *refusal))
-            return
-        # A reopened job is partly done, and it was judged when it was new.
-        unmet = None if event.again else self.peers.unmet(event.job, spec, spec.tasks or 1, utc_s)
-        if unmet is not None:
-            self._tell(event.client, _rejection(event.job, unmet))
-            return
-        job = self._new_job(event.job, spec, event.client, utc_s)
-        self._history.take_up(job)
-        self._control.take_up(job, event.hold, utc_s, is_known=before is not None)
-        if self.admission.is_provisional(spec):
-            self._provisional.take(job, utc_s)
-        if not event.has_function:
-            job.lacks_function_since_s = utc_s
-            self._lacking.setdefault(spec.function, set()).add(job.id)
-        self._write(opened_record(job), durable=spec.detached)
-
-    def _job_taken_over(self, job: Job, event: events.JobOpened, utc_s: UtcS) -> None:
-        """Handle a client that reopens a known job in a new session."""
-        ours = (job.spec.user, job.spec.project, job.spec.function)
-        if ours != (event.spec.user, event.spec.project, event.spec.function):
-            reason = f"job {event.job} belongs to another user"
-            self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
-            return
-        if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
-            self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
-            return
-        if job.spec.warrant != event.spec.warrant:  # its client has come with another token
-            job.spec = replace(job.spec, warrant=event.spec.warrant)
-            self._write(opened_record(job), durable=job.spec.detached)
-        if not job.spec.detached and job.client != event.client:
-            job.come_back()
-        job.begin_attempt()
-        job.leaving = job.reason = ""
-        job.interrupted = 0
-        job.orphan_since_s = None
-        self._accounts.hand_over(job, event.client)
-        self._dispatcher.refile(job)
-        self._control.take_up(job, event.hold, utc_s, is_known=True)
-        if job.lacks_function_since_s is not None:
-            job.lacks_function_since_s = utc_s  # its client has been asked again
 
     def _places_left(self, event: events.PlacesLeft, utc_s: UtcS) -> None:
         job = self.jobs.get(event.job)
@@ -510,34 +470,6 @@ class Broker:
             "pools cost less",
         )
 
-    def _function_arrived(self, function: bytes) -> None:
-        if function in self._lacking:
-            self._arrived[function] = None
-            self._end_lacking()
-
-    def _end_lacking(self) -> None:
-        """Go on with some of the jobs whose function has arrived."""
-        left = LEFT_TURN_MAX
-        while self._arrived and left > 0:
-            function = next(iter(self._arrived))
-            names = self._lacking.get(function, set())
-            while names and left > 0:
-                left -= 1
-                job = self.jobs[names.pop()]
-                job.lacks_function_since_s = None
-                self._dispatcher.mark_ready(job)
-            if not names:
-                self._lacking.pop(function, None)
-                del self._arrived[function]
-
-    def _reject(self, job: Job, rejection: RejectJob, utc_s: UtcS) -> None:
-        """End a job of which no task has run."""
-        self._tell(job.client, rejection)
-        for first, stop in job.withdraw():
-            self._accounts.credit(job, stop - first)
-        job.leaving, job.reason = "rejected", rejection.reason
-        self._finish(job, utc_s)
-
     def _limits_unmet(self, job: Job, event: events.JobLimitsUnmet, utc_s: UtcS) -> None:
         if job.given_up:
             return  # the remaining tasks may all be done
@@ -547,18 +479,7 @@ class Broker:
             job.given_up = event.failure
             self._dispatcher.recall_unstarted(job)
         self._completion.end_given_up(job)
-        self._finish(job, utc_s)
-
-    def _is_early(self, event: events.JobOpened, spec: JobSpec, utc_s: UtcS) -> bool:
-        """Whether to accept a job before it is known which pool can run it, and judge it later.
-
-        This holds just after a start: for a reopened job, which was accepted before, and for a job
-        that a pool may run whose workers have not joined yet. Another site's job was judged at its
-        quote.
-        """
-        if spec.price is not None or not self._provisional.is_early(utc_s):
-            return False
-        return event.again or self.admission.awaits_workers(spec)
+        self._registry.finish(job, utc_s)
 
     def note_trouble(self, trouble: str, mono_s: MonoS) -> None:
         """Note why the store accepts no writes; an empty `trouble` means that it works again.
@@ -574,13 +495,13 @@ class Broker:
         stuck_s = mono_s - self._trouble_since_s
         return bool(self.trouble) and stuck_s >= self.limits.store_wait_s
 
-    def _refusal(self, spec: JobSpec, is_early: bool) -> tuple[str, str] | None:
-        """Why no work of this kind is accepted at all, as code and sentence."""
+    def _closed_here(self) -> tuple[str, str] | None:
+        """Why no new work is taken here at all, as code and sentence."""
         if self.is_stuck(self._mono_s):
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
-        return self.admission.refusal(spec, is_early=is_early)
+        return None
 
     def refusal(self, job: Job, worker: Worker, utc_s: UtcS) -> Refusal | None:
         """Why a worker can't take a task of a job now, apart from its room, or None."""
@@ -593,36 +514,6 @@ class Broker:
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )
-
-    def _new_job(self, name: str, spec: JobSpec, client: int, utc_s: UtcS) -> Job:
-        self._numbers += 1
-        budget_accounts = self.budget_accounts.of(spec.whose)
-        job = Job(
-            name, spec, client, self._numbers, utc_s, spec.need, counted(spec.tags), budget_accounts
-        )
-        job.is_logged = self._keeps_output and spec.price is None  # for a buyer its own site does
-        self.jobs[name] = job
-        self._accounts.begin(job)
-        if self.shares is not None:
-            self.shares.opened(job)
-        return job
-
-    def _job_recovered(self, event: events.JobRecovered, utc_s: UtcS) -> None:
-        if event.spec is None:
-            self._history.remember(event)
-            return
-        job = self._new_job(event.job, event.spec, 0, event.submitted_at_s or utc_s)
-        job.take_up(event)
-        job.ended = RangeSet(event.ended)
-        job.known = RangeSet(event.ended)
-        job.failed, job.first_error = event.failed, event.first_error
-        job.cancelled = event.cancelled
-        job.done = len(job.ended) - event.failed - event.cancelled
-        job.total = event.total
-        if event.total is None:
-            job.orphan_since_s = utc_s
-            self._orphans.add(job.id)
-        self._finish(job, utc_s)
 
     def _tasks_arrived(self, event: events.TasksArrived) -> None:
         job = self.jobs.get(event.job)
@@ -658,7 +549,7 @@ class Broker:
         self.entitling.note_queue(job)
         if refused:
             self._completion.drop(job, refused, "queue", self.entitling.queue_text(job.spec))
-            self._finish(job, self._utc_s)
+            self._registry.finish(job, self._utc_s)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -674,60 +565,10 @@ class Broker:
         self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
         self._accounts.forgive(job)
 
-    def _job_closed(self, event: events.JobClosed, utc_s: UtcS) -> None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            # It was cancelled meanwhile, and its submitter waits for the acknowledgement.
-            self._tell(
-                event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
-            )
-            return
-        if job.client != event.client:
-            return
-        if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
-            unmet = self.peers.unmet(job.id, job.spec, event.total, utc_s) if event.total else None
-            if unmet is not None:
-                self._reject(job, _rejection(job.id, unmet), utc_s)
-                return
-        job.total = event.total
-        for first, stop in event.elsewhere:
-            for low, high in job.known.missing(first, stop):
-                for tasks in (job.known, job.ended):
-                    tasks.add(low, high)
-        if job.spec.detached:
-            self._write(records.JobClosedRecord(job.id, event.total), durable=True)
-            self._tell(event.client, Kept(job.id, event.total, True))
-            self._accounts.disown(job)
-            self._dispatcher.refile(job)
-        self._finish(job, utc_s)
-
-    def _finish(self, job: Job, utc_s: UtcS) -> None:
-        """End the job if no task of it is left."""
-        self.entitling.note_queue(job)
-        if not job.is_over or job.id not in self.jobs:
-            return
-        self._losses.settle(job, utc_s)
-        del self.jobs[job.id]
-        self._dispatcher.forget(job)
-        if self.shares is not None:
-            self.shares.ended(job)
-        if job.lacks_function_since_s is not None:
-            lacking = self._lacking[job.spec.function]
-            lacking.discard(job.id)
-            if not lacking:
-                del self._lacking[job.spec.function]
-        state = job.leaving or "done"
-        self._history.end(job, state)
-        job.hold_bytes(-job.held_bytes)
-        self._accounts.disown(job)
-        counts = (job.done, job.failed, job.cancelled + job.interrupted)
-        reason = job.reason or job.first_error
-        self._write(records.JobEnded(job.id, state, reason, utc_s, *counts))
-
     def _cancel_asked(self, event: events.CancelAsked, utc_s: UtcS) -> None:
         job = self._withdrawals.ask(event, self.jobs.get(event.job))
         if job is not None:
-            self._finish(job, utc_s)
+            self._registry.finish(job, utc_s)
 
     def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
         self._completion.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
@@ -787,7 +628,7 @@ class Broker:
         for low, high in charged_for(used, [] if assignment.is_stopped else again):
             job.charged.add(low, high)
         self._completion.check_cost(job)
-        self._finish(job, utc_s)
+        self._registry.finish(job, utc_s)
 
     def _book(self, job: Job, assignment: Assignment, used: list[records.UsageRecord]) -> None:
         """Write usage records, and charge them to fair shares and budgets."""
@@ -822,7 +663,7 @@ class Broker:
         """End queued tasks whose deadline has passed."""
         for job in islice(self._dispatcher.overdue(utc_s), LEFT_TURN_MAX):
             self._completion.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
-            self._finish(job, utc_s)
+            self._registry.finish(job, utc_s)
 
     def _handed_back(self, event: events.HandedBack, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
@@ -847,7 +688,7 @@ class Broker:
             self._dispatcher.release(assignment, first, stop)
         for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
             self._completion.requeue(job, assignment.run.cut(first, stop))
-        self._finish(job, utc_s)
+        self._registry.finish(job, utc_s)
 
     def _resumed(self, event: events.Resumed, utc_s: UtcS) -> None:
         worker = self.workers.get(event.worker)
@@ -881,7 +722,7 @@ class Broker:
         self._losses.take_back(worker, event, utc_s)
         for job in held.values():
             self._completion.check_cost(job)
-            self._finish(job, utc_s)
+            self._registry.finish(job, utc_s)
 
     def _turn_out(self, fault: Fault, utc_s: UtcS) -> None:
         """End the session of a worker that does not end its tasks: it is lost from now on.
@@ -899,69 +740,8 @@ class Broker:
         if client is None:
             return
         self._withdrawals.forget(event.client)
-        self._left.extend((event.client, name) for name in client.jobs)
-        self._end_left(utc_s)
-
-    def _end_left(self, utc_s: UtcS) -> None:
-        """Go on with some of the jobs whose client has left, unless it is back meanwhile."""
-        for _ in range(min(LEFT_TURN_MAX, len(self._left))):
-            client, name = self._left.popleft()
-            job = self.jobs.get(name)
-            if job is None or job.client != client:
-                continue
-            if job.spec.detached:
-                self._accounts.forgive(job)
-                job.client = 0
-                job.orphan_since_s = utc_s if job.total is None else None
-                self._orphans.add(job.id)
-                self._dispatcher.refile(job)
-            else:
-                self._abandon(job, utc_s)
-
-    def _abandon(self, job: Job, utc_s: UtcS, reason: str = "the client disconnected") -> None:
-        """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
-        finished = job.total is not None and len(job.ended) >= job.total
-        waits = job.waiting or job.in_flight
-        if not job.leaving and waits and not finished:
-            job.leaving, job.reason = "abandoned", reason
-        job.leaving = job.leaving or "done"
-        for first, stop in job.withdraw():
-            job.known.remove(first, stop)
-        for assignment in list(job.assignments.values()):
-            assignment.is_stopped = True
-            self._dispatcher.recall_all(assignment, kill=True)
-        self._dispatcher.mark_ready(job)
-        self._finish(job, utc_s)
-
-    def _drain_asked(self, event: events.DrainAsked) -> None:
-        if event.worker == 0:
-            self.draining = event.on
-            return
-        worker = self.workers.get(event.worker)
-        if worker is None:
-            return
-        (worker.drained_by.add if event.on else worker.drained_by.discard)(event.by)
-        worker.draining = bool(worker.drained_by)
-        self._dispatcher.worker_index.note(event.worker)
-        if event.by is events.Drainer.ITSELF or worker.draining is not event.on:
-            return
-        self._effects.append(SendToWorker(worker.handle, Drain(event.on), worker.port))
-        for assignment in worker.assignments.values() if event.on else ():
-            self._dispatcher.recall_all(assignment, kill=False)
-
-    def _drain_ordered(self, event: events.DrainOrdered) -> None:
-        """Begin or end an operator's drain, for all workers that it covers or no longer covers."""
-        self.drains.take(event)
-        for worker in list(self.workers.values()):
-            is_covered = self.drains.cover(worker)
-            if is_covered is not (events.Drainer.OPERATOR in worker.drained_by):
-                self._drain_asked(events.DrainAsked(worker.handle, is_covered))
-
-    def _obey_drains(self, worker: Worker) -> None:
-        """Give no task to a worker that comes while an operator drains its host or name."""
-        if self.drains.cover(worker):
-            worker.drained_by.add(events.Drainer.OPERATOR)
-            worker.draining = True
+        self._absent.left(event.client, list(client.jobs))
+        self._absent.settle(utc_s, LEFT_TURN_MAX)
 
     def _end_for_money(self, ending: BudgetEnding, utc_s: UtcS) -> None:
         """End the tasks that a budget no longer pays for."""
@@ -973,7 +753,7 @@ class Broker:
                 self._dispatcher.recall_all(assignment, kill=True)
         if ending.is_waiting:
             self._completion.drop_waiting(job, "budget", ending.reason)
-        self._finish(job, utc_s)
+        self._registry.finish(job, utc_s)
 
     def _ticked(self, event: events.Ticked, utc_s: UtcS) -> None:
         is_behind = event.is_behind or bool(self.trouble)
@@ -983,26 +763,10 @@ class Broker:
             self._end_for_money(ending, utc_s)
         if self.shares is not None:
             self.shares.note_overdue(self.workers.values(), utc_s)
-        for name in [name for names in self._lacking.values() for name in names]:
-            job, limit_s = self.jobs[name], self.limits.function_wait_s
-            if utc_s - (job.lacks_function_since_s or UtcS(0.0)) > limit_s:
-                reason = f"the function did not arrive within {duration_text(limit_s)}"
-                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
+        wait_s = self.limits.function_wait_s
+        for job in self._functions.late(utc_s, wait_s):
+            reason = f"the function did not arrive within {duration_text(wait_s)}"
+            self._registry.reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
         for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
-            self._reject(job, RejectJob(job.id, code, reason), utc_s)
-        for name in list(self._orphans):
-            orphan = self.jobs.get(name)
-            since_s = orphan.orphan_since_s if orphan is not None else None
-            if orphan is None or since_s is None:
-                self._orphans.discard(name)
-            elif utc_s - since_s > ORPHAN_S and not orphan.leaving:
-                orphan.orphan_since_s = None
-                self._abandon(
-                    orphan, utc_s, "the client disconnected before all tasks were submitted"
-                )
-
-
-def _rejection(job: str, unmet: Unmet) -> RejectJob:
-    """The rejection of a job whose limits can't be met."""
-    offers = [offer.to_plain() for offer in unmet.offers]
-    return RejectJob(job, Reason.LIMITS_UNMET, unmet.text, {"offers": offers})
+            self._registry.reject(job, RejectJob(job.id, code, reason), utc_s)
+        self._absent.ticked(utc_s)

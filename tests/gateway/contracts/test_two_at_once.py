@@ -14,7 +14,7 @@ from federation.reasons import Reason
 from gateway.contracts.model.purchase import MISDATED_MAX_S
 from gateway.contracts.model.sale import Sale
 from gateway.ledger.db import records
-from gateway.scheduler.broker import ORPHAN_S
+from gateway.scheduler.lifecycle.absences import ORPHAN_S
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide, SendToWorker, Write
 from policies.costs.budgets import Budget

@@ -633,8 +633,7 @@ def test_a_client_over_its_limit_is_expelled() -> None:
 
 
 def test_a_client_over_its_bytes_is_expelled() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.limits = ClientLimits(bytes_max=1000)
+    world = BrokerWorld(slots=0, limits=ClientLimits(bytes_max=1000))
     world.do(events.JobOpened(CLIENT, "j", spec()))
     fine = world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     assert not [e for e in fine if isinstance(e, Expel)]
@@ -1150,8 +1149,7 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
 
 
 def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.limits = ClientLimits(bytes_max=1000)
+    world = BrokerWorld(slots=0, limits=ClientLimits(bytes_max=1000))
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     for task in range(10):
         effects = world.do(events.TasksArrived(CLIENT, "j", task, [bytes(900)]))
@@ -1160,8 +1158,7 @@ def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
 
 
 def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_run() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.limits = ClientLimits(bytes_max=1000, kept_bytes_max=1500)
+    world = BrokerWorld(slots=0, limits=ClientLimits(bytes_max=1000, kept_bytes_max=1500))
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
@@ -1174,8 +1171,7 @@ def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_r
 
 
 def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.limits = ClientLimits(bytes_max=1000, kept_bytes_max=10)
+    world = BrokerWorld(slots=0, limits=ClientLimits(bytes_max=1000, kept_bytes_max=10))
     world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
     world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
     effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
@@ -1204,8 +1200,7 @@ def test_bytes_follow_a_job_to_the_session_that_takes_it_over() -> None:
 
 
 def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
-    world = BrokerWorld(slots=0)
-    world.broker.limits = ClientLimits(jobs_max=2)
+    world = BrokerWorld(slots=0, limits=ClientLimits(jobs_max=2))
     for job in ("a", "b"):
         assert told(world.submit(1, job), messages.RejectJob) == []
     reject = told(world.submit(1, "c"), messages.RejectJob)[0]

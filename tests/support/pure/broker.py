@@ -63,9 +63,10 @@ class BrokerWorld:
         tags: dict[str, object] | None = None,
         peers: PeerQueries | None = None,
         keeps_output: bool = False,
+        limits: ClientLimits | None = None,
     ) -> None:
         self.now_s = 1000.0
-        limits = ClientLimits(tasks_max=10_000)
+        limits = limits or ClientLimits(tasks_max=10_000)
         self.broker = Broker(
             {"local": PRICE}, limits=limits, peers=peers, keeps_output=keeps_output
         )
