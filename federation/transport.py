@@ -6,9 +6,7 @@ blocks: the user of a transport waits on its `fileno` (nng) or its `changed` cal
 drains it.
 """
 
-import errno
 import os
-import stat
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Protocol
@@ -148,23 +146,3 @@ class Port(Protocol):
 
     def close(self) -> None:
         """Close every pipe and stop listening. Idempotent."""
-
-
-def read_regular(path: Path, bytes_max: int) -> bytes:
-    """Read a small file of a user: a pipe or a device could block for ever, or never end.
-
-    Raises:
-        OSError: it can't be read, is no regular file, or is too large; `strerror` says so.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError:  # of a null character
-        raise OSError(errno.EINVAL, "its name is not valid") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    with open(descriptor, "rb") as file:
-        body = file.read(bytes_max + 1)
-    if len(body) > bytes_max:
-        raise OSError(errno.EFBIG, f"it has more than {bytes_max:,} bytes")
-    return body

@@ -23,8 +23,9 @@ import pynng
 
 from federation.address import AddressError, check_address, host_and_port, plain_ip
 from federation.errors import GridError
+from federation.files import read_regular
 from federation.sessions.session import RECEIVE_BYTES_MAX
-from federation.transport import GONE, TLS_BYTES_MAX, Origin, TlsSettings, read_regular
+from federation.transport import GONE, TLS_BYTES_MAX, Origin, TlsSettings
 
 _NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng includes its own header
 _LINK_QUEUE: Final = 64

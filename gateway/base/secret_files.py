@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.address import SECRET_VARIABLE
-from gateway.base.files import read_regular
+from federation.files import read_regular
 from gateway.base.values import ConfigError
 
 _BYTES_MAX: Final = 64 << 10

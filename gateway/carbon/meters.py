@@ -14,8 +14,8 @@ import trio
 
 from federation.clocks import UtcS
 from federation.errors import GridError
+from federation.files import read_regular
 from federation.messages.adverts import Outlook
-from gateway.base.files import read_regular
 from gateway.carbon.series import HOUR_S, read_series
 from gateway.config.carbon import HttpConfig
 from gateway.config.site import PoolConfig

@@ -9,9 +9,9 @@ from typing import Final
 
 from federation.clocks import CALENDAR_END_S, UtcS
 from federation.errors import GridError
+from federation.files import read_regular
 from federation.messages.adverts import Outlook
 from federation.words import clean
-from gateway.base.files import read_regular
 from gateway.config.carbon import SeriesConfig
 from policies.costs.carbon import Intensity, mg_per_kwh
 from policies.placement.outlook import HORIZON_S, outlook

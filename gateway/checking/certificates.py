@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from federation.clocks import UtcS
-from gateway.base.files import read_regular
+from federation.files import read_regular
 from gateway.base.secret_files import exposure
 from gateway.base.toml_lines import Path as Place
 from gateway.checking.expiry import check_end

@@ -48,8 +48,8 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from federation.clocks import NEVER_S, UtcS
+from federation.files import read_regular
 from federation.offers import show_time
-from gateway.base.files import read_regular
 from gateway.base.toml_lines import Passage, at_line, located
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import SettingError, check_known, count, flag, guarded, number, text_of

@@ -37,10 +37,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from federation.clocks import UtcS
 from federation.errors import GridError
+from federation.files import open_at_once
 from federation.signed.declarations import SiteCard, next_serial
 from federation.signed.identity import SiteKey
 from federation.transport import TlsSettings
-from gateway.base.files import open_at_once
 from gateway.config.federation import OVERLAP_S
 from gateway.trust.certificates import OwnLeaf, make_leaf, to_pem
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.address import SECRET_VARIABLE, TOKEN_VARIABLE, login
+from federation.files import read_regular
 from federation.messages.messages import Hello
 from federation.sessions.handshake import SharedSecret
 from federation.sessions.task_passes import (
@@ -24,7 +25,6 @@ from federation.sessions.task_passes import (
     subject_of,
 )
 from federation.transport import TlsSettings
-from gateway.base.files import read_regular
 from gateway.base.tags import OBJECTS_TAG
 from gateway.base.values import SettingError
 from gateway.config.environments import (

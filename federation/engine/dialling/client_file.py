@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from federation.address import AddressError, check_address, is_service, resolve
 from federation.errors import GridError
-from federation.transport import TLS_BYTES_MAX, TlsSettings, read_regular
+from federation.files import read_regular
+from federation.transport import TLS_BYTES_MAX, TlsSettings
 
 FILE_VARIABLE: Final = "GRIDFED_CLIENT_FILE"
 KEYS: Final = ("gateways", "token_file", "tls_ca_file", "tls_server_name", "tls_certificate_file")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.base.files import read_regular
+from federation.files import read_regular
 from gateway.base.secret_files import read_secret, read_token
 from gateway.base.values import ConfigError
 from gateway.carbon.series import read_series
@@ -32,7 +32,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
             path = pathlib.Path("/dev/zero")
         case _:
             path.mkdir()
-    why = "Is a directory" if kind == "folder" else "it is not a regular file"
+    why = "it is not a regular file"
     with pytest.raises(OSError, match=why):
         read_regular(path, 100)
     with pytest.raises(ConfigError, match=why):
