@@ -718,7 +718,7 @@ class Broker:
         for handle in self._probation.left(worker, utc_s, is_lost=is_its_own):
             self._dispatcher.worker_index.note(handle)
         for assignment, task in overdue:
-            self._losses.time_out(assignment, task, utc_s)
+            self._losses.time_out(assignment, task)
         self._losses.take_back(worker, event, utc_s)
         for job in held.values():
             self._completion.check_cost(job)

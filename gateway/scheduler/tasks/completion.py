@@ -73,7 +73,7 @@ def is_sound(report: Reported | Deliver) -> bool:
     printed = all(int(row[0]) < count for row in prints)
     if isinstance(report, Deliver):
         printed = printed and are_streams(prints, report.streams)
-    return count > 0 and in_order and inside and printed
+    return in_order and inside and printed
 
 
 def doubted(failures: Sequence[list[Any]], site: str) -> list[list[Any]]:
@@ -305,10 +305,12 @@ class TaskCompletion:
         return self._roster.has_fit(job) or self._peers.may_be_made(job)
 
     def ask_again(self, job: Job) -> None:
-        """Allow workers that failed again if no other is left, so that the failure is reported."""
+        """Allow workers that failed again if no other is left, so that the failure is reported.
+
+        The caller files the job anew (Dispatcher.refile).
+        """
         if job.unfit and not job.in_flight and not self._has_fit(job):
             job.unfit.clear()
-            self._dispatcher.refile(job)
 
     def requeue(self, job: Job, run: QueuedBundle) -> None:
         """Queue unfinished tasks again, except for those cancelled meanwhile."""

@@ -113,16 +113,16 @@ class Losses:
                     at = task
                 self._put_back(assignment, first, at, gone)
 
-    def time_out(self, assignment: Assignment, task: int, utc_s: UtcS) -> None:
+    def time_out(self, assignment: Assignment, task: int) -> None:
         """End the run of a task at its time limit, in place of its worker."""
-        ran_ns = _ran_ns(assignment.job, utc_s - assignment.begun[task])
+        limit_s = assignment.job.spec.timeout_s or 0.0
         self._release(assignment, task, task + 1)
         if not assignment.left:
             self._withdrawals.closed(assignment.id)
-        limit = duration_text(assignment.job.spec.timeout_s or 0.0)
-        text = f"the task exceeded its time limit of {limit}"
+        text = f"the task exceeded its time limit of {duration_text(limit_s)}"
         text += f", and worker {assignment.worker.title} did not stop it"
-        self._fail(assignment, _report(assignment, task, ran_ns, "timeout", text))
+        report = _report(assignment, task, round(limit_s * 1e9), "timeout", text)
+        self._fail(assignment, report)
 
     def _put_back(self, assignment: Assignment, first: int, stop: int, gone: _Gone) -> None:
         """Queue tasks again that had not begun, as far as is known."""

@@ -567,6 +567,18 @@ def test_a_cost_limit_drops_what_waits() -> None:
     assert (dropped.ranges, dropped.failure) == ([[1, 5]], "budget")
 
 
+def test_a_job_that_a_report_brings_to_its_cost_limit_does_not_hold_up_others() -> None:
+    """Of two jobs alike, "j" may cost two tasks; it has fewer tasks at work than "k"."""
+    world = BrokerWorld(slots=4)
+    world.broker.durations.learn(b"f" * 32, 1_000, 1_000 * 10**9)
+    limited = orders(world.submit(5, max_cost_nanos=2 * 10**9, currency="USD"))
+    assert sum(len(each.arguments) for each in limited) == 2
+    world.submit(5, "k", max_cost_nanos=10**12, currency="USD")
+    assert world.broker.jobs["k"].in_flight == 2
+    effects = world.report(limited[0], tasks=1, wall_ns=10**9)
+    assert [each.job for each in orders(effects)] == ["k"]
+
+
 def test_a_dry_worker_gets_what_another_has_not_started() -> None:
     world = BrokerWorld()
     (order,) = orders(world.submit(200))

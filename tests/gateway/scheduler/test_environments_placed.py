@@ -133,6 +133,44 @@ def test_without_another_it_fails_at_once_and_costs_nothing():
     assert not orders(world.effects)
 
 
+def test_a_task_whose_environment_fails_goes_elsewhere_though_another_of_its_report_failed():
+    world = World()
+    world.broker.durations.learn(b"f" * 32, 1_000, 10**9)
+    world.join(2, OFFERS)
+    [order] = orders(world.submit(tasks=2))
+    world.join(3, OFFERS)
+    failures = [[0, "error", "t", b""], *([[1, *FAILURE[0][1:]]])]
+    number = order.message.assignment
+    effects = world.do(events.Reported(2, number, 0, [b"", b""], failures))
+    assert [each.failures for each in told(effects, messages.Results)] == [failures[:1]]
+    assert [(each.worker, each.message.first) for each in orders(effects)] == [(3, 1)]
+
+
+def test_a_job_whose_environment_failed_on_a_worker_does_not_hold_up_others_there():
+    """They need the same as it does, and are behind it in the queue: another site runs a task."""
+    world = World()
+    world.join(2, OFFERS)
+    [order] = orders(world.submit(tasks=2))
+    world.submit(job="k", tasks=2)
+    world.join(3, OFFERS, job="k")
+    assert world.broker.jobs["k"].in_flight == 1
+    [next_order] = orders(world.fail(order))
+    assert (next_order.worker, next_order.message.job) == (2, "k")
+
+
+def test_a_plan_does_not_undo_that_an_environment_failed_while_another_worker_may_make_it():
+    world = World()
+    world.join(2, OFFERS)
+    world.join(3, OFFERS)
+    [order] = orders(world.submit())
+    world.submit(job="k")
+    failure = [[0, "environment", "no such image", b""]]
+    number = order.message.assignment
+    world.do(events.Reported(order.worker, number, 0, [b""], failure, wall_ns=10**9))
+    assert world.broker.jobs["j"].waiting == 1
+    assert not orders(world.do(events.PlacesChosen("j", None)))
+
+
 def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is_one():
     world = World()
     world.peers.makes = "rome"

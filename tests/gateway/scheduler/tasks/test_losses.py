@@ -145,6 +145,57 @@ def test_of_a_worker_that_does_not_say_what_begins_all_counts():
     assert grid.failures()[0] == ("lost", "its worker was lost 3 times, the last one was w")
 
 
+@pytest.mark.parametrize(("losses", "earlier"), [(10, ""), (12, "2 earlier; ")])
+def test_of_many_losses_the_error_counts_the_earlier_ones_and_lists_ten(losses, earlier):
+    grid = Grid(losses_max=losses)
+    grid.submit("j", 1)
+    for number in range(losses):
+        worker = grid.join(f"w{number}")
+        grid.pass_time(3_000)  # it may have been out of service
+        grid.begin(worker)
+        grid.lose(worker, after_s=2)
+    first = f"its worker was lost {losses} times while it ran: {earlier}w{losses - 10} at "
+    _, text = grid.failures()[0]
+    assert text.startswith(first)
+    assert text.count(" at ") == 10
+
+
+def test_of_an_assignment_with_gaps_each_task_that_had_begun_is_counted_once():
+    grid = Grid()
+    worker = grid.join()
+    grid.learn(0.01)
+    grid.submit("j", 3)
+    [each] = grid.held(worker)
+    grid.do(events.Reported(worker, each.id, 1, [b"r"]))
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    assert [used.first for used in grid.written("wasted")] == [2, 0]
+    job = grid.broker.jobs["j"]
+    assert {task: len(strikes.losses) for task, strikes in job.strikes.items()} == {0: 1, 2: 1}
+
+
+def test_a_run_that_its_owner_withdrew_is_charged_when_its_worker_is_lost():
+    """Its cancel waited for the worker to say whether the task had begun."""
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.do(events.CancelAsked(grid.clients, 7, "j", ((0, 1),), False))
+    grid.lose(worker, after_s=6)
+    assert [each.value["taken"] for each in grid.told(messages.Answer)] == [[[0, 1]]]
+    assert [each.wall_ns for each in grid.written("wasted")] == [6 * S_NS]
+
+
+def test_the_notes_of_a_job_name_the_task_and_the_worker_that_was_lost():
+    grid = Grid()
+    worker = grid.join("w7")
+    grid.submit("j", 1)
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    [(_, text)] = grid.broker.jobs["j"].notes
+    assert text.startswith("task 0 had started when its worker was lost: w7 at 1970-01-01 12:00:06")
+
+
 def test_what_others_had_begun_with_is_counted_by_task():
     grid = Grid(losses_max=2)
     grid.submit("j", 8)
@@ -804,6 +855,16 @@ def test_who_is_lost_beside_one_that_ends_workers_by_fresh_jobs_pays_as_if_he_we
     assert sum(times) == 6 + 4 + 8 + 9, "each second is in the books once"
 
 
+def test_a_job_is_not_struck_if_half_of_the_losses_of_its_task_are_not_its_own():
+    grid = Grid(losses_max=2)
+    grid.submit("j", 1)
+    job = grid.broker.jobs["j"]
+    beside(grid, 0, "bob", 0)
+    beside(grid, 1, "", 0)
+    assert grid.failures()
+    assert not job.is_struck
+
+
 def test_a_job_whose_tasks_end_a_worker_each_is_charged_for_each():
     grid = Grid()
     grid.submit("j", 3)
@@ -906,11 +967,16 @@ def test_a_lost_run_says_nothing_of_how_long_a_task_takes():
 # --- a wary assignment -------------------------------------------------------------------------
 
 
-def test_what_a_lost_worker_held_is_told_before_it_begins():
+@pytest.mark.parametrize("tells_begun", [True, False])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_what_a_lost_worker_held_is_told_before_it_begins(tells_begun, has_begun):
     grid = Grid()
-    worker = grid.join()
+    worker = grid.join(tells_begun=tells_begun)
     [first] = orders(grid.submit("j", 1))
+    if has_begun:
+        grid.begin(worker)
     grid.lose(worker)
+    assert grid.broker.jobs["j"].queue[0].alone is has_begun
     grid.effects.clear()
     grid.join("another")
     [again] = orders(grid.effects)
@@ -1006,6 +1072,22 @@ def test_what_a_seller_is_owed_is_delivered_when_its_buyer_stops_the_task(when):
     assert used == [("cancelled", 6 * S_NS, 6 * COST_S)]
     taken = [each.value["taken"] for each in grid.told(messages.Answer)]
     assert taken == [[]], "it does not go back as well"
+    assert grid.told(messages.Dropped) == []
+
+
+def test_a_stopped_task_is_not_delivered_with_what_it_owes():
+    """Its buyer does not pay for stopped runs; what the earlier run cost is lost."""
+    grid = Grid()
+    grid.submit("paris:c.1", 1, site="paris")
+    worker = grid.join()
+    grid.begin(worker)
+    grid.lose(worker, after_s=6)
+    again = grid.join("again")
+    grid.now_s += 2
+    grid.finish(again, 2, [[0, "preempted", "", b""]])
+    grid.do(events.JobClosed(grid.clients, "paris:c.1", 1))
+    used = [(each.state, each.wall_ns) for each in grid.written()]
+    assert used == [("preempted", 2 * S_NS), ("lost", 6 * S_NS)]
 
 
 def test_what_a_seller_can_deliver_no_more_is_booked_as_lost():
@@ -1053,6 +1135,16 @@ def test_a_task_that_its_worker_does_not_end_at_its_time_limit_is_taken_away_and
     grid.lose(vandal)  # as the site reports when it has ended the session
     assert len(grid.written()) == 40
     assert grid.broker.workers[grid.join("vandal", slots=64, token="t")].trial == 1
+
+
+def test_an_overdue_run_is_charged_up_to_its_limit_though_the_clock_was_set_back():
+    grid = Grid()
+    worker = grid.join()
+    grid.submit("j", 1, timeout_s=2.0)
+    grid.begin(worker)
+    grid.now_s -= 3_600
+    tick(grid, OVERDUE_ALL_S + 20)
+    assert [each.wall_ns for each in grid.written("failed")] == [2 * S_NS]
 
 
 def test_it_goes_to_another_worker_if_it_has_retries():
