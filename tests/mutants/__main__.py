@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tests", nargs="+", default=["tests"], help="the tests, as for pytest [tests]")
     add("--sample", type=int, help="at most so many mutants of a file, drawn by the seed")
     add("--seed", type=int, default=1, help="of the sample [1]")
-    add("--patience", type=float, default=60.0, help="seconds of tests for one mutant [60]")
+    add("--patience", type=float, default=60.0, help="seconds of the processor for one mutant [60]")
     add("--wait", type=float, default=20.0, help="seconds for a test that does not end [20]")
     add("--fail", action="store_true", help="exit with 1 when a mutant lives")
     add("--killed", action="store_true", help="print the killed ones too, with the test that did")

@@ -55,7 +55,8 @@ class Judge:
 
     Args:
         mutants: all of them.
-        patience_s: how long the tests may take that are tried on a mutant; the fastest go first.
+        patience_s: how much processor time the tests may take that are tried on a mutant; the
+            fastest go first. Not how long: on a busy machine fewer tests would be tried.
         wait_s: for a test that does not end, above ten times what it took before.
         tell: is called with each finding.
 
@@ -72,7 +73,7 @@ class Judge:
     failures: list[str] = field(default_factory=list)
     _has_failed: bool = False
     _took_s: list[float] = field(default_factory=list)
-    _kills: Counter[int] = field(default_factory=Counter)
+    _kills: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -100,10 +101,10 @@ class Judge:
         try:
             for index, item in enumerate(session.items):
                 coverage.switch_context(str(index))
-                began_s = time.perf_counter()
+                began_s = time.process_time()
                 if not self._passes(item, _after(session.items, index)):
                     self._broken.add(index)
-                self._took_s.append(time.perf_counter() - began_s)
+                self._took_s.append(time.process_time() - began_s)
         finally:
             coverage.stop()
         data = coverage.get_data()
@@ -122,7 +123,7 @@ class Judge:
 
         for path in runs:  # as it is
             tests = {int(each) for found in runs[path].values() for each in found if each}
-            while (chosen := self._choose(tests - self._broken)) and (
+            while (chosen := self._choose(path, tests - self._broken, session)) and (
                 broken := self._try(session, chosen, [], caches)
             ) is not None:
                 self._broken.add(broken)
@@ -130,7 +131,7 @@ class Judge:
         for mutant in self.mutants:
             path = os.path.abspath(mutant.file)
             known = _tests_of(mutant, runs[path]) - self._broken
-            chosen = self._choose(known)
+            chosen = self._choose(path, known, session)
             if not chosen:
                 finding = Finding(mutant, Verdict.NOT_RUN)
             elif not (codes := _changed_codes(functions[path], mutant.compile())):
@@ -145,16 +146,22 @@ class Judge:
                     "" if killer is None else session.items[killer].nodeid,
                 )
                 if killer is not None:
-                    self._kills[killer] += 1
+                    self._kills[path][killer] += 1
             self.findings.append(finding)
             self.tell(finding)
 
-    def _choose(self, known: Iterable[int]) -> list[int]:
-        """Those that killed others first, then the fastest, as far as patience goes."""
+    def _choose(self, path: str, known: Iterable[int], session: pytest.Session) -> list[int]:
+        """The module's own tests, those that killed others of it, the fastest: by patience."""
+        own = f"test_{Path(path).name}"
+        kills, took_s = self._kills[path], self._took_s
+
+        def rank(test: int) -> tuple[bool, int, float]:
+            return session.items[test].path.name != own, -kills[test], took_s[test]
+
         chosen: list[int] = []
         left_s = self.patience_s
-        for each in sorted(known, key=lambda each: (-self._kills[each], self._took_s[each])):
-            left_s -= self._took_s[each]
+        for each in sorted(known, key=rank):
+            left_s -= took_s[each]
             if chosen and left_s < 0:
                 break
             chosen.append(each)
