@@ -552,7 +552,6 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         for each in idle:
             self._close(each)
             self._release(each)  # nothing more is sent under it
-            each.earmark = None
         return bool(idle)
 
     def _is_idle(self, purchase: Purchase) -> bool:

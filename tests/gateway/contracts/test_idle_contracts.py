@@ -113,6 +113,44 @@ def test_an_idle_contract_does_not_keep_the_money_of_another_job():
     assert "k" in [each.job for each in live(london)]
 
 
+def test_money_that_is_gone_at_the_hold_comes_from_idle_contracts_of_the_same_budget():
+    """All is of ann, whose own budget has room; that of the project was held for others meanwhile.
+
+    Two jobs have nothing to run, and one of them is of the project.
+    """
+    amount = 1_000 * CHEAP
+    budgets = [
+        Budget("risk", read_party("project:risk"), "USD", amount, span=None),
+        Budget("ann", read_party("user:ann"), "USD", 100 * amount, span=None),
+    ]
+    town = Town()
+    london = town.build("london", DEAR, 0, budgets)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    there = Wishes(allowed_sites=frozenset({"paris"}))
+    london.do(events.ClientJoined(1, "ann"))
+    limits = {"max_cost_nanos": 100 * CHEAP, "currency": "USD"}
+    for job, project in (("r", "risk"), ("n", "none")):
+        london.do(events.JobOpened(1, job, spec(project=project, wishes=there, **limits)))
+        london.do(events.TasksArrived(1, job, 0, [b"1"] * 2))
+        town.run(lambda job=job: done(london, job) == 2)
+    by_job = {each.job: each for each in live(london)}
+    submit(london, "k", project="risk", wishes=there, **limits)
+    town.pass_time(2.0, until=lambda: len([e for *_, e in town.said if is_hold(e)]) == 3)
+    account = london.broker.budget_accounts.own["risk"]
+    wanted = next(e for e in london.exchange.purchases.purchases.values() if e.job == "k")
+    assert all(each.earmark.left_nanos > 0 for each in by_job.values())
+    account.held_nanos += account.room_nanos - wanted.left_nanos + 1
+    town.deliver(lambda: len([e for *_, e in town.said if isinstance(e, deals.Commit)]) == 3)
+    assert by_job["r"].phase is ContractPhase.CLOSING
+    assert by_job["n"].phase is ContractPhase.OPEN
+    assert len([e for *_, e in town.said if isinstance(e, deals.Commit)]) == 3
+
+
+def is_hold(message):
+    return isinstance(message, deals.Hold)
+
+
 def test_a_job_that_lacks_money_closes_no_idle_contract_that_holds_none_of_its_budget():
     amount = 1_000 * CHEAP
     budgets = [
