@@ -39,6 +39,18 @@ def count(most):
 """
 
 
+CALLS_UP = """\
+class Base:
+    def take(self, found):
+        found.append(1)
+
+
+class Derived(Base):
+    def take(self, found):
+        super().take(found)
+"""
+
+
 def changes(source, lines=None):
     return [(each.before, each.after) for each in find_mutants(dedent(source), "m.py", lines)]
 
@@ -158,6 +170,18 @@ def test_a_loop_without_an_end_is_killed(tmp_path):
     )
     done = run(tmp_path, "--fail", "--wait", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.real
+def test_a_method_that_no_longer_calls_its_base_is_planted(tmp_path):
+    (tmp_path / "planted.py").write_text(CALLS_UP)
+    (tmp_path / "test_planted.py").write_text(
+        "from planted import Derived\n\n\ndef test_take():\n    found = []\n"
+        "    Derived().take(found)\n    assert found == [1]\n"
+    )
+    done = run(tmp_path, "--fail")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lives" not in done.stdout
 
 
 @pytest.mark.real

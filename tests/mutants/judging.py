@@ -4,6 +4,7 @@ A mutant lives in a process of its own, forked when all tests are collected and 
 costs milliseconds, and nothing of a mutant is left behind.
 """
 
+import ast
 import functools
 import gc
 import os
@@ -117,6 +118,7 @@ class Judge:
 
     def _judge(self, session: pytest.Session, runs: "Runs") -> None:
         functions = _functions(runs)
+        originals = {path: _original_codes(path) for path in runs}
         caches = [each for each in gc.get_objects() if _is_cache(each)]
         gc.collect()
         gc.freeze()  # pages that a collection does not touch need not be copied
@@ -134,7 +136,7 @@ class Judge:
             chosen = self._choose(path, known, session)
             if not chosen:
                 finding = Finding(mutant, Verdict.NOT_RUN)
-            elif not (codes := _changed_codes(functions[path], mutant.compile())):
+            elif not (codes := _changed_codes(functions[path], originals[path], mutant.compile())):
                 finding = Finding(mutant, Verdict.NOT_PLANTED)
             else:
                 killer = self._try(session, chosen, codes, caches)
@@ -225,6 +227,7 @@ class Judge:
 
 Runs = Mapping[str, Mapping[int, list[str]]]  # file, line, the numbers of the tests that run it
 Functions = Mapping[tuple[str, int], list[FunctionType]]
+Originals = Mapping[tuple[str, int], list[CodeType]]
 Codes = list[tuple[FunctionType, CodeType]]
 
 
@@ -246,15 +249,34 @@ def _functions(files: Iterable[str]) -> dict[str, Functions]:
     return found
 
 
-def _changed_codes(functions: Functions, code: CodeType) -> Codes:
+def _original_codes(path: str) -> Originals:
+    """The code of each function of a file as it is, compiled as mutants are."""
+    found: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
+    tree = ast.parse(Path(path).read_text())
+    for key, code in codes_of(compile(tree, path, "exec", dont_inherit=True)):
+        found[key].append(code)
+    return found
+
+
+def _changed_codes(functions: Functions, originals: Originals, code: CodeType) -> Codes:
     """What to set where; empty when the change is in no function that lives."""
     return [
-        (function, changed)
+        (function, fitted)
         for key, changed in codes_of(code)
+        if changed not in originals.get(key, ())
         for function in functions.get(key, ())
-        if function.__code__ != changed
-        and len(function.__code__.co_freevars) == len(changed.co_freevars)
+        if (fitted := _fitted(changed, function.__code__.co_freevars)) is not None
     ]
+
+
+def _fitted(code: CodeType, free: tuple[str, ...]) -> CodeType | None:
+    """The code with the free variables of the function that it is set in: it may need fewer.
+
+    Without its `super()` call a method needs no `__class__`.
+    """
+    if code.co_freevars == free:
+        return code
+    return None if code.co_freevars else code.replace(co_freevars=free)
 
 
 def _is_cache(found: object) -> bool:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Collection, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final
@@ -252,7 +253,7 @@ def _of_node(slot: _Slot, node: ast.expr) -> Iterator[tuple[_Slot, ast.AST, ast.
             other = ast.Sub() if isinstance(op, ast.Add) else ast.Add()
             yield slot, node, ast.BinOp(left, other, right)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield slot, node, operand
+            yield slot, node, copy(operand)  # it gets the place of the whole
         case ast.Constant(value=bool() as value):
             yield slot, node, ast.Constant(not value)
         case ast.IfExp(test=test):
