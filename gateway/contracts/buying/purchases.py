@@ -472,8 +472,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
 
     def ordered(self, handle: int, message: Any, mono_s: MonoS) -> None:
         """Carry out an order of the broker to one of its workers that is a contract."""
-        purchase = self._by_handle.get(handle)
-        if purchase is None or not purchase.is_live:
+        purchase = self._by_handle.get(handle)  # which has those that are live
+        if purchase is None:
             return
         contract = purchase.contract
         match message:

@@ -1,17 +1,22 @@
 """What a buyer makes of its sellers' messages, one by one, and of those that do not come."""
 
+from dataclasses import asdict
+
 import pytest
-from support.pure.town import RULES, UTC_S, dear_and_cheap
+from support.pure.town import DEAR, RULES, UTC_S, Town, dear_and_cheap
 
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
-from federation.messages.messages import NeedFunction, Recall
+from federation.messages.messages import Answer, NeedFunction, Recall
 from federation.reasons import Reason
+from federation.words import duration_text
 from gateway.contracts.buying.purchases import STOPPING_LEASES
 from gateway.ledger.db import records
+from gateway.ledger.db.contracts.records import ContractRow
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendFunction
+from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -156,6 +161,31 @@ def test_a_site_that_can_t_be_reached_loses_what_is_not_committed(site, after, i
     assert (not buyer.purchases.purchases) is is_dropped
 
 
+def test_contracts_elsewhere_do_not_matter_when_a_site_can_t_be_reached():
+    buyer = Buyer()
+    buyer.purchase.site = "rome"
+    second = buyer.buy("k", deals.Hold)
+    buyer.purchases.unreachable("paris", UTC_S + buyer.town.now_s, "no route")
+    assert second.contract not in buyer.purchases.purchases
+
+
+def test_what_is_opened_is_booked_with_the_rules_of_then():
+    buyer = Buyer(deals.Hold)
+    buyer.site.broker.charging.rules = 7
+    buyer.hear(deals.Held(buyer.purchase.contract, 5.0))
+    [opened] = [e for e in buyer.site.books if isinstance(e, records.ContractOpened)]
+    assert opened.rules == 7
+
+
+@pytest.mark.parametrize(("after", "is_live"), [(deals.Commit, False), (deals.Forward, True)])
+def test_a_contract_is_live_once_it_is_confirmed(after, is_live):
+    buyer = Buyer(after)
+    assert buyer.purchases.live("j") == [buyer.purchase] * is_live
+    sent = ("london", "paris", b"f" * 32)
+    assert (sent in buyer.town.functions) is is_live
+    assert buyer.purchase.earmark is None, "nobody has a budget"
+
+
 # --- leases --------------------------------------------------------------------------------------
 
 
@@ -193,6 +223,17 @@ def test_a_seller_that_stops_no_task_keeps_its_lease_for_so_long_after_the_first
     assert buyer.granted() == [purchase.contract] * (share == 1.0)
 
 
+def test_a_task_that_was_stopped_is_not_waited_for():
+    buyer = Buyer()
+    purchase = buyer.purchase
+    [assignment] = buyer.site.broker.workers[purchase.handle].assignments
+    buyer.purchases.ordered(purchase.handle, Recall(assignment, 0, 4, True), buyer.town.now_s)
+    buyer.finish()
+    buyer.town.now_s += 3 * STOPPING_LEASES * purchase.lease_s
+    assert buyer.granted() == [purchase.contract]
+    assert purchase.stopping == {}
+
+
 def test_contracts_whose_leases_have_ended_lapse_in_one_turn():
     buyer = Buyer()
     both = [buyer.purchase, buyer.buy("k")]
@@ -208,6 +249,24 @@ def test_a_seller_that_lets_a_lease_run_out_is_in_back_off():
     assert buyer.purchases.site_backoff.sites["paris"].why == (
         "sent nothing for the length of a lease"
     )
+
+
+def test_a_contract_is_idle_since_its_last_task_was_out():
+    buyer = Buyer()
+    purchase = buyer.purchase
+    purchase.until_s = 1e9  # it is renewed
+    buyer.tick(100.0)
+    buyer.finish()
+    buyer.tick(RULES.idle_s)
+    assert purchase.phase is ContractPhase.OPEN
+    buyer.tick(0.1)
+    assert purchase.phase is ContractPhase.CLOSING
+
+
+def test_an_order_to_nobody_is_nothing():
+    buyer = Buyer()
+    buyer.purchases.ordered(999, Recall(1, 0, 4, False), buyer.town.now_s)
+    assert buyer.said == []
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -251,6 +310,43 @@ def test_a_contract_that_its_seller_closed_is_no_worker_any_more():
     assert not buyer.purchases.purchases
 
 
+def test_a_contract_that_its_seller_closed_with_tasks_out_is_kept_for_late_bills():
+    buyer = Buyer()
+    buyer.hear(deals.Closed(buyer.purchase.contract))
+    assert (buyer.purchase.phase, buyer.ended_as()) == (ContractPhase.LAPSED, [])
+    assert buyer.site.broker.jobs["j"].in_flight == 0
+
+
+@pytest.mark.parametrize("state", ["closing", "void", "recovered"])
+def test_what_is_idle_is_closed_once(state):
+    buyer = Buyer()
+    purchase = buyer.purchase
+    buyer.finish()
+    buyer.site.broker.jobs["j"].withdraw()
+    buyer.town.said.clear()
+    if state == "closing":
+        assert buyer.purchases.give_back_idle()
+        buyer.site.do()
+        assert [type(each) for each in buyer.said] == [deals.CloseContract]
+    purchase.is_void, purchase.is_recovered = state == "void", state == "recovered"
+    assert buyer.purchases.give_back_idle() is False
+
+
+def test_a_seller_whose_results_nobody_may_have_is_not_asked_again_at_once():
+    buyer = Buyer()
+    purchase = buyer.purchase
+    spec = buyer.site.broker.jobs["j"].spec
+    [epoch] = buyer.site.broker.workers[purchase.handle].assignments
+    buyer.site.permits.unread.add("paris")
+    at_ms = int((UTC_S + buyer.town.now_s) * 1000)
+    buyer.hear(
+        deals.Deliver(purchase.contract, epoch, 0, [b"r"], [], [], 0, 0, 0, 0, at_ms, []),
+    )
+    rest = buyer.purchases.site_backoff.rests(spec)["paris/local"]
+    assert rest.why == "results came through paris, and london accepts none from there"
+    assert purchase.is_void
+
+
 def test_the_end_of_approval_ends_the_contracts_with_that_site_alone():
     buyer = Buyer()
     now_s = buyer.town.now_s
@@ -260,8 +356,11 @@ def test_the_end_of_approval_ends_the_contracts_with_that_site_alone():
     buyer.site.do()
     assert buyer.purchase.is_void
     assert deals.Abandon(buyer.purchase.contract) in buyer.said
-    assert buyer.notes[-1].startswith("it is approved no more: 4 tasks at paris/local will run ")
-    assert buyer.notes[-1].endswith(" s, when the lease has ended")
+    within = duration_text(buyer.purchase.until_s - now_s)
+    assert buyer.notes[-1] == (
+        "it is approved no more: 4 tasks at paris/local will run elsewhere within "
+        f"{within}, when the lease has ended"
+    )
 
 
 def test_a_place_whose_contract_ended_is_asked_again_at_once():
@@ -314,6 +413,63 @@ def test_what_a_seller_lost_with_its_session_is_queued_again_and_what_was_sent_s
     assert job.in_flight == 4
     buyer.hear(deals.Holding(purchase.contract, []))
     assert job.in_flight == 4
+
+
+def test_the_tasks_of_a_contract_that_does_not_count_any_more_wait_for_its_lease():
+    buyer = Buyer()
+    purchase, job = buyer.purchase, buyer.site.broker.jobs["j"]
+    purchase.is_void, purchase.doubted = True, max(job.assignments)
+    buyer.hear(deals.Holding(purchase.contract, []))
+    assert (job.waiting, job.in_flight) == (0, 4)
+
+
+def test_tasks_under_a_contract_that_is_not_open_here_are_nothing():
+    buyer = Buyer(deals.Commit)
+    buyer.hear(deals.Holding(buyer.purchase.contract, [[1, 0, 4]]))
+    assert buyer.said == []
+
+
+def test_all_answers_that_were_lost_with_a_session_are_taken_as_given():
+    buyer = Buyer()
+    purchase, job = buyer.purchase, buyer.site.broker.jobs["j"]
+    [assignment] = job.assignments.values()
+    for request in (71, 72):
+        buyer.site.do(events.CancelAsked(1, request, "j", ((0, 4),), False))
+    assert assignment.recalls == 2
+    purchase.doubted = assignment.id
+    buyer.hear(deals.Holding(purchase.contract, [[assignment.id, 0, 4]]))
+    answers = [each.request for each in buyer.site.told if isinstance(each, Answer)]
+    assert (assignment.recalls, answers) == (0, [71, 72])
+
+
+# --- after a restart -----------------------------------------------------------------------------
+
+
+def restarted():
+    """London, which reads in its books that its job's tasks may be at Paris, and the contract."""
+    [row] = [e for e in Buyer().site.books if isinstance(e, records.ContractOpened)]
+    site = Town().build("london", DEAR, 0)
+    site.submit(4)
+    purchases, job = site.exchange.purchases, site.broker.jobs["j"]
+    purchases.recover(ContractRow(**asdict(row)), [], 0.0, job)
+    site.do()
+    return site, purchases, purchases.purchases[row.contract]
+
+
+def test_a_restored_contract_counts_for_its_kind_of_work_and_what_its_seller_has_is_in_flight():
+    site, purchases, purchase = restarted()
+    job = site.broker.jobs["j"]
+    assert purchase.spec is job.spec
+    purchases.hear("paris", deals.Holding(purchase.contract, [[5, 0, 3]]), 1.0, UTC_S)
+    site.do()
+    assert list(job.assignments[5].left) == [(0, 3)]
+
+
+@pytest.mark.parametrize("row", [[1 << 40, 0, 4], [5, 0, BUNDLE_TASKS_MAX + 1]])
+def test_a_seller_can_t_hold_what_was_never_forwarded(row):
+    _, purchases, purchase = restarted()
+    with pytest.raises(ProtocolError, match="not forwarded"):
+        purchases.hear("paris", deals.Holding(purchase.contract, [row]), 1.0, UTC_S)
 
 
 # --- functions -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from federation.messages.messages import Dropped, NeedFunction, RejectJob, Resul
 from federation.reasons import Reason
 from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S
 from gateway.contracts.selling import sales as selling
+from gateway.contracts.selling.unsettled import POSTING_BYTES, UnsettledResults
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
@@ -57,6 +58,7 @@ def under_way(town, sales):
     [sale] = sales.sales.values()
     assert sale.out
     assert sale.phase is ContractPhase.OPEN
+    assert not sale.is_awaited
     return sale
 
 
@@ -118,6 +120,8 @@ def test_what_others_took_meanwhile_is_not_held_and_its_quote_is_gone(town, sale
         deals.Reclaim("london-1-99", 1, 0, 1, True),
         deals.Settle("london-1-99", [[1, 0, 1]]),
         deals.Resume("london-1-99"),
+        deals.Abandon("london-1-99"),
+        deals.CloseContract("london-1-99"),
     ],
 )
 def test_a_contract_that_is_not_there_is_named_to_its_buyer(town, sales, message):
@@ -334,6 +338,7 @@ def test_slots_are_kept_for_the_first_tasks_as_long_as_for_a_commit(
     [
         ({"first": TASKS_IN_JOB_MAX}, "too large"),
         ({"epoch": EPOCH_MAX + 1}, "too large"),
+        ({"epoch": EPOCH_MAX, "first": 100}, ""),
         ({"first": TASKS_IN_JOB_MAX - 4}, ""),
     ],
 )
@@ -360,6 +365,7 @@ def test_the_end_of_approval_ends_what_that_buyer_has_alone(town, sales, kind):
     sales.approval_ended("lyon", "it is approved no more", town.now_s)
     assert list(sales.sales.values()) == [sale]
     assert sale.phase is not ContractPhase.LAPSED
+    town.now_s += 1.0
     sales.approval_ended("london", "it is approved no more", town.now_s)
     town.sites["paris"].do()
     codes = [each.code for each in said(town, deals.Decline)]
@@ -373,8 +379,10 @@ def test_the_end_of_approval_ends_what_that_buyer_has_alone(town, sales, kind):
 @pytest.mark.parametrize(("kind", "is_idle"), [(deals.Hold, False), (deals.Commit, True)])
 def test_only_a_hold_that_runs_out_puts_its_buyer_in_back_off(town, sales, kind, is_idle):
     until(town, kind)
-    [sale] = sales.sales.values()
-    town.now_s = sale.until_s
+    lasts_s = RULES.hold_s if is_idle else RULES.valid_s
+    sales.tick(town.now_s + lasts_s - 0.2, UTC_S)
+    assert sales.sales
+    town.now_s += lasts_s
     sales.tick(town.now_s, UTC_S + town.now_s)
     assert not sales.sales
     assert (sales._idle_holds.refusal("london", town.now_s) is not None) is is_idle
@@ -417,20 +425,27 @@ def test_a_stopped_task_of_an_overrun_contract_is_delivered_as_stopped_for_its_c
     assert delivery.failures == [[0, "budget", stopped, b""], [1, "error", "no", b"y"]]
 
 
-def test_a_verdict_that_comes_twice_is_booked_once_and_nothing_is_kept(town, sales):
+@pytest.mark.parametrize(("is_posted", "state"), [(1, "post"), (0, "void")])
+def test_a_verdict_that_comes_twice_is_booked_once_and_nothing_is_kept(
+    town, sales, is_posted, state
+):
     sale = under_way(town, sales)
     paris = town.sites["paris"]
-    paris.work(1)
+    assert sales.unsettled_bytes("london") == 0
+    paris.work(1, task_s=1.0)
+    assert sale.owed_nanos == 0
+    assert sales.unsettled_bytes("london") > 0
     [delivery] = said(town, deals.Deliver)
     town.mail.clear()
     assert sale.kept
-    verdict = deals.Settle(sale.contract, [[delivery.epoch, delivery.first, 1]])
+    verdict = deals.Settle(sale.contract, [[delivery.epoch, delivery.first, is_posted]])
     for _ in range(2):
         sales.hear("london", verdict, town.now_s, UTC_S)
     paris.do()
     settled = [each for each in paris.books if isinstance(each, records.PostingSettled)]
-    assert [each.side for each in settled if each.side == "sell"] == ["sell"]
+    assert [(each.side, str(each.state)) for each in settled] == [("sell", state)]
     assert (sale.kept, sale.tab.pending, sale.tab.verdicts) == ({}, {}, {})
+    assert sales.unsettled_bytes("london") == 0
 
 
 def test_what_a_buyer_may_have_missed_is_said_again_in_its_next_session(town, sales):
@@ -456,3 +471,217 @@ def test_a_reclaim_is_answered_also_when_nothing_comes_back(town, sales):
     [epoch] = sale.out.forwards
     hear(town, sales, deals.Reclaim(sale.contract, epoch + 1, 0, 4, False))
     assert said(town, deals.GivenBack) == [deals.GivenBack(sale.contract, epoch + 1, [])]
+
+
+def test_a_report_of_tasks_of_two_bundles_is_delivered_by_bundle(town, sales):
+    sale = under_way(town, sales)
+    [forward] = said(town, deals.Forward)
+    later = replace(forward, epoch=forward.epoch + 1, first=10, arguments=[b"a", b"b"])
+    hear(town, sales, later)
+    values = [b"r%d" % number for number in range(1, 6)]
+    sales.told(sale.handle, Results(sale.job, 1, values, [], [], []), None, UTC_S)
+    town.sites["paris"].do()
+    found = [(each.epoch, each.first, each.values) for each in said(town, deals.Deliver)]
+    assert found == [
+        (forward.epoch, 1, [b"r1", b"r2", b"r3"]),
+        (later.epoch, 10, [b"r4", b"r5"]),
+    ]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_told_to_a_contract_that_is_over_is_nothing(town, sales, is_known):
+    sale = under_way(town, sales)
+    handle = sale.handle if is_known else -99
+    sales.approval_ended("london", "it is approved no more", town.now_s)
+    sales.told(handle, Results(sale.job, 0, [b"r"], [], [], []), None, UTC_S)
+    town.sites["paris"].do()
+    assert not said(town, deals.Deliver)
+
+
+def test_a_contract_is_booked_with_the_rules_of_then(town, sales):
+    commit = until(town, deals.Commit)
+    paris = town.sites["paris"]
+    paris.broker.charging.rules = 7
+    hear(town, sales, commit)
+    opened = [each for each in paris.books if isinstance(each, records.ContractOpened)]
+    assert [each.rules for each in opened] == [7]
+
+
+def test_a_buyer_that_sends_work_is_forgiven_its_former_holds(town, sales):
+    until(town, deals.Forward)
+    [forward] = said(town, deals.Forward)
+    sales._idle_holds.ran_out("london", town.now_s)
+    assert sales._idle_holds.refusal("london", town.now_s) is Reason.BUSY
+    hear(town, sales, forward)
+    assert sales._idle_holds.refusal("london", town.now_s) is None
+
+
+@pytest.mark.parametrize("kind", [deals.Commit, deals.Forward])
+def test_slots_that_were_held_and_given_back_unused_are_held_against_their_buyer(town, sales, kind):
+    last = until(town, kind)
+    if kind is deals.Forward:
+        hear(town, sales, last)
+    [sale] = sales.sales.values()
+    town.now_s += 2.0
+    sales.hear("london", deals.CloseContract(sale.contract), town.now_s, UTC_S)
+    assert (not sales.sales) is (kind is deals.Commit)
+    refusal = sales._idle_holds.refusal("london", town.now_s)
+    assert refusal is (Reason.NO_SLOTS if kind is deals.Commit else None)
+
+
+def test_a_buyer_that_abandons_a_contract_is_billed_again(town, sales):
+    sale = under_way(town, sales)
+    town.sites["paris"].work(1)
+    sale.unbilled = []
+    sales.hear("london", deals.Abandon(sale.contract), town.now_s, UTC_S)
+    assert [each.first for each in sale.unbilled] == [0]
+
+
+def test_a_lease_ends_one_grace_early_so_that_agents_have_stopped_in_time(town, sales):
+    sale = under_way(town, sales)
+    end_s = sale.lease.until_s - RULES.grace_s
+    sales.tick(end_s - 0.1, UTC_S)
+    assert sale.phase is ContractPhase.OPEN
+    sales.tick(end_s, UTC_S)
+    assert (sale.is_live, sale.ended_as) == (False, "lapsed")
+
+
+# --- contracts that end early --------------------------------------------------------------------
+
+
+def stopping(over=None, too_much=None, *, is_overrun=False):
+    return SimpleNamespace(
+        is_overrun=lambda *_: is_overrun,
+        why_over=lambda *_: over,
+        why_too_much=lambda *_: too_much,
+        why_stuck=lambda *_: None,
+    )
+
+
+def test_a_buyer_that_sends_too_much_gets_it_back_and_the_contract_ends(town, sales):
+    sale = under_way(town, sales)
+    [forward] = said(town, deals.Forward)
+    sales._stopping = stopping(too_much=(Reason.BUSY, "too much"))
+    hear(town, sales, replace(forward, epoch=forward.epoch + 1, first=10))
+    given = {each.epoch: each.ranges for each in said(town, deals.GivenBack)}
+    assert given == {forward.epoch: [[0, 4]], forward.epoch + 1: [[10, 14]]}
+    assert [each.code for each in said(town, deals.Decline)] == [Reason.BUSY]
+    assert sale.phase is ContractPhase.LAPSED
+
+
+def test_a_contract_ends_for_the_first_reason_that_there_was(town, sales):
+    sale = under_way(town, sales)
+    for reason in ("night begins", "another"):
+        sales._stopping = stopping((Reason.WINDOW_CLOSED, reason))
+        sales.tick(town.now_s, UTC_S)
+    assert sale.ending == (Reason.WINDOW_CLOSED, "night begins")
+
+
+def test_a_contract_that_may_not_go_on_ends_at_once_if_nothing_is_out(town, sales):
+    sale = under_way(town, sales)
+    sale.out.take_all()
+    sales._stopping = stopping((Reason.WINDOW_CLOSED, "night begins"))
+    sales.tick(town.now_s, UTC_S)
+    town.sites["paris"].do()
+    assert [each.reason for each in said(town, deals.Decline)] == ["night begins"]
+    assert sale.ended_as == "ended"
+
+
+def test_tasks_that_cost_more_than_their_grant_are_stopped_once(town, sales):
+    under_way(town, sales)
+    paris, stopped = town.sites["paris"], []
+    paris._recall = lambda worker, recall: stopped.append(recall)
+    sales._stopping = stopping(is_overrun=True)
+    for _ in range(2):
+        sales.tick(town.now_s, UTC_S)
+        paris.do()
+    assert stopped
+    assert all(each.kill for each in stopped)
+    assert len({each.first for each in stopped}) == len(stopped)
+
+
+def test_tasks_that_no_worker_takes_any_more_go_back(town, sales):
+    sale = under_way(town, sales)
+    sales._stopping = stopping()
+    sales._stopping.why_stuck = lambda *_: (Reason.NO_SLOTS, "no slots can start")
+    sales.end_stuck(town.now_s, lambda _: False)
+    assert sale.ending == (Reason.NO_SLOTS, "no slots can start")
+
+
+# --- contracts that are over ---------------------------------------------------------------------
+
+
+def test_a_buyer_that_did_not_ask_is_not_told_that_nothing_runs_any_more(town, sales):
+    sale = under_way(town, sales)
+    town.sites["paris"].work(1)  # so that something is owed under it
+    ends_s = sale.lease.until_s
+    for at_s in (ends_s, ends_s + 2 * RULES.grace_s):
+        sales.tick(at_s, UTC_S)
+    town.sites["paris"].do()
+    assert sale.phase is ContractPhase.LAPSED
+    assert not said(town, deals.Decline)
+
+
+def test_what_is_owed_is_billed_once_more_when_a_buyer_is_released(town, sales):
+    sale = under_way(town, sales)
+    town.sites["paris"].work(1)
+    end_s = sale.lease.until_s
+    sales.tick(end_s, UTC_S)
+    sale.was_told, sale.unbilled = True, []
+    sales._billed_at_s = end_s + RULES.grace_s  # the next bill is sent later
+    sales.tick(end_s + RULES.grace_s, UTC_S)
+    assert [each.first for each in sale.unbilled] == [0]
+
+
+def test_a_contract_of_an_earlier_run_is_not_released_before_agents_have_stopped(town, sales):
+    under_way(town, sales)
+    paris = town.sites["paris"]
+    paris.work(1)
+    paris.recover(2)
+    sales, began_s = paris.exchange.sales, town.now_s
+    [sale] = sales.sales.values()
+    sales.hear("london", deals.Resume(sale.contract), began_s, UTC_S)
+    for share, codes in ((0.9, []), (1.0, ["lapsed"])):
+        sales.tick(began_s + share * RULES.grace_s, UTC_S)
+        paris.do()
+        assert [each.code for each in said(town, deals.Decline)] == codes
+
+
+def test_a_contract_that_has_ended_is_no_client_any_more(town, sales):
+    sale = under_way(town, sales)
+    town.run(lambda: not town.sites["london"].broker.jobs)
+    town.pass_time(2 * RULES.lease_s, until=lambda: not sales.sales)
+    assert sale.handle not in town.sites["paris"].broker.clients
+
+
+# --- results that are kept -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["verdict", "end"])
+def test_a_buyer_whose_results_fill_the_memory_waits_and_others_do_not(town, sales, how):
+    sales._unsettled = UnsettledResults(2 * POSTING_BYTES)
+    paris = town.sites["paris"]
+    first = under_way(town, sales)
+    town.sites["london"].submit(4, "k", wishes=ABROAD)
+    town.pass_time(2.0, until=lambda: len(sales.sales) == 2 and len(said(town, deals.Forward)) == 2)
+    second = next(each for each in sales.sales.values() if each is not first)
+    paris.do(events.ClientJoined(-55, "joe@lyon", "lyon"))
+    other = selling.Sale("c", "lyon", None, "local", None, 1, ContractPhase.OPEN, 1e9, handle=-55)
+    sales.sales["lyon", "c"] = other
+
+    def ready():
+        return [paris.broker.clients[each.handle].ready for each in (second, other)]
+
+    results = Results(first.job, 0, [bytes(4 * POSTING_BYTES)], [], [], [])
+    sales.told(first.handle, results, None, UTC_S)
+    paris.do()
+    assert ready() == [False, True]
+    paris.do(events.ClientReading(-55, ready=False))
+    [delivery] = said(town, deals.Deliver)
+    if how == "verdict":
+        row = [delivery.epoch, delivery.first, 1]
+        sales.hear("london", deals.Settle(first.contract, [row]), town.now_s, UTC_S)
+    else:
+        sales.expelled(first.handle, "it sends too much")
+    paris.do()
+    assert ready() == [True, False]
