@@ -180,7 +180,8 @@ class QueueLimitReached(TaskError):
 class TaskStopped(TaskError):
     """The task was cancelled, by this client or another party.
 
-    A map and the results of a job raise it; a future raises `concurrent.futures.CancelledError`.
+    A map and the results of a job raise it; a future raises `concurrent.futures.CancelledError`
+    with the same text.
     """
 
 

@@ -23,7 +23,7 @@ from federation.messages.printed import STDOUT
 from federation.objects.left import REF
 from federation.payload import open_result
 from federation.ranges import Range
-from federation.words import Length, read_timeout
+from federation.words import HEADLINE_CHARS_MAX, Length, clean, read_timeout
 
 T = TypeVar("T")
 
@@ -63,6 +63,8 @@ class TaskFuture(concurrent.futures.Future[T]):
         job: the id of the job that the task belongs to.
         task: its number in that job.
     """
+
+    _end_text = ""  # of a cancelled task: by whom
 
     def __init__(self, engine: FutureEngine, stream: Stream) -> None:
         # Replaces Future.__init__, which makes a lock for every future, at half the cost of a
@@ -106,6 +108,17 @@ class TaskFuture(concurrent.futures.Future[T]):
             self.set_exception(error)
         else:
             self.set_result(result)
+
+    def told_end(self, text: str) -> None:
+        """Remember by whom the task is cancelled. For the engine."""
+        if self._state == "PENDING":
+            self._end_text = clean(text)[:HEADLINE_CHARS_MAX]
+
+    def _cancelled(self) -> concurrent.futures.CancelledError:
+        if not self._end_text:
+            return concurrent.futures.CancelledError()
+        text = f"task {self.task} of job {self.job}: {self._end_text}"
+        return concurrent.futures.CancelledError(text)
 
     def done(self) -> bool:
         """Whether the task has a result, has failed, or was cancelled."""
@@ -169,6 +182,8 @@ class TaskFuture(concurrent.futures.Future[T]):
                     self._result = found = opened(found, self._stream.opening.results)
                 return cast("T", found)
             return super().result(timeout=0 if timeout is not None else None)
+        except concurrent.futures.CancelledError:
+            raise self._cancelled() from None
         finally:
             del self  # a traceback through this frame must not keep the future alive
 
@@ -178,6 +193,8 @@ class TaskFuture(concurrent.futures.Future[T]):
         try:
             self._wait(timeout)
             return super().exception(timeout=0 if timeout is not None else None)
+        except concurrent.futures.CancelledError:
+            raise self._cancelled() from None
         finally:
             del self  # as above
 
@@ -274,6 +291,7 @@ def resolve(future: Any, outcome: Outcome) -> None:
             else:
                 future.finish(value, None)
         elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
+            future.told_end(outcome.text)
             if future.cancelled() or concurrent.futures.Future.cancel(future):
                 future.set_running_or_notify_cancel()
         elif isinstance(outcome, Ended):

@@ -570,8 +570,8 @@ class Broker:
         if job is not None:
             self._registry.finish(job, utc_s)
 
-    def _cancel(self, job: Job, ranges: list[Range], is_told: bool) -> None:
-        self._completion.drop(job, ranges, "cancelled", "cancelled on request", tell=is_told)
+    def _cancel(self, job: Job, ranges: list[Range], reason: str, is_told: bool) -> None:
+        self._completion.drop(job, ranges, "cancelled", reason, tell=is_told)
 
     # --- reports of workers --------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -13,8 +13,9 @@ import pytest
 from federation.address import NoToken
 from federation.client import Client, Options, TaskFuture, _revive, _Where, as_completed
 from federation.engine.books.jobs import JobTable
-from federation.engine.books.streams import Placed, Stream
+from federation.engine.books.streams import Ended, Placed, Stream
 from federation.engine.engine import ClientEngine
+from federation.engine.futures import resolve
 from federation.engine.jobs import Cost
 from federation.engine.mapping import MapResults
 from federation.engine.requests import Requests
@@ -48,6 +49,18 @@ def test_each_future_has_a_lock_of_its_own():
     one, other = TaskFuture(engine, None), TaskFuture(engine, None)
     assert one._condition is not other._condition
     assert one._condition is one._condition
+
+
+@pytest.mark.parametrize("wait", [TaskFuture.result, TaskFuture.exception])
+def test_a_cancelled_future_says_by_whom_in_one_short_line(wait):
+    future = TaskFuture(EngineWithNothing(), SimpleNamespace(id="01abc"))
+    future.placed(SimpleNamespace(id="01abc"), 7)
+    resolve(future, Ended("cancelled", "cancelled by \x1b[2Jbob\n" + 900 * "x"))
+    with pytest.raises(CancelledError) as caught:
+        wait(future)
+    text = str(caught.value)
+    assert text.startswith("task 7 of job 01abc: cancelled by \\x1b[2Jbob\\nxxx")
+    assert len(text) < 400
 
 
 @pytest.mark.parametrize("wait", [TaskFuture.result, TaskFuture.exception])

@@ -11,7 +11,12 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/every_name.py"
-OF_THE_ENGINE = {"finish", "let_go", "placed"}  # of futures: the client's engine calls them
+OF_THE_ENGINE = {
+    "finish",
+    "let_go",
+    "placed",
+    "told_end",
+}  # of futures: the client's engine calls them
 HEAD = """
 from federation import Client
 

@@ -22,6 +22,7 @@ from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
 from gateway.scheduler.quotas.accounts import BrokerClient
 
 CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
+CANCELLED: Final = "cancelled on request"  # by the job's own client, or the site that sent it
 CANCEL_REFUSED: Final[dict[str, str]] = {
     Reason.JOB_NOT_FOUND: "none of your unfinished jobs has that id",
     Reason.BUSY: f"{CANCELS_MAX} of your cancel requests are in progress: wait for their answers",
@@ -48,7 +49,8 @@ class Withdrawals:
         clients: the present clients, which may ask.
         dispatcher: recalls tasks from workers.
         tell: sends a client a message.
-        drop: ends tasks as cancelled; tells their owner if the last argument says so.
+        drop: (job, ranges, reason, is_told): ends tasks as cancelled; tells their owner if the last
+            argument says so.
         log: (client, text, is_refused): logs an order.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
             others; see Losses.
@@ -59,7 +61,7 @@ class Withdrawals:
         clients: Mapping[int, BrokerClient],
         dispatcher: Dispatcher,
         tell: Callable[[int, Any], None],
-        drop: Callable[[Job, list[Range], bool], None],
+        drop: Callable[[Job, list[Range], str, bool], None],
         log: Callable[[int, str, bool], None],
         end_owing: Callable[[Job, list[Range]], list[Range]],
     ) -> None:
@@ -84,7 +86,7 @@ class Withdrawals:
         is_ordered = not event.ranges and event.client != job.client
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
-            job.leaving, job.reason = "cancelled", "cancelled on request"
+            job.leaving, job.reason = "cancelled", self._by(job, event.client)
         back, awaited = job.withdraw(ranges), set()
         is_sold = job.spec.price is not None
         if is_sold and event.kill:
@@ -164,8 +166,16 @@ class Withdrawals:
         """
         unended = [part for pair in taken for part in job.ended.missing(*pair)]
         told = job.client != asker
-        self._drop(job, unended, told)
+        self._drop(job, unended, self._by(job, asker), told)
         return RangeSet(unended)
+
+    def _by(self, job: Job, client: int) -> str:
+        """Return by whom tasks are cancelled, for their owner, and for the books."""
+        asking = self._clients.get(client)
+        if client == job.client or asking is None:
+            return CANCELLED
+        is_owner = asking.user == job.spec.user
+        return f"cancelled by {asking.user}" + ("" if is_owner else ", the operator")
 
     def _close_to_calls(self, job: Job, asker: int) -> None:
         """Tell the owner of a cancelled job that it takes no more calls, if another cancelled it.

@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import CancelledError
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from support.members import run as run_plainly
 from support.processes import wait_until
 
 from federation import Client
-from federation.errors import GridError
+from federation.errors import GridError, TaskStopped
 from gateway.cli.main import cli
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -120,6 +121,15 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
         assert done == f"{title}: 4 tasks cancelled\n"
         (work / "go").touch()
         assert job.wait(WAIT_S) == "cancelled"
+        by = "cancelled by ops, the operator"
+        assert job.details()["reason"] == by
+        assert f"({by})" in run("job", job.id, "--token-file", str(tokens["bob"]))
+        with pytest.raises(TaskStopped, match=by):
+            list(job.results())
+        own = client.submit(nap, str(work / "nowhere"), 1)
+        run("cancel", "--stop", own.job, *by_ops)
+        with pytest.raises(CancelledError, match=f"task 0 of job {own.job}: {by}"):
+            own.result(WAIT_S)
     log = site.gateway.text()
     assert f"{title}: 4 tasks cancelled" in log
     assert "order by ops (uid " in log

@@ -359,6 +359,30 @@ def test_the_owner_is_told_what_an_operator_cancelled() -> None:
     assert logged(effects) == [(9, "job j of ann, project risk: 3 tasks cancelled", False)]
 
 
+def test_the_owner_is_told_who_cancelled_a_job_and_the_books_have_it():
+    for asker, is_operator, by in (
+        ("ann", False, "cancelled by ann"),
+        ("root", True, "cancelled by root, the operator"),
+    ):
+        world = BrokerWorld(slots=1)
+        (order,) = orders(world.submit(3))
+        world.do(events.ClientJoined(9, asker, is_operator=is_operator))
+        effects = world.do(events.CancelAsked(9, 1, "j", (), False))
+        effects += world.do(events.HandedBack(WORKER, order.assignment, ((1, 3),)))
+        assert {each.reason for each in told(effects, messages.Dropped)} == {by}
+        (ended,) = written(world.report(order), records.JobEnded)
+        assert ended.reason == by
+
+
+def test_the_owner_is_told_who_cancelled_some_of_its_tasks():
+    world = BrokerWorld(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(9, "root", is_operator=True))
+    effects = world.do(events.CancelAsked(9, 1, "j", ((1, 2),), False))
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.reason) == ([[1, 2]], "cancelled by root, the operator")
+
+
 def logged(effects):
     return [(e.client, e.text, e.is_refused) for e in effects if isinstance(e, LogOrder)]
 
@@ -942,7 +966,7 @@ def test_a_job_that_was_cancelled_stays_so_when_its_owner_comes_back() -> None:
     world.do(events.ClientGone(CLIENT))
     world.do(events.ClientJoined(5, "ann"))
     (reject,) = told(world.do(events.JobOpened(5, "j", spec(), again=True)), messages.RejectJob)
-    assert reject.reason == "cancelled on request"
+    assert reject.reason == "cancelled by ann"
     (ended,) = written(world.report(order), records.JobEnded)
     assert ended.state == "cancelled"
 
