@@ -134,6 +134,7 @@ class PoolAdvert:
     slots_cold: int = 0
     start_s: float = 0.0
     slot_work_s: float = 0.0
+    draining: bool = False  # it takes nothing new until its owner ends the drain
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -142,6 +143,7 @@ class PoolAdvert:
             *(self.pool, self.price_nanos, self.currency, self.next_price, self.tags),
             *(self.pythons, self.jurisdiction, self.windows, self.projects, self.sites),
             *(self.tag_prices, self.preemptible, self.minimum_nanos, self.step_ns),
+            self.draining,
         )
 
     @property
@@ -184,6 +186,11 @@ class SiteAdvert:
     doors: tuple[str, ...] = ()  # addresses for users of other sites that lose their own gateway
     # Changes when the site learns of another seller: what it could place nowhere, it may place now.
     sellers: int = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether each pool that the reader sees takes nothing new until a drain ends."""
+        return bool(self.pools) and all(pool.draining for pool in self.pools)
 
     def supersedes(self, other: "SiteAdvert") -> bool:
         """Whether this advert replaces another of the same site.
@@ -298,6 +305,12 @@ def _amounts(value: object) -> dict[str, int | float]:
     return amounts
 
 
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError("must be true or false")
+    return value
+
+
 def _next_price(value: object) -> PriceChange:
     return PriceChange(*_row(value, _price, _number))
 
@@ -376,6 +389,7 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "slots_cold": _slots,
     "start_s": partial(_number, most=START_MAX_S),
     "slot_work_s": _number,
+    "draining": _flag,
 }
 
 

@@ -122,6 +122,8 @@ def _in_span(
     ask: Demand, candidate: Candidate, span: PricedSpan, utc_s: UtcS, preferences: Preferences
 ) -> Estimate | Refusal:
     advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
+    if advert.draining:
+        return Refusal(Reason.DRAINING, "is draining and takes nothing new")
     if not candidate.profile.pythons:
         return Refusal(Reason.NO_SLOTS, "has no workers now")
     if not slots:

@@ -27,7 +27,7 @@ WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: UtcS) -> list[Any]:
-    """Every site: up, suspect or gone, its capacity, and the age of that information."""
+    """Every site: up, draining, suspect or gone, its capacity, and the age of that information."""
     adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
     adverts[own.site] = own
     rows = []
@@ -37,7 +37,8 @@ def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: Utc
         rows.append(
             {
                 "site": site,
-                "state": "here" if site == own.site else states.get(site, "unknown"),
+                "state": _state(site, own, states, draining=advert is not None and advert.draining),
+                "draining": advert is not None and advert.draining,
                 "pools": len(pools),
                 "slots_free": sum(pool.slots_free for pool in pools),
                 "slots_total": sum(pool.slots_total for pool in pools),
@@ -59,7 +60,8 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: Utc
                 {
                     "site": advert.site,
                     "pool": pool.pool,
-                    "state": "here" if advert is own else states.get(advert.site, "unknown"),
+                    "state": _state(advert.site, own, states, draining=pool.draining),
+                    "draining": pool.draining,
                     "slots_free": pool.slots_free,
                     "slots_total": pool.slots_total,
                     "slots_cold": pool.slots_cold,
@@ -84,6 +86,14 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: Utc
                 }
             )
     return sorted(rows, key=lambda row: (row["site"], row["pool"]))
+
+
+def _state(site: str, own: SiteAdvert, states: Mapping[str, str], *, draining: bool) -> str:
+    """Return the state of a site, or of a pool of it; a site that is not up can't say it drains."""
+    if site == own.site:
+        return "here"
+    state = states.get(site, "unknown")
+    return "draining" if draining and state == "up" else state
 
 
 def _outlook(ahead: Outlook | None) -> Any:

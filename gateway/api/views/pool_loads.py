@@ -1,7 +1,7 @@
 """What stands before new work at this site's pools: drains, and tasks of unknown duration. Pure.
 
-A decision is made from adverts, which have neither: a pool whose workers all drain shows no worker,
-and a task whose duration nobody knows is no load. An explanation has the broker, and says both.
+A decision is made from adverts: one says that a pool drains, and not by whose order or until when,
+and a task whose duration nobody knows is no load. An explanation has the broker, and says all that.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,7 @@ from policies.placement.decisions import Decision
 from policies.placement.market import Candidate
 from policies.placement.placement import Refusal
 
+_IDLE: Final = (Reason.DRAINING, Reason.NO_SLOTS)  # how adverts show it
 # The cause of a drain, for people.
 DRAINERS: Final = {
     Drainer.OPERATOR: "an operator has ordered it",
@@ -29,10 +30,10 @@ DRAINERS: Final = {
 
 
 def with_drains(decision: Decision, broker: Broker, site: str, utc_s: UtcS) -> Decision:
-    """Replace the refusals of this site's pools that have only draining workers: they say so."""
+    """Replace the refusals of this site's pools that have only draining workers: they say why."""
 
     def verdict(candidate: Candidate, refusal: Refusal) -> Refusal:
-        if candidate.key[0] != site or refusal.reason is not Reason.NO_SLOTS:
+        if candidate.key[0] != site or refusal.reason not in _IDLE:
             return refusal
         text = _drain_text(_workers(broker, candidate.key[1]), utc_s)
         return Refusal(Reason.DRAINING, "{}", (text,)) if text else refusal

@@ -1,6 +1,7 @@
 """Views of the federation: sites, pools, deals, explain."""
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Any, Final
 
@@ -41,7 +42,8 @@ def sites(reach: DialOptions, as_json: bool) -> None:
         ("site", "state", "pools", "free", "slots", "queue", "regions", "age s"),
         [
             [
-                *(row[key] for key in ("site", "state", "pools", "slots_free", "slots_total")),
+                *(row["site"], _state(row)),
+                *(row[key] for key in ("pools", "slots_free", "slots_total")),
                 f"{row['tasks_queued']:,}",
                 ", ".join(row["regions"]),
                 row["age_s"],
@@ -50,6 +52,12 @@ def sites(reach: DialOptions, as_json: bool) -> None:
         ],
         "no sites",
     )
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """Return the state of a site or a pool: one that is here may drain as well."""
+    drains = row.get("draining", False) and row["state"] == "here"
+    return "here, draining" if drains else str(row["state"])
 
 
 @click.command()
@@ -80,7 +88,7 @@ def pools(reach: DialOptions, as_json: bool) -> None:
         ),
         [
             [
-                *(row[key] for key in ("site", "pool", "state", "slots_free", "slots_total")),
+                *(row["site"], row["pool"], _state(row), row["slots_free"], row["slots_total"]),
                 row.get("slots_cold") or "",
                 f"{row['tasks_queued']:,}",
                 row["price"],

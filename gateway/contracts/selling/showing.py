@@ -125,14 +125,12 @@ def _takes_others(broker: Broker, pool: str) -> bool:
 def _show_pool(
     name: str, broker: Broker, facts: PoolFacts, held: int, utc_s: UtcS, *, for_others: bool
 ) -> PoolAdvert:
-    workers = [
+    members = [
         each
         for each in broker.workers.values()
-        if each.offer.pool == name
-        and not each.job
-        and not each.draining
-        and (each.offer.takes_others or not for_others)
+        if each.offer.pool == name and not each.job and (each.offer.takes_others or not for_others)
     ]
+    workers = [each for each in members if not each.draining]
     emissions = broker.emissions.get(name, Emissions())
     machine, intensity = emissions.machine, emissions.intensity
     tariff, prices = broker.tariffs[name], broker.prices.get(name)
@@ -176,6 +174,7 @@ def _show_pool(
         slots_cold=growth.slots,
         start_s=min(growth.start_s, START_MAX_S) if growth.slots else 0.0,
         slot_work_s=growth.slot_work_s if growth.slots else 0.0,
+        draining=broker.draining or (bool(members) and not workers and not growth.slots),
     )
 
 

@@ -1,6 +1,7 @@
 """Adverts: what is written is read back, and nothing else is let in."""
 
 import math
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -48,7 +49,16 @@ FULL = make_pool(
     slots_cold=2,
     start_s=90.0,
     slot_work_s=1200.0,
+    draining=True,
 )
+
+
+def test_a_site_drains_if_all_its_pools_do_and_an_older_one_does_not_say():
+    plain = make_pool("one").to_plain()
+    assert "draining" not in plain  # nothing is said to readers that don't know the word
+    up, down = PoolAdvert.from_plain(plain), replace(make_pool("two"), draining=True)
+    for pools, drains in (((up, down), False), ((down,), True), ((up,), False), ((), False)):
+        assert replace(make_advert("a"), pools=pools).draining is drains
 
 
 def body(**changes):
@@ -156,6 +166,7 @@ def test_unknown_fields_are_ignored() -> None:
         ({"link_bytes_s": 0.9}, "link_bytes_s"),
         ({"rtt_s": 3601}, "rtt_s"),
         ({"slots_cold": -1}, "slots_cold"),
+        ({"draining": 1}, "draining must be true or false"),
         ({"slots_cold": 10**7}, "slots_free and slots_cold are more than slots_total"),
         ({"start_s": float("nan")}, "start_s"),
         ({"start_s": 31 * 86_400.0}, "start_s"),

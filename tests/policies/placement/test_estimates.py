@@ -50,6 +50,15 @@ def test_the_wait_is_the_work_in_front_over_the_slots(tasks, pool, wait_s) -> No
     assert found(make_ask(tasks=tasks), **pool).wait_s == pytest.approx(wait_s)
 
 
+def test_a_draining_pool_gets_nothing_also_in_its_later_windows():
+    open_later = AdvertisedWindow(NOW_S + 100, NOW_S + 200, 5, 1)
+    for windows in ((), (open_later,)):
+        refusal = found(make_ask(tasks=1), draining=True, windows=windows)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.reason, refusal.reason in NEVER) == (Reason.DRAINING, False)
+        assert refusal.text == "is draining and takes nothing new"
+
+
 def test_bytes_take_their_time() -> None:
     link = NetworkLink(0.1, 1000.0)
     ask = make_ask(tasks=100, task_s=10.0, function_bytes=500, task_bytes=300)

@@ -55,6 +55,17 @@ def test_a_span_is_shown_in_parts_where_the_price_is_another():
     ]
 
 
+def test_a_pool_drains_if_all_its_workers_do_or_the_whole_site():
+    site = Town().build("paris", CHEAP, 4)
+    (worker,) = site.broker.workers
+    assert not site.exchange.show(UTC_S).draining
+    for whom in (worker, 0):
+        site.do(events.DrainAsked(whom, True))
+        assert site.exchange.show(UTC_S).draining
+        site.do(events.DrainAsked(whom, False))
+        assert not site.exchange.show(UTC_S).draining
+
+
 @pytest.fixture
 def site():
     return Town().build("paris", CHEAP, 4)
