@@ -8,6 +8,7 @@ from federation.reasons import Reason
 from federation.words import count, duration_text
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
+from gateway.scheduler.model.matching import BOUGHT
 
 NO_TAG = "has no tag "  # how a worker's refusal for a missing tag begins (policies.placement)
 # The verbs with which refusals of a worker begin, for several workers.
@@ -19,6 +20,7 @@ _PLURALS = {
     "stands": "stand",
     "starts": "start",
     "charges": "charge",
+    "gives": "give",
 }
 _SURE = {Reason.BUDGET_EXHAUSTED, Reason.COST_LIMIT}  # reasons that no other worker removes
 
@@ -53,16 +55,29 @@ def wait_reason(
     elif all(each["reason"] == Reason.ELSEWHERE for each in reasons):
         text = _elsewhere(broker, job, utc_s)
     else:
-        text = "; ".join(_of_workers(each["workers"], str(each["text"])) for each in reasons)
+        # Contracts of other jobs are no answer where there is another.
+        own = [each for each in reasons if each["text"] != BOUGHT]
+        text = "; ".join(str(each["sentence"]) for each in own)
     return text
 
 
-def _of_workers(number: int, text: str) -> str:
-    """Say of workers what a reason says of one: "1 worker is draining", "2 workers are …"."""
+def of_workers(number: int, text: str, everyone: int = 0, noun: str = "worker") -> str:
+    """Say of workers what a reason says of one: "1 worker is draining", "all 2 workers are …".
+
+    Args:
+        number: of workers that refuse for the reason; 0: it is the job's, and a sentence by itself.
+        text: what one of them does, from its verb on.
+        everyone: how many there are.
+        noun: "worker", or "contract" for slots at another site.
+    """
+    if not number:
+        return text
     verb, _, rest = text.partition(" ")
     if number != 1 and verb in _PLURALS:
         text = f"{_PLURALS[verb]} {rest}"
-    return f"{count(number, 'worker')} {text}"
+    if number != everyone:
+        return f"{count(number, noun)} {text}"
+    return f"all {count(number, noun)} {text}" if number > 1 else f"the only {noun} {text}"
 
 
 def _elsewhere(broker: Broker, job: Job, utc_s: UtcS) -> str:

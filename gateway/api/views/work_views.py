@@ -14,6 +14,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.words import count
 from gateway.api.views.estimates import estimates
+from gateway.api.views.wait_reasons import of_workers
 from gateway.base.job_states import ended_state
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.jobs.records import JobRow
@@ -29,6 +30,15 @@ from policies.parties import Party
 from policies.placement.environments import SANDBOX_TAG, is_sandbox
 from policies.placement.placement import show_tag
 
+NO_WORKER: Final = (
+    "this site has no worker now: its operator adds one with `gridfed worker` or a [[pool]], and "
+    "`gridfed status` says what happened to those of its pools"
+)
+RUNNING_COST: Final = (
+    "the running tasks may use up the job's cost limit (max_cost): others begin once these have "
+    "ended and cost less"
+)
+WHOLE: Final = (Reason.BUDGET_EXHAUSTED, Reason.COST_LIMIT)  # of which the texts are sentences
 WORKER_JOBS_MAX: Final = 100  # jobs of one worker in an answer
 RUNNING_MAX: Final = 10_000  # ranges of running tasks in one answer
 
@@ -256,45 +266,60 @@ def notes(job: Job) -> list[dict[str, Any]]:
 
 
 def why_waiting(broker: Broker, job: Job, utc_s: UtcS) -> list[dict[str, Any]]:
-    """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason."""
+    """Return why a job's tasks are queued: a reason of the job, or workers' refusals by reason.
+
+    `text` is a sentence, or, where there are `workers` that refuse for it, what one of them does;
+    `sentence` is a sentence always.
+    """
     if job.spec.hold is not None:
-        return [{"reason": Reason.HELD.value, "text": held_text(job), "workers": 0}]
+        return _of_job(Reason.HELD, held_text(job))
     unpayable = broker.admission.unpayable(job.spec)
     if unpayable:
-        return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
+        return _of_job(Reason.CURRENCY_DIFFERS, unpayable)
     if job.unmet:
-        return [{"reason": Reason.LIMITS_UNMET.value, "text": job.unmet, "workers": 0}]
+        return _of_job(Reason.LIMITS_UNMET, job.unmet)
     client = broker.clients.get(job.client)
     if job.lacks_function_since_s is not None:
         text = "its client has not sent its function yet"
-        return [{"reason": Reason.FUNCTION_MISSING.value, "text": text, "workers": 0}]
+        return _of_job(Reason.FUNCTION_MISSING, text)
     if client is not None and not client.ready:
         text = "its client does not read its results"
-        return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
-    counts: Counter[tuple[str, str]] = Counter()
+        return _of_job(Reason.CLIENT_NOT_READING, text)
+    counts: Counter[tuple[str, str, str]] = Counter()
+    nouns = Counter("contract" if each.job else "worker" for each in broker.workers.values())
     short = broker.spending.why_waiting(job) if job.budget_accounts else {}
     for text in short.values():
-        counts[Reason.BUDGET_EXHAUSTED, text] = 0
+        counts[Reason.BUDGET_EXHAUSTED, text, "worker"] = 0
     for worker in broker.workers.values():
+        noun = "contract" if worker.job else "worker"
         refusal = broker.refusal(job, worker, utc_s)
         if refusal is not None:
-            counts[refusal.reason, refusal.text] += 1
+            counts[refusal.reason, refusal.text, noun] += 1
         elif not _is_affordable(broker, job, worker):
-            counts[Reason.COST_LIMIT, "the running tasks may use up the job's cost limit"] += 1
+            counts[Reason.COST_LIMIT, RUNNING_COST, "worker"] += 1
         elif short:
-            counts.update((Reason.BUDGET_EXHAUSTED, text) for text in short.values())
+            counts.update((Reason.BUDGET_EXHAUSTED, text, "worker") for text in short.values())
         else:
-            counts[Reason.BUSY, "has no free slot"] += 1
+            counts[Reason.BUSY, "has no free slot", noun] += 1
     if not broker.workers:
         grown = ", ".join(sorted(broker.growth))
         text = (
             f"no worker now: the workers of {grown} are started on demand (`gridfed scale --why`)"
         )
-        counts[Reason.NO_WORKER, text if grown else "no worker has joined"] += 1
+        counts[Reason.NO_WORKER, text if grown else NO_WORKER, "worker"] = 0
     return [
-        {"reason": str(reason), "text": text, "workers": number}
-        for (reason, text), number in counts.most_common()
+        {
+            "reason": str(reason),
+            "text": text,
+            "workers": number,
+            "sentence": text if reason in WHOLE else of_workers(number, text, nouns[noun], noun),
+        }
+        for (reason, text, noun), number in counts.most_common()
     ]
+
+
+def _of_job(reason: Reason, text: str) -> list[dict[str, Any]]:
+    return [{"reason": reason.value, "text": text, "workers": 0, "sentence": text}]
 
 
 def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:

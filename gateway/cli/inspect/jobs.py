@@ -270,11 +270,13 @@ def _waits(row: dict[str, Any]) -> list[str]:
     sentence = show.clean(row.get("waits_for"))
     lines = [sentence] if sentence else []
     for why in row.get("why_waiting", []):
-        text = show.clean(why["text"])
+        text, workers = show.clean(why["text"]), why.get("workers", 0)
         if text == sentence or (sentence and why.get("reason") == Reason.BUSY):
             continue
-        workers = why.get("workers", 0)
-        lines.append(f"{count(workers, 'worker')}: {text}" if workers else text)
+        told = f"{count(workers, 'worker')}: {text}" if workers else text  # an older gateway
+        told = show.clean(why.get("sentence", told))
+        if told not in sentence:
+            lines.append(told)
     return lines
 
 

@@ -42,6 +42,16 @@ DONORS_MAX: Final = 16
 TAILS_MAX: Final = 16  # the last assignments of a donor that are examined
 HELD_BYTES_MAX: Final = 64 << 20  # above it a worker, or another site, gets no task ahead
 
+# What a worker does that takes no task, from the verb on; "they are" is made of it for several.
+DRAINS: Final = {
+    Drainer.LOSSES: "is in back-off: lost with running tasks repeatedly",
+    Drainer.OPERATOR: "is draining: ordered by an operator (`gridfed drain --list`)",
+    Drainer.KEEPER: "is draining: taken back by the grid",
+    Drainer.ITSELF: "is draining: about to stop",
+}
+BOUGHT: Final = "has slots that were bought for another job"
+UNPLANNED: Final = "gets none of the waiting tasks: the plan gives them to other pools"
+
 
 def verdict(job: Job, worker: Worker) -> Refusal | None:
     """Why this worker can never take a task of this job, or None."""
@@ -71,17 +81,15 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
     if never is not None:
         return never
     if job.unfit and worker.place in job.unfit:
-        return Refusal(Reason.ENVIRONMENT_FAILED, "environment build failed on this worker")
+        return Refusal(Reason.ENVIRONMENT_FAILED, "failed to build the environment of the job")
     if worker.draining:
-        is_waiting = Drainer.LOSSES in worker.drained_by
-        waits = "is in back-off: it was lost with running tasks repeatedly"
-        return Refusal(Reason.DRAINING, waits if is_waiting else "is draining")
+        return Refusal(Reason.DRAINING, _drain_text(worker))
     if worker.job and worker.job != job.id:
-        return Refusal(Reason.ELSEWHERE, "stands for slots that were bought for another job")
+        return Refusal(Reason.ELSEWHERE, BOUGHT)
     if job.spec.pool not in ("", worker.offer.pool):
-        return Refusal(Reason.ELSEWHERE, "is not the pool that the contract names")
+        return Refusal(Reason.ELSEWHERE, "is of another pool than the contract names")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
-        return Refusal(Reason.ELSEWHERE, "gets none of its waiting tasks by the plan")
+        return Refusal(Reason.ELSEWHERE, UNPLANNED)
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(
@@ -89,6 +97,12 @@ def misfits(job: Job, worker: Worker) -> Refusal | None:
                 f"has {show_tag(name, worker.free[name])} free, {show_tag(name, amount)} needed",
             )
     return None
+
+
+def _drain_text(worker: Worker) -> str:
+    """Return why a worker drains, as what it does: the first of its reasons that there is."""
+    why = next((DRAINS[each] for each in DRAINS if each in worker.drained_by), "")
+    return why or "is draining"
 
 
 def known_s(job: Job, task_s: float | None) -> float | None:

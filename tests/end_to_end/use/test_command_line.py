@@ -185,7 +185,7 @@ def test_a_waiting_job_says_why(make_site):
         found = answer(quick("job", future.job, "--json", *address))
         assert found["why_waiting"][0]["reason"] == "draining"
         explained = quick("explain", future.job, *address)
-        assert "1 task waiting: 1 worker is draining" in explained
+        assert "1 task waiting: the only worker is draining: ordered by an operator" in explained
         assert "takes nothing new: its worker drains: an operator has ordered it" in explained
         assert "has no workers now" not in explained
         assert "1 (1 draining)" in quick("status", *address)

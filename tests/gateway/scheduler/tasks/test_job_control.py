@@ -19,7 +19,7 @@ from federation.messages.messages import Recall
 from federation.messages.wire import pack, unpack
 from federation.reasons import Reason
 from gateway.api.views import work_views
-from gateway.api.views.wait_reasons import wait_reason
+from gateway.api.views.wait_reasons import of_workers, wait_reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.jobs import Job
@@ -394,17 +394,49 @@ def test_a_hold_is_stored_so_that_the_first_version_with_holds_reads_it(is_opera
 
 
 @pytest.mark.parametrize(
-    ("workers", "text", "told"),
+    ("workers", "of", "text", "told"),
     [
-        (1, "is draining", "1 worker is draining"),
-        (2, "is draining", "2 workers are draining"),
-        (3, "has gpu=1, gpu=2 needed", "3 workers have gpu=1, gpu=2 needed"),
-        (2, "environment build failed", "2 workers environment build failed"),
+        (1, 3, "is draining", "1 worker is draining"),
+        (1, 1, "is draining", "the only worker is draining"),
+        (2, 3, "is draining", "2 workers are draining"),
+        (2, 2, "is draining", "all 2 workers are draining"),
+        (3, 4, "has gpu=1, gpu=2 needed", "3 workers have gpu=1, gpu=2 needed"),
+        (2, 4, "failed to build it", "2 workers failed to build it"),
+        (2, 4, "gives others no slot", "2 workers give others no slot"),
+        (0, 4, "the job is held", "the job is held"),
     ],
 )
-def test_what_several_workers_do_is_said_of_several(workers, text, told):
-    world = BrokerWorld()
+def test_what_several_workers_do_is_said_of_several(workers, of, text, told):
+    assert of_workers(workers, text, of) == told
+    assert of_workers(workers, text, of, "contract") == told.replace("worker", "contract")
+
+
+def why(world, name="j"):
+    job = world.broker.jobs[name]
+    reasons = work_views.why_waiting(world.broker, job, world.now_s)
+    sentence = wait_reason(world.broker, job, reasons, world.now_s, is_nested=False)
+    return sentence, [each["sentence"] for each in reasons]
+
+
+def test_a_job_says_that_all_workers_drain_and_by_whose_order():
+    world = BrokerWorld(slots=1)
+    world.join(77)
+    for worker in (WORKER, 77):
+        world.do(events.DrainAsked(worker, True))
     world.submit(2)
-    reasons = [{"reason": Reason.DRAINING, "text": text, "workers": workers}]
-    job = world.broker.jobs["j"]
-    assert wait_reason(world.broker, job, reasons, world.now_s, is_nested=False) == told
+    told = "all 2 workers are draining: ordered by an operator (`gridfed drain --list`)"
+    assert why(world) == (told, [told])
+    world.do(events.DrainAsked(77, True, events.Drainer.ITSELF))
+    world.do(events.DrainAsked(77, False))
+    assert sorted(why(world)[1]) == [
+        "1 worker is draining: about to stop",
+        "1 worker is draining: ordered by an operator (`gridfed drain --list`)",
+    ]
+
+
+def test_a_site_without_a_worker_says_so_once_and_what_to_do():
+    world = BrokerWorld(slots=0)
+    world.submit(2)
+    sentence, [told] = why(world)
+    assert sentence == told
+    assert sentence.startswith("this site has no worker now: its operator adds one with")
