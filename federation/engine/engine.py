@@ -309,7 +309,7 @@ class ClientEngine:
             case Kept():
                 self._jobs.hear_kept(message)
             case HoldChanged():
-                self._jobs.hear_hold(message)
+                self._jobs.hear_hold(message, self.site)
             case Gateways(others):
                 self._line.learn(others)
             case Bye():

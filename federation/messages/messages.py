@@ -317,6 +317,7 @@ class HoldChanged:
     by: Text  # the user who holds it
     at_s: Number  # when, UTC
     is_operators: bool  # whether they are the operator, who alone releases it
+    site: Text = ""  # where it was ordered; empty: here (or, of older gateways, not known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,10 +261,10 @@ class JobTable:
 
     # --- messages of the gateway ---------------------------------------------------------------
 
-    def hear_hold(self, message: HoldChanged) -> None:
-        """Note that a job was held or released."""
+    def hear_hold(self, message: HoldChanged, site: str) -> None:
+        """Note that the gateway of `site` holds a job, or has released it."""
         if (held := self._streams.get(message.job)) is not None:
-            held.note_hold(message, self._gateway.address)
+            held.note_hold(message, self._gateway.address, site)
 
     def hear_kept(self, message: Kept) -> None:
         """Note which calls of a detached job are on the gateway's disk."""

@@ -174,10 +174,11 @@ class Stream:
         self._firsts.append(bundle.first)
         self.waiting.append(bundle)
 
-    def note_hold(self, message: HoldChanged, address: str) -> None:
-        """Remember that the gateway at `address` holds the job, or has released it."""
-        by = clean(message.by)[:HOLDER_CHARS_MAX]
-        told = {"by": by, "at_s": message.at_s, "is_operators": message.is_operators}
+    def note_hold(self, message: HoldChanged, address: str, site: str) -> None:
+        """Remember that the gateway of `site` at `address` holds the job, or has released it."""
+        by, at = clean(message.by)[:HOLDER_CHARS_MAX], clean(message.site or site)
+        told: dict[str, Any] = {"by": by, "at_s": message.at_s}
+        told |= {"is_operators": message.is_operators, "site": at[:HOLDER_CHARS_MAX]}
         self._hold = address, told
 
     def opening_at(self, address: str) -> OpenJob:

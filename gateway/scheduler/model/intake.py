@@ -99,7 +99,12 @@ def _carried_hold(plain: dict[str, Any]) -> CarriedHold | None:
         return CarriedHold(None, is_own, UtcS(float(at_s or 0)))
     _check_text("user who holds the job", by, 2 * NAME_CHARS_MAX)
     is_operators = plain.get("is_operators") is True
-    hold = JobHold(by, UtcS(float(at_s or 0)), is_operators, is_carried=True)
+    site = plain.get("site", "")
+    if type(site) is not str:
+        raise BadJob("the site of the hold must be text")
+    if site:  # clients of older versions do not name it
+        _check_text("site of the hold", site, NAME_CHARS_MAX)
+    hold = JobHold(by, UtcS(float(at_s or 0)), is_operators, is_carried=True, site=site)
     return CarriedHold(hold, is_own, hold.at_s)
 
 

@@ -43,18 +43,21 @@ class JobHold:
         at_s: when, UTC.
         is_operators: whether the operator ordered it: then only the operator releases the job.
         is_carried: whether it was ordered at another gateway, from which the job's client came.
+        site: the site of that gateway, by the client's word; empty: not known.
     """
 
     by: str
     at_s: UtcS
     is_operators: bool = False
     is_carried: bool = False
+    site: str = ""
 
     def __str__(self) -> str:
-        where = " of another gateway" if self.is_carried else ""
+        place = f"site {self.site}" if self.site else "another gateway"
+        where = f" of {place}" if self.is_carried else ""
         who = f"{self.by}, the operator{where}," if self.is_operators else self.by
         if self.is_carried and not self.is_operators:
-            who += ", at another gateway,"
+            who += f", at {place},"
         return f"held by {who} since {show_time(self.at_s)}"
 
 

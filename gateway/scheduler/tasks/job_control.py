@@ -87,9 +87,8 @@ class JobControl:
         if hold is None:
             self._tell(job.client, HoldChanged(job.id, "", float(utc_s), False))
         else:
-            self._tell(
-                job.client, HoldChanged(job.id, hold.by, float(hold.at_s), hold.is_operators)
-            )
+            told = HoldChanged(job.id, hold.by, float(hold.at_s), hold.is_operators, site=hold.site)
+            self._tell(job.client, told)
 
     def _prioritise(self, event: PriorityAsked, job: Job, utc_s: UtcS) -> None:
         by = f"{event.given_by}, the operator" if event.given_by else job.spec.user

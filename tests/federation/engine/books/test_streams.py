@@ -84,7 +84,9 @@ def test_what_ended_elsewhere_is_named_in_a_job_that_was_opened_again_and_only_t
 def test_the_last_word_about_a_hold_goes_to_the_next_gateway():
     stream = Stream(OPENING, deque())
     assert stream.opening_at("tcp://a") == OPENING
-    stream.note_hold(HoldChanged("j", "an\x1bn" + "x" * 500, 5.0, is_operators=True), "tcp://a")
+    stream.note_hold(
+        HoldChanged("j", "an\x1bn" + "x" * 500, 5.0, is_operators=True), "tcp://a", "paris"
+    )
     found = stream.opening_at("tcp://b")
     assert found.hold["by"].startswith("an\\x1bnxx")
     assert len(found.hold["by"]) == 128
@@ -92,10 +94,16 @@ def test_the_last_word_about_a_hold_goes_to_the_next_gateway():
         *(5.0, True, False),
     )
     assert stream.opening_at("tcp://a").hold["is_own"]
-    stream.note_hold(HoldChanged("j", "", 9.0, is_operators=False), "tcp://b")
+    assert found.hold["site"] == "paris"
+    stream.note_hold(
+        HoldChanged("j", "ann", 5.0, is_operators=True, site="oslo"), "tcp://b", "rome"
+    )
+    assert stream.opening_at("tcp://c").hold["site"] == "oslo"  # the gateway there had it so
+    stream.note_hold(HoldChanged("j", "", 9.0, is_operators=False), "tcp://b", "rome")
     assert stream.opening_at("tcp://a").hold == {
         "by": "",
         "at_s": 9.0,
+        "site": "rome",
         "is_operators": False,
         "is_own": False,
     }

@@ -1,5 +1,7 @@
 """What peers may say of themselves."""
 
+from dataclasses import replace
+
 import pytest
 from support.pure.broker import spec
 
@@ -251,6 +253,12 @@ def test_a_hold_that_a_client_brings_along_is_checked_and_marked():
     event = job_event(opening(detached=False, again=True, hold=told), 1, "ann")
     held = JobHold("root", 5.0, is_operators=True, is_carried=True)
     assert event.hold == CarriedHold(held, at_s=5.0)
+    assert str(held).startswith("held by root, the operator of another gateway, since")
+    event = job_event(opening(detached=False, again=True, hold={**told, "site": "paris"}), 1, "ann")
+    assert str(event.hold.hold).startswith("held by root, the operator of site paris, since")
+    assert str(replace(event.hold.hold, is_operators=False)).startswith(
+        "held by root, at site paris, since"
+    )
     assert job_event(opening(detached=False, again=True, hold={**told, "by": ""}), 1, "ann").hold
     assert job_event(opening(detached=False, hold=told), 1, "ann").hold is None  # it is new
     assert job_event(opening(again=True, hold=told), 1, "ann").hold is None  # it stays where it is
@@ -258,7 +266,8 @@ def test_a_hold_that_a_client_brings_along_is_checked_and_marked():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"by": 1, "at_s": 5}, {"by": "a"}, {"by": "a", "at_s": -1}, {"by": "\x1b", "at_s": 5}],
+    [{"by": 1, "at_s": 5}, {"by": "a"}, {"by": "a", "at_s": -1}, {"by": "\x1b", "at_s": 5}]
+    + [{"by": "a", "at_s": 5, "site": site} for site in (7, "a\n", "x" * 10_000)],
 )
 def test_a_hold_that_is_none_is_refused(bad):
     with pytest.raises(BadJob, match="hold"):

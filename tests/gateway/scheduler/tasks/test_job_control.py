@@ -333,6 +333,9 @@ def test_a_job_that_comes_from_another_gateway_is_held_as_it_was_there(by):
     assert [each.by for each in told(effects, messages.HoldChanged)] == [by.by]
     job = world.broker.jobs["j"]
     assert "another gateway" in work_views.live_job(job, world.now_s)["held"]
+    named = JobHold("ann", ANN.at_s + 1.0, is_carried=True, site="paris")
+    (passed_on,) = told(reopen(world, CarriedHold(named), "other"), messages.HoldChanged)
+    assert (passed_on.by, passed_on.site) == ("ann", "paris")
     assert stored_terms(written(effects, records.JobOpenedRecord)[-1].spec)["hold"] == carried
     assert bool(why_not_released(job, is_operator=False)) is by.is_operators
     assert len(orders(release(world))) == 1
