@@ -37,6 +37,7 @@ from federation.errors import GridError, JobRefused
 from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
+from federation.objects.left import REF
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
@@ -528,9 +529,14 @@ class Client(concurrent.futures.Executor):
         """Submit fn over an iterable as a detached job, which survives this client.
 
         Returns once the whole job is on the gateway's disk. With `star` each item is a tuple of
-        arguments.
+        arguments. Its results are values: the option results="ref" raises ValueError.
         """
         view = self.options(name=name) if name is not None else self
+        if view._options.results == REF:
+            raise ValueError(
+                "results='ref' is for submit and map: results of submit_job are kept as values, "
+                "for a later client; use options(results='value')"
+            )
         engine = self._engines.nearest()
         function = view._options.seal(fn)
         inputs = Inputs(iterable, iterable, singles=not star)

@@ -206,11 +206,7 @@ class Options:
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         check_project(self.project)
         if self.max_cost is not None:
-            if not isinstance(self.max_cost, str):
-                raise TypeError(
-                    f'max_cost is {self.max_cost!r:.80}; it must be text, for example "5 USD"'
-                )
-            parse_money(self.max_cost)
+            _check_cost(self.max_cost)
         if self.results not in CHOICES:
             raise ValueError(
                 f"results is {self.results!r:.40}; it must be 'auto', 'value' or 'ref'"
@@ -233,6 +229,16 @@ class Options:
         return ", ".join(
             f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)
         )
+
+
+def _check_cost(max_cost: object) -> None:
+    """Raise TypeError or ValueError unless it is an amount of money."""
+    if not isinstance(max_cost, str):
+        raise TypeError(f'max_cost is {max_cost!r:.80}; it must be text, for example "5 USD"')
+    try:
+        parse_money(max_cost)
+    except ValueError as error:
+        raise ValueError(f"max_cost: {error}") from None
 
 
 # Pickles of clients name it so.

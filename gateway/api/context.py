@@ -1,7 +1,7 @@
 """What handlers of questions and orders may use of the site that they answer for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -28,6 +28,8 @@ from gateway.settlement.reconciler import Reconciler
 from gateway.trust.rights import Asker
 from policies.parties import Owner
 
+SEE_JOBS: Final = "`gridfed jobs` lists yours; a job stays at the gateway that took it"
+
 
 class BadQuestion(Exception):
     """A question that can't be answered as it was asked."""
@@ -42,8 +44,8 @@ def no_job(asker: Asker, name: str) -> BadQuestion:
 
     It is the same for both, so that it does not tell which ids there are.
     """
-    whose, why = (" of yours", f": {asker.needs_audit}") if asker.needs_audit else ("", "")
-    return BadQuestion(f"no job {name!r:.80}{whose} found here{why}", Reason.JOB_NOT_FOUND)
+    whose, why = (" of yours", asker.needs_audit) if asker.needs_audit else ("", SEE_JOBS)
+    return BadQuestion(f"no job {name!r:.80}{whose} found here: {why}", Reason.JOB_NOT_FOUND)
 
 
 class SiteContext(Protocol):

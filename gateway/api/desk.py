@@ -31,7 +31,7 @@ from gateway.api import (
     reservation_desk,
     rules_desk,
 )
-from gateway.api.context import BadQuestion, SiteContext, no_job
+from gateway.api.context import SEE_JOBS, BadQuestion, SiteContext, no_job
 from gateway.api.job_search import JobSearch, read_filter
 from gateway.api.log_desk import LogDesk
 from gateway.api.past import PastJob, explain_past
@@ -401,10 +401,12 @@ class Desk:
                     f"job {name!r} belongs to another user: results are for the job's user alone",
                     Reason.JOB_NOT_FOUND,
                 )
-            if row is None or not row.detached or not is_theirs:
-                raise BadQuestion(f"no detached job {name!r} found here", Reason.JOB_NOT_FOUND)
-            if row.forgotten:
-                raise BadQuestion(f"the results of job {name!r} were deleted", Reason.JOB_NOT_FOUND)
+            if row is None or not is_theirs:
+                reason = f"no detached job {name!r} found here: {SEE_JOBS}"
+                raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
+            why_none = work_views.why_no_results(row, self._site.config.results_s)
+            if why_none:
+                raise BadQuestion(why_none, Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - self._site.runtime.mono_s()
@@ -446,7 +448,8 @@ class Desk:
             raise BadQuestion(work_views.why_not_forgotten(job))
         row = await self._site.read(self._site.store.jobs.get, name) if job is None else None
         if row is None or not asker.owns(row.user, row.project):
-            raise BadQuestion(f"no job {name!r} of yours found here", Reason.JOB_NOT_FOUND)
+            reason = f"no job {name!r} of yours found here: {SEE_JOBS}"
+            raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
         await self._site.forget([name])
         return {"job": name, "forgotten": True}
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.messages import MESSAGES, OpenJob
+from federation.reasons import Reason
 from federation.users import check_user
 from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext, no_job
@@ -80,7 +81,9 @@ async def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -
     site.exchange.refresh(utc_s, without=job)
     if name:
         if job is None:
-            raise BadQuestion(await _why_not_explained(site, str(name), asker))
+            raise BadQuestion(
+                await _why_not_explained(site, str(name), asker), Reason.JOB_NOT_FOUND
+            )
         approved = site.peers.registry.approved if site.peers is not None else None
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s, approved)
         found["residency"] = _residency(site, job.spec)
@@ -122,9 +125,7 @@ async def _why_not_explained(site: SiteContext, name: str, asker: Asker) -> str:
     shown = repr(name[:64])
     is_live = name in site.broker.jobs  # then it is another user's
     if row is None or is_live or not asker.may_see(row.user, row.project):
-        if asker.needs_audit:
-            return str(no_job(asker, name))
-        return f"no job {shown} found here: see `gridfed jobs`"
+        return str(no_job(asker, name))
     return f"job {shown} has ended ({row.state}): only unfinished jobs are explained"
 
 

@@ -69,7 +69,7 @@ from gateway.scheduler.model.intake import (
     worker_event,
     worker_joined,
 )
-from gateway.scheduler.model.stored_terms import answer_ended
+from gateway.scheduler.model.stored_terms import answer_ended, id_used
 from gateway.sessions.inbox import Inbox
 from gateway.sessions.listener import (
     News,
@@ -741,12 +741,12 @@ class GatewayServer:
             return True
         row, _ = found
         if (row.user, row.project) != (peer.user, message.project):
-            reason = f"job {message.job} belongs to another user"
+            reason = id_used(message.job)
         elif row.detached and row.state != "open":
             self.listener.post(peer, answer_ended(row.job, row.state, row.reason, row.total))
             return False
         elif row.state in ("done", "cancelled") and not message.again:
-            reason = f"the job id {message.job} was used before: each job needs a new id"
+            reason = id_used(message.job)
         else:
             return True
         self.listener.post(peer, RejectJob(message.job, Reason.BAD_REQUEST, reason))

@@ -279,3 +279,9 @@ def test_as_completed_says_that_it_takes_futures():
         as_completed(results)
     with pytest.raises(TypeError, match="and 5 is none"):
         as_completed([Future(), 5])
+
+
+@pytest.mark.parametrize("given", ["abc", "-1 USD", "5 DOLLARS", "nan USD"])
+def test_a_wrong_cost_limit_is_named_as_that_option(given):
+    with pytest.raises(ValueError, match=r"^max_cost: "):
+        Options(max_cost=given)

@@ -10,9 +10,10 @@ from typing import Any, Final
 from federation.clocks import UtcS
 from federation.messages.wire import Maps
 from federation.money import format_money
+from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
-from federation.words import count
+from federation.words import count, duration_text
 from gateway.api.views.estimates import estimates
 from gateway.api.views.wait_reasons import of_workers
 from gateway.base.job_states import ended_state
@@ -107,6 +108,28 @@ def why_not_forgotten(job: Job) -> str:
     return (
         f"job {job.id!r} is {live_state(job)}: {still}. Forget it once it has ended; "
         "`gridfed cancel --stop` ends it at once"
+    )
+
+
+def why_no_results(row: JobRow, keep_s: float) -> str:
+    """Return why there are no results of a job in the books; empty if there may be.
+
+    Args:
+        row: the job.
+        keep_s: for how long the site keeps results of a job that has ended; 0: for ever.
+    """
+    if not row.detached:
+        return (
+            f"job {row.job!r} is attached: its results went to the client that submitted it, and "
+            "are not kept. Those of `submit_job` are"
+        )
+    if not row.forgotten:
+        return ""
+    ended = f"it ended {show_time(row.ended_at_s)}, " if row.ended_at_s is not None else ""
+    kept = f"after {duration_text(keep_s)}, or by `gridfed forget`" if keep_s else ""
+    return (
+        f"the results of job {row.job!r} were deleted: {ended}and results are deleted "
+        f"{kept or 'by `gridfed forget`'}. Its cost stays: `gridfed job {row.job}`"
     )
 
 

@@ -21,7 +21,7 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Write
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.peer_queries import PeerQueries
-from gateway.scheduler.model.stored_terms import opened_record
+from gateway.scheduler.model.stored_terms import id_used, opened_record
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
@@ -115,7 +115,7 @@ class Submissions:
         """Handle a client that reopens a known job in a new session."""
         ours = (job.spec.user, job.spec.project, job.spec.function)
         if ours != (event.spec.user, event.spec.project, event.spec.function):
-            reason = f"job {event.job} belongs to another user"
+            reason = id_used(event.job)
             self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
             return
         if job.leaving and (job.spec.detached or job.leaving != "abandoned"):

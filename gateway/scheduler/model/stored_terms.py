@@ -102,6 +102,11 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
     return plain
 
 
+def id_used(job: str) -> str:
+    """Return why a job of this id is not opened. It says nothing of the one that has the id."""
+    return f"the job id {job} was used before: each job needs a new id"
+
+
 def stored_terms(body: bytes) -> dict[str, Any]:
     """Return the part of a JobSpec that a JobOpenedRecord's `spec` holds."""
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)

@@ -13,7 +13,7 @@ from federation.messages.messages import Kept, RejectJob
 from federation.reasons import Reason
 from gateway.scheduler.model.events import JobOpened, JobRecovered
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.model.stored_terms import answer_ended
+from gateway.scheduler.model.stored_terms import answer_ended, id_used
 
 # Jobs whose charges are remembered in case their client returns: more than can have ended while
 # their last records, at least three each, wait for the store.
@@ -81,11 +81,11 @@ class History:
         if ended is None:
             return None
         if ended.user != event.spec.user:
-            reason = f"job {event.job} belongs to another user"
+            reason = id_used(event.job)
         elif ended.detached:
             return answer_ended(event.job, ended.state, ended.reason, ended.total)
         elif ended.state == "cancelled" and event.again:
             return RejectJob(event.job, Reason.JOB_NOT_FOUND, ended.reason)
         elif ended.state in ("done", "cancelled") and not event.again:
-            reason = f"the job id {event.job} was used before: each job needs an id of its own"
+            reason = id_used(event.job)
         return RejectJob(event.job, Reason.BAD_REQUEST, reason) if reason else None

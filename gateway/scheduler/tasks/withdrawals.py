@@ -39,7 +39,7 @@ class Withdrawal:
     ranges: RangeSet
     taken: RangeSet
     awaited: set[int]
-    is_ordered: bool  # of a whole job, by another session than its owner's
+    is_whole: bool  # of the whole job
 
 
 class Withdrawals:
@@ -83,7 +83,6 @@ class Withdrawals:
         if open_now >= CANCELS_MAX and not event.kill:
             self._answer(event.client, event.request, RangeSet(), Reason.BUSY)
             return None
-        is_ordered = not event.ranges and event.client != job.client
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             job.leaving, job.reason = "cancelled", self._by(job, event.client)
@@ -103,7 +102,7 @@ class Withdrawals:
         if not event.ranges:
             self._close_to_calls(job, event.client)
         withdrawal = Withdrawal(
-            *(event.client, event.request, job, ranges, taken, awaited), is_ordered=is_ordered
+            *(event.client, event.request, job, ranges, taken, awaited), is_whole=not event.ranges
         )
         if event.kill or not awaited:
             self._conclude(withdrawal)
@@ -193,9 +192,9 @@ class Withdrawals:
             self._conclude(withdrawal)
 
     def _conclude(self, withdrawal: Withdrawal) -> None:
-        job, taken, title = withdrawal.job, withdrawal.taken, ""
-        if withdrawal.is_ordered:
-            title = job.title
+        job, taken = withdrawal.job, withdrawal.taken
+        title = job.title if withdrawal.is_whole else ""
+        if withdrawal.is_whole and withdrawal.client != job.client:
             text = f"{job.title}: {count(len(taken), 'task')} cancelled"
             self._log(withdrawal.client, text, False)
         self._answer(withdrawal.client, withdrawal.request, taken, title=title)

@@ -476,6 +476,8 @@ def test_results_as_references_are_passed_on_to_other_calls(client):
     view = client.options(results="ref")
     ref = view.submit(ones, SIZE, 2.0).result()
     assert isinstance(ref, ObjectRef)
+    with pytest.raises(ValueError, match="results='ref' is for submit and map"):
+        view.submit_job(ones, [SIZE])
     assert client.submit(summed, ref).result() == 2 * SIZE
     assert client.submit(summed, view.submit(ones, 3).result(), 4).result() == 7  # small, too
     refs = list(view.map(ones, [10] * 3, range(3)))

@@ -113,7 +113,7 @@ def test_each_sees_their_own_and_the_operator_all(users):
     with pytest.raises(JobNotFound):
         narrow.job(jobs["ann"]).details()
     assert auditor.job(jobs["ann"]).details()["user"] == "ann"
-    with pytest.raises(GridError, match="found here: see"):
+    with pytest.raises(GridError, match="found here: `gridfed jobs` lists yours"):
         reader.job(jobs["ann"]).explain()
     with pytest.raises(GridError):  # results are for their user alone
         list(auditor.job(jobs["ann"]).results())

@@ -246,13 +246,15 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         own = token(Scope.SUBMIT)
         for job in ("j-fx", "j-none"):
             _, reason = await counter.refusal("results", user="bob", token=own, job=job)
-            assert reason == f"no detached job {job!r} found here"
+            assert reason.startswith(f"no detached job {job!r} found here: `gridfed jobs` lists")
         counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
         await counter.site.record()
         assert "j-fx" not in counter.site.broker.jobs
         assert "no job" in (await counter.refusal("forget", user="bob", job="j-fx"))[1]
         assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
-        assert "were deleted" in (await counter.refusal("results", job="j-fx"))[1]
+        why = (await counter.refusal("results", job="j-fx"))[1]
+        assert "were deleted: it ended " in why
+        assert "results are deleted after 30 d, or by `gridfed forget`. Its cost stays" in why
 
 
 async def test_jobs_are_listed_by_what_they_are(tmp_path):
@@ -332,7 +334,8 @@ async def test_a_job_may_be_named_by_its_name_or_a_part_of_its_id(tmp_path):
             assert await meant("01m8aaa") == ids["aaa"]
             assert await meant(ids["aaa"][:-1]) == ids["aaa"]
             assert (await meant("01m")).startswith("no job is named '01m', and the beginning of")
-            assert await meant("01m8bbb", token=own) == "no job '01m8bbb' found here"
+            missing = await meant("01m8bbb", token=own)
+            assert missing.startswith("no job '01m8bbb' found here: `gridfed jobs` lists yours")
             assert await meant("01m8bbb", home=True) == ids["bbb"]
             reason = await meant("01m8a")
             assert reason.startswith("'01m8a' may mean several jobs; name one by its id:\n")

@@ -40,7 +40,7 @@ def test_a_job_of_somebody_else_is_never_opened_again():
     opened = JobOpened(1, "j", spec(user="eve"), again=True)
     refusal = ended("lost").objection(opened)
     assert isinstance(refusal, RejectJob)
-    assert "belongs to another user" in refusal.reason
+    assert "was used before" in refusal.reason
 
 
 def test_who_opens_a_detached_job_that_is_done_is_told_that_it_was_kept():
