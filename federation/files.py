@@ -28,6 +28,11 @@ def read_regular(path: Path, bytes_max: int) -> bytes:
     return body
 
 
+def shown_path(path: Path) -> str:
+    """Return a path for an error: of a relative one also the folder in which it was looked for."""
+    return str(path) if path.is_absolute() else f"{path} (in the folder {Path.cwd()})"
+
+
 def open_at_once(path: str, flags: int) -> int:
     """An opener for `open` that does not wait for the writer of a named pipe."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -41,8 +41,10 @@ _TERMS: Final[dict[str, Any]] = {
 
 def sites(site: SiteContext) -> Any:
     """Every site of the federation, as we see it."""
+    expelled_by = site.peers.registry.expelled_by if site.peers is not None else {}
     return federation_views.sites(
-        site.exchange.market, site.exchange.show(_utc_s(site)), states_of(site), _utc_s(site)
+        *(site.exchange.market, site.exchange.show(_utc_s(site)), states_of(site), _utc_s(site)),
+        expelled_by,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from federation.address import SECRET_VARIABLE
-from federation.files import read_regular
+from federation.files import read_regular, shown_path
 from gateway.base.values import ConfigError
 
 _BYTES_MAX: Final = 64 << 10
@@ -51,7 +51,8 @@ def _read_word(name: str, setting: str, remedy: str, *, from_pipe: bool) -> str:
         body = _read_any(path) if from_pipe else read_regular(path, _BYTES_MAX)
         word = body.decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{setting} {path}: {getattr(error, 'strerror', error)}") from None
+        why = getattr(error, "strerror", error)
+        raise ConfigError(f"{setting} {shown_path(path)}: {why}") from None
     if not word:
         raise ConfigError(f"{setting} {path}: the file is empty; {remedy}")
     return word

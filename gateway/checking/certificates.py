@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from federation.clocks import UtcS
-from federation.files import read_regular
+from federation.files import read_regular, shown_path
 from gateway.base.secret_files import exposure
 from gateway.base.toml_lines import Path as Place
 from gateway.checking.expiry import check_end
@@ -46,7 +46,7 @@ def read_pem(path: Path) -> PemFacts:
     try:
         body = read_regular(path, _BYTES_MAX)
     except OSError as error:
-        raise BadPem(f"{path}: {error.strerror}") from None
+        raise BadPem(f"{shown_path(path)}: {error.strerror}") from None
     try:
         chain = x509.load_pem_x509_certificates(body)
     except ValueError:

@@ -255,6 +255,7 @@ class SiteConfig:
         return read_secret(self.secret_file)
 
 
+_OF_A_POOL: Final = frozenset({"window", "windows", "claims", "claim"})
 # Fields of SiteConfig that are tables of their own, or not keys.
 _TABLES: Final = frozenset(
     {
@@ -473,6 +474,11 @@ def python_minor() -> str:
 
 def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     document, places = whole.table, whole.places
+    for key in _OF_A_POOL & set(whole.table):
+        raise whole.error(
+            f"unknown key {key!r}: windows and claims belong to a pool: write [[pool.window]], or "
+            "claims, below its [[pool]] (docs/windows.md)"
+        )
     whole.expect(
         {
             *("site", "log", "limits", "federation", "contracts", "placement", "show", "pool"),

@@ -387,6 +387,7 @@ def _view(registry: Registry, site: str, member: TrustedMember) -> dict[str, Any
     return {
         "site": site,
         "level": level.value if level else "unknown",
+        "has_expelled_us": site in registry.expelled_by,
         "fingerprint": member.fingerprint,
         "awaits": member.awaits,
         "addresses": list(card.addresses),

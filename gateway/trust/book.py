@@ -61,6 +61,7 @@ from gateway.trust.permissions import (
 )
 from gateway.trust.standing import TrustedMember, TrustLevel
 
+SHOWN_CHARS: Final = 9  # of a fingerprint in a refusal: two groups
 MEMBERS_MAX: Final = 4096  # that the operator has decided something about
 
 
@@ -352,12 +353,14 @@ class TrustBook:
         self.changes += 1
         member = self.members.get(site) or self.hearsay.find(site, shown) or self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
+            # Not the whole of it: it would be copied without a comparison.
+            begin = member.fingerprint[:SHOWN_CHARS]
             raise BookError(
-                f"{shown} is not the fingerprint of site {site!r}, which is "
-                f"{member.fingerprint} here. Do not approve the site until its operator has "
-                "read you, over another channel, the fingerprint that its gateway shows. If it "
-                "says that its keys are new and the log that no cards lead to them, repeat the "
-                "command with --new-keys"
+                f"{shown[:SHOWN_CHARS]}… is not the fingerprint of site {site!r}, which begins "
+                f"with {begin}… here. Do not approve the site until its operator has read you, "
+                "over the telephone or another channel, the fingerprint that its gateway shows "
+                "(`gridfed known` there). If it says that its keys are new and the log that no "
+                "cards lead to them, repeat the command with --new-keys"
             )
         if self.expulsions.is_expelled(site):
             raise BookError(

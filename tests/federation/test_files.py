@@ -3,10 +3,11 @@
 import os
 import pathlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from federation.files import read_regular
+from federation.files import read_regular, shown_path
 from gateway.base.secret_files import read_secret, read_token
 from gateway.base.values import ConfigError
 from gateway.carbon.series import read_series
@@ -45,3 +46,9 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
         read_pem(path)
     with pytest.raises(Exception, match=why):
         read_series(SeriesConfig(file=str(path)))
+
+
+def test_a_relative_path_is_shown_with_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(Path("gateway.pem")) == f"gateway.pem (in the folder {tmp_path})"
+    assert shown_path(tmp_path / "gateway.pem") == f"{tmp_path}/gateway.pem"

@@ -26,8 +26,22 @@ from policies.placement.placement import show_tag
 WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
 
 
-def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: UtcS) -> list[Any]:
-    """Every site: up, draining, suspect or gone, its capacity, and the age of that information."""
+def sites(
+    market: Market,
+    own: SiteAdvert,
+    states: Mapping[str, str],
+    utc_s: UtcS,
+    expelled_by: Collection[str] = (),
+) -> list[Any]:
+    """Every site: up, draining, suspect or gone, its capacity, and the age of that information.
+
+    Args:
+        market: the adverts of the others.
+        own: ours.
+        states: what gossip says of each site.
+        utc_s: now.
+        expelled_by: the sites that have expelled ours, and don't answer it any more.
+    """
     adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
     adverts[own.site] = own
     rows = []
@@ -39,6 +53,7 @@ def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], utc_s: Utc
                 "site": site,
                 "state": _state(site, own, states, draining=advert is not None and advert.draining),
                 "draining": advert is not None and advert.draining,
+                "has_expelled_us": site in expelled_by,
                 "pools": len(pools),
                 "slots_free": sum(pool.slots_free for pool in pools),
                 "slots_total": sum(pool.slots_total for pool in pools),

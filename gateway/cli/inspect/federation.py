@@ -56,6 +56,8 @@ def sites(reach: DialOptions, as_json: bool) -> None:
 
 def _state(row: Mapping[str, Any]) -> str:
     """Return the state of a site or a pool: one that is here may drain as well."""
+    if row.get("has_expelled_us"):
+        return f"{row['state']}, has expelled us"
     drains = row.get("draining", False) and row["state"] == "here"
     return "here, draining" if drains else str(row["state"])
 

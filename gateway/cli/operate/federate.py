@@ -370,7 +370,11 @@ def known(source: str | None, forget: bool, config_path: str | None, as_json: bo
     if forget and source is None:
         raise click.UsageError("--forget needs --from SITE, the member whose reports are forgotten")
     details: dict[str, Any] = {"from": source, "forget": forget or None}
-    found = order(config_path, "known", **details)
+    found = (
+        order(config_path, "known", **details)
+        if forget
+        else question(config_path, "known", **details)
+    )
     if as_json:
         show.as_json(found["sites"], {key: found[key] for key in found if key != "sites"})
         return
@@ -382,12 +386,17 @@ def known(source: str | None, forget: bool, config_path: str | None, as_json: bo
         show.say(f"federation {found['federation']}; keys: rotation {found['rotation']}{awaited}")
     rows = [
         (
-            *(each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"])),
+            *(each["site"], _level(each), each["fingerprint"], " ".join(each["addresses"])),
             " ".join(each["from"] or ["-"]),
         )
         for each in found["sites"]
     ]
     show.table(("site", "level", "fingerprint", "addresses", "from"), rows, "")
+
+
+def _level(row: Mapping[str, Any]) -> str:
+    """Return the level of a site; an older gateway does not tell whether that site expelled us."""
+    return f"{row['level']}, has expelled us" if row.get("has_expelled_us") else str(row["level"])
 
 
 # --- trust ---------------------------------------------------------------------------------------

@@ -114,7 +114,8 @@ def facts_of(path: Path) -> CopyFacts:
                     last_s = connection.execute(select(func.max(column))).scalar_one()
                     moments += [] if last_s is None else [float(last_s)]
     except SQLAlchemyError as error:
-        raise StoreError(f"file {path} is not a backup of a gateway's database: {error}") from None
+        why = getattr(error, "orig", None) or error  # without the SQL, which tells people nothing
+        raise StoreError(f"file {path} is not a backup of a gateway's database: {why}") from None
     finally:
         engine.dispose()
     last_at_s = UtcS(max(moments)) if moments else None

@@ -165,3 +165,4 @@ def test_a_restore_says_how_old_the_backup_is(tmp_path):
     (tmp_path / "wrong.db").write_text("no database")
     wrong = runner.invoke(cli, ["db", "restore", str(tmp_path / "wrong.db"), *new])
     assert (wrong.exit_code, "is not a backup" in wrong.output) == (1, True)
+    assert "SELECT" not in wrong.output

@@ -37,6 +37,16 @@ def test_a_named_gateway_or_configuration_counts_before_it(asked, monkeypatch, t
     assert len(asked) == 1
 
 
+def test_known_asks_the_gateway_of_the_environment_and_to_forget_needs_a_named_site(
+    asked, monkeypatch
+):
+    monkeypatch.setenv("GRIDFED_GATEWAY", "ipc:///run/x.sock")
+    CliRunner().invoke(cli, ["known"])
+    assert asked == [(None, "known")]
+    done = CliRunner().invoke(cli, ["known", "--from", "paris", "--forget"])
+    assert (done.exit_code, len(asked)) == (1, 1)
+
+
 def test_an_order_about_trust_still_needs_a_named_site(asked, monkeypatch):
     monkeypatch.setenv("GRIDFED_GATEWAY", "ipc:///run/x.sock")
     done = CliRunner().invoke(cli, ["tokens", "revoke", "0011"])

@@ -94,8 +94,13 @@ def test_who_is_heard_of_is_known_and_no_more():
 
 def test_an_operator_approves_a_fingerprint():
     made = book(known=["paris"])
-    with pytest.raises(BookError, match="is not the fingerprint"):
-        made.approve("paris", book(known=["lyon"]).find("lyon").fingerprint)
+    right, wrong = (book(known=[s]).find(s).fingerprint for s in ("paris", "lyon"))
+    with pytest.raises(BookError, match="is not the fingerprint") as refused:
+        made.approve("paris", wrong)
+    told = str(refused.value)
+    assert f"{wrong[:9]}… is not" in told
+    assert f"begins with {right[:9]}… here" in told
+    assert right[:12] not in told  # nobody copies it without a comparison
     assert made.level("paris") is TrustLevel.KNOWN
     made.approve("paris", made.find("paris").fingerprint.lower().replace("-", ""))
     assert made.level("paris") is TrustLevel.APPROVED

@@ -28,3 +28,12 @@ def test_a_site_that_drains_is_not_up_and_one_that_is_gone_is_gone():
     assert shown["paris"] == ("draining", True)
     assert shown["rome"] == ("up", False)
     assert shown["london"] == ("here", True)
+
+
+def test_a_site_that_has_expelled_ours_is_named_so():
+    market, own = make_market(paris=make_pool()), make_advert("london")
+    found = sites(market, own, {"paris": "gone"}, NOW_S, {"paris": "too loud"})
+    assert {row["site"]: row["has_expelled_us"] for row in found} == {
+        "paris": True,
+        "london": False,
+    }
