@@ -90,7 +90,8 @@ def explained(
     yield from _candidates(found, style)
     yield from _refused(found)
     for each in found.get("residency", ()):
-        where = f", line {each['line']}" if each["line"] else ""
+        place = f"line {each['line']}" if each["line"] else each.get("change", "")
+        where = f", {place}" if place else ""
         yield f"bound by [[residency]]{where}: {each['rule']}"
     yield from _whose_turn(found, style)
     yield from _workers(found)

@@ -167,7 +167,7 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
 def _residency(site: SiteContext, spec: JobSpec) -> list[dict[str, Any]]:
     """Return the rules about places that bind a job."""
     rules = site.broker.entitling.residence(spec).rules if not spec.path else ()
-    return [{"line": each.line, "rule": str(each)} for each in rules]
+    return [{"line": each.line, "change": each.change, "rule": str(each)} for each in rules]
 
 
 def _read(opening: OpenJob) -> OpenJob:

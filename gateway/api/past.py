@@ -134,7 +134,7 @@ def _entitled(
 def _bound(job: PastJob, config: SiteConfig) -> Iterator[str]:
     for rule in config.residency:
         if rule.binds(job.whose, job.data):
-            yield f"a [[residency]] bound it: {rule}"
+            yield f"a [[residency]]{f' ({rule.change})' if rule.change else ''} bound it: {rule}"
 
 
 def claim_text(claim: Claim) -> str:

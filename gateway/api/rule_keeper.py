@@ -437,15 +437,25 @@ class RuleKeeper:
 
 
 def _cited(config: SiteConfig, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
-    """Return a configuration with entitlements that name their change, where they have no line."""
+    """Return a configuration whose rules about people and places name their change.
+
+    Those that have a line in the file are cited by that.
+    """
     change = history.last_change(RuleKey(RuleKind.ENTITLEMENTS), utc_s)
-    if change is None or all(each.line for each in config.entitlements.rules):
-        return config
-    rules = (
-        each if each.line else replace(each, change=change.title)
-        for each in config.entitlements.rules
-    )
-    return replace(config, entitlements=replace(config.entitlements, rules=tuple(rules)))
+    if change is not None and not all(each.line for each in config.entitlements.rules):
+        rules = (
+            each if each.line else replace(each, change=change.title)
+            for each in config.entitlements.rules
+        )
+        entitlements = replace(config.entitlements, rules=tuple(rules))
+        config = replace(config, entitlements=entitlements)
+    change = history.last_change(RuleKey(RuleKind.RESIDENCY), utc_s)
+    if change is not None and not all(each.line for each in config.residency):
+        bound = (
+            each if each.line else replace(each, change=change.title) for each in config.residency
+        )
+        config = replace(config, residency=tuple(bound))
+    return config
 
 
 def _told(change: RuleChange, history: RuleHistory) -> str:

@@ -53,7 +53,7 @@ def _rule(row: Any, groups: frozenset[str], site: str, line: int) -> ResidencyRu
     for party in who:
         if party.kind in (PartyKind.SITE, PartyKind.OTHERS):
             raise SettingError(f"who: {party}: the places of other sites' work are their concern")
-    given = {key: _names(key, row[key]) for key in ("data", *_PLACES) if key in row}
+    given: dict[str, Any] = {key: _names(key, row[key]) for key in ("data", *_PLACES) if key in row}
     if "data" in given and not given["data"]:
         raise SettingError("data: the list is empty: omit it for all data")
     rule = ResidencyRule(who, **given, line=line)

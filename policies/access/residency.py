@@ -23,7 +23,8 @@ class ResidencyRule:
         sites: the only sites; None: any.
         not_sites: sites that are excluded.
         jurisdictions: the only jurisdictions; None: any.
-        line: in its file, for messages; 0: not known.
+        line: in its file, for messages; 0: the file does not have it.
+        change: the change that made a rule without a line, as "change 15, by root".
     """
 
     who: tuple[Party, ...]
@@ -32,6 +33,12 @@ class ResidencyRule:
     not_sites: Names = frozenset()
     jurisdictions: Names | None = None
     line: int = field(default=0, compare=False)
+    change: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """Where it was written: its line, or the change that made it; empty if neither is known."""
+        return f"line {self.line}" if self.line else self.change
 
     def binds(self, whose: Owner, data: Names) -> bool:
         """Whether it is about an owner's work with data of these classes."""

@@ -157,8 +157,11 @@ class SiteEligibility:
         ]
         named += sorted((allowed or set()) & known)
         where = [*named, *sorted(jurisdictions or ())][:8]
+        rules = self._broker.entitling.residence(spec).rules
+        cited = [each.place for each in rules if each.place]
+        by = f" ([[residency]], {'; '.join(cited[:8])})" if cited else ""
         return (
-            f"the job may run only at {', '.join(where) or 'no site'}; no pool of "
+            f"the job may run only at {', '.join(where) or 'no site'}{by}; no pool of "
             f"{self._site} is there, and {why}"
         )
 

@@ -87,3 +87,13 @@ def test_limits_of_money_and_time_are_told_once():
     alone = {**FOUND, "unmet": {"text": "can't all be done", "reason": "deadline", "offers": []}}
     assert "can't all be done" not in str(Explanation(alone))
     assert "will be missed" in str(Explanation(alone))
+
+
+def test_a_rule_about_places_is_cited_by_its_line_or_its_change():
+    for row, place in (
+        ({"line": 12, "change": ""}, ", line 12"),
+        ({"line": 0, "change": "change 15, by root"}, ", change 15, by root"),
+        ({"line": 0}, ""),  # of an older gateway
+    ):
+        found = {**FOUND, "residency": [{**row, "rule": "all; sites oslo"}]}
+        assert f"bound by [[residency]]{place}: all; sites oslo" in str(Explanation(found))

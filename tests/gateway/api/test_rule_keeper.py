@@ -8,11 +8,13 @@ import pytest
 import trio
 import trio.testing
 
+from gateway.api.past import PastJob, _bound
 from gateway.api.rule_keeper import NothingToReload, RuleKeeper
 from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import SiteConfig, check, load
 from gateway.grids.kinds import Installed
 from gateway.rules.history import RuleEdit, RuleKey, RuleKind
+from policies.parties import Owner
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 
@@ -382,6 +384,22 @@ def test_a_change_made_of_another_version_of_the_rules_is_refused(world):
         change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=1)
     change(keeper, RuleKey(RuleKind.PRICE, "fast"), "5 USD", version=2)
     assert keeper.version == 3
+
+
+def test_a_rule_about_places_that_is_not_in_the_file_is_cited_by_its_change(world):
+    keeper = world.start()
+    change(keeper, RuleKey(RuleKind.RESIDENCY), [{"who": "all", "sites": ["oslo"]}])
+    [rule] = world.site.config.residency
+    assert (rule.line, rule.change, rule.place) == (0, "change 2, by ada", "change 2, by ada")
+    assert keeper.config_of(2).residency[0].change == "change 2, by ada"
+    job = PastJob("j", "done", "", Owner("ann", "", "risk"), 0.0, frozenset())
+    assert list(_bound(job, world.site.config)) == [
+        "a [[residency]] (change 2, by ada) bound it: all; sites oslo"
+    ]
+    world.path.write_text(FILE + '\n[[residency]]\nwho = "all"\nsites = ["oslo"]\n')
+    reload(keeper)
+    [rule] = world.site.config.residency
+    assert rule.place == "line 16"
 
 
 def test_an_entitlement_that_is_not_in_the_file_is_cited_by_its_change(world):

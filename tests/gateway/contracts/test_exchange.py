@@ -20,8 +20,9 @@ from gateway.ledger.db import records
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import PeerSide
 from policies.access.claims import NOTHING, Claim, Claims
+from policies.access.residency import ResidencyRule
 from policies.access.windows import PoolRules, WindowSpan
-from policies.parties import OTHERS, OURS, read_party
+from policies.parties import ALL, OTHERS, OURS, read_party
 from policies.placement.asks import FASTEST, Preferences, WhenClosed, Wishes
 from policies.placement.brokering import BackoffEnd
 from policies.placement.market import EMPTY_S
@@ -779,6 +780,15 @@ def test_a_job_that_may_run_nowhere_is_refused_at_once(town, wishes, refused):
     reasons = [m.reason for m in london.told if isinstance(m, RejectJob)]
     assert bool(reasons) == bool(refused)
     assert not reasons or refused in reasons[0]
+
+
+def test_a_job_that_a_rule_lets_run_nowhere_is_refused_with_the_rule(town):
+    london = town.sites["london"]
+    rule = ResidencyRule((ALL,), sites=frozenset({"oslo"}), change="change 15, by root")
+    london.broker.entitling.residency = (rule,)
+    london.submit(30)
+    reason = next(m.reason for m in london.told if isinstance(m, RejectJob))
+    assert "the job may run only at oslo ([[residency]], change 15, by root);" in reason
 
 
 def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():
