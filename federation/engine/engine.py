@@ -61,6 +61,7 @@ from federation.objects.references import any_has_references
 from federation.payload import SealedFunction
 from federation.sessions.credentials import is_here
 from federation.sessions.handshake import PASSING_REFUSALS, Dialogue, Opened
+from federation.sessions.task_passes import ABOUT
 from federation.transport import TlsSettings
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class ClientEngine:
         self._sweep_at_s = MonoS(0.0)
         self.is_near = False
         self.session_number = 0
+        self.is_of_task = ABOUT in holder.about  # until it has said why its calls wait
         self._let_go: deque[tuple[str, bytes]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
         self.site = ""

@@ -10,13 +10,13 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from federation.engine import progress
 from federation.engine.books.streams import Ended, Outcome, Stream
 from federation.engine.failures import failure_of
-from federation.engine.inquiries import ANSWER_S, AskingEngine, is_running, why_waiting
+from federation.engine.inquiries import ANSWER_S, DrivenEngine, drive, is_running, why_waiting
 from federation.engine.objects import LeftResult
 from federation.errors import SerializationError
 from federation.messages.printed import STDOUT
@@ -42,18 +42,14 @@ class FutureCancels(Protocol):
         """Hold the future of a call weakly."""
 
 
-class FutureEngine(AskingEngine, Protocol):
+class FutureEngine(DrivenEngine, Protocol):
     """The engine of a future (federation.engine.engine), as far as futures need it."""
 
     futures_lock: threading.RLock
-    closed: bool
 
     @property
     def cancels(self) -> FutureCancels:
         """Cancels calls."""
-
-    def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Take messages until `done()`; False when the time runs out first."""
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -202,7 +198,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         # The waiting thread drives the connection itself, so that no other thread has to be woken.
         try:
             if not self.done() and not self._engine.closed:
-                self._engine.drive(self.done, timeout)
+                drive(self._engine, self._stream, self.done, timeout)
             if timeout is not None and not self.done():
                 raise TimeoutError(
                     f"task {self.task} of job {self.job} has no result after {timeout:g} s; "

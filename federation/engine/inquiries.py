@@ -1,6 +1,8 @@
 """What a client asks its gateway about its own calls: whether they run, and why they wait."""
 
+import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from federation.engine.books.streams import Stream
@@ -10,6 +12,11 @@ from federation.words import clean
 
 ANSWER_S: Final = 2.0  # the longest wait for an answer about a call
 LOOK_S: Final = 0.5  # the longest age of what is known to run
+# A task that waits so long for calls of its own client says why: it keeps a slot meanwhile, and if
+# all slots do so none of these calls ever begins.
+NESTED_S: Final = 10.0
+
+_log = logging.getLogger("gridfed")
 
 
 class AskingEngine(Protocol):
@@ -27,6 +34,17 @@ class AskingEngine(Protocol):
         self, verb: str, details: dict[str, Any], timeout_s: float | None = None, at: str = ""
     ) -> Any:
         """Send the gateway a request; return the answer's value. Raises GridError."""
+
+
+class DrivenEngine(AskingEngine, Protocol):
+    """The same, as far as waiting for calls needs it."""
+
+    is_of_task: bool
+    closed: bool
+    error: GridError | None
+
+    def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Take messages until `done()`; False when the time runs out first."""
 
 
 def is_running(engine: AskingEngine, stream: Stream, task: int) -> bool:
@@ -59,3 +77,23 @@ def why_waiting(engine: AskingEngine, stream: Stream) -> str:
     except GridError:
         return ""  # it is shown beside the work, which goes on, or tells of its own trouble
     return clean(str(found.get("waits_for", "")))
+
+
+def drive(
+    engine: DrivenEngine, stream: Stream, done: Callable[[], bool], timeout_s: float | None
+) -> None:
+    """Drive an engine until `done()`, or the time is over; a task says once why its calls wait."""
+    if engine.is_of_task and (timeout_s is None or timeout_s > NESTED_S):
+        if engine.drive(done, NESTED_S) or engine.closed or engine.error is not None:
+            return
+        say_nested(engine, stream)
+        timeout_s = None if timeout_s is None else timeout_s - NESTED_S
+    engine.drive(done, timeout_s)
+
+
+def say_nested(engine: DrivenEngine, stream: Stream) -> None:
+    """Log, in the output of a task, why the calls of its own client wait; once in a client."""
+    engine.is_of_task = False
+    why = why_waiting(engine, stream)
+    if why:
+        _log.warning("this task has waited %g s for calls of its own: %s", NESTED_S, why)

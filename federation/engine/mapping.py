@@ -25,7 +25,7 @@ from federation.engine.books.streams import (
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
 from federation.engine.futures import opened
-from federation.engine.inquiries import why_waiting
+from federation.engine.inquiries import NESTED_S, say_nested, why_waiting
 from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
 from federation.objects.references import any_has_references
@@ -206,6 +206,7 @@ class MapResults(Generic[T]):
         return cast("T", value)
 
     def _wait(self, bundle: ClientBundle, at: int) -> None:
+        said_at_s = time.monotonic() + NESTED_S
         while bundle.outcomes[at] is PENDING:
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -215,6 +216,10 @@ class MapResults(Generic[T]):
             step_s = GLANCE_S if self._may_feed() else left_s
             if self._bar is not None:
                 step_s = WHY_S if step_s is None else min(step_s, WHY_S)
+            if self._engine.is_of_task:
+                step_s = NESTED_S if step_s is None else min(step_s, NESTED_S)
+                if time.monotonic() >= said_at_s:
+                    say_nested(self._engine, self._stream)
             if left_s is not None and step_s is not None:
                 step_s = min(step_s, left_s)
             self._engine.drive(lambda: bundle.outcomes[at] is not PENDING, step_s)

@@ -66,7 +66,10 @@ def test_a_cancelled_future_says_by_whom_in_one_short_line(wait):
 @pytest.mark.parametrize("wait", [TaskFuture.result, TaskFuture.exception])
 def test_a_wait_that_ends_too_soon_says_which_task_it_waited_for(wait):
     engine = SimpleNamespace(
-        closed=False, drive=lambda _done, _timeout: False, futures_lock=threading.Lock()
+        closed=False,
+        drive=lambda _done, _timeout: False,
+        futures_lock=threading.Lock(),
+        is_of_task=False,
     )
     future = TaskFuture(engine, SimpleNamespace(id="01abc"))
     future.placed(SimpleNamespace(id="01abc"), 7)
@@ -75,6 +78,32 @@ def test_a_wait_that_ends_too_soon_says_which_task_it_waited_for(wait):
         TimeoutError, match=r"task 7 of job 01abc has no result after 0\.5 s; `why_"
     ):
         wait(future, 0.5)
+
+
+def test_a_task_that_waits_for_calls_of_its_own_says_why_once(caplog):
+    why = "the only slot is busy. Its client is a task, which keeps a slot while it waits"
+    driven = []
+    engine = SimpleNamespace(
+        closed=False,
+        error=None,
+        drive=lambda _done, timeout_s: driven.append(timeout_s),
+        futures_lock=threading.Lock(),
+        is_of_task=True,
+        is_foreign=False,
+        takes_work=True,
+        ask=lambda *_: {"waits_for": why},
+    )
+    stream = SimpleNamespace(id="01abc", unfinished=1, home="")
+    future = TaskFuture(engine, stream)
+    future.placed(stream, 7)
+    for timeout_s, steps in ((5.0, [5.0]), (60.0, [10.0, 50.0]), (60.0, [60.0])):
+        with pytest.raises(TimeoutError):
+            future.result(timeout_s)
+        assert driven == steps
+        driven.clear()
+    assert [record.message for record in caplog.records] == [
+        f"this task has waited 10 s for calls of its own: {why}"
+    ]
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])

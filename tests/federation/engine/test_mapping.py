@@ -51,6 +51,8 @@ class Grid:
         self._waiting.append((bundle.first, arguments))
         return bundle
 
+    is_of_task = False
+
     def drive(self, done, timeout_s=None):
         while self._waiting:
             first, arguments = self._waiting.popleft()
