@@ -266,6 +266,14 @@ def test_every_key_of_the_client_file_is_documented():
     assert set(table_rows("client.md")) == set(client_file.KEYS)
 
 
+def test_every_table_of_the_books_is_documented():
+    import gateway.ledger.db.statements  # noqa: F401 - registers all tables
+    from gateway.ledger.db.schema import metadata
+
+    text = (ROOT / "docs" / "ledger.md").read_text()
+    assert {name for name in metadata.tables if f"`{name}`" not in text} == set()
+
+
 def test_every_setting_of_residency_is_documented():
     assert set(table_rows("residency.md")) == residency.KEYS
 
