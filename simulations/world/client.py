@@ -1,15 +1,18 @@
 """A user's process in virtual time: the real books and dialogue, and a simulated user.
 
-The part of federation.engine.engine between them is replaced by callbacks, without its threads.
+The books are those of federation.engine.books, which know neither threads nor sockets; callbacks
+replace federation.engine.engine, and note what the user learns.
 """
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from federation.engine.books.streams import BundleSender, Ended, Placed, Stream
+from federation.engine.books.jobs import CANCELLED, JobTable
+from federation.engine.books.requests import RequestTable
+from federation.engine.books.streams import Ended, Stream
 from federation.engine.engine import LEAVE_S
 from federation.errors import SessionRefused
 from federation.ids import id_at
@@ -20,13 +23,16 @@ from federation.messages.messages import (
     Cancel,
     Dropped,
     Hello,
+    HoldChanged,
     Kept,
     NeedFunction,
     OpenJob,
-    PutFunction,
     RejectJob,
     Results,
 )
+from federation.payload import SealedFunction
+from federation.ranges import Range
+from federation.reasons import Reason
 from federation.sessions.handshake import PASSING_REFUSALS, Opened
 from simulations.world.caller import Caller
 from simulations.world.host import Ground
@@ -78,7 +84,6 @@ class SimClient(Caller):
         self.plan = plan
         self.jobs: dict[str, SimJob] = {}
         self._begun = 0  # jobs of the plan
-        self._request = 0
 
     def hello(self) -> Hello:
         """Return its introduction."""
@@ -86,21 +91,27 @@ class SimClient(Caller):
 
     def boot(self) -> None:
         """Start with stored state only: ids of jobs that the gateway promised to keep."""
-        self._streams: dict[str, Stream] = {}
-        self._sender = BundleSender(self._forget_if_over)
-        self._functions: dict[bytes, bytes] = {}
-        self._sent_functions: set[bytes] = set()
-        self._requests: dict[int, tuple[Any, str]] = {}
+        self._asked: dict[int, str] = {}  # request → job
         self.sessions = 0
         for job in self.jobs.values():
             job.is_asked = False
             if not job.is_over and not job.is_kept:
                 job.is_lost = True
         super().boot()
+        self._table = JobTable(self.dialogue, self, deque(), self._new_id)
+        self._requests = RequestTable(self.dialogue)
         for at, plan in enumerate(self.plan.jobs):
             if at >= self._begun:
                 self.after(max(0.0, plan.at_s - self.clock.now_s), partial(self._begin, plan))
         self._fetch_all()
+
+    @property
+    def address(self) -> str:
+        """The address of its gateway."""
+        return self.gateway
+
+    def _new_id(self) -> str:
+        return id_at(round(self.utc_s() * 1000), self.dice.choice)
 
     @property
     def is_over(self) -> bool:
@@ -125,8 +136,7 @@ class SimClient(Caller):
         self._begun += 1
         body = f"function of {self.name} {self._begun}".encode()
         digest = sha256(body).digest()
-        self._functions[digest] = body
-        job = SimJob(id_at(round(self.utc_s() * 1000), self.dice.choice), plan, self.life)
+        job = SimJob(self._new_id(), plan, self.life)
         self.jobs[job.id] = job
         opening = OpenJob(
             job=job.id,
@@ -145,9 +155,8 @@ class SimClient(Caller):
             again=False,
             wishes=self._wishes(plan),
         )
-        stream = self._streams[job.id] = Stream(opening, deque())
         self.trace.add(self.name, "opens", job.id, data=job)
-        self._open(stream)
+        stream = self._table.open(opening, SealedFunction(digest, body, opening.name))
         self._submit(job, stream)
         if plan.cancel_at_s is not None:
             wait_s = max(0.0, plan.cancel_at_s - self.clock.now_s)
@@ -168,7 +177,7 @@ class SimClient(Caller):
         job.left += len(tasks)
         self.trace.add(self.name, "submits", job.id, (first, stop))
         stream.extend([task.arguments for task in tasks])
-        self._sender.add(stream)
+        self._table.sender.add(stream)
         if stop == plan.tasks:
             self._close(job, stream)
         else:
@@ -177,25 +186,21 @@ class SimClient(Caller):
 
     def _close(self, job: SimJob, stream: Stream) -> None:
         job.is_closed = True
-        if not stream.closed and not stream.rejected:
-            self._sender.close(stream, self.dialogue)
-            self.flush()
+        self._table.close(stream)
+        self.flush()
 
     def _cancel(self, job: SimJob) -> None:
-        stream = self._streams.get(job.id)
+        stream = self._table.find(job.id)
         job.is_cancelled = True
         if job.is_over or (stream is None and not job.is_kept):
             return
         self.trace.add(self.name, "cancels", job.id, note=f"kill={job.plan.kill}")
         if stream is not None and not job.plan.detached:
-            self._take_back(stream)
+            taken = self._table.cancel_unsent(stream, [(0, stream.total)])
+            self._note_end(stream, taken, CANCELLED)
         total = len(job.tasks)
         ranges = [] if job.plan.detached or not total else [[0, total]]
         self._ask(Cancel(0, job.id, ranges, job.plan.kill), job.id)
-
-    def _take_back(self, stream: Stream) -> None:
-        unsent = [pair for bundle in stream.waiting for pair in bundle.unfinished()]
-        self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
 
     def _fetch_all(self) -> None:
         """Fetch the results of kept jobs, and of jobs whose user does not wait for that."""
@@ -215,25 +220,13 @@ class SimClient(Caller):
         self._ask(Ask(0, "results", details), job.id)
 
     def _ask(self, question: Any, job: str) -> None:
-        self._request += 1
-        asked = replace(question, request=self._request)
-        self._requests[self._request] = asked, job
-        self.dialogue.post(asked)
+        number, _ = self._requests.post(question)
+        self._asked[number] = job
         self.flush()
-
-    # --- output, as in federation.engine.engine ---------------------------------------------------
 
     def fill(self) -> None:
         """Pack as much as the session takes."""
-        self._sender.fill(self.dialogue)
-
-    def _open(self, stream: Stream) -> None:
-        digest = stream.opening.function
-        if digest not in self._sent_functions:
-            self._sent_functions.add(digest)
-            self.dialogue.post(PutFunction(digest, self._functions[digest]))
-        self.dialogue.post(stream.opening)
-        self._sender.add(stream)
+        self._table.sender.fill(self.dialogue)
 
     # --- messages of the gateway ---------------------------------------------------------------
 
@@ -247,88 +240,97 @@ class SimClient(Caller):
                     self._opened(resumed=resumed)
                 case Answer():
                     self._hear_answer(message)
-                case Dropped(job, ranges, failure, reason):
-                    stream = self._streams.get(job)
-                    if stream is not None:
-                        pairs = [(low, high) for low, high in ranges]
-                        self._end(stream, pairs, Ended(failure, reason))
-                case RejectJob(job, code, reason):
-                    self._rejected(job, code, reason)
+                case Dropped():
+                    self._hear_dropped(message)
+                case RejectJob():
+                    self._rejected(message)
                 case NeedFunction(digest):
-                    if digest in self._functions:
-                        self.dialogue.post(PutFunction(digest, self._functions[digest]))
+                    self._table.put_function(digest)
+                case HoldChanged():
+                    self._table.hear_hold(message)
                 case Kept():
                     self._hear_kept(message)
                 case _:
                     pass
 
     def _hear_kept(self, message: Kept) -> None:
-        job, stream = self.jobs[message.job], self._streams.get(message.job)
+        job, stream = self.jobs[message.job], self._table.find(message.job)
         if stream is None:
             return
-        self._take(stream, stream.end([(0, message.tasks)], Ended("kept", "")))
+        self._table.hear_kept(message)
         if message.closed:
             job.is_kept = True
             self.trace.add(self.name, "knows it kept", job.id)
-            self.after(WAKE_S, partial(self._forget, job.id))
-
-    def _forget(self, job: str) -> None:
-        self._streams.pop(job, None)
+            self.after(WAKE_S, partial(self._table.forget_kept, stream))
 
     def _opened(self, *, resumed: bool) -> None:
         self.note("is in", "resumed" if resumed else "anew")
         if resumed:
             return
         self.sessions += 1
-        self._sent_functions.clear()
-        self._sender.restart()
-        for stream in self._streams.values():
-            stream.send_again()
-            stream.opening = replace(stream.opening, again=True)
-            self._open(stream)
-        for question, name in list(self._requests.values()):
-            ours = self._streams.get(name)
-            if isinstance(question, Cancel) and ours is not None and not ours.opening.detached:
-                # The calls are queued here, and are not sent.
-                self._take_back(ours)
-                del self._requests[question.request]
-            else:
-                self.dialogue.post(question)
+        self._table.restart(near=False)
+        self._requests.restart(self.gateway, self._taken_back)
+
+    def _taken_back(self, question: Cancel) -> list[Range]:
+        """Take back what is queued here for a cancel, and is not sent in this session."""
+        stream = self._table.attached(question.job)
+        taken = self._table.taken_back(question)
+        if stream is not None:
+            self._note_end(stream, taken, CANCELLED)
+        return taken
+
+    def _hear_dropped(self, message: Dropped) -> None:
+        stream = self._table.find(message.job)
+        if stream is None:
+            return
+        pairs = [(low, high) for low, high in message.ranges]
+        if any(high > stream.total for _, high in pairs):
+            pairs += [pair for bundle in stream.waiting for pair in bundle.unfinished()]
+        self._table.hear_dropped(message)
+        self._note_end(stream, pairs, Ended(message.failure, message.reason))
 
     def _hear_results(self, message: Results) -> None:
         outcomes: list[Any] = message.values
         for offset, kind, text, payload in message.failures:
             outcomes[int(offset)] = Ended(kind, text, payload)
         self._learn(self.jobs[message.job], message.first, outcomes, "results")
-        stream = self._streams.get(message.job)
+        stream = self._table.find(message.job)
         if stream is not None:
             placed = stream.place(message.first, outcomes, failed=bool(message.failures))
-            self._take(stream, placed)
+            self._table.take(stream, placed)
 
-    def _rejected(self, name: str, code: str, reason: str) -> None:
-        job = self.jobs[name]
-        if job.is_kept:
+    def _rejected(self, message: RejectJob) -> None:
+        job, stream = self.jobs[message.job], self._table.find(message.job)
+        if job.is_kept or stream is None:
             return
-        stream = self._streams.pop(name, None)
-        self._sender.drop(name)
-        if stream is None:
-            return
-        self.trace.add(self.name, "is rejected", name, note=f"{code}: {reason}")
-        stream.rejection = Ended(f"refused:{code}", reason)
-        self._end(stream, [(0, stream.total)], stream.rejection)
+        self.trace.add(self.name, "is rejected", job.id, note=f"{message.code}: {message.reason}")
+        unsent = [pair for bundle in stream.waiting for pair in bundle.unfinished()]
+        self._table.hear_rejected(message, moves=False)  # a map's calls go to no other job
+        if stream.rejection is not None:
+            self._learn_missing(job, stream.rejection)
+        elif (tasks := message.details.get("tasks")) is not None:
+            first, stop = tasks
+            ended = Ended("cancelled", message.reason)
+            self._note_end(stream, [*unsent, (first, stop)], ended)
+        else:
+            self._learn_missing(job, Ended("cancelled", message.reason))
         if job.plan.detached:
             job.is_lost = True
 
     def _hear_answer(self, answer: Answer) -> None:
-        question, name = self._requests.pop(answer.request, (None, ""))
+        question, name = self._requests.hear(answer), self._asked.pop(answer.request, "")
         if question is None:
             return
+        self._requests.forget(answer.request)
         job = self.jobs[name]
         if isinstance(question, Cancel):
-            stream = self._streams.get(name)
-            pairs = [(low, high) for low, high in answer.value["taken"]] if not answer.code else []
-            if stream is not None and not job.plan.detached:
-                self._end(stream, pairs, Ended("cancelled", "cancelled by this client"))
+            stream = self._table.attached(name)
+            self._table.hear_cancelled(question, answer)
+            if stream is not None and not answer.code:
+                pairs = [(low, high) for low, high in answer.value["taken"]]
+                self._note_end(stream, pairs, CANCELLED)
+            elif stream is not None and answer.code == Reason.JOB_NOT_FOUND:
+                self._learn_missing(job, CANCELLED)
             return
         job.is_asked = False
         if answer.code:
@@ -342,22 +344,18 @@ class SimClient(Caller):
         if answer.value["ended"] and not answer.value["outcomes"]:
             job.is_fetched = True
 
-    def _end(self, stream: Stream, ranges: list[tuple[int, int]], ended: Ended) -> None:
+    def _note_end(self, stream: Stream, ranges: list[Range], ended: Ended) -> None:
         """Note that calls have ended without a value."""
         job = self.jobs[stream.id]
         for low, high in ranges:
             top = min(high, len(job.outcomes))
             for at in range(low, top):
-                if job.outcomes[at] is None or stream.rejected:
+                if job.outcomes[at] is None:
                     continue
                 # A call that ends this way must not have another outcome.
                 note = f"{ended.kind} after {job.outcomes[at]!r}"
                 self.trace.add(self.name, "is told twice", job.id, (at, at + 1), note)
-            if not stream.rejected:
-                self._learn(job, low, [ended] * (top - low), ended.kind, again=True)
-            else:
-                self._learn_missing(job, ended)
-        self._take(stream, stream.end(ranges, ended))
+            self._learn(job, low, [ended] * (top - low), ended.kind, again=True)
 
     def _learn_missing(self, job: SimJob, ended: Ended) -> None:
         for at, outcome in enumerate(job.outcomes):
@@ -386,22 +384,15 @@ class SimClient(Caller):
         """
         return self.sessions > 1 and isinstance(known, Ended) and known.kind == "cancelled"
 
-    def _take(self, stream: Stream, placed: Placed) -> None:
-        self._sender.returned(placed)
-        self._forget_if_over(stream)
-
-    def _forget_if_over(self, stream: Stream) -> None:
-        if stream.is_over:
-            self._streams.pop(stream.id, None)
-
     def refused(self, refusal: SessionRefused) -> None:
         """Note that nothing will finish, unless the refusal is temporary."""
         if refusal.code in PASSING_REFUSALS:
             return
         self.trace.add(self.name, "is thrown out", note=str(refusal))
-        for stream in list(self._streams.values()):
+        for stream in self._table.streams:
             stream.rejection = Ended("refused", str(refusal))
-            self._end(stream, [(0, stream.total)], stream.rejection)
+            self._table.end(stream, stream.rejection)
+            self._learn_missing(self.jobs[stream.id], stream.rejection)
 
     def _wishes(self, plan: JobPlan) -> dict[str, Any]:
         """Return its user's wishes for a job's placement, in wire format."""
