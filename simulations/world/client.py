@@ -247,7 +247,7 @@ class SimClient(Caller):
                 case NeedFunction(digest):
                     self._table.put_function(digest)
                 case HoldChanged():
-                    self._table.hear_hold(message)
+                    self._table.hear_hold(message, self.gateway)
                 case Kept():
                     self._hear_kept(message)
                 case _:
