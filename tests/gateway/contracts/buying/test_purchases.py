@@ -8,7 +8,7 @@ from support.pure.town import DEAR, RULES, UTC_S, Town, dear_and_cheap
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
-from federation.messages.messages import Answer, NeedFunction, Recall
+from federation.messages.messages import Answer, Assign, NeedFunction, Recall
 from federation.reasons import Reason
 from federation.words import duration_text
 from gateway.contracts.buying.purchases import STOPPING_LEASES
@@ -17,6 +17,8 @@ from gateway.ledger.db.contracts.records import ContractRow
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendFunction
 from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
+from policies.costs.budgets import Budget
+from policies.parties import read_party
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -263,10 +265,61 @@ def test_a_contract_is_idle_since_its_last_task_was_out():
     assert purchase.phase is ContractPhase.CLOSING
 
 
-def test_an_order_to_nobody_is_nothing():
+def test_a_task_that_was_out_between_two_turns_counts_as_well():
     buyer = Buyer()
-    buyer.purchases.ordered(999, Recall(1, 0, 4, False), buyer.town.now_s)
+    purchase = buyer.purchase
+    purchase.until_s = 1e9  # it is renewed
+    buyer.finish()
+    buyer.tick(RULES.idle_s - 1.0)
+    buyer.purchases.ordered(
+        purchase.handle, Assign(9, "j", b"f" * 32, 0, [b"x"], None, False), buyer.town.now_s
+    )
+    buyer.tick(2.0)
+    assert purchase.phase is ContractPhase.OPEN
+
+
+def test_back_offs_that_are_over_are_forgotten():
+    buyer = Buyer()
+    backoff = buyer.purchases.site_backoff
+    backoff.spare("rome", UTC_S + buyer.town.now_s, "no")
+    buyer.tick(0.0)
+    assert list(backoff.sites) == ["rome"]
+    buyer.tick(1e6)
+    assert "rome" not in backoff.sites
+
+
+def test_a_recall_that_was_lost_with_a_session_is_not_waited_for():
+    buyer = Buyer()
+    purchase = buyer.purchase
+    [assignment] = buyer.site.broker.workers[purchase.handle].assignments
+    recall = Recall(assignment, 0, 4, False)
+    buyer.purchases.ordered(purchase.handle, recall, buyer.town.now_s)
+    buyer.hear(deals.Holding(purchase.contract, [[assignment, 0, 4]]))
+    buyer.town.now_s += 2 * purchase.lease_s
+    assert buyer.granted() == [purchase.contract]
+
+
+@pytest.mark.parametrize("is_lapsed", [False, True])
+def test_an_order_to_no_contract_that_is_live_is_nothing(is_lapsed):
+    buyer = Buyer()
+    handle = buyer.purchase.handle if is_lapsed else 999
+    if is_lapsed:
+        buyer.tick(3 * RULES.lease_s)
+        buyer.town.said.clear()
+    buyer.purchases.ordered(handle, Recall(1, 0, 4, False), buyer.town.now_s)
+    buyer.site.do()
     assert buyer.said == []
+
+
+def test_a_contract_that_lapsed_is_kept_for_late_bills_for_one_more_lease():
+    buyer = Buyer()
+    purchase = buyer.purchase
+    lease_s, contracts = purchase.lease_s, buyer.purchases.purchases
+    end_s = purchase.until_s
+    for at_s, is_kept in ((end_s, True), (end_s + lease_s - 0.1, True), (end_s + lease_s, False)):
+        buyer.tick(at_s - buyer.town.now_s)
+        assert (purchase.contract in contracts) is is_kept
+    assert buyer.ended_as() == ["lapsed"]
 
 
 # --- the end -------------------------------------------------------------------------------------
@@ -355,12 +408,23 @@ def test_the_end_of_approval_ends_the_contracts_with_that_site_alone():
     buyer.purchases.approval_ended("paris", "it is approved no more", now_s, UTC_S + now_s)
     buyer.site.do()
     assert buyer.purchase.is_void
+    assert buyer.site.broker.workers[buyer.purchase.handle].draining
     assert deals.Abandon(buyer.purchase.contract) in buyer.said
     within = duration_text(buyer.purchase.until_s - now_s)
     assert buyer.notes[-1] == (
         "it is approved no more: 4 tasks at paris/local will run elsewhere within "
         f"{within}, when the lease has ended"
     )
+
+
+def test_the_end_of_approval_ends_a_contract_at_once_if_nothing_is_out():
+    buyer = Buyer()
+    buyer.finish()
+    now_s, notes = buyer.town.now_s, len(buyer.notes)
+    buyer.purchases.approval_ended("paris", "it is approved no more", now_s, UTC_S + now_s)
+    buyer.site.do()
+    assert (buyer.purchase.phase, buyer.purchase.ended_as) == (ContractPhase.LAPSED, "ended")
+    assert len(buyer.notes) == notes, "no task waits for a lease"
 
 
 def test_a_place_whose_contract_ended_is_asked_again_at_once():
@@ -445,13 +509,15 @@ def test_all_answers_that_were_lost_with_a_session_are_taken_as_given():
 # --- after a restart -----------------------------------------------------------------------------
 
 
-def restarted():
+def restarted(budgets=(), **changes):
     """London, which reads in its books that its job's tasks may be at Paris, and the contract."""
     [row] = [e for e in Buyer().site.books if isinstance(e, records.ContractOpened)]
-    site = Town().build("london", DEAR, 0)
+    site = Town().build("london", DEAR, 0, budgets)
     site.submit(4)
     purchases, job = site.exchange.purchases, site.broker.jobs["j"]
-    purchases.recover(ContractRow(**asdict(row)), [], 0.0, job)
+    for account in job.budget_accounts:
+        account.held_nanos = account.room_nanos - 500
+    purchases.recover(ContractRow(**asdict(row) | changes), [], 0.0, job)
     site.do()
     return site, purchases, purchases.purchases[row.contract]
 
@@ -465,11 +531,20 @@ def test_a_restored_contract_counts_for_its_kind_of_work_and_what_its_seller_has
     assert list(job.assignments[5].left) == [(0, 3)]
 
 
-@pytest.mark.parametrize("row", [[1 << 40, 0, 4], [5, 0, BUNDLE_TASKS_MAX + 1]])
-def test_a_seller_can_t_hold_what_was_never_forwarded(row):
+@pytest.mark.parametrize(
+    "rows", [[[1 << 40, 0, 4]], [[5, 0, BUNDLE_TASKS_MAX + 1]], [[4, 0, 1], [5, 1, 1 << 30]]]
+)
+def test_a_seller_can_t_hold_what_was_never_forwarded(rows):
     _, purchases, purchase = restarted()
     with pytest.raises(ProtocolError, match="not forwarded"):
-        purchases.hear("paris", deals.Holding(purchase.contract, [row]), 1.0, UTC_S)
+        purchases.hear("paris", deals.Holding(purchase.contract, rows), 1.0, UTC_S)
+
+
+def test_a_restored_contract_has_its_limit_held_though_its_budget_has_less_room_now():
+    budget = Budget("risk", read_party("project:risk"), "USD", 10**15, span=None)
+    _, _, purchase = restarted([budget], max_cost_nanos=1_000)
+    assert purchase.earmark is not None
+    assert purchase.earmark.left_nanos == 1_000
 
 
 # --- functions -----------------------------------------------------------------------------------

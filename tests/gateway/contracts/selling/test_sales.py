@@ -523,6 +523,7 @@ def test_slots_that_were_held_and_given_back_unused_are_held_against_their_buyer
         hear(town, sales, last)
     [sale] = sales.sales.values()
     town.now_s += 2.0
+    sale.idle_s = 2.0
     sales.hear("london", deals.CloseContract(sale.contract), town.now_s, UTC_S)
     assert (not sales.sales) is (kind is deals.Commit)
     refusal = sales._idle_holds.refusal("london", town.now_s)
@@ -544,6 +545,13 @@ def test_a_lease_ends_one_grace_early_so_that_agents_have_stopped_in_time(town, 
     assert sale.phase is ContractPhase.OPEN
     sales.tick(end_s, UTC_S)
     assert (sale.is_live, sale.ended_as) == (False, "lapsed")
+
+
+def test_a_lease_is_renewed_before_it_ends(town, sales):
+    sale = under_way(town, sales)
+    sales.tick(sale.lease.until_s - RULES.grace_s - 0.5, UTC_S)
+    town.sites["paris"].do()
+    assert [each.contracts for each in said(town, deals.Renew)] == [[sale.contract]]
 
 
 # --- contracts that end early --------------------------------------------------------------------
@@ -637,6 +645,7 @@ def test_a_contract_of_an_earlier_run_is_not_released_before_agents_have_stopped
     under_way(town, sales)
     paris = town.sites["paris"]
     paris.work(1)
+    town.now_s += RULES.grace_s
     paris.recover(2)
     sales, began_s = paris.exchange.sales, town.now_s
     [sale] = sales.sales.values()
