@@ -57,6 +57,7 @@ from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
+from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
 from gateway.settlement.disputes import Disputes
@@ -478,6 +479,17 @@ def forgotten_stops() -> Iterator[None]:
 
 
 @contextmanager
+def forgotten_cancels() -> Iterator[None]:
+    """Keep an order to end a job in memory alone: it is lost with the gateway."""
+
+    def unstored(_: OrderedEnds, job: Job, end: str, reason: str) -> None:
+        job.leaving, job.reason = end, reason
+
+    with patch.object(OrderedEnds, "order", unstored):
+        yield
+
+
+@contextmanager
 def bytes_released_twice() -> Iterator[None]:
     """Release the bytes of a finished assignment once more than the worker held them."""
     release = Dispatcher.release
@@ -529,6 +541,7 @@ BUGS: Final[dict[str, Bug]] = {
     "overtaking-tells": overtaking_tells,
     "bytes-released-twice": bytes_released_twice,
     "restless-recalls": restless_recalls,
+    "forgotten-cancels": forgotten_cancels,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,

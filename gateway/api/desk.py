@@ -408,7 +408,7 @@ class Desk:
             if why_none:
                 raise BadQuestion(why_none, Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.jobs.outcomes, name, after, limit)
-            ended = not live and row.state != "open"
+            ended = not live and row.ended_at_s is not None
             left_s = until_s - self._site.runtime.mono_s()
             is_next = bool(kept) and kept[0][0] <= after  # later results are of no use yet
             if is_next or ended or left_s <= 0 or asker.handle not in self._site.listener.peers:

@@ -5,6 +5,8 @@ from typing import Final
 # A job that is cancelling, or ending for another reason, begins nothing more: it has ended when the
 # last of its begun tasks has.
 LIVE_STATES: Final = ("waiting", "running", "open", "cancelling", "ending")
+# A job in one of these states was ordered to end, and then has the state beside it.
+ENDS_ORDERED: Final = {"cancelling": "cancelled", "ending": "abandoned"}
 # States that are made of what the books have of a job that was done: they count its tasks.
 MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
 HELD: Final = "held"  # no state, but shown as one: an unfinished job that begins no task
@@ -29,4 +31,13 @@ def ended_state(state: str, done: int, failed: int, cancelled: int) -> str:
     return "cancelled" if cancelled and not done else "done"
 
 
-__all__ = ["CHOICES", "HELD", "LIVE_STATES", "MADE_STATES", "STATES", "ended_state", "spelled"]
+__all__ = [
+    "CHOICES",
+    "ENDS_ORDERED",
+    "HELD",
+    "LIVE_STATES",
+    "MADE_STATES",
+    "STATES",
+    "ended_state",
+    "spelled",
+]

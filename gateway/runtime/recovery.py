@@ -9,6 +9,7 @@ from federation.messages.wire import unpack
 from federation.objects.references import objects_of
 from federation.ranges import Range, RangeSet
 from federation.words import headline
+from gateway.base.job_states import ENDS_ORDERED
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobRow
 from gateway.ledger.db.jobs.store import JobStore
@@ -33,13 +34,22 @@ _WHOSE: Final = (Dimension.USER, Dimension.GROUP, Dimension.PROJECT, Dimension.O
 def recovered(store: Store) -> Iterator[Event]:
     """Yield the events that bring a fresh broker to the state of the last one.
 
-    Detached jobs come back whole, except the tasks that have ended.
+    Detached jobs come back whole, except the tasks that have ended. Of those that are ending no
+    task is to run.
     """
     for row in store.jobs.unfinished():
         ended = RangeSet(
             (first, first + count) for first, count in store.jobs.outcome_ranges(row.job)
         )
-        yield _detached_history(store, row, tuple(ended))
+        history = _detached_history(store, row, tuple(ended))
+        if row.state in ENDS_ORDERED:
+            known = RangeSet(
+                (first, first + count) for first, count, _ in store.jobs.bundles(row.job)
+            )
+            end, reason = ENDS_ORDERED[row.state], row.reason
+            yield replace(history, leaving=end, reason=reason, known=tuple(known))
+            continue
+        yield history
         for first, count, body in store.jobs.bundles(row.job):
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):

@@ -36,6 +36,7 @@ from federation.reasons import Reason
 from federation.sessions.task_passes import ABOUT, WORKER
 from federation.transport import Port
 from federation.words import count
+from gateway.base.job_states import ENDS_ORDERED
 from gateway.base.store_lookup import StoreLookup, recall_now
 from gateway.config.entitlements import window_names
 from gateway.config.site import PoolConfig, SiteConfig
@@ -743,7 +744,11 @@ class GatewayServer:
         if (row.user, row.project) != (peer.user, message.project):
             reason = id_used(message.job)
         elif row.detached and row.state != "open":
-            self.listener.post(peer, answer_ended(row.job, row.state, row.reason, row.total))
+            state = ENDS_ORDERED.get(row.state, row.state)
+            self.listener.post(peer, answer_ended(row.job, state, row.reason, row.total))
+            return False
+        elif ENDS_ORDERED.get(row.state, row.state) == "cancelled" and message.again:
+            self.listener.post(peer, RejectJob(row.job, Reason.JOB_NOT_FOUND, row.reason))
             return False
         elif row.state in ("done", "cancelled") and not message.again:
             reason = id_used(message.job)

@@ -65,6 +65,7 @@ from gateway.scheduler.tasks.completion import TaskCompletion, doubted, is_sound
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl, held_text
 from gateway.scheduler.tasks.losses import Losses
+from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.scheduler.tasks.overdue import Fault, Overdue
 from gateway.scheduler.tasks.probation import Probation
 from gateway.scheduler.tasks.provisional import Provisional
@@ -154,9 +155,11 @@ class Broker:
             lambda each: self._dispatcher.recall_all(each, kill=False),
             self._effects,
         )
+        self._ends = OrderedEnds(self._dispatcher, self._completion, self._effects)
         self._withdrawals = Withdrawals(
             *(self.clients, self._dispatcher, self._tell, self._cancel, self._log),
             lambda job, ranges: self._losses.end_owing(job, ranges),
+            self._ends.order,
         )
         self._control = JobControl(self._dispatcher, self._effects, self._tell)
         self._probation = Probation(self.roster.is_awaited)
@@ -179,7 +182,7 @@ class Broker:
         self._functions = AwaitedFunctions(self.jobs, self._dispatcher)
         self._registry = JobRegistry(
             *(self.jobs, self._accounts, self.budget_accounts, self._dispatcher, self._losses),
-            *(self._history, self._functions, self._effects, self._tell),
+            *(self._history, self._functions, self._ends, self._effects, self._tell),
             keeps_output=keeps_output,
         )
         self._absent = AbsentClients(self._accounts, self._dispatcher, self._registry)
@@ -198,6 +201,7 @@ class Broker:
             peers=self.peers,
             closed_here=self._closed_here,
             tell=self._tell,
+            ends=self._ends,
             effects=self._effects,
         )
 
@@ -688,6 +692,8 @@ class Broker:
             self._dispatcher.release(assignment, first, stop)
         for first, stop in reversed(self._withdrawals.came_back(assignment, returned)):
             self._completion.requeue(job, assignment.run.cut(first, stop))
+        if event.of_all:  # earlier orders about the rest may be lost
+            self._ends.tell_seller(job, assignment.id)
         self._registry.finish(job, utc_s)
 
     def _resumed(self, event: events.Resumed, utc_s: UtcS) -> None:
@@ -695,7 +701,9 @@ class Broker:
         job = self.jobs.get(worker.job) if worker else None
         if worker is not None and job is not None:
             self._dispatcher.resume(event, worker, job, utc_s)
-            if job.spec.hold is not None:
+            if job.leaving:
+                self._ends.tell_seller(job, event.assignment)
+            elif job.spec.hold is not None:
                 self._dispatcher.recall_unstarted(job)
 
     # --- workers and clients that leave --------------------------------------------------------
@@ -767,6 +775,8 @@ class Broker:
         for job in self._functions.late(utc_s, wait_s):
             reason = f"the function did not arrive within {duration_text(wait_s)}"
             self._registry.reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
+        for job in self._ends.look() if self._ends.recovered else ():
+            self._registry.finish(job, utc_s)
         for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
             self._registry.reject(job, RejectJob(job.id, code, reason), utc_s)
         self._absent.ticked(utc_s)

@@ -19,7 +19,7 @@ from simulations.world.invariants.handouts import ComesToRest
 from simulations.world.invariants.invariants import Invariant, all_invariants
 from simulations.world.invariants.lost_runs import LostAsRun
 from simulations.world.invariants.reserving import reserve
-from simulations.world.invariants.stopping import StopsWhenTold
+from simulations.world.invariants.stopping import CancelledBeginsNothing, StopsWhenTold
 from simulations.world.invariants.telling import ToldIsStored
 from simulations.world.invariants.treaties import between_sites
 from simulations.world.network import Network
@@ -48,6 +48,7 @@ INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
     ComesToRest,
     ToldIsStored,
     StopsWhenTold,
+    CancelledBeginsNothing,
     *between_sites,
     LostAsRun,
 )

@@ -60,6 +60,7 @@ FIRST = {
     "forgotten-slices": 47,
     "overtaking-tells": 1,
     "bytes-released-twice": 0,
+    "forgotten-cancels": 136,
     "forgotten-stops": 28,
     "forgotten-holds": 89,
     "hoarded-contracts": 16,

@@ -105,6 +105,8 @@ def why_not_forgotten(job: Job) -> str:
     if not job.leaving:
         return f"job {job.id!r} has not ended: cancel it first"
     still = f"{count(job.in_flight, 'task')} of it still {'runs' if job.in_flight == 1 else 'run'}"
+    if job.awaits_sellers and not job.in_flight:
+        still = "other sites have yet to say whether tasks of it still run there"
     return (
         f"job {job.id!r} is {live_state(job)}: {still}. Forget it once it has ended; "
         "`gridfed cancel --stop` ends it at once"

@@ -20,6 +20,7 @@ from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
+    EndOrdered,
     FunctionKept,
     JobClosedRecord,
     JobEnded,
@@ -51,6 +52,7 @@ __all__ = [
     "Disputed",
     "DrainEnded",
     "DrainKept",
+    "EndOrdered",
     "FunctionKept",
     "JobClosedRecord",
     "JobEnded",
@@ -81,6 +83,7 @@ Record = (
     | BundleKept
     | JobClosedRecord
     | OutcomeKept
+    | EndOrdered
     | JobEnded
     | UsageRecord
     | CapacityRecord

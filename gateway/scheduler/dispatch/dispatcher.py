@@ -14,7 +14,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.messages.messages import Assign, Recall
-from federation.ranges import RangeSet
+from federation.ranges import Range, RangeSet
 from gateway.base.ranked import RankedItems
 from gateway.base.tags import OBJECTS_TAG
 from gateway.scheduler.dispatch.queueing import DispatchTermsBook, Queue
@@ -277,6 +277,10 @@ class Dispatcher:
             del self._held[event.job]
         if job is not None:
             self.mark_ready(job)
+
+    def is_held(self, job: Job) -> bool:
+        """Whether a contract may have tasks of a job, which may not have arrived yet."""
+        return job.id in self._held
 
     # --- assigning -----------------------------------------------------------------------------
 
@@ -558,10 +562,16 @@ class Dispatcher:
         return tuple(found)
 
     def resume(self, event: Resumed, worker: Worker, job: Job, utc_s: UtcS) -> None:
-        """Account for queued tasks that a worker turns out to hold as assigned to it."""
+        """Account for queued tasks that a worker turns out to hold as assigned to it.
+
+        Of a job that is ending none is queued, and the arguments are gone.
+        """
         if event.assignment in job.assignments:
             return
-        runs = job.extract(RangeSet(event.ranges))
+        if job.leaving:
+            runs = _held_unqueued(job, event.ranges)
+        else:
+            runs = job.extract(RangeSet(event.ranges))
         if not runs:
             return
         runs.sort(key=lambda run: run.first)
@@ -672,3 +682,15 @@ def _due(job: Job) -> tuple[UtcS, int] | None:
     """Return a waiting job's deadline as a sort key; None if it has no deadline."""
     deadline_s = job.spec.wishes.deadline_s
     return None if deadline_s is None else (deadline_s, job.number)
+
+
+def _held_unqueued(job: Job, ranges: Iterable[Range]) -> list[QueuedBundle]:
+    """Return those of these tasks that had arrived and that no other worker has, without arguments.
+
+    Tasks that have ended are among them: they are being stopped.
+    """
+    held = RangeSet(part for pair in ranges for part in job.known.within(*pair))
+    for assignment in job.assignments.values():
+        for first, stop in assignment.left:
+            held.remove(first, stop)
+    return [QueuedBundle(first, [b""] * (stop - first), 0, job.attempt) for first, stop in held]

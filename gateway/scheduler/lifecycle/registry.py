@@ -17,6 +17,7 @@ from gateway.scheduler.quotas.accounts import Accounts
 from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.losses import Losses
+from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from policies.placement.placement import counted
 
 
@@ -41,6 +42,7 @@ class JobRegistry:
         losses: Losses,
         history: History,
         functions: AwaitedFunctions,
+        ends: OrderedEnds,
         effects: list[Effect],
         tell: Callable[[int, Any], None],
         *,
@@ -53,6 +55,7 @@ class JobRegistry:
         self._losses = losses
         self._history = history
         self._functions = functions
+        self._ends = ends
         self._effects = effects
         self._tell = tell
         self._keeps_output = keeps_output
@@ -95,7 +98,7 @@ class JobRegistry:
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
         if not job.leaving and waits and not finished:
-            job.leaving, job.reason = "abandoned", reason
+            self._ends.order(job, "abandoned", reason)
         job.leaving = job.leaving or "done"
         for first, stop in job.withdraw():
             job.known.remove(first, stop)

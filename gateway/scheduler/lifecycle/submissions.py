@@ -28,6 +28,7 @@ from gateway.scheduler.quotas.admission import Admission
 from gateway.scheduler.quotas.spending import BudgetEnforcement
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl
+from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.scheduler.tasks.provisional import Provisional
 from policies.placement.offers import Unmet
 
@@ -38,6 +39,7 @@ class Submissions:
     Args:
         closed_here: why no new work is taken here at all, as code and sentence, or None.
         tell: sends a client a message.
+        ends: goes on with jobs that were ordered to end before a restart.
         effects: the effects of this turn.
     """
 
@@ -58,6 +60,7 @@ class Submissions:
         peers: PeerQueries,
         closed_here: Callable[[], tuple[str, str] | None],
         tell: Callable[[int, Any], None],
+        ends: OrderedEnds,
         effects: list[Effect],
     ) -> None:
         self._registry = registry
@@ -74,6 +77,7 @@ class Submissions:
         self._peers = peers
         self._closed_here = closed_here
         self._tell = tell
+        self._ends = ends
         self._effects = effects
 
     def opened(self, event: events.JobOpened, utc_s: UtcS) -> None:
@@ -160,6 +164,9 @@ class Submissions:
         job.cancelled = event.cancelled
         job.done = len(job.ended) - event.failed - event.cancelled
         job.total = event.total
+        if event.leaving:
+            self._ends.take_up(job, event)
+            return
         if event.total is None:
             self._absent.orphan(job, utc_s)
         self._registry.finish(job, utc_s)

@@ -145,8 +145,8 @@ class FunctionArrived:
 class JobRecovered:
     """A job from before a restart, restored from the gateway's store.
 
-    The tasks of a detached job follow as TasksArrived with client 0. Of an attached job only the
-    charges are known; it goes on when its client reopens it.
+    The tasks of a detached job follow as TasksArrived with client 0, unless it is ending. Of an
+    attached job only the charges are known; it goes on when its client reopens it.
     """
 
     job: str
@@ -168,6 +168,10 @@ class JobRecovered:
     function: bytes = b""
     submitted_at_s: UtcS = UtcS(0.0)  # UTC; 0: now
     first_error: str = ""  # of the first of its tasks that failed, in one line
+    # If its end was ordered: its state at the end, why, and its tasks that had arrived.
+    leaving: str = ""
+    reason: str = ""
+    known: tuple[Range, ...] = ()
     # Orders about it: a client that opens it again does not know them.
     hold: JobHold | None = None
     priority: float | None = None  # None: unknown, as its client says

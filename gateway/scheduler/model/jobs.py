@@ -285,6 +285,9 @@ class Job:
     given_up: str = ""  # the failure with which its tasks that have not begun end
     leaving: str = ""  # the state in which it will end, once nothing is in flight
     reason: str = ""
+    awaits_sellers: bool = (
+        False  # it is ending since before a restart: sellers may hold tasks of it
+    )
     # Of `ended`: before its client returned, which may lack the results.
     missed: RangeSet = field(default_factory=RangeSet)
     # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.
@@ -562,7 +565,7 @@ class Job:
     @property
     def is_over(self) -> bool:
         """Whether no task is left and none will arrive."""
-        if self.in_flight:
+        if self.in_flight or self.awaits_sellers:
             return False
         if self.leaving:
             return True

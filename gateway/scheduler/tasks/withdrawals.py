@@ -54,6 +54,7 @@ class Withdrawals:
         log: (client, text, is_refused): logs an order.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs, and returns the
             others; see Losses.
+        order_end: (job, state at its end, reason): see OrderedEnds.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Withdrawals:
         drop: Callable[[Job, list[Range], str, bool], None],
         log: Callable[[int, str, bool], None],
         end_owing: Callable[[Job, list[Range]], list[Range]],
+        order_end: Callable[[Job, str, str], None],
     ) -> None:
         self._clients = clients
         self._dispatcher = dispatcher
@@ -71,6 +73,7 @@ class Withdrawals:
         self._drop = drop
         self._log = log
         self._end_owing = end_owing
+        self._order_end = order_end
         self._open: list[Withdrawal] = []
 
     def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
@@ -85,7 +88,7 @@ class Withdrawals:
             return None
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
-            job.leaving, job.reason = "cancelled", self._by(job, event.client)
+            self._order_end(job, "cancelled", self._by(job, event.client))
         back, awaited = job.withdraw(ranges), set()
         is_sold = job.spec.price is not None
         if is_sold and event.kill:

@@ -513,7 +513,7 @@ class Finishes(Invariant):
             if missing:
                 self.fail(f"{site.name} never got {sorted(missing)} back")
             rows = MemoryStore(site.disk).jobs.latest(1 << 30)
-            still = [row.job for row in rows if row.state == "open"]
+            still = [row.job for row in rows if row.ended_at_s is None]
             if still:
                 self.fail(f"{site.name}: the store has {still} open", still[0])
 

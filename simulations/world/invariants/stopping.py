@@ -1,9 +1,13 @@
-"""Tasks that are cancelled with a stop are stopped, wherever they run."""
+"""Tasks that are to stop are stopped, wherever they run, and cancelled jobs begin none."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from federation.messages.deals import Forward
+from federation.messages.messages import Answer, Assign
 from federation.ranges import RangeSet
+from gateway.scheduler.model.effects import Effect, SendToClient, SendToSite, SendToWorker
 from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS
 from simulations.world.invariants.invariants import LATE_S, Invariant
@@ -11,6 +15,7 @@ from simulations.world.plan import Crash, DrainWorkers, Fault, Reset
 from simulations.world.trace import TraceEntry
 
 if TYPE_CHECKING:
+    from simulations.world.gateway import SimMember
     from simulations.world.world import World
 
 # This long after a fault, hosts may still be reconnecting.
@@ -58,6 +63,51 @@ class StopsWhenTold(Invariant):
             if runners and number in ranges:
                 text = f"{min(runners)} still runs task {number}, {LATE_S:g} s after it was stopped"
                 self.fail(text, job, number)
+
+
+class CancelledBeginsNothing(Invariant):
+    """Once its client has the answer to a cancel of a whole job, its gateway hands out none of it.
+
+    That holds in all later lives of the gateway, for its workers and for other sites.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._asked: dict[tuple[str, int, int, int], str] = {}  # site, life, client, request: job
+        self._answers: dict[int, str] = {}  # by id of the message
+        self._cancelled: set[tuple[str, str]] = set()  # site and job
+
+    def see(self, entry: TraceEntry) -> None:
+        """Note cancels of whole jobs."""
+        asked, site = entry.data, self.world.sites.get(entry.host)
+        if isinstance(asked, CancelAsked) and not asked.ranges and site is not None:
+            self._asked[site.name, site.life, asked.client, asked.request] = asked.job
+
+    def decided(self, site: "SimMember", effects: Sequence[Effect]) -> None:
+        """Check what is handed out, and note answers that are on their way."""
+        for effect in effects:
+            match effect:
+                case SendToClient(client, Answer(request, "") as answer):
+                    job = self._asked.pop((site.name, site.life, client, request), None)
+                    if job is not None:
+                        self._answers[id(answer)] = job
+                case SendToWorker(_, Assign(job=job, first=first)):
+                    self._check(site, job, first)
+                case SendToSite(message=Forward(contract, _, first)) if site.server is not None:
+                    purchase = site.server.exchange.purchases.purchases.get(contract)
+                    self._check(site, purchase.job if purchase is not None else "", first)
+                case _:
+                    pass
+
+    def told(self, site: "SimMember", message: Any) -> None:
+        """Note that an answer leaves."""
+        job = self._answers.pop(id(message), None)
+        if job is not None:
+            self._cancelled.add((site.name, job))
+
+    def _check(self, site: "SimMember", job: str, task: int) -> None:
+        if (site.name, job) in self._cancelled:
+            self.fail(f"{site.name} hands out task {task} of a cancelled job", job, task)
 
 
 def _over_s(fault: Fault) -> float:

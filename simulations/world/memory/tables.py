@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 
 from federation.clocks import UtcS
+from gateway.base.job_states import ENDS_ORDERED
 from gateway.ledger.accounting.journal import GENESIS, Booked, digest
 from gateway.ledger.accounting.postings import Balance, LedgerAccount, Transfer, add_to
 from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
@@ -18,6 +19,7 @@ from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
+    EndOrdered,
     FunctionKept,
     JobClosedRecord,
     JobEnded,
@@ -112,13 +114,17 @@ class Tables:
             case JobClosedRecord(job, total):
                 if job in self.jobs:
                     self.jobs[job].total = total
+            case EndOrdered():
+                self._order_end(record)
             case JobEnded():
                 self._end(record)
             case AttachedLost(ended_at_s):
                 for row in self.jobs.values():
                     if row.ended_at_s is None and not row.opened.detached:
-                        row.state, row.ended_at_s = "lost", ended_at_s
-                        row.reason = "its gateway stopped before it ended"
+                        if row.state not in ENDS_ORDERED:
+                            row.reason = "its gateway stopped before it ended"
+                        row.state = ENDS_ORDERED.get(row.state, "lost")
+                        row.ended_at_s = ended_at_s
             case JobForgotten(job):
                 self._forget(job)
             case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
@@ -227,6 +233,15 @@ class Tables:
         if record.is_charge:
             tasks = range(record.first, record.first + record.tasks)
             self.uncounted.setdefault(record.job, []).append(tasks)
+
+    def _order_end(self, record: EndOrdered) -> None:
+        row = self.jobs.get(record.job)
+        if row is not None and row.ended_at_s is None:
+            row.state, row.reason = record.state, record.reason
+        bundles = self.bundles.get(record.job, {})
+        self.bundles[record.job] = {
+            first: (count, record.arguments) for first, (count, _) in bundles.items()
+        }
 
     def _end(self, record: JobEnded) -> None:
         row = self.jobs.get(record.job)

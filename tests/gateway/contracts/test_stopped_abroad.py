@@ -480,3 +480,98 @@ def test_a_blind_quote_is_not_taken_whose_minimum_is_more_than_its_job_may_cost(
         town.pass_time(0.3)
     assert any(paris.at_work.values()) is is_taken
     assert ("j" in london.broker.jobs) is is_taken
+
+
+# --- orders that a seller may not have heard -----------------------------------------------------
+
+
+def cancelled_and_restarted(tasks, *, kill):
+    """London cancels its detached job at Paris, where all of it runs, and is killed unheard."""
+    town, london, paris = priced_town()
+    slow = Slow(paris)
+    london.submit(tasks, wishes=ABROAD, detached=True)
+    town.deliver()
+    town.pass_time(0.6)
+    town.now_s += 2.0
+    terms = london.broker.jobs["j"].spec
+    london.do(events.CancelAsked(1, 7, "j", (), kill))
+    (order,) = [each for each in london.books if isinstance(each, records.EndOrdered)]
+    kept = [each for each in london.books if isinstance(each, records.OutcomeKept)]
+    ended = tuple((each.first, each.first + each.count) for each in kept)
+    town.mail.clear()
+    cancelled = sum(stop - first for first, stop in ended)
+    recovered = events.JobRecovered(
+        *("j", terms, tasks, ended, 0, cancelled, (), {}, 0, 0),
+        leaving="cancelled",
+        reason=order.reason,
+        known=((0, tasks),),
+    )
+    london.workers = 0
+    london.recover(2, recovered)
+    london.join(1)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.deliver()
+    return town, london, paris, slow
+
+
+def finish(town, london):
+    for _ in range(4):
+        town.pass_time(1.0)
+        london.do(events.Ticked())
+        town.deliver()
+
+
+def test_a_cancel_that_its_seller_never_heard_is_repeated_after_a_restart_and_charged():
+    town, london, paris, slow = cancelled_and_restarted(3, kill=True)
+    london.do(events.Ticked())
+    assert london.broker.jobs["j"].in_flight == 3  # it ends with them
+    assert slow.killed
+    slow.stop()
+    finish(town, london)
+    assert charged(london) == charged(paris) == settled(london, "buy") == settled(paris, "sell")
+    assert charged(london) == 3 * 2 * 10**7
+    assert not london.broker.jobs
+    assert not paris.broker.jobs
+    (end,) = [each for each in london.books if isinstance(each, records.JobEnded)]
+    assert (end.state, end.cancelled) == ("cancelled", 3)
+
+
+def test_what_had_begun_at_a_seller_is_awaited_after_a_restart_and_its_results_are_kept():
+    town, london, paris, slow = cancelled_and_restarted(3, kill=False)
+    assert not slow.killed
+    paris.work(most=1, task_s=2.0)
+    finish(town, london)
+    assert london.broker.jobs["j"].in_flight == 2
+    paris.work(task_s=2.0)
+    finish(town, london)
+    (end,) = [each for each in london.books if isinstance(each, records.JobEnded)]
+    assert (end.state, end.done, end.cancelled) == ("cancelled", 3, 0)
+    assert charged(london) == charged(paris) == settled(london, "buy")
+
+
+def test_a_cancelled_job_ends_with_the_lease_of_a_seller_that_stays_away():
+    town, london, _, _ = cancelled_and_restarted(2, kill=True)
+    town.sites.pop("paris")
+    for _ in range(12):
+        town.now_s += 2.0
+        town.mail.clear()
+        london.kernel.tick(town.now_s, UTC_S + town.now_s)
+        london.do(events.Ticked())
+    assert not london.broker.jobs
+
+
+def test_tasks_that_were_to_be_stopped_are_stopped_when_their_seller_is_back():
+    town, london, paris, slow = forwarded(3)
+    cancel(london)
+    town.mail.clear()  # the session is lost with the order
+    assert not slow.killed
+    london.exchange.unreachable("paris", UTC_S + town.now_s)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.deliver()
+    assert slow.killed
+    slow.stop()
+    town.pass_time(2.0)
+    assert charged(london) == charged(paris) == settled(london, "buy") == settled(paris, "sell")
+    assert charged(london) == 3 * 2 * 10**7

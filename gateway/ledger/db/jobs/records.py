@@ -105,8 +105,33 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class EndOrdered:
+    """A job is to end: no task of it begins any more, also after a restart.
+
+    Its stored arguments are replaced by `arguments`, an empty list in MessagePack, so that
+    a version that does not know the order has nothing to run either. The ranges of its tasks stay.
+    A job that has ended stays as it is.
+
+    Attributes:
+        state: until it has ended: a key of gateway.base.job_states.ENDS_ORDERED.
+        reason: of its end, in one sentence.
+    """
+
+    job: str
+    state: str
+    reason: str
+    arguments: bytes = b"\x90"
+
+    def __post_init__(self) -> None:
+        check_texts(self.job, self.state, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
 class AttachedLost:
-    """Every open attached job died with its gateway: end each with the state "lost"."""
+    """Every open attached job died with its gateway: end each with the state "lost".
+
+    One whose end was ordered ends as ordered.
+    """
 
     ended_at_s: UtcS
 
@@ -162,7 +187,8 @@ ALL_JOBS: Final = JobsWanted()
 class JobRow:
     """A job in the store, with the sums of its usage records.
 
-    `state` is "open" until the job has ended; `total` is None until the job is closed for
+    `state` is "open" until the job has ended, or a key of gateway.base.job_states.ENDS_ORDERED once
+    its end is ordered; `ended_at_s` is None until then. `total` is None until the job is closed for
     submission; `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per
     slot-hour; `attempt_max` is the highest attempt on its usage records.
     """

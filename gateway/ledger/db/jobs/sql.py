@@ -7,6 +7,7 @@ from sqlalchemy import (
     ColumnElement,
     Dialect,
     Text,
+    case,
     delete,
     literal_column,
     null,
@@ -15,9 +16,11 @@ from sqlalchemy import (
     update,
 )
 
+from gateway.base.job_states import ENDS_ORDERED
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
+    EndOrdered,
     FunctionKept,
     JobClosedRecord,
     JobEnded,
@@ -54,14 +57,18 @@ def writers(dialect: Dialect) -> Writers:
                 delete(bundles).where(bundles.c.job == field("job")),
             ],
         ),
-        AttachedLost: Changes(
+        EndOrdered: Changes(
             dialect,
             [
                 update(jobs)
-                .where(open_, ~jobs.c.detached)
-                .values(state=_LOST, reason=_LOST_REASON, ended_at_s=field("ended_at_s"))
+                .where(this, open_)
+                .values(state=field("state"), reason=field("reason")),
+                update(bundles)
+                .where(bundles.c.job == field("job"))
+                .values(body=field("arguments")),
             ],
         ),
+        AttachedLost: Changes(dialect, [_end_attached(open_)]),
         JobForgotten: Changes(dialect, _forget_job(this)),
     }
 
@@ -80,6 +87,23 @@ def _open_job(dialect: Dialect) -> ClauseElement:
         where=jobs.c.state.in_([_OPEN, _LOST, _ABANDONED]),
     )
     return opened
+
+
+def _end_attached(open_: ColumnElement[bool]) -> ClauseElement:
+    ordered = [
+        (jobs.c.state == literal_column(f"'{before}'", Text), literal_column(f"'{after}'", Text))
+        for before, after in ENDS_ORDERED.items()
+    ]
+    is_ordered = jobs.c.state.in_([literal_column(f"'{each}'", Text) for each in ENDS_ORDERED])
+    return (
+        update(jobs)
+        .where(open_, ~jobs.c.detached)
+        .values(
+            state=case(*ordered, else_=_LOST),
+            reason=case((is_ordered, jobs.c.reason), else_=_LOST_REASON),
+            ended_at_s=field("ended_at_s"),
+        )
+    )
 
 
 def _forget_job(this: ColumnElement[bool]) -> list[ClauseElement]:

@@ -20,6 +20,7 @@ from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.jobs.records import (
     AttachedLost,
     BundleKept,
+    EndOrdered,
     JobClosedRecord,
     JobEnded,
     JobForgotten,
@@ -90,6 +91,7 @@ RECORDS: list[Record] = [
     JobEnded("job", "done", "reason", 1.0, 0, 0, 0),
     CapacityRecord("pool", 1.0, 2.0, 1),
     JobForgotten("job"),
+    EndOrdered("job", "cancelling", "reason"),
     ContractOpened("c", "buy", "paris", "job", "pool", 1, 1, "USD", 1.0, 1.0),
     Posted("c", "buy", "paris", 1, 0, 1, 1, 1, "USD", 1.0),
     PostingSettled("c", "buy", "paris", 1, 0, "post", 1, "USD", 1.0),

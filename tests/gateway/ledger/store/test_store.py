@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from federation.messages.wire import unpack
 from gateway.ledger.db.alerts.records import AlertEnded, AlertFired, AlertRow
 from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from gateway.ledger.db.contracts.records import (
@@ -20,6 +21,7 @@ from gateway.ledger.db.drains.records import DrainEnded, DrainKept
 from gateway.ledger.db.errors import StoreClosed
 from gateway.ledger.db.jobs.records import (
     BundleKept,
+    EndOrdered,
     FunctionKept,
     JobClosedRecord,
     JobEnded,
@@ -110,6 +112,66 @@ def test_opening_a_job_again_changes_nothing(store: Store, commit: Commit) -> No
     job = store.jobs.get("job-1")
     assert job is not None
     assert (job.name, job.spec, job.total, job.state) == ("var", b"spec", 7, "done")
+
+
+def test_a_job_that_is_to_end_has_no_arguments_left_and_is_unfinished(
+    store: Store, commit: Commit
+) -> None:
+    commit(
+        store,
+        *(opened(), BundleKept("job-1", 0, 2, b"x"), BundleKept("job-1", 2, 1, b"y")),
+        *(opened("job-2"), BundleKept("job-2", 0, 1, b"z")),
+        EndOrdered("job-1", "cancelling", "cancelled on request"),
+    )
+    job = store.jobs.get("job-1")
+    assert job is not None
+    assert (job.state, job.reason, job.ended_at_s) == ("cancelling", "cancelled on request", None)
+    assert [each.job for each in store.jobs.unfinished()] == ["job-1", "job-2"]
+    # A version that does not know the state reads that these ranges have no call to run.
+    kept = list(store.jobs.bundles("job-1"))
+    assert [(first, count, unpack(body, 100)) for first, count, body in kept] == [
+        (0, 2, []),
+        (2, 1, []),
+    ]
+    assert list(store.jobs.bundles("job-2")) == [(0, 1, b"z")]
+    commit(store, opened(spec=b"other"))  # its client, with another token
+    job = store.jobs.get("job-1")
+    assert job is not None
+    assert (job.state, job.spec) == ("cancelling", b"spec")
+    assert [each.job for each in store.jobs.latest(9, wanted=JobsWanted(state="cancelling"))] == [
+        "job-1"
+    ]
+    commit(store, ended(state="cancelled"))
+    job = store.jobs.get("job-1")
+    assert job is not None
+    assert (job.state, job.ended_at_s) == ("cancelled", 1_700_000_100.0)
+
+
+def test_an_order_to_end_changes_no_job_that_has_ended(store: Store, commit: Commit) -> None:
+    commit(store, opened(), ended(), EndOrdered("job-1", "cancelling", "late"))
+    job = store.jobs.get("job-1")
+    assert job is not None
+    assert (job.state, job.reason) == ("done", "")
+
+
+def test_an_attached_job_that_was_cancelled_is_so_after_its_gateway_died(
+    store: Store, commit: Commit
+) -> None:
+    commit(
+        store,
+        *(opened(job, detached=False) for job in ("cancelled", "lost")),
+        EndOrdered("cancelled", "cancelling", "cancelled on request"),
+    )
+    store.mark_lost(5.0)
+    found = {each.job: (each.state, each.reason, each.ended_at_s) for each in store.jobs.latest(9)}
+    assert found == {
+        "cancelled": ("cancelled", "cancelled on request", 5.0),
+        "lost": ("lost", "its gateway stopped before it ended", 5.0),
+    }
+    commit(store, opened("cancelled", detached=False))
+    job = store.jobs.get("cancelled")
+    assert job is not None
+    assert job.state == "cancelled"
 
 
 def test_jobs_are_listed_latest_first_and_by_whom(store: Store, commit: Commit) -> None:

@@ -1,0 +1,124 @@
+"""Orders to end a job: stored before they are answered, obeyed after a restart. Pure objects."""
+
+from dataclasses import replace
+
+import pytest
+from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told, written
+
+from federation.messages.messages import Answer
+from federation.ranges import RangeSet
+from federation.reasons import Reason
+from gateway.api.views.work_views import live_state, why_not_forgotten
+from gateway.ledger.db import records
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import SendToClient, Write
+
+KEPT = spec(detached=True)
+
+
+def cancel(world, *, kill=False, client=CLIENT, ranges=()):
+    return world.do(events.CancelAsked(client, 7, "j", ranges, kill))
+
+
+def recovered(leaving="cancelled", total=4, ended=(), known=((0, 4),), reason="on request"):
+    return events.JobRecovered(
+        *("j", KEPT, total, ended, 0, 0, (), {}, 0, 0),
+        leaving=leaving,
+        reason=reason,
+        known=known,
+    )
+
+
+def tasks_of(kept):
+    return RangeSet((each.first, each.first + each.count) for each in kept)
+
+
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize("kill", [True, False])
+def test_an_order_to_cancel_is_durable_before_its_answer(detached, kill):
+    world = BrokerWorld(slots=1)
+    world.submit(3, detached=detached)
+    effects = cancel(world, kill=kill)
+    order = Write(records.EndOrdered("j", "cancelling", "cancelled on request"), durable=True)
+    at = effects.index(order)
+    answers = [n for n, each in enumerate(effects) if _is_answer(each)]
+    assert all(at < number for number in answers)
+    assert not written(cancel(world, kill=True), records.EndOrdered)  # once is enough
+
+
+def _is_answer(effect):
+    return isinstance(effect, SendToClient) and isinstance(effect.message, Answer)
+
+
+def test_a_cancel_of_some_tasks_or_of_sold_work_orders_no_end():
+    world = BrokerWorld(slots=1)
+    world.submit(3, detached=True)
+    assert not written(cancel(world, ranges=((2, 3),)), records.EndOrdered)
+
+
+def test_a_cancelled_job_comes_back_ending_and_begins_nothing():
+    world = BrokerWorld(slots=4)
+    assert not orders(world.do(recovered(ended=((1, 2),))))
+    job = world.broker.jobs["j"]
+    assert live_state(job) == "cancelling"
+    assert "other sites have yet to say" in why_not_forgotten(job)
+    effects = world.do(events.Ticked())
+    assert not orders(effects)
+    assert list(tasks_of(written(effects, records.OutcomeKept))) == [(0, 1), (2, 4)]
+    (end,) = written(effects, records.JobEnded)
+    assert (end.state, end.reason, end.cancelled) == ("cancelled", "on request", 3)
+    assert not world.broker.jobs
+
+
+def test_it_waits_for_its_sellers_and_has_no_end_before():
+    world = BrokerWorld(slots=4)
+    world.do(recovered())
+    world.do(events.JobHeld("j", "c1", on=True))
+    assert not written(world.do(events.Ticked()), records.JobEnded)
+    assert "j" in world.broker.jobs
+    world.do(events.JobHeld("j", "c1", on=False))
+    (end,) = written(world.do(events.Ticked()), records.JobEnded)
+    assert end.cancelled == 4
+
+
+def test_a_client_that_opens_it_again_is_told_that_it_was_cancelled():
+    world = BrokerWorld(slots=4)
+    world.do(recovered())
+    effects = world.do(events.JobOpened(CLIENT, "j", KEPT, again=True))
+    (answer,) = told(effects, type(effects[0].message))
+    assert (answer.code, answer.reason) == (Reason.JOB_NOT_FOUND, "on request")
+
+
+def test_a_half_submitted_job_that_was_abandoned_stays_so_after_a_restart():
+    world = BrokerWorld(slots=1)
+    world.do(events.JobOpened(CLIENT, "j", KEPT))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"a", b"b"]))
+    world.do(events.ClientGone(CLIENT))
+    world.now_s += 120.0
+    (order,) = written(world.do(events.Ticked()), records.EndOrdered)
+    assert order.state == "ending"
+
+    again = BrokerWorld(slots=1)
+    again.do(recovered("abandoned", None, (), ((0, 2),), order.reason))
+    assert live_state(again.broker.jobs["j"]) == "ending"
+    effects = again.do(events.Ticked())
+    assert not orders(effects)
+    assert not written(effects, records.OutcomeKept)
+    (end,) = written(effects, records.JobEnded)
+    assert (end.state, end.reason) == ("abandoned", order.reason)
+
+
+def test_a_job_that_its_client_left_goes_on_when_it_returns_and_is_not_ordered_to_end():
+    world = BrokerWorld(slots=1)
+    world.submit(3)
+    assert not written(world.do(events.ClientGone(CLIENT)), records.EndOrdered)
+
+
+def test_what_a_worker_reports_of_it_in_the_first_run_is_booked_as_ever():
+    world = BrokerWorld(slots=1)
+    (order,) = orders(world.submit(2, detached=True))
+    cancel(world)
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ()))
+    effects += world.report(replace(order, arguments=order.arguments[:1]))
+    assert written(effects, records.UsageRecord)
+    assert [each.state for each in written(effects, records.JobEnded)] == ["cancelled"]
