@@ -97,6 +97,14 @@ class DropObject:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderGone:
+    """Gateway → host: this session is over: end its connections, and take its tickets no more."""
+
+    kind: ClassVar[str] = "holder-gone"
+    holder: Count
+
+
+@dataclass(frozen=True, slots=True)
 class SetUpHost:
     """Gateway → host, first: the key of tickets, and the room for all objects."""
 
@@ -157,6 +165,7 @@ class HostReady:
 
     kind: ClassVar[str] = "host-ready"
     pid: Count
+    ends_sessions: bool = False  # whether it knows HolderGone, and tickets that are for a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +198,6 @@ OBJECT_MESSAGES = Catalogue(
     [
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
-        *(SealedObject, SettleObject),
+        *(SealedObject, SettleObject, HolderGone),
     ]
 )

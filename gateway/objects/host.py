@@ -17,6 +17,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,13 +26,14 @@ from typing import Any, Final
 
 import trio
 
-from federation.clocks import UtcS
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     AdoptHost,
     DropObject,
     GetObject,
     HeldBefore,
+    HolderGone,
     HostOpen,
     HostReady,
     NamedBefore,
@@ -51,7 +53,7 @@ from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.host_process import BACKLOG
 from gateway.objects.shelf import ObjectShelf, OfferedObject
-from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket, read_ticket
+from gateway.objects.tickets import CLIENT, GATEWAY, EndedSessions, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
 from gateway.worker.object_pipe import ObjectPipe, close_files
 
@@ -106,6 +108,7 @@ class ObjectHost:
         self._listener = listener
         self._orphan_s = orphan_s
         self._tickets: dict[ObjectPipe, ObjectTicket] = {}
+        self._ended = EndedSessions()
         self._pipes: dict[ObjectPipe, None] = {}  # the oldest first
         self._threads = ThreadPoolExecutor(THREADS, "hash")
         self._hashers = trio.CapacityLimiter(HASHERS)
@@ -123,7 +126,7 @@ class ObjectHost:
         )
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
-            await self._control.send(HostReady(os.getpid()))
+            await self._control.send(HostReady(os.getpid(), ends_sessions=True))
             while await self._serve_gateway(rest):
                 self._become_orphan()
                 with trio.move_on_after(self._orphan_s):
@@ -152,6 +155,7 @@ class ObjectHost:
         self._control.close()
         self._shelf.forget_offers()
         self._tickets.clear()
+        self._ended.clear()
         for pipe in self._pipes:
             pipe.close()
 
@@ -167,6 +171,19 @@ class ObjectHost:
             case DropObject(scope, digest):
                 for pipe in self._shelf.drop(ObjectKey(scope, digest)):
                     self._nursery.start_soon(pipe.send, message)
+            case HolderGone(holder):
+                self._end_session(holder)
+
+    def _end_session(self, holder: int) -> None:
+        """End the connections of a session that is over, as when its token was revoked.
+
+        Files that were handed out stay with those that have them.
+        """
+        self._ended.add(holder, _mono_s())
+        for pipe, ticket in list(self._tickets.items()):
+            if ticket.role == CLIENT and ticket.holder == holder:
+                del self._tickets[pipe]  # what it is putting now is not kept
+                pipe.close()
 
     async def _accept(self) -> None:
         """Take connections; a failed accept, as without a free descriptor, ends nothing."""
@@ -222,7 +239,10 @@ class ObjectHost:
         known = self._tickets.get(pipe)
         match message:
             case OpenHost(ticket) if known is None and not self._is_orphan:
-                self._tickets[pipe] = read_ticket(ticket, self._key)
+                shown = read_ticket(ticket, self._key)
+                if why := self._ended.why_not(shown, _mono_s()):
+                    raise ProtocolError(why)
+                self._tickets[pipe] = shown
                 pipe.takes_files = True
                 await pipe.send(HostOpen(self._shelf.bytes_max))
             case AdoptHost() if known is None and self._is_orphan:
@@ -251,7 +271,7 @@ class ObjectHost:
             await pipe.send(HeldBefore(*named, size, record.user, float(record.put_at_s)))
             for (user, name), ends_at_s in record.names.items():
                 await pipe.send(NamedBefore(*named, user, name, float(ends_at_s)))
-        await pipe.send(HostReady(os.getpid()))
+        await pipe.send(HostReady(os.getpid(), ends_sessions=True))
         self._adopted.set()
 
     async def _put(
@@ -317,6 +337,11 @@ class ObjectHost:
         )
         who = (ticket.holder, ticket.user, key.scope)
         await self._control.send(SealedObject(number, *who, digest, segment.size, *named, job))
+
+
+def _mono_s() -> MonoS:
+    """Return the time by the clock that the gateway reads as well: it is one computer."""
+    return MonoS(time.monotonic())
 
 
 def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:

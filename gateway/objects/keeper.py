@@ -10,18 +10,20 @@ lost is taken over by the next run of the gateway, with its objects.
 import math
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from federation.clocks import UtcS
+from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     NAMED_MAX_S,
     DropObject,
     HeldBefore,
+    HolderGone,
     HostReady,
     NamedBefore,
     SealedObject,
@@ -44,7 +46,7 @@ from gateway.objects.host_process import (
     listen_at,
     read_place,
 )
-from gateway.objects.tickets import AGENT, CLIENT, ObjectTicket
+from gateway.objects.tickets import AGENT, CLIENT, SHOW_S, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
@@ -93,6 +95,8 @@ class ObjectKeeper:
         self._bytes_max = room.memory
         self.catalogue = ObjectCatalogue(room)
         self.pid = 0  # of the object host
+        self._ends_sessions = False  # whether the object host does: one of before does not
+        self._ticketed: set[int] = set()  # sessions that it may know
         self._wanted = trio.Event()
         self._ready = trio.Event()
         self._settled = trio.Event()  # the host of the last run is ours, or gone
@@ -114,8 +118,12 @@ class ObjectKeeper:
         return self.address, self.agent_ticket
 
     def ticket(self, session: int, user: str, scope: str) -> bytes:
-        """Return the ticket of a client's session for a project."""
-        return ObjectTicket(CLIENT, session, user, scope).sign(self._place.key)
+        """Return the ticket of a client's session for a project, once the host is `ready`."""
+        show_by_s = None
+        if self._ends_sessions:
+            self._ticketed.add(session)
+            show_by_s = MonoS(time.monotonic() + SHOW_S)
+        return ObjectTicket(CLIENT, session, user, scope, show_by_s).sign(self._place.key)
 
     async def ready(self) -> bool:
         """Start the object host if it does not run; return whether it listens."""
@@ -225,6 +233,8 @@ class ObjectKeeper:
             self._file.unlink(missing_ok=True)
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
         self.catalogue.clear()
+        self._ticketed.clear()
+        self._ends_sessions = False
         self._ready = trio.Event()
         if was_ready:
             self._say(f"the object host has ended: {lost:,} objects are lost")
@@ -281,7 +291,7 @@ class ObjectKeeper:
     def _hear(self, message: Any) -> None:
         match message:
             case HostReady():
-                self.pid = message.pid
+                self.pid, self._ends_sessions = message.pid, message.ends_sessions
                 self._is_saved = self._save()
                 self._settle()
                 self._ready.set()
@@ -371,7 +381,10 @@ class ObjectKeeper:
             self._drop(self.catalogue.let_go(session, scope, digest))
 
     def session_ended(self, session: int) -> None:
-        """Let go of what a session held."""
+        """Let go of what a session held, and of its connections to the object host."""
+        if session in self._ticketed:
+            self._ticketed.discard(session)
+            self._order(HolderGone(session))
         self._drop(self.catalogue.session_ended(session))
 
     def sweep(self, jobs: Set[str]) -> None:

@@ -5,12 +5,14 @@ import errno
 import os
 import resource
 import socket
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from federation.messages.objects import (
+    HolderGone,
     HostOpen,
     HostReady,
     ObjectKept,
@@ -106,7 +108,7 @@ async def running(*, fails=0, descriptors=1000):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
                 await gateway.send(SetUpHost(PLACE.key, ROOM))
-                assert await gateway.receive() == [(HostReady(os.getpid()), -1)]
+                assert await gateway.receive() == [(HostReady(os.getpid(), ends_sessions=True), -1)]
                 site = Site(gateway, listener, place.address)
                 yield site
                 await gateway.send(StopHost("the test ends"))
@@ -279,3 +281,49 @@ def test_the_host_raises_its_limit_of_descriptors():
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == host.raise_descriptors()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_connections_of_a_session_that_is_over_are_closed_and_its_tickets_taken_no_more():
+    async def main():
+        async with running() as site:
+            client, other = await site.client(), await site.dial()
+            second = ObjectPipe(other)
+            await second.send(OpenHost(ObjectTicket(CLIENT, 2, "eve", "risk").sign(PLACE.key)))
+            assert await second.receive() == [(HostOpen(ROOM), -1)]
+            await site.gateway.send(HolderGone(1))
+            assert await client.receive() == []
+            late = ObjectPipe(await site.dial())
+            await late.send(OpenHost(TICKET))
+            assert await late.receive() == []
+            file = a_body()
+            assert isinstance(await site.put(second, file.descriptor, file.size), ObjectKept)
+            file.close()
+
+    trio.run(main)
+
+
+def test_what_a_session_that_is_over_was_putting_is_not_offered(monkeypatch):
+    async def main():
+        async with running() as site:
+            client, file = await site.client(), a_body()
+            measure, goes_on = host._measure, threading.Event()
+
+            def slow(*args):
+                goes_on.wait(TIMEOUT_S)
+                return measure(*args)
+
+            monkeypatch.setattr(host, "_measure", slow)
+            await client.send(PutObject(1, file.size, "", None), file.descriptor)
+            await site.gateway.send(HolderGone(1))
+            assert await client.receive() == []
+            goes_on.set()
+            monkeypatch.setattr(host, "_measure", measure)
+            # The room is free again: the next one has all of it.
+            other = ObjectPipe(await site.dial())
+            await other.send(OpenHost(ObjectTicket(CLIENT, 2, "eve", "risk").sign(PLACE.key)))
+            assert await other.receive() == [(HostOpen(ROOM), -1)]
+            answer = await site.put(other, file.descriptor, file.size)
+            assert isinstance(answer, ObjectKept)
+            file.close()
+
+    trio.run(main)

@@ -4,18 +4,21 @@ import errno
 import os
 import socket
 import subprocess
+import time
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from federation.clocks import UtcS
+from federation.messages.objects import HolderGone, HostReady
 from gateway.config.limits import ObjectRoom
 from gateway.config.pools import PoolConfig
 from gateway.grids.local import LocalGrid
 from gateway.objects import keeper as keeping
 from gateway.objects.host_process import FILE, HostPlace, listen_at
 from gateway.objects.keeper import ObjectKeeper
+from gateway.objects.tickets import SHOW_S, read_ticket
 
 pytestmark = pytest.mark.real
 TIMEOUT_S = 60.0
@@ -188,3 +191,20 @@ def test_a_place_that_cannot_be_saved_ends_no_host(keeper, lines, monkeypatch, t
             assert "No space left on device" in lines[0]
 
     trio.run(check)
+
+
+def test_a_host_of_before_gets_tickets_without_an_end_and_no_word_of_sessions(keeper):
+    keeper._hear(HostReady(1))
+    assert read_ticket(keeper.ticket(7, "ann", "risk"), keeper._place.key).show_by_s is None
+    keeper.session_ended(7)
+    assert keeper._orders[1].statistics().current_buffer_used == 0
+
+
+def test_the_host_is_told_of_the_end_of_each_session_that_has_a_ticket(keeper):
+    keeper._hear(HostReady(1, ends_sessions=True))
+    ticket = read_ticket(keeper.ticket(7, "ann", "risk"), keeper._place.key)
+    assert 0 < ticket.show_by_s - time.monotonic() <= SHOW_S
+    for session in (8, 7, 7):
+        keeper.session_ended(session)
+    assert keeper._orders[1].receive_nowait() == HolderGone(7)
+    assert keeper._orders[1].statistics().current_buffer_used == 0
