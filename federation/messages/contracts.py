@@ -12,7 +12,6 @@ Tasks that are out under a contract are counted as tasks of the buyer's job. Eve
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 from typing import Final
 
 from federation.clocks import MonoS
@@ -247,26 +246,19 @@ class Tab:
     """The deliveries under one contract. Each gets one verdict, however often it is requested.
 
     Both sides keep the same books: the seller records its deliveries, the buyer those that it
-    received. In the end both have the same deliveries with the same verdicts.
+    received. In the end both have the same deliveries with the same verdicts. The stored books have
+    all of them: the buyer may forget verdicts here, and looks them up if they are asked for again.
     """
 
     pending: dict[tuple[int, int], Delivery] = field(default_factory=dict)
     verdicts: dict[tuple[int, int], tuple[Delivery, Verdict]] = field(default_factory=dict)
+    has_forgotten: bool = False  # verdicts: a delivery that is not here may be in the books
 
     def has(self, delivery: Delivery) -> bool:
         """Whether this very delivery was counted before."""
         key = (delivery.epoch, delivery.first)
         settled = self.verdicts.get(key)
         return delivery == (settled[0] if settled else self.pending.get(key))
-
-    def delivered(self) -> dict[int, RangeSet]:
-        """Return the tasks that were delivered under each epoch, whatever the verdict."""
-        found: dict[int, RangeSet] = {}
-        for each in chain(
-            self.pending.values(), (settled for settled, _ in self.verdicts.values())
-        ):
-            found.setdefault(each.epoch, RangeSet()).add(each.first, each.stop)
-        return found
 
     def deliver(self, delivery: Delivery) -> Verdict | None:
         """Count a delivery as pending; return its verdict if it has one already.
@@ -304,3 +296,9 @@ class Tab:
             raise ProtocolError(f"epoch {epoch}: the verdict is on tasks that were not delivered")
         self.verdicts[key] = delivery, verdict
         return True
+
+    def forget(self, kept_max: int) -> None:
+        """Forget the oldest verdicts beyond so many."""
+        while len(self.verdicts) > kept_max:
+            del self.verdicts[next(iter(self.verdicts))]
+            self.has_forgotten = True

@@ -1,8 +1,9 @@
-"""Answers bills for contracts that are over: only deliveries posted in the books are paid.
+"""Answers bills from the books: only deliveries that are posted there are paid.
 
-Such a contract may have any number of deliveries, and its seller may bill it row by row. The books
-are read in the background, one contract at a time, and each read answers all bills of the contract
-that wait by then.
+The contracts are over, or are open and these deliveries were settled long ago. A contract may have
+any number of deliveries, and its seller may bill it row by row. The books are read in the
+background, one contract at a time, and each read answers all bills of the contract that wait by
+then.
 """
 
 from collections import Counter

@@ -6,7 +6,7 @@ messages.
 """
 
 from collections.abc import Set
-from typing import Final
+from dataclasses import replace
 
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
@@ -16,6 +16,7 @@ from federation.ranges import RangeSet
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import (
+    VERDICTS_KEPT,
     Purchase,
     check_delivery,
     check_moment,
@@ -29,12 +30,10 @@ from gateway.ledger.db import records
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import EPOCH_BITS
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import PeerSide
+from gateway.scheduler.model.effects import AnswerBill, PeerSide
 from gateway.scheduler.model.jobs import Assignment
 from gateway.scheduler.tasks.completion import doubted
 from policies.costs.budgets import Earmark
-
-VERDICTS_MAX: Final = 100_000  # kept for one contract
 
 
 class Deliveries:
@@ -86,6 +85,9 @@ class Deliveries:
         delivery = message.delivery
         if not purchase.is_live or purchase.is_void or purchase.tab.has(delivery):
             return ""  # too late, and void once billed, or repeated in a new session
+        may_be_known = purchase.tab.has_forgotten and first < stop
+        if may_be_known and not self._is_out(purchase, message.epoch, first, stop):
+            return ""  # the same, and its verdict was forgotten
         check_delivery(purchase, message)
         footprint = footprint_of(message, purchase.site)
         check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
@@ -187,14 +189,18 @@ class Deliveries:
 
     def take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
         """Count tasks as returned; False when they are not in flight, or have just returned."""
+        if not self._is_out(purchase, epoch, first, stop):
+            return False
+        self._taken.setdefault((purchase.contract, epoch), RangeSet()).add(first, stop)
+        return True
+
+    def _is_out(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+        """Whether tasks are in flight under an epoch, and have not just returned."""
         assignment = self.assignment(purchase, epoch)
         if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
             return False
-        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
-        if taken.within(first, stop):
-            return False
-        taken.add(first, stop)
-        return True
+        taken = self._taken.get((purchase.contract, epoch))
+        return taken is None or not taken.within(first, stop)
 
     def acted(self) -> None:
         """Note that the broker has processed everything that came back."""
@@ -218,12 +224,16 @@ class Deliveries:
             earmark.end()
 
     def billed(self, purchase: Purchase, bill: deals.Bill, utc_s: UtcS) -> None:
-        """Give and book a verdict on each billed delivery: owed, or void."""
+        """Give and book a verdict on each billed delivery: owed, or void.
+
+        Those that were settled long ago are looked up in the books, which answer for themselves.
+        """
         if purchase.is_recovered:
             # The deliveries that a power cut took from our books are sent and billed again: do not
             # void them before that.
             return
         verdicts: list[list[int]] = []
+        forgotten: list[list[int]] = []
         tab = purchase.tab
         for row in bill.deliveries:
             is_posted = is_owed(tab, row)
@@ -231,11 +241,18 @@ class Deliveries:
             out = self.assignment(purchase, epoch)
             if not is_posted and out is not None and first in out.left:
                 continue  # it may still be in flight, and is billed again later
+            if is_posted is None:
+                forgotten.append(row)
+                continue
             if (epoch, first) in tab.pending:
                 self.settle(purchase, (epoch, first), Verdict.POST, utc_s)
             verdicts.append([epoch, first, int(is_posted)])
-        while len(tab.verdicts) > VERDICTS_MAX:
-            del tab.verdicts[next(iter(tab.verdicts))]
+        tab.forget(VERDICTS_KEPT)
+        if forgotten:
+            asked = replace(bill, deliveries=forgotten)
+            self._outcome.effects.append(AnswerBill(purchase.site, asked, utc_s))
+            if not verdicts:
+                return
         settle = deals.Settle(purchase.contract, verdicts)
         self._outcome.say(purchase.site, PeerSide.SELLER, settle)
 

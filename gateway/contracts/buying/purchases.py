@@ -376,7 +376,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 "the seller holds tasks that were not forwarded, or not in one bundle"
             )
         purchase.is_recovered = False
-        delivered = purchase.tab.delivered()
+        delivered, purchase.delivered = purchase.delivered, {}
         for epoch, ranges in found.items():
             # A delivered task is no longer in flight under its epoch, although its seller keeps it
             # until it is settled. Otherwise a failed task that waits for a retry could be charged

@@ -15,7 +15,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Delivery, Tab, Verdict, grantor_until_s
 from federation.money import check_currency
-from federation.ranges import Range
+from federation.ranges import Range, RangeSet
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
@@ -35,6 +35,9 @@ SLACK_S: Final = 1.0
 # A clock may have been corrected meanwhile, and both sides book the same time.
 MISDATED_MAX_S: Final = 3600.0
 TEXT_CHARS_MAX: Final = 200
+# Verdicts of a contract that are kept in memory. A seller bills each delivery once in a session: it
+# asks again only about those whose verdict was under way when a session was lost.
+VERDICTS_KEPT: Final = 256
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class Purchase:
     spent_nanos: int = 0
     earmark: Earmark | None = None  # the amount that budgets hold for it; None: nothing
     tab: Tab = field(default_factory=Tab)
+    # Until its seller has reported its tasks after a restart: those delivered before, by epoch.
+    delivered: dict[int, RangeSet] = field(default_factory=dict)
     spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
     is_blind: bool = False  # no pool was named in the request to its site
     beyond_ns: int = 0  # run time beyond the elapsed time: SLACK_S at most
@@ -161,10 +166,13 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) 
     purchase.rules = row.rules
     purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
-        purchase.tab.deliver(each.delivery)
+        delivery = each.delivery
+        purchase.delivered.setdefault(each.epoch, RangeSet()).add(delivery.first, delivery.stop)
+        purchase.tab.deliver(delivery)
         purchase.spent_nanos += each.cost_nanos
         if each.state != "pending":
             purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
+            purchase.tab.forget(VERDICTS_KEPT)
     return purchase
 
 
@@ -267,8 +275,10 @@ def without_values(message: deals.Deliver) -> deals.Deliver:
     return replace(message, values=[b""] * len(message.values), failures=failures)
 
 
-def is_owed(tab: Tab, row: list[int]) -> bool:
+def is_owed(tab: Tab, row: list[int]) -> bool | None:
     """Whether we pay for a delivery that is billed; a delivery that was not accepted is void.
+
+    None: only the books can tell.
 
     Raises:
         ProtocolError: the bill differs from the delivery.
@@ -277,7 +287,9 @@ def is_owed(tab: Tab, row: list[int]) -> bool:
     pending = tab.pending.get((billed.epoch, billed.first))
     settled = tab.verdicts.get((billed.epoch, billed.first))
     known = pending or (settled[0] if settled else None)
-    if known is not None and known != billed:
+    if known is None:
+        return None if tab.has_forgotten else False
+    if known != billed:
         raise ProtocolError("the bill differs from the delivery")
     return pending is not None or (settled is not None and settled[1] is Verdict.POST)
 

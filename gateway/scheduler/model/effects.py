@@ -152,7 +152,7 @@ class SendFunction:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBill:
-    """Answer a bill for a contract that is long over, from the books."""
+    """Answer a bill from the books: its contract is over, or its verdicts are forgotten here."""
 
     site: str
     bill: Bill
