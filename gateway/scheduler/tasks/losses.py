@@ -4,7 +4,8 @@ Tasks that had not begun return to the queue without a count. A task that had be
 goes to another worker that can take it, and is given up after `losses_max` of its workers were
 lost. A worker reports which tasks have begun (Begun); if it does not, any task that it held may
 have begun. A task that its worker did not stop at its time limit (gateway.scheduler.tasks.overdue)
-fails as `timeout`, as if the worker had stopped it then, and is no loss.
+fails as `timeout`, as if the worker had stopped it then, and is no loss. Nor is a loss counted that
+this gateway may have caused, as it was late.
 
 The cause of a worker's end can't be observed. So the run of each task that had begun there is
 charged at once, as `wasted`, and paid once: the next runs of the task are free for as long
@@ -96,7 +97,9 @@ class Losses:
         """Decide about all tasks of a worker that is gone."""
         held = list(worker.assignments.values())
         heard_s = utc_s - max(0.0, event.silent_s)
-        gone = _Gone(worker, event, heard_s, utc_s, self._suspects.attribute(held, utc_s))
+        # A gateway that is late loses all its workers: that says nothing about their tasks.
+        suspect = None if event.was_late else self._suspects.attribute(held, utc_s)
+        gone = _Gone(worker, event, heard_s, utc_s, suspect)
         for assignment in reversed(held):
             left, begun = list(assignment.left), dict(assignment.begun)
             for first, stop in left:
@@ -133,7 +136,7 @@ class Losses:
             self._completion.requeue(job, run)
             return
         run.attempt += 1
-        if worker.tells_begun:
+        if worker.tells_begun or gone.event.was_late:
             run.is_wary = True
         elif not worker.job:  # a contract ends for many reasons: its seller counts its own losses
             run.losses += 1
@@ -148,6 +151,12 @@ class Losses:
     def _survive(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> None:
         """Queue a task again that had begun, unless it was lost too often."""
         job, strikes = assignment.job, self._note(assignment, task, at_s, gone)
+        if gone.event.was_late:
+            run = assignment.run.cut(task, task + 1)
+            run.attempt += 1
+            run.is_wary = True
+            self._completion.requeue(job, run)
+            return
         own = sum(each.doing == "own" for each in strikes.losses)
         most = 1 if own and job.is_struck else self._losses_max
         if len(strikes.losses) >= most and task not in job.ended and not job.leaving:
@@ -168,7 +177,7 @@ class Losses:
         self._completion.requeue(job, run)
 
     def _note(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> Strikes:
-        """Count a loss, and book the run that it ended."""
+        """Count a loss, unless the gateway was late, and book the run that it ended."""
         job, worker, event = assignment.job, gone.worker, gone.event
         strikes = job.strikes.setdefault(task, Strikes())
         ran_ns = _ran_ns(job, gone.heard_at_s - at_s)
@@ -180,8 +189,12 @@ class Losses:
         # how those runs ended: the losses were others' doing only if all of them say so.
         in_full = doing == "own" and {each.doing for each in strikes.losses} != {"others"}
         loss = WorkerLoss(worker.title, worker.place, gone.utc_s, reason[:REASON_CHARS_MAX], doing)
-        strikes.losses.append(loss)
-        job.note(gone.utc_s, f"task {task} had started when its worker was lost: {loss}")
+        text = f"task {task} had started when its worker was lost: {loss}"
+        if event.was_late:
+            text += "; not counted, as this gateway was late"
+        else:
+            strikes.losses.append(loss)
+        job.note(gone.utc_s, text)
         run = QueuedBundle(task, [b""], 0, assignment.run.attempt)
         under = replace(assignment, run=run, left=RangeSet(), holds=(), begun={})
         report = _report(under, task, ran_ns)

@@ -1,5 +1,6 @@
 """Workers that are lost, on real processes: by chance, by malice, and through a task."""
 
+import functools
 import os
 import signal
 import sys
@@ -123,3 +124,30 @@ def test_a_task_that_ends_its_agent_is_charged_for_what_it_ran_and_given_up(make
             # A slot-hour costs 3.60, and so a second a thousandth of a unit.
             assert row["cost_nanos"] == pytest.approx(row["wall_ns"] / 1e9 * 1_000_000, rel=1e-6)
         assert len(list(marks.iterdir())) == 2
+
+
+def mark_and_await(folder, go):
+    (folder / f"{time.time_ns()}").touch()
+    while not go.exists():
+        time.sleep(0.01)
+    return "went"
+
+
+def test_a_gateway_that_is_stopped_again_and_again_uses_up_no_losses_of_a_task(make_site, tmp_path):
+    site = make_site(0, config=CONFIG)
+    site.add_worker(1)
+    marks, go = tmp_path / "marks", tmp_path / "go"
+    marks.mkdir()
+    with site.client() as client:
+        job = client.submit_job(functools.partial(mark_and_await, marks), [go])
+    for number in (1, 2, 3):  # one more than task_losses
+        wait_until(lambda n=number: len(list(marks.iterdir())) >= n, "a run")
+        with site.client() as client:
+            wait_until(lambda: client.ask("running", job=job.id)["running"], "word of it")
+        os.kill(site.gateway.pid, signal.SIGSTOP)
+        time.sleep(3.0)  # longer than a lease: its worker ends the task
+        os.kill(site.gateway.pid, signal.SIGCONT)
+    wait_until(lambda: len(list(marks.iterdir())) >= 4, "the last run")
+    go.touch()
+    with site.client() as client:
+        assert list(client.job(job.id).results()) == ["went"]

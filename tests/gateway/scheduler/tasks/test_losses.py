@@ -136,6 +136,33 @@ def test_what_had_begun_is_given_up_after_so_many_losses_which_the_error_lists()
     assert "its lease ran out" in text
 
 
+@pytest.mark.parametrize("tells_begun", [True, False])
+def test_losses_that_a_late_gateway_may_have_caused_do_not_count(tells_begun):
+    world = Grid()
+    world.submit("j", 1)
+    for number in range(12):
+        worker = world.join(f"w{number}", tells_begun=tells_begun)
+        if tells_begun:
+            world.begin(worker)
+        assert world.held(worker)
+        world.lose(worker, 10.0, was_late=True)
+    job = world.broker.jobs["j"]
+    assert (job.failed, job.waiting) == (0, 1)
+    assert not any(each.losses for each in job.strikes.values())
+    if tells_begun:
+        assert "not counted, as this gateway was late" in job.notes[-1][1]
+        # It is paid once, as ever: no user is taken to have ended these workers.
+        assert sum(each.charged_nanos > 0 for each in world.written("wasted")) == 1
+    for number in range(5):
+        assert not world.failures()
+        worker = world.join(f"v{number}", tells_begun=tells_begun)
+        world.pass_time(300.0)
+        if tells_begun:
+            world.begin(worker)
+        world.lose(worker, 10.0)
+    assert [kind for kind, _ in world.failures().values()] == ["lost"]
+
+
 def test_of_a_worker_that_does_not_say_what_begins_all_counts():
     grid = Grid(losses_max=3)
     grid.submit("j", 1)
