@@ -56,6 +56,7 @@ from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
 from gateway.runtime.order_pace import ORDERS_PER_S, OrderPace
+from gateway.runtime.question_pace import SHARE, QuestionPace
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
@@ -132,7 +133,7 @@ LOGGED: Final = frozenset(
     }
 )
 # Orders of which those of one user are limited in their rate.
-PACED: Final = frozenset({"reserve", "unreserve", *job_desk.VERBS})
+PACED: Final = frozenset({"forget", "reserve", "unreserve", *job_desk.VERBS})
 
 
 class Desk:
@@ -145,6 +146,8 @@ class Desk:
         self._search = JobSearch(site)
         self._findings = KeptFindings()
         self._pace = OrderPace()
+        self._question_pace = QuestionPace()
+        self._heavy_turn = trio.Lock()
         self._under_way: Counter[int] = Counter()  # questions, by peer
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -155,7 +158,7 @@ class Desk:
             "logs": self._logs,
             "forget": self._forget,
             **{verb: partial(self._job_order, verb) for verb in job_desk.VERBS},
-            "workers": self._workers,
+            "workers": partial(self._in_turn, self._workers),
             **{verb: partial(each, self._site) for verb, each in drain_desk.VERBS.items()},
             "reload": self._reload,
             **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
@@ -166,7 +169,7 @@ class Desk:
             "pools": self._pools,
             "deals": self._deals,
             "explain": self._explain,
-            "shares": self._shares,
+            "shares": partial(self._in_turn, self._shares),
             "scale": self._scale,
             "probe_pool": self._probe_pool,
             "reserve": self._reserve,
@@ -272,6 +275,35 @@ class Desk:
             )
         if wait_s:
             await trio.sleep(wait_s)
+
+    async def _in_turn(
+        self,
+        verb: Callable[[Asker, dict[str, Any]], Awaitable[Any]],
+        asker: Asker,
+        details: dict[str, Any],
+    ) -> Any:
+        """Answer a question that takes the loop for milliseconds, in its user's turn.
+
+        One user's have a share of the loop, and two are never answered in one pass of it: thirty
+        that are ready together would keep it for as long as all of them take.
+        """
+        clock = self._site.runtime.mono_s
+        wait_s = 0.0 if asker.is_operator else self._question_pace.wait_s(asker.user, clock())
+        if wait_s is None:
+            raise BadQuestion(
+                f"too many questions by {asker.user} wait already: this site answers those that "
+                f"take long within {SHARE:.0%} of its time for one user; ask fewer at a time",
+                Reason.BUSY,
+            )
+        if wait_s:
+            await trio.sleep(wait_s)
+        async with self._heavy_turn:
+            began_s = clock()
+            try:
+                return await verb(asker, details)
+            finally:
+                if not asker.is_operator:
+                    self._question_pace.took(asker.user, clock() - began_s, clock())
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
@@ -450,7 +482,8 @@ class Desk:
         if row is None or not asker.owns(row.user, row.project):
             reason = f"no job {name!r} of yours found here: {SEE_JOBS}"
             raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
-        await self._site.forget([name])
+        if not row.forgotten:  # else nothing is left to write
+            await self._site.forget([name])
         return {"job": name, "forgotten": True}
 
     async def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
@@ -564,6 +597,9 @@ class Desk:
         found = await self._explain_past(asker, details)
         if found is not None:
             return found
+        return await self._in_turn(self._explain_present, asker, details)
+
+    async def _explain_present(self, asker: Asker, details: dict[str, Any]) -> Any:
         found = await federation_desk.explain(self._site, details, asker)
         job = self._site.broker.jobs.get(found.get("job", ""))
         if job is None:

@@ -4,6 +4,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import trio
 from support.desk import NOON_S, counter_of
 from support.pure.broker import spec
 
@@ -396,6 +397,60 @@ async def test_the_orders_of_one_user_have_a_pace_and_those_of_the_operator_have
         assert len(waits) == 2
         answers = [await counter.ask("hold", job="none") for _ in range(2 * BURST)]
         assert {each.code for each in answers} == {Reason.JOB_NOT_FOUND, Reason.BUSY}
+
+
+async def test_forgetting_jobs_has_the_pace_of_orders(tmp_path, monkeypatch):
+    async with counter_of(tmp_path) as counter:
+        monkeypatch.setattr(counter.site.desk, "_pace", SimpleNamespace(wait_s=lambda *_: None))
+        assert (await counter.ask("forget", job="j-x")).code == Reason.BUSY
+        assert (await counter.ask("forget", job="j-x", home=True)).code == Reason.JOB_NOT_FOUND
+
+
+async def test_a_job_that_was_forgotten_is_not_forgotten_again(tmp_path, monkeypatch):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
+        await counter.site.record()
+        written = []
+        forget = counter.site.forget
+
+        async def noted(jobs):
+            written.append(jobs)
+            await forget(jobs)
+
+        monkeypatch.setattr(counter.site, "forget", noted)
+        for _ in range(3):
+            assert (await counter.ask("forget", job="j-fx")).value["forgotten"]
+        assert written == [["j-fx"]]
+
+
+@pytest.mark.parametrize("verb", ["explain", "workers", "shares"])
+async def test_heavy_questions_of_a_user_have_a_share_of_the_loop(tmp_path, monkeypatch, verb):
+    async with counter_of(tmp_path) as counter:
+        pace = SimpleNamespace(wait_s=lambda *_: None, took=lambda *_: None)
+        monkeypatch.setattr(counter.site.desk, "_question_pace", pace)
+        answer = await counter.ask(verb)
+        assert answer.code == Reason.BUSY
+        assert "10% of its time" in answer.reason
+        assert (await counter.ask(verb, home=True)).code == ""
+
+
+async def test_two_heavy_questions_are_never_answered_in_one_pass_of_the_loop(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        passes, at = 0, []
+
+        async def note(_asker, _details):
+            at.append(passes)
+
+        async with trio.open_nursery() as nursery:
+            asker = SimpleNamespace(user="ann", is_operator=False)
+            for _ in range(8):
+                nursery.start_soon(counter.site.desk._in_turn, note, asker, {})
+            while len(at) < 8:
+                passes += 1
+                await trio.lowlevel.checkpoint()
+        # A pass runs its tasks in any order, so neighbours may see one number.
+        assert max(map(at.count, at)) <= 2
 
 
 async def test_output_is_shown_to_those_that_see_the_job(tmp_path):

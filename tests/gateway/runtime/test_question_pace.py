@@ -1,0 +1,36 @@
+"""The share of the loop that heavy questions of one user take (gateway.runtime.question_pace)."""
+
+from gateway.runtime import question_pace
+from gateway.runtime.question_pace import BURST_S, LEAST_S, SHARE, WAIT_MAX_S, QuestionPace
+
+HEAVY_S = 0.1
+
+
+def test_a_user_may_take_a_burst_and_then_a_share():
+    pace, now_s, loop_s = QuestionPace(), 0.0, 0.0
+    for _ in range(50):
+        now_s += pace.wait_s("ann", now_s) + HEAVY_S
+        pace.took("ann", HEAVY_S, now_s)
+        loop_s += HEAVY_S
+    assert loop_s <= BURST_S + SHARE * now_s + 2 * HEAVY_S
+    assert loop_s >= SHARE * now_s  # nor is it less
+    assert pace.wait_s("bob", now_s) == 0.0
+    assert pace.wait_s("ann", now_s + 1000.0) == 0.0
+
+
+def test_questions_that_wait_together_keep_their_distance():
+    pace = QuestionPace()
+    waits = [pace.wait_s("ann", 0.0) for _ in range(10_000)]
+    assert waits[0] == 0.0
+    assert waits[-1] is None
+    kept = [each for each in waits if each is not None]
+    assert max(kept) <= WAIT_MAX_S
+    assert len(kept) <= (WAIT_MAX_S * SHARE + BURST_S) / LEAST_S + 1
+
+
+def test_few_users_are_remembered(monkeypatch):
+    monkeypatch.setattr(question_pace, "USERS_MAX", 3)
+    pace = QuestionPace()
+    for at in range(100):
+        pace.wait_s(f"user-{at}", float(at))
+    assert len(pace._full_at_s) <= 4
