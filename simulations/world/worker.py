@@ -108,6 +108,7 @@ class SimWorker(SimHost):
             "tags": self.plan.tags,
             "pool": self.plan.pool,
             "python": PYTHON,
+            "host": self.name,
             "begun": True,
             "others": True,
         }

@@ -371,8 +371,17 @@ class Occupancy:
         return self.slots(name) + (growth.slots if growth is not None else 0)
 
     def slots(self, name: str) -> int:
-        """Return the slots of a pool that take work, whether it has rules or not."""
-        return sum(each.slots for each in self._workers_of(name) if not each.draining)
+        """Return the slots of a pool that take work, whether it has rules or not.
+
+        A worker that has come back counts once, although its last session is not over yet: slots
+        that there are not would be reserved. Agents of equal names on one host count as one.
+        """
+        slots: dict[tuple[str, str], int] = {}
+        for each in self._workers_of(name):
+            if not each.draining:
+                key = (each.name, each.host) if each.host else ("", str(each.handle))
+                slots[key] = max(slots.get(key, 0), each.slots)
+        return sum(slots.values())
 
 
 def count_slots(

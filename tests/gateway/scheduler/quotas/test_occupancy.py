@@ -113,6 +113,20 @@ def test_what_is_reserved_is_shown_to_whom_it_is_for():
     assert found.reserved_for("slow", Owner("bob")) == []
 
 
+def test_a_worker_that_has_come_back_counts_once_while_its_last_session_lasts():
+    world = WindowsWorld(slots=())
+    for handle, slots in ((7, 2), (8, 3)):
+        joined = events.WorkerJoined(handle, "w", "fast", slots, {}, "3.11")
+        world.do(replace(joined, host="h"))
+    assert world.broker.occupancy.slots("fast") == 3
+    for handle, host in ((9, "other"), (10, ""), (11, "")):
+        joined = events.WorkerJoined(handle, "w", "fast", 1, {}, "3.11")
+        world.do(replace(joined, host=host))
+    assert world.broker.occupancy.slots("fast") == 6
+    world.do(events.WorkerGone(8, "lost"))
+    assert world.broker.occupancy.slots("fast") == 5
+
+
 @pytest.fixture
 def two_pools():
     """A broker with three tasks of Paris in pool "fast" and two in "slow", both without rules."""
