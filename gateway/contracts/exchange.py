@@ -40,7 +40,7 @@ from gateway.contracts.planning.limits import (
 from gateway.contracts.planning.moving import Moving, left_out
 from gateway.contracts.planning.placement_plan import PlacementPlan
 from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit, PlanningTurns
-from gateway.contracts.planning.unpaid import unpaid, unpaid_in_plan
+from gateway.contracts.planning.unpaid import payable
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
@@ -513,12 +513,14 @@ class Exchange:
         market = self.market.without(job.id, self._places.idle(job))
         # With its own tie-break: among near-equals the job stays with its choice.
         decision = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
-        if unpaid_in_plan(job, decision):
-            rest = BackoffEnd(utc_s + max(1.0, self.rules.plan_s), "is dearer than a budget allows")
-            spared = {**spared, **dict.fromkeys(unpaid(job, ask, market.candidates), rest)}
-            paid = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
-            if paid.plan is not None:  # else the budgets decide whether it waits
-                decision = paid
+        rest = BackoffEnd(utc_s + max(1.0, self.rules.plan_s), "is dearer than a budget allows")
+
+        def without(pools: list[str]) -> Decision:
+            rests = {**spared, **dict.fromkeys(pools, rest)}
+            return place(ask, market, self.preferences, utc_s, tie_break(job.id), rests)
+
+        bought = self.purchases.places(job.id)
+        decision = payable(job, decision, market.candidates, bought, without)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision

@@ -112,6 +112,11 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         """Return the contracts under which a job's tasks may be in flight."""
         return [each for each in self._book.of_job(job) if each.is_live]
 
+    def places(self, job: str) -> set[str]:
+        """Return the pools, as "site/pool", where a job has a contract, or has asked for one."""
+        found = self._book.of_job(job)
+        return {each.place for each in found if each.is_live or each.is_under_way}
+
     def take_served(self) -> set[str]:
         """Return the jobs that a contract opened for since the last call."""
         served, self._served = self._served, set()
