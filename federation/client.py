@@ -264,11 +264,10 @@ class Client(concurrent.futures.Executor):
                 job is planned by this figure, and checked by it against deadline_s and max_cost. It
                 is a hint: longer calls are not stopped. By default the measured time of earlier
                 calls is used.
-            results: "value" sends all results in messages, up to the gateway's limit; "auto"
-                leaves those of over 1 MiB at the site as objects, if this client is on the
-                gateway's host, and `result()` fetches them without a copy; with "ref" every result
-                is an ObjectRef, to be passed on to other calls (docs/data.md). Results of detached
-                jobs are always values.
+            results: with "auto" results of over 1 MiB come as files that this client maps, without
+                a copy and of any size, if it is on the gateway's host; "value" sends all in
+                messages, up to the gateway's limit; with "ref" every result is an ObjectRef, to be
+                passed on to other calls (docs/data.md). Results of detached jobs are always values.
             preemptible: the job is cheaper, and goes after all work that is not preemptible.
             environment: the environment of the tasks (docs/environments.md): the name of a
                 container image, "localhost/quant:1", or the Path of a uv.lock or a requirements

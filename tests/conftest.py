@@ -147,7 +147,7 @@ def make_site(tmp_path: Path) -> Iterator[Callable[..., SiteProcess]]:
 
     yield make
     for site in made:
-        site.stop()
+        site.end()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from federation.engine.dialling.gateways import GatewayLoss, Itinerary
 from federation.engine.dialling.settings import Holder
 from federation.engine.futures import screen
 from federation.engine.leading import Leading
+from federation.engine.left_results import Arrived, ResultFetcher
 from federation.engine.objects import ClientObjects
 from federation.engine.requests import Requests
 from federation.errors import (
@@ -143,6 +144,7 @@ class ClientEngine:
         self._requests = Requests(leading, self._table, self._dialogue, itinerary)
         self.cancels = Cancels(leading, self._jobs, self._dialogue, self._requests, self._table)
         self.objects = ClientObjects(self, self._let_go_of)
+        self._fetcher = ResultFetcher(self._session, self._place_fetched)
         itinerary.begin(MonoS(time.monotonic()), connect_timeout_s)
         try:
             self._line.dial()
@@ -331,9 +333,34 @@ class ClientEngine:
             self._leading.printed += [(row[1], stream_of(row)) for row in printed]
         if message.left and not message.sites:
             self.objects.arrived(outcomes, stream.opening.project)
+            self._fetcher.add(Arrived(stream, message.first, outcomes))
+            return
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
         placed = stream.place(message.first, outcomes, failed=failed)
         self._jobs.take(stream, placed)
+
+    def _session(self) -> int | None:
+        """Return the number of the session, 0 while there is none; None: there will be none."""
+        if self.closed or self.error is not None:
+            return None
+        return self.session_number if self._dialogue.is_open else 0
+
+    def _place_fetched(self, arrived: Arrived, lost: list[int], text: str) -> None:
+        """Give calls the outcomes that were fetched, and run those again whose results were lost.
+
+        In the thread that fetches.
+        """
+        stream, first = arrived.stream, arrived.first
+        with self._leading.lock:
+            if self._session() is None or self._jobs.find(stream.id) is None:
+                return
+            again = self._jobs.repeat(stream, [first + at for at in lost], near=self.is_near)
+            text = "" if again else text
+            self._jobs.place_fetched(stream, first, arrived.outcomes, lost, text)
+            self.transmit()
+            self._leading.settle()
+            self._leading.notify()
+        self._leading.wake()
 
     def _opened(self, opened: Opened) -> None:
         self.site = opened.site
@@ -459,14 +486,20 @@ class ClientEngine:
             )
 
     def ask(
-        self, verb: str, details: dict[str, Any], timeout_s: float | None = None, at: str = ""
+        self,
+        verb: str,
+        details: dict[str, Any],
+        timeout_s: float | None = None,
+        at: str = "",
+        *,
+        late: bool = False,
     ) -> Any:
         """Send the gateway a request; return the answer's value, or raise the error of its code.
 
         With `at`, only the gateway of that address may answer: GatewayUnreachable when this client
-        goes to another before it has answered.
+        goes to another before it has answered. With `late`, also where no new work is taken.
         """
-        self.check_usable()
+        self.check_usable(late=late)
         return self._requests.ask(verb, details, timeout_s, at)
 
     def wait_kept(self, stream: Stream) -> None:

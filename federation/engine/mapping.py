@@ -21,6 +21,7 @@ from federation.engine.books.streams import (
     ClientBundle,
     Ended,
     Stream,
+    in_messages,
 )
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
@@ -482,7 +483,7 @@ class Feeder:
             for payload in payloads:
                 self._engine.check_size(payload)
         if payloads:
-            self._sealed.extend(_in_messages(payloads, size))
+            self._sealed.extend(in_messages(payloads, size))
 
     def _pull(self) -> list[Any]:
         """Return the next inputs: a batch, or those that came before a slow one delayed it."""
@@ -504,21 +505,6 @@ def _open_all(bundle: ClientBundle) -> list[Any] | None:
         return list(map(open_result, bundle.outcomes))
     except SerializationError:
         return None
-
-
-def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
-    """Split payloads into lists that each fit into a message."""
-    if size <= BUNDLE_BYTES_MAX:
-        return [payloads]
-    lists: list[list[bytes]] = [[]]
-    room = BUNDLE_BYTES_MAX
-    for payload in payloads:
-        if len(payload) > room and lists[-1]:
-            lists.append([])
-            room = BUNDLE_BYTES_MAX
-        lists[-1].append(payload)
-        room -= len(payload)
-    return lists
 
 
 def _seal_tuples(calls: list[Any]) -> list[bytes]:

@@ -2,12 +2,14 @@
 
     put ─► body ─► segment ══ descriptor ══► object host ─► gateway: held by this session
     reference ─► lease ◄─ calls that use it, until they have ended
+    object host ══ descriptor ══► mapping: no descriptor is kept, and the memory is ours meanwhile
 
 A lease is one hold of this session on an object. The reference that the user has, and every call
 that uses it, share it; when the last of them is gone, the gateway is told to let go.
 """
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -34,6 +36,7 @@ from federation.messages.objects import (
 from federation.objects.bodies import load, make_body
 from federation.objects.left import WHOLE, read_left
 from federation.objects.manifests import digest_text, read_digest
+from federation.objects.mappings import has_room
 from federation.objects.references import reduced, references_of
 from federation.objects.room import no_room
 from federation.objects.segments import Segment, create
@@ -60,23 +63,30 @@ class ObjectGateway(Protocol):
     def site(self) -> str:
         """The site of the gateway."""
 
-    def ask(self, verb: str, details: dict[str, Any]) -> Any:
-        """Ask the gateway."""
+    def ask(self, verb: str, details: dict[str, Any], *, late: bool = False) -> Any:
+        """Ask the gateway; with `late` also where the client takes no new work."""
+
+
+class NotThere(ObjectLost):
+    """The object host does not have an object, by its own word."""
 
 
 class ObjectLease:
-    """One hold of a session on an object; let go of when nothing refers to it."""
+    """One hold of a session on an object; let go of when nothing refers to it.
 
-    __slots__ = ("__weakref__", "digest", "project", "segment", "session", "size")
+    `view` has its bytes, if they are mapped here, and may be None.
+    """
+
+    __slots__ = ("__weakref__", "digest", "project", "session", "size", "view")
 
     def __init__(
-        self, digest: bytes, size: int, project: str, session: int, segment: Segment | None
+        self, digest: bytes, size: int, project: str, session: int, view: memoryview | None = None
     ) -> None:
         self.digest = digest
         self.size = size
         self.project = project
         self.session = session
-        self.segment = segment
+        self.view = view
 
 
 class ObjectRef(Generic[ValueT]):
@@ -121,7 +131,7 @@ class ObjectRef(Generic[ValueT]):
 
         Raises ObjectLost when nothing holds the object any more.
         """
-        found: ValueT = load(self._objects.segment_of(self.lease).view())
+        found: ValueT = load(self._objects.view_of(self.lease))
         return found
 
     def where(self) -> list[dict[str, Any]]:
@@ -155,10 +165,10 @@ class ObjectRef(Generic[ValueT]):
 class LeftResult:
     """A result that its site has kept: an object of this client, or its bytes as they came.
 
-    It is let go of when nothing refers to this.
+    It is let go of when nothing refers to this, or as soon as `own` has mapped it.
     """
 
-    __slots__ = ("_lease", "_objects", "_whole")
+    __slots__ = ("_lease", "_objects", "_view", "_whole")
 
     def __init__(
         self, objects: "ClientObjects", lease: ObjectLease | None, whole: bytes = b""
@@ -166,25 +176,139 @@ class LeftResult:
         self._objects = objects
         self._lease = lease
         self._whole = whole
+        self._view: memoryview | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its bytes are at the object host alone."""
+        return self._lease is not None and self._lease.view is None
+
+    def own(self, *, as_reference: bool) -> None:
+        """Map it, so that it is not lost with the object host, as far as mappings are left.
+
+        A reference is still held at its site; any other result is this client's alone from then
+        on. Raises NotThere, and other errors of GridError or OSError where it may be tried again.
+        """
+        lease = self._lease
+        if lease is None:
+            return
+        view = self._objects.map_late(lease, is_private=not as_reference)
+        if as_reference:
+            lease.view = view
+        elif view is not None:
+            self._view, self._lease = view, None
 
     def open(self) -> Any:
         """Return the value; its buffers may be changed, and are copied where they are.
 
         Raises ObjectLost when nothing holds it any more, SerializationError.
         """
+        if self._view is not None:
+            return load(self._view)
         if self._lease is None:
             return load(memoryview(bytearray(self._whole)))
-        segment = self._objects.segment_of(self._lease)
-        try:
-            return load(segment.view(is_private=True))
-        finally:
-            self._lease.segment = None  # the mapping keeps it
+        return load(self._objects.view_of(self._lease, is_private=True))
 
     def reference(self) -> "ObjectRef[Any]":
         """Return a reference to it. ObjectLost where the site had no room for an object."""
         if self._lease is None:
             raise ObjectLost("the site had no room to keep this result as an object")
         return ObjectRef(self._objects, self._lease, "")
+
+
+class HostLine:
+    """A client's connection to the object host of its gateway, one request at a time.
+
+    Args:
+        engine: its session with the gateway.
+        late: whether it may be opened where the client takes no new work.
+    """
+
+    def __init__(self, engine: ObjectGateway, *, late: bool = False) -> None:
+        self._engine = engine
+        self._late = late
+        self._lock = threading.RLock()  # a callback of a future may put, too
+        self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
+        self._bytes_max = 0  # the room of the host that was opened last
+
+    def room(self, project: str) -> int:
+        """Return the room for all objects. Raises ObjectRefused, OSError."""
+        with self._lock:
+            self._connected(self._engine.session_number, project)
+            return self._bytes_max
+
+    def ask(self, session: int, project: str, message: Any, file: int = -1) -> tuple[Any, int]:
+        """Send a message, with a descriptor if there is one; return the answer, and its descriptor.
+
+        Raises ObjectLost when the host is gone, ObjectRefused when it can't be reached, OSError.
+        """
+        with self._lock:
+            known = self._sockets.get((session, project))
+            if known is not None:
+                with contextlib.suppress(ObjectLost):  # it may have ended since
+                    return self._exchange(known, message, file)
+            return self._exchange(self._connected(session, project), message, file)
+
+    def _exchange(
+        self, connection: BlockingObjectSocket, message: Any, file: int
+    ) -> tuple[Any, int]:
+        try:
+            return connection.ask(message, file)
+        except (OSError, ProtocolError) as error:
+            self._close()
+            raise ObjectLost(
+                f"the object host of site {self._engine.site} is gone: {error}"
+            ) from None
+        except BaseException:  # Ctrl-C: an answer may come later
+            self._close()
+            raise
+
+    def _connected(self, session: int, project: str) -> BlockingObjectSocket:
+        """Return the connection for a project, opened if there is none. Under the lock."""
+        if (session, project) not in self._sockets:
+            self._close()
+            self._sockets[session, project] = self._open(project)
+        return self._sockets[session, project]
+
+    def _open(self, project: str) -> BlockingObjectSocket:
+        try:
+            where = self._engine.ask("object_host", {"project": project}, late=self._late)
+        except GridError as error:
+            raise ObjectRefused(f"objects can't be put here: {error}") from None
+        try:
+            connection = BlockingObjectSocket(where["address"], HOST_S)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise ObjectRefused(f"the object host can't be reached: {error}") from None
+            self._is_elsewhere(where["host"])
+        try:
+            if connection.peer_pid != where["pid"]:
+                self._is_elsewhere(where["host"])
+            answer, _ = connection.ask(OpenHost(where["ticket"]))
+            if not isinstance(answer, HostOpen):
+                raise ObjectRefused("the object host refuses this client")
+            self._bytes_max = answer.bytes_max
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_elsewhere(self, host: str) -> NoReturn:
+        raise ObjectRefused(
+            f"the objects of site {self._engine.site} are kept on host {host}, and this process, "
+            f"on {socket.gethostname()}, is on another one, or in another network namespace. Only "
+            "clients on that host can put objects so far: pass the value itself as an argument"
+        )
+
+    def _close(self) -> None:
+        sockets, self._sockets = self._sockets, {}
+        for each in sockets.values():
+            each.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._close()
 
 
 class ClientObjects:
@@ -199,9 +323,8 @@ class ClientObjects:
     def __init__(self, engine: ObjectGateway, let_go: Callable[[str, bytes], None]) -> None:
         self._engine = engine
         self._let_go = let_go
-        self._lock = threading.RLock()  # a callback of a future may put, too
-        self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
-        self._bytes_max = 0  # the room of the host that was opened last
+        self._line = HostLine(engine)
+        self._late_line = HostLine(engine, late=True)  # results do not wait for what is put
         self._leases: weakref.WeakValueDictionary[tuple[str, bytes], ObjectLease] = (
             weakref.WeakValueDictionary()
         )
@@ -214,17 +337,16 @@ class ClientObjects:
     def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
         body = make_body(value)
-        with self._lock:
-            self._connected(self._engine.session_number, project)
-            why = no_room(self._bytes_max, 0, body.size)
+        why = no_room(self._line.room(project), 0, body.size)
         if why:  # before it takes as much memory again
             raise ObjectRefused(why)
-        segment = create(body.size)
         try:
+            segment = create(body.size)
             segment.write(body.pieces(), WRITERS)
         except OSError as error:
             raise ObjectRefused(
-                f"this host has no memory for an object of {body.size:,} bytes: {error}"
+                f"this host has no memory, or this process no descriptor, for an object of "
+                f"{body.size:,} bytes: {error}"
             ) from None
         segment.seal()
         return ObjectRef(self, self._send(segment, project, name, for_s), name)
@@ -237,7 +359,7 @@ class ClientObjects:
                 continue
             found = read_left(value)
             if found is not None:
-                lease = self._lease(found[0], found[1], project, session, None)
+                lease = self._lease(found[0], found[1], project, session)
                 outcomes[at] = LeftResult(self, lease)
             elif value[:1] == WHOLE:
                 outcomes[at] = LeftResult(self, None, value[1:])
@@ -251,22 +373,37 @@ class ClientObjects:
         except GridError as error:
             raise ObjectLost(str(error)) from None
         digest = read_digest(found["digest"])
-        return ObjectRef(self, self._lease(digest, found["bytes"], project, session, None), name)
+        return ObjectRef(self, self._lease(digest, found["bytes"], project, session), name)
 
     def _send(
         self, segment: Segment, project: str, name: str = "", for_s: float | None = None
     ) -> ObjectLease:
+        """Have the object host keep a file, which is mapped and closed then."""
         session = self._engine.session_number
         message = PutObject(1, segment.size, name, for_s)
-        answer, _ = self._request(session, project, message, segment.descriptor)
-        if not isinstance(answer, ObjectKept):
-            raise ObjectRefused(getattr(answer, "reason", "the object host does not answer"))
-        return self._lease(answer.digest, segment.size, project, session, segment)
+        try:
+            answer, _ = self._line.ask(session, project, message, segment.descriptor)
+            if not isinstance(answer, ObjectKept):
+                raise ObjectRefused(getattr(answer, "reason", "the object host does not answer"))
+            known = self._leases.get((project, answer.digest))
+            lease = self._lease(answer.digest, segment.size, project, session)
+            if known is not None and known.view is not None:
+                lease.view = known.view  # equal bytes: one copy is enough
+                return lease
+            with contextlib.suppress(OSError):  # then it can't be put again if it is lost
+                lease.view = segment.view() if has_room() else None
+            return lease
+        finally:
+            segment.close()
 
     def _lease(
-        self, digest: bytes, size: int, project: str, session: int, segment: Segment | None
+        self,
+        digest: bytes,
+        size: int,
+        project: str,
+        session: int,
     ) -> ObjectLease:
-        lease = ObjectLease(digest, size, project, session, segment)
+        lease = ObjectLease(digest, size, project, session)
         self._leases[project, digest] = lease
         self._hold(lease, session)
         return lease
@@ -327,13 +464,17 @@ class ClientObjects:
 
     def _put_again(self, lease: ObjectLease) -> None:
         """Put an object of an earlier session for this one. Raises ObjectLost, ObjectRefused."""
-        if lease.segment is None:
+        if lease.view is None:
             raise ObjectLost(
                 f"object {digest_text(lease.digest)} was held for an earlier session with "
                 f"site {self._engine.site}, and is lost: ask for it again by its name, or put it "
                 "again"
             )
-        again = self._send(lease.segment, lease.project)
+        segment = create(lease.size)
+        segment.write([(0, lease.view)], WRITERS)
+        segment.seal()
+        again = self._send(segment, lease.project)
+        lease.view = again.view
         # The new hold belongs to this lease: it lives as long as the user's reference.
         lease.session = again.session
         weakref.finalize(lease, _keep, again).atexit = False
@@ -382,16 +523,45 @@ class ClientObjects:
             found.append(lease)
         return found
 
-    def segment_of(self, lease: ObjectLease) -> Segment:
-        """Return the file of an object: this client's own, or from the object host. ObjectLost."""
-        if lease.segment is None:
-            message = GetObject(1, lease.project, lease.digest)
-            answer, file = self._request(lease.session, lease.project, message)
-            if not isinstance(answer, ObjectHere):
-                reason = getattr(answer, "reason", "")
-                raise ObjectLost(f"site {self._engine.site}: {reason}")
-            lease.segment = Segment(file, answer.size, is_sealed=True)
-        return lease.segment
+    def view_of(self, lease: ObjectLease, *, is_private: bool = False) -> memoryview:
+        """Return the bytes of an object; with `is_private` they may be written to.
+
+        Raises ObjectLost, ObjectRefused where this process can't map it.
+        """
+        if lease.view is not None and not is_private:
+            return lease.view
+        try:
+            segment = self._fetch(self._line, lease)
+            try:
+                view = segment.view(is_private=is_private)
+            finally:
+                segment.close()
+        except OSError as error:
+            raise ObjectRefused(
+                f"this process can't map object {digest_text(lease.digest)}, of {lease.size:,} "
+                f"bytes: {error}"
+            ) from None
+        if has_room() and not is_private:
+            lease.view = view
+        return view
+
+    def map_late(self, lease: ObjectLease, *, is_private: bool) -> memoryview | None:
+        """Map an object, also where no new work is taken; None where mappings are short.
+
+        Raises NotThere, other GridErrors, OSError.
+        """
+        segment = self._fetch(self._late_line, lease)
+        try:
+            return segment.view(is_private=is_private) if has_room() else None
+        finally:
+            segment.close()
+
+    def _fetch(self, line: HostLine, lease: ObjectLease) -> Segment:
+        message = GetObject(1, lease.project, lease.digest)
+        answer, file = line.ask(lease.session, lease.project, message)
+        if not isinstance(answer, ObjectHere):
+            raise NotThere(f"site {self._engine.site}: {getattr(answer, 'reason', '')}")
+        return Segment(file, answer.size, is_sealed=True)
 
     def describe(self, lease: ObjectLease) -> dict[str, Any]:
         """Return what the gateway knows of an object. Raises ObjectLost."""
@@ -401,74 +571,10 @@ class ClientObjects:
         except GridError as error:
             raise ObjectLost(f"site {self._engine.site}: {error}") from None
 
-    # --- the object host -----------------------------------------------------------------------
-
-    def _request(self, session: int, project: str, message: Any, file: int = -1) -> tuple[Any, int]:
-        with self._lock:
-            known = self._sockets.get((session, project))
-            if known is not None:
-                with contextlib.suppress(ObjectLost):  # it may have ended since
-                    return self._exchange(known, message, file)
-            return self._exchange(self._connected(session, project), message, file)
-
-    def _exchange(
-        self, connection: BlockingObjectSocket, message: Any, file: int
-    ) -> tuple[Any, int]:
-        try:
-            return connection.ask(message, file)
-        except (OSError, ProtocolError) as error:
-            self._close()
-            raise ObjectLost(
-                f"the object host of site {self._engine.site} is gone: {error}"
-            ) from None
-        except BaseException:  # Ctrl-C: an answer may come later
-            self._close()
-            raise
-
-    def _connected(self, session: int, project: str) -> BlockingObjectSocket:
-        """Return the connection for a project, opened if there is none. Under the lock."""
-        if (session, project) not in self._sockets:
-            self._close()
-            self._sockets[session, project] = self._open(project)
-        return self._sockets[session, project]
-
-    def _open(self, project: str) -> BlockingObjectSocket:
-        try:
-            where = self._engine.ask("object_host", {"project": project})
-        except GridError as error:
-            raise ObjectRefused(f"objects can't be put here: {error}") from None
-        try:
-            connection = BlockingObjectSocket(where["address"], HOST_S)
-        except OSError:
-            self._is_elsewhere(where["host"])
-        try:
-            if connection.peer_pid != where["pid"]:
-                self._is_elsewhere(where["host"])
-            answer, _ = connection.ask(OpenHost(where["ticket"]))
-            if not isinstance(answer, HostOpen):
-                raise ObjectRefused("the object host refuses this client")
-            self._bytes_max = answer.bytes_max
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _is_elsewhere(self, host: str) -> NoReturn:
-        raise ObjectRefused(
-            f"the objects of site {self._engine.site} are kept on host {host}, and this process, "
-            f"on {socket.gethostname()}, is on another one, or in another network namespace. Only "
-            "clients on that host can put objects so far: pass the value itself as an argument"
-        )
-
-    def _close(self) -> None:
-        sockets, self._sockets = self._sockets, {}
-        for each in sockets.values():
-            each.close()
-
     def close(self) -> None:
-        """Close the connection to the object host."""
-        with self._lock:
-            self._close()
+        """Close the connections to the object host."""
+        self._line.close()
+        self._late_line.close()
 
 
 def _keep(_lease: ObjectLease) -> None:

@@ -16,7 +16,7 @@ from federation.ids import new_id
 from federation.messages.environments import Environment, wrap
 from federation.messages.messages import OpenJob
 from federation.money import parse_money
-from federation.objects.left import CHOICES, REF, VALUE
+from federation.objects.left import AUTO, CHOICES, REF, VALUE
 from federation.offers import show_time
 from federation.payload import SealedFunction, seal_function
 from federation.users import check_project
@@ -72,7 +72,7 @@ class Options:
     deferrable: bool = False
     whole: bool = False
     task_s: float | None = None
-    results: str = VALUE
+    results: str = AUTO
 
     @property
     def wishes(self) -> dict[str, Any]:

@@ -13,13 +13,14 @@ Bytes are written by pwrite and not through a mapping: that takes half the time 
 
 import contextlib
 import fcntl
-import mmap
 import os
 import stat
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+
+from federation.objects.mappings import map_file
 
 NAME: Final = "gridfed-object"  # shown as /memfd:gridfed-object in /proc
 HAS_MEMFD: Final = hasattr(os, "memfd_create")
@@ -89,9 +90,7 @@ class Segment:
         With `is_private` it may be written to: a page that is, is copied, and no process else sees
         it.
         """
-        prot = mmap.PROT_READ | (mmap.PROT_WRITE if is_private else 0)
-        mapped = mmap.mmap(self.descriptor, self.size, flags=mmap.MAP_PRIVATE, prot=prot)
-        return memoryview(mapped)
+        return map_file(self.descriptor, self.size, is_writable=is_private)
 
     def close(self) -> None:
         """Release the descriptor; mappings of it stay. Idempotent."""

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -51,7 +52,7 @@ from federation.objects.bodies import BadBody, parts_of
 from federation.objects.manifests import BLOCK_BYTES, Spread, make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
-from gateway.objects.host_process import BACKLOG
+from gateway.objects.host_process import BACKLOG, ORPHAN_S
 from gateway.objects.shelf import ObjectShelf, OfferedObject
 from gateway.objects.tickets import CLIENT, GATEWAY, EndedSessions, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
@@ -65,7 +66,6 @@ OPEN_S: Final = 5.0  # time to show a ticket
 HASHERS: Final = 2  # objects that are hashed at a time, …
 THREADS: Final = min(4, os.cpu_count() or 1)  # … by so many threads, if they are …
 SPREAD_BYTES: Final = 2 * BLOCK_BYTES  # … larger than this
-ORPHAN_S: Final = 60.0  # for a lost gateway to be started again
 
 
 def shares(descriptors: int) -> tuple[int, int]:
@@ -94,6 +94,7 @@ class ObjectHost:
         listener: for clients and agents, and for the gateway that follows a lost one.
         orphan_s: how long it waits for that one.
         descriptors: how many this process may have.
+        leave_stderr: closes that of the gateway that has started it.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class ObjectHost:
         listener: trio.socket.SocketType,
         orphan_s: float = ORPHAN_S,
         descriptors: int = DESCRIPTORS_MAX,
+        leave_stderr: Callable[[], None] = lambda: None,
     ) -> None:
+        self._leave_stderr = leave_stderr
         self._connections_max, self._objects_max = shares(descriptors)
         self._control = control
         self._listener = listener
@@ -150,7 +153,11 @@ class ObjectHost:
         return True
 
     def _become_orphan(self) -> None:
-        """Close all connections: their tickets are of a gateway that is gone."""
+        """Close all connections: their tickets are of a gateway that is gone.
+
+        Its stderr too: a reader of that waits for its end.
+        """
+        self._leave_stderr()
         self._is_orphan, self._adopted = True, trio.Event()
         self._control.close()
         self._shelf.forget_offers()
@@ -359,6 +366,12 @@ def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:
     return segment, digest
 
 
+def _leave_stderr() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)
+
+
 async def serve(listening: int, control: int, descriptors: int = DESCRIPTORS_MAX) -> None:
     """Run the object host of a listening socket until its gateway is gone."""
     own = socket.socket(fileno=listening)
@@ -366,7 +379,8 @@ async def serve(listening: int, control: int, descriptors: int = DESCRIPTORS_MAX
     listener = trio.socket.from_stdlib_socket(own)
     pipe = ObjectPipe(trio.socket.from_stdlib_socket(socket.socket(fileno=control)))
     try:
-        await ObjectHost(pipe, listener, descriptors=descriptors).run()
+        host = ObjectHost(pipe, listener, descriptors=descriptors, leave_stderr=_leave_stderr)
+        await host.run()
     finally:
         listener.close()
 

@@ -1,7 +1,7 @@
 """The object host as its gateway has it: started, or taken over from a gateway that was lost.
 
 A private file in the state folder says where the host of the last run listens, and by which key it
-knows its gateway. It is there only while a host runs: a gateway that stops removes it.
+knows its gateway. It is there only while a host runs: a gateway that stops one removes it.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from gateway.worker.object_pipe import ObjectPipe
 STOP_S: Final = 5.0
 BACKLOG: Final = 128
 FILE: Final = "objects.json"
+ORPHAN_S: Final = 60.0  # for a gateway that is gone to be started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class HostProcess:
             process = subprocess.Popen(  # noqa: ASYNC220
                 [*command, str(listener.fileno()), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), listener.fileno()),
                 start_new_session=True,
             )

@@ -4,7 +4,8 @@ asked.
 The gateway's loop never sees a byte of an object: it hears of digests and sizes, decides by the
 catalogue, and tells the host what to drop. A host that dies takes its objects along; the next one
 begins empty, and calls that refer to lost objects fail with ObjectLost. A host whose gateway was
-lost is taken over by the next run of the gateway, with its objects.
+lost, or was stopped while objects were held, is taken over by the next run of the gateway, with its
+objects.
 """
 
 import math
@@ -31,7 +32,7 @@ from federation.messages.objects import (
 )
 from federation.objects.manifests import is_digest
 from federation.wishes import NAME_CHARS_MAX
-from federation.words import clean
+from federation.words import clean, duration_text, size_text
 from gateway.config.limits import ObjectRoom
 from gateway.objects.catalogue import (
     HeldObject,
@@ -40,6 +41,7 @@ from gateway.objects.catalogue import (
 )
 from gateway.objects.host_process import (
     FILE,
+    ORPHAN_S,
     HostPlace,
     HostProcess,
     dial_lost,
@@ -228,9 +230,11 @@ class ObjectKeeper:
                 nursery.start_soon(self._save_again)
                 await host.wait()
                 nursery.cancel_scope.cancel()
-        finally:
-            await host.stop()
-            self._file.unlink(missing_ok=True)
+        except BaseException:  # the gateway stops
+            if not self._leave(host):
+                await self._stop(host)
+            raise
+        await self._stop(host)
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
         self.catalogue.clear()
         self._ticketed.clear()
@@ -239,6 +243,26 @@ class ObjectKeeper:
         if was_ready:
             self._say(f"the object host has ended: {lost:,} objects are lost")
         return was_ready
+
+    async def _stop(self, host: HostProcess) -> None:
+        await host.stop()
+        self._file.unlink(missing_ok=True)
+
+    def _leave(self, host: HostProcess) -> bool:
+        """Let the host wait for the next run of this gateway, if it has objects that are held.
+
+        Without one it ends by itself.
+        """
+        number = len(self.catalogue)
+        if not (number and self._ready.is_set() and self._is_saved):
+            return False
+        host.close()
+        self._say(
+            f"{number:,} objects of {size_text(self.catalogue.bytes)} are still held: the object "
+            f"host, process {self.pid}, keeps them for {duration_text(ORPHAN_S)}, and ends then "
+            "unless this gateway is started again"
+        )
+        return True
 
     async def _give_up(self, scope: trio.CancelScope) -> None:
         """End a host that does not begin to listen."""

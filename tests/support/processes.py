@@ -100,6 +100,7 @@ class Process:
                 )
         else:
             self.process = Forked("gateway.command:main", arguments, folder, self.log, whole)
+        self.left: list[psutil.Process] = []
 
     @property
     def pid(self) -> int:
@@ -130,11 +131,16 @@ class Process:
             self.process.stdout.close()
 
     def stop(self) -> int:
-        """End it, politely at first; its children too."""
+        """End it, politely at first; its children too.
+
+        An object host with objects waits for the next gateway, and is `left`.
+        """
         try:
             family = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             family = []
+        self.left = [each for each in family if _is_object_host(each)]
+        family = [each for each in family if each not in self.left]
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
@@ -149,6 +155,12 @@ class Process:
         return code
 
 
+def _is_object_host(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "gateway.objects.host" in process.cmdline()
+    return False
+
+
 class SiteProcess:
     """A gateway of a test, that can be killed and started again over the same state."""
 
@@ -160,6 +172,7 @@ class SiteProcess:
         self._extra = list(extra)
         self._starts = 0
         self._workers: list[Process] = []
+        self._left: list[psutil.Process] = []
         if config:
             (folder / "site.toml").write_text(config)
             self._extra += ["--config", str(folder / "site.toml")]
@@ -193,6 +206,15 @@ class SiteProcess:
         for worker in self._workers:
             worker.stop()
         self.gateway.stop()
+        self._left += self.gateway.left
+
+    def end(self) -> None:
+        """Stop it for good: its object hosts as well."""
+        self.stop()
+        for process in self._left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(self._left, timeout=50.0)
 
 
 class InnerSite:

@@ -10,8 +10,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from federation.engine.books.repeated import REPEATS_MAX, RepeatedCalls
 from federation.engine.books.shelves import FunctionShelf, StreamShelf
-from federation.engine.books.streams import BundleSender, Ended, Outcome, Placed, Stream
+from federation.engine.books.streams import (
+    BUNDLE_TASKS_MAX,
+    BundleSender,
+    Ended,
+    Outcome,
+    Placed,
+    Stream,
+    in_messages,
+)
 from federation.errors import SerializationError, SessionRefused
 from federation.messages.messages import (
     MESSAGES,
@@ -364,3 +373,47 @@ class JobTable:
                 future.placed(target, target.submit(payload, future, own))
         self.sender.add(target)
         self.take(stream, placed)
+
+    def repeat(self, stream: Stream, tasks: list[int], *, near: bool) -> bool:
+        """Run unfinished calls of a job again, in a job of their own; return whether that is done.
+
+        Not for a job with a limit of cost, which was spent; and a few times only. `near` tells
+        whether the client is on the gateway's host.
+        """
+        opening = stream.opening
+        calls = stream.pending(tasks)
+        body = self._functions.body(opening.function)
+        is_over = opening.max_cost_nanos is not None or stream.repeats >= REPEATS_MAX
+        if not calls or body is None or is_over:
+            return not calls
+        results = "" if opening.results == AUTO and not near else opening.results
+        own = replace(opening, job=self._new_id(), again=False, tasks=len(calls), results=results)
+        twin = RepeatedCalls(own, self._resolved, stream, list(calls), self.take)
+        self._functions.use(SealedFunction(opening.function, body, opening.name))
+        self._streams[twin.id] = twin
+        self._send_opening(twin)
+        held, payloads = stream.leases(), list(calls.values())
+        for at in range(0, len(payloads), BUNDLE_TASKS_MAX):
+            bunch = payloads[at : at + BUNDLE_TASKS_MAX]
+            for part in in_messages(bunch, sum(map(len, bunch))):
+                digests = [each for call in part for each in references_of(call)]
+                twin.extend(part, {each: held[each] for each in digests if each in held})
+        self.sender.add(twin)
+        self.sender.close(twin, self._dialogue)
+        return True
+
+    def place_fetched(
+        self, stream: Stream, first: int, outcomes: list[Outcome], lost: list[int], text: str
+    ) -> None:
+        """Give calls from `first` on the outcomes that were fetched, but for the lost ones.
+
+        `lost` are offsets, ascending. These calls end, for that reason, unless they are repeated.
+        """
+        failed = any(type(each) is Ended for each in outcomes)
+        low = 0
+        for at in [*lost, len(outcomes)]:
+            self.take(stream, stream.place(first + low, outcomes[low:at], failed=failed))
+            low = at + 1
+        if text:
+            spans = [(first + at, first + at + 1) for at in lost]
+            self.take(stream, stream.end(spans, Ended("object", text)))

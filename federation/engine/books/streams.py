@@ -138,6 +138,7 @@ class Stream:
         self._hold: tuple[str, dict[str, Any]] | None = None  # which gateway said it last, and what
         self.paused = False  # its objects are not held by the new session yet: nothing is sent
         self.key: Hashable = None  # of the calls that `submit` adds to it
+        self.repeats = 0  # how often its calls were run already: see left_results.RepeatedCalls
         self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
         self._bundles: list[ClientBundle] = []
@@ -268,6 +269,15 @@ class Stream:
             ended = [Ended("cancelled", "the task was moved to another job")] * (high - low)
             placed.add(self.place(bundle.first + low, ended, failed=True))
         return calls, placed
+
+    def pending(self, tasks: Iterable[int]) -> dict[int, bytes]:
+        """Return those of the calls that have not ended, with their arguments."""
+        found = {}
+        for task in tasks:
+            for bundle in self._touching(task, task + 1):
+                if bundle.outcomes[task - bundle.first] is PENDING:
+                    found[task] = bundle.arguments[task - bundle.first]
+        return found
 
     def loosen(self, number: int, to_weak: Callable[[Any], Any]) -> None:
         """Replace the future of an unfinished call by the result of `to_weak`."""
@@ -480,3 +490,18 @@ class BundleSender:
         if stream.closed and not stream.waiting:
             dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
             self._closed(stream)
+
+
+def in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
+    """Split payloads into lists that each fit into a message."""
+    if size <= BUNDLE_BYTES_MAX:
+        return [payloads]
+    lists: list[list[bytes]] = [[]]
+    room = BUNDLE_BYTES_MAX
+    for payload in payloads:
+        if len(payload) > room and lists[-1]:
+            lists.append([])
+            room = BUNDLE_BYTES_MAX
+        lists[-1].append(payload)
+        room -= len(payload)
+    return lists

@@ -363,8 +363,8 @@ def _unpicklable(value: Any, error: Exception) -> _RefusedError:
 def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:
     return _RefusedError(
         f"the result, of type {_type_name(value)}, has {len(data):,} bytes, the limit is "
-        f'{bytes_max:,}: return less data, use options(results="auto") in a client on the '
-        "gateway's host, or write it to a file and return its name"
+        f"{bytes_max:,}: return less data, run the client on the gateway's host with "
+        'options(results="auto"), or write it to a file and return its name'
     )
 
 

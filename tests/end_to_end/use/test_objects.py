@@ -1,5 +1,6 @@
 """Objects on one host: real clients, gateway, object host, agent and slots."""
 
+import gc
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from support.processes import wait_until
 
 from federation import Client, GridError, ObjectRef
+from federation.engine.objects import LeftResult
 from federation.errors import ObjectLost, ObjectRefused, SerializationError, TaskCrashed
 from federation.sessions import credentials
 from gateway.cli.main import cli
@@ -283,6 +285,35 @@ def test_a_detached_job_keeps_its_objects_without_its_client_and_through_a_crash
     wait_until(lambda: held(site) == 0)
 
 
+def test_objects_outlive_a_polite_stop_of_their_gateway(make_site, tmp_path):
+    site = make_site(1)
+    started = tmp_path / "started"
+    with site.client() as client, site.client() as other:
+        ref = client.put(np.ones(SIZE), name="ones")
+        seen = other.object("ones")
+        job = client.submit_job(waited, [(str(started), ref)], star=True).id
+        wait_until(started.exists)
+        future = client.submit(summed, ref, 1)  # waits behind it
+        host = host_of(site)
+        site.stop()
+        assert "1 objects of 7.63 MiB are still held" in site.text()
+        started.unlink()
+        site.start()
+        wait_until(started.exists)
+        started.unlink()
+        assert future.result() == SIZE + 1
+        assert list(client.job(job).results()) == [SIZE]
+        assert other.submit(summed, seen).result() == SIZE
+        assert host_of(site) == host  # nothing was put again
+        assert client.object("ones").digest == ref.digest
+        ref.release()
+        seen.release()
+        client.put(1, name="ones", for_s=0.1)
+        wait_until(lambda: not client.ask("objects"))
+    site.stop()
+    wait_until(lambda: is_over(host))  # nothing was held
+
+
 def test_a_detached_job_whose_objects_were_lost_names_them(make_site, tmp_path):
     site = make_site(1)
     started = tmp_path / "started"
@@ -290,8 +321,10 @@ def test_a_detached_job_whose_objects_were_lost_names_them(make_site, tmp_path):
         ref = client.put(np.ones(10))
         job = client.submit_job(waited, [(str(started), ref)] * 2, star=True).id
         digest = ref.digest
+        host = host_of(site)
     wait_until(started.exists)
     site.stop()
+    host.kill()
     started.unlink()
     site.start()
     with site.client() as client, pytest.raises(ObjectLost, match=digest):
@@ -392,12 +425,16 @@ def test_another_client_closes_and_a_client_is_freed_of_its_own(client):
     assert held_here() <= before
 
 
+def files_here():
+    return held_by(psutil.Process())
+
+
+def mapped_here():
+    return Path("/proc/self/maps").read_text().count("gridfed-object")
+
+
 def held_here():
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            found += "gridfed-object" in os.readlink(f"/proc/self/fd/{name}")
-    return found
+    return files_here() + mapped_here()
 
 
 def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
@@ -442,14 +479,13 @@ def listed(count):
     return {"arrays": [np.ones(count), np.zeros(count)], "name": "pair"}
 
 
-def test_a_large_result_stays_at_its_site_and_comes_without_a_copy(make_site):
+def test_a_large_result_comes_as_a_file_and_without_a_copy(make_site):
     site = make_site(2)
-    with site.client() as whole:
-        client = whole.options(results="auto")
+    with site.client() as client:
         future = client.submit(ones, SIZE)
         wait_until(future.done)
-        (row,) = client.ask("objects")
-        assert row["bytes"] > 8 * SIZE
+        wait_until(lambda: not client.ask("objects"))  # it is the client's alone by now
+        assert (files_here(), mapped_here()) == (0, 1)
         found = future.result()
         assert future.result() is found
         assert found.sum() == SIZE
@@ -463,13 +499,87 @@ def test_a_large_result_stays_at_its_site_and_comes_without_a_copy(make_site):
         del future, found, both
         wait_until(lambda: not client.ask("objects"))
         wait_until(lambda: held(site) == 0)
+        wait_until(lambda: gc.collect() >= 0 and mapped_here() == 0)
+
+
+def test_results_outlive_object_host_and_gateway_once_they_have_arrived(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        value = client.submit(ones, SIZE)
+        ref = client.options(results="ref").submit(ones, SIZE, 2.0).result()
+        wait_until(value.done)
+        kill_part(site, "gateway.objects.host")
+        site.kill()
+        assert value.result().sum() == SIZE
+        assert ref.result().sum() == 2 * SIZE
+        site.start()
+        assert client.submit(summed, ref).result() == 2 * SIZE  # it is put again
+    with site.client() as client:
+        late = client.submit(ones, SIZE)
+    assert late.result().sum() == SIZE  # after the client has ended
+
+
+def test_a_result_that_was_lost_before_it_arrived_is_made_again(make_site, monkeypatch, tmp_path):
+    """The object host is killed when the gateway has recorded the result."""
+    site = make_site(1)
+    real, killed = LeftResult.own, []
+
+    def own(self, *, as_reference):
+        if len(killed) < 2:
+            killed.append(1)
+            kill_part(site, "gateway.objects.host")
+        real(self, as_reference=as_reference)
+
+    monkeypatch.setattr(LeftResult, "own", own)
+    runs = tmp_path / "runs"
+    with site.client() as client:
+        assert client.submit(noted, str(runs), SIZE).result().sum() == SIZE
+        assert list(runs.read_text()) == ["x"] * (1 + len(killed))
+        killed.clear()
+        sums = [each.sum() for each in client.map(noted, [str(runs)] * 4, [SIZE, 1, SIZE, SIZE])]
+        assert sums == [SIZE, 1, SIZE, SIZE]
+        killed.clear()
+        view = client.options(results="ref")
+        assert client.submit(summed, view.submit(noted, str(runs), SIZE).result()).result() == SIZE
+        killed.clear()
+        with pytest.raises(ObjectLost, match=r"local.*(b3|s2):"):  # the limit was for one run
+            client.options(max_cost="1 USD").submit(ones, SIZE).result()
+
+
+def noted(path, count):
+    with open(path, "a") as file:
+        file.write("x")
+    return np.ones(count)
+
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy
+from federation import Client
+with Client(sys.argv[1]) as client:
+    few = list(client.map(numpy.ones, [200_000] * 300))
+    refs = list(client.options(results="ref").map(numpy.ones, [10] * 1000))
+    put = [client.put(numpy.full(10, at)) for at in range(300)]
+    total = sum(client.map(numpy.sum, refs)) + sum(client.map(numpy.sum, put))
+    print(sum(each.sum() for each in few) + total, flush=True)
+"""
+
+
+def test_results_and_references_keep_no_descriptors_of_a_client(make_site):
+    site = make_site(2)
+    command = [sys.executable, "-c", FEW_FILES, site.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    expected = 300 * 200_000 + 1000 * 10 + 10 * sum(range(300))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) == expected
 
 
 def test_a_result_may_have_more_bytes_than_a_message(client):
     count = 10_000_000  # 80 MB; the limit of messages is 64 MiB
-    assert client.options(results="auto").submit(ones, count).result().nbytes == 8 * count
+    assert client.submit(ones, count).result().nbytes == 8 * count
     with pytest.raises(GridError, match="the limit is"):
-        client.submit(ones, count).result()
+        client.options(results="value").submit(ones, count).result()
 
 
 def test_results_as_references_are_passed_on_to_other_calls(client):
@@ -494,7 +604,7 @@ def test_results_as_references_are_passed_on_to_other_calls(client):
 def test_results_that_are_not_wanted_are_let_go_of(make_site, tmp_path):
     site = make_site(1)
     with site.client() as client:
-        client.options(results="auto").submit(ones, SIZE)  # dropped before it is there
+        client.submit(ones, SIZE)  # dropped before it is there
         assert client.submit(ones, 1).result().sum() == 1
         wait_until(lambda: not client.ask("objects"))
         keep = client.options(results="ref").submit(ones, SIZE).result()
@@ -531,7 +641,7 @@ def test_left_results_outlive_slots_agent_and_gateway(make_site):
     with site.client() as client:
         view = client.options(results="ref")
         ref = view.submit(ones, SIZE).result()
-        unasked = client.options(results="auto").submit(ones, SIZE, 3.0)
+        unasked = client.submit(ones, SIZE, 3.0)
         wait_until(unasked.done)
         with pytest.raises(TaskCrashed):
             client.submit(crash, ref).result()
@@ -546,21 +656,11 @@ def test_left_results_outlive_slots_agent_and_gateway(make_site):
         wait_until(lambda: held_by(host_of(site)) == 0)
 
 
-def test_results_come_in_messages_where_the_object_host_is_killed_or_far(make_site, monkeypatch):
+def test_results_come_in_messages_to_a_client_that_is_far(make_site, monkeypatch):
     site = make_site(1)
-    with site.client() as whole:
-        client = whole.options(results="auto")
-        assert client.submit(ones, SIZE).result().sum() == SIZE
-        lost = client.submit(ones, SIZE)
-        wait_until(lost.done)
-        kill_part(site, "gateway.objects.host")
-        with pytest.raises(ObjectLost):
-            lost.result()
-        assert client.submit(ones, SIZE).result().sum() == SIZE  # in a message, or by the next
     monkeypatch.setattr(credentials, "place_of_this_process", lambda: "elsewhere")
     with site.client() as client:
-        wait_until(lambda: not client.ask("objects"))
-        assert client.options(results="auto").submit(ones, SIZE).result().sum() == SIZE
+        assert client.submit(ones, SIZE).result().sum() == SIZE
         assert not client.ask("objects")
         with pytest.raises(ObjectRefused, match="on the gateway's own host"):
             client.options(results="ref").submit(ones, SIZE)

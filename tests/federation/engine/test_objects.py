@@ -33,7 +33,7 @@ class Engine:
     lost = ()  # of what is asked for again
     refusal = None
 
-    def ask(self, verb, details):
+    def ask(self, verb, details, *, late=False):
         if verb == "hold_objects":
             if self.refusal is not None:
                 raise self.refusal
@@ -144,7 +144,7 @@ def test_in_a_new_session_calls_get_what_is_lost_put_again_and_references_when_u
 def test_what_is_lost_and_not_here_either_ends_the_calls_with_it(world):
     engine, found, _ = world
     ref = found.put([1], "p", "", None)
-    ref.lease.segment = None  # it was found by its name
+    ref.lease.view = None  # it was found by its name
     engine.session_number, engine.lost = 2, {ref.digest}
     (text,) = found.come_back(2, [ref.lease]).values()
     assert "london" in text
