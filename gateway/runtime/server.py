@@ -50,6 +50,7 @@ from gateway.runtime.credentials import ListenerCredentials
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.functions import FunctionStore
 from gateway.runtime.kernel import Kernel
+from gateway.runtime.left_results import proven
 from gateway.runtime.making import Seat, make_broker, make_exchange
 from gateway.runtime.order_log import OrderLog
 from gateway.runtime.outbox import EffectOutbox, OutboxUses, Pieces
@@ -141,6 +142,7 @@ class GatewayServer:
         self._clock = runtime
         self._ask = ask
         self._say = say
+        self._site = config.name
         self._on_unfinished = on_unfinished
         mono_s = runtime.mono_s()
         self.order_log = OrderLog(say, runtime.mono_s)
@@ -642,7 +644,10 @@ class GatewayServer:
                 self.pulses[peer.handle] = message.slots
                 return None
             case "worker", _:
-                return worker_event(message, peer.handle)
+                event = worker_event(message, peer.handle)
+                if isinstance(event, events.Reported) and event.left:
+                    return self._proven(event)
+                return event
             case _, PutFunction():
                 return self.put_function(message, peer.handle)
             case _, OpenJob():
@@ -656,6 +661,20 @@ class GatewayServer:
                 return None
             case _:
                 return client_event(message, peer.handle)
+
+    def _proven(self, event: events.Reported) -> events.Reported:
+        """Return a report with those results as failures that are not at the object host."""
+        worker = self.broker.workers.get(event.worker)
+        assignment = worker.assignments.get(event.assignment) if worker is not None else None
+        if worker is None or assignment is None:
+            return event  # the broker drops it
+        catalogue = self.objects.catalogue if self.objects is not None else None
+        event, lost = proven(event, assignment.job, catalogue, self._site)
+        if lost:
+            first = next(iter(lost.values()))
+            text = f"worker {worker.title} has {count(len(lost), 'task')} without a result: {first}"
+            self._comings.say(text, self._clock.mono_s())
+        return event
 
     def put_function(self, message: PutFunction, sender: int) -> Event:
         """Store a received function, and send it to the workers that wait for it."""

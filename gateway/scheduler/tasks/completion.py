@@ -32,7 +32,8 @@ from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
 from gateway.scheduler.quotas.roster import WorkerRoster
 
-# A task that crashes its slot this often is poisonous.
+# A task that crashes its slot this often is poisonous. One of kind "object", whose result was
+# lost before it was recorded, is not run for ever either.
 CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
@@ -167,10 +168,10 @@ def _strike(job: Job, task: int, kind: str, *, is_told: bool) -> Again | None:
         return Again(task, alone=False)  # not the task's fault: its retries are not used up
     elif kind == "budget" and job.has_money and may_stop:
         return Again(task, alone=False)  # another contract may be granted more
-    elif kind == "crash":
+    elif kind in ("crash", "object"):
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:
-            return Again(task, alone=True)
+            return Again(task, alone=kind == "crash")
     elif kind in RETRIED or kind == "preempted":
         strikes.failures += 1
         if strikes.failures <= job.spec.retries:

@@ -17,10 +17,14 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from support.processes import wait_until
+from support.vandal import Vandal
 
 from federation import Client, GridError, ObjectRef
 from federation.engine.objects import LeftResult
 from federation.errors import ObjectLost, ObjectRefused, SerializationError, TaskCrashed
+from federation.messages.messages import Assign, Report
+from federation.objects.bodies import PYTHON
+from federation.objects.left import left_value
 from federation.sessions import credentials
 from gateway.cli.main import cli
 
@@ -664,3 +668,28 @@ def test_results_come_in_messages_to_a_client_that_is_far(make_site, monkeypatch
         assert not client.ask("objects")
         with pytest.raises(ObjectRefused, match="on the gateway's own host"):
             client.options(results="ref").submit(ones, SIZE)
+
+
+def test_a_worker_that_invents_the_digest_of_a_result_has_no_success(make_site):
+    site = make_site(1)
+    vandal = Vandal(site.address)
+    about = {"slots": 1, "pool": "local", "python": PYTHON}
+    dialogue = vandal.come_in("worker", {**about, "tags": {"objects": True, "lies": True}})
+    invented = b"\x03" + b"x" * 32
+    with site.client() as client:
+        future = client.options(tags={"lies": True}, results="ref").submit(ones, 10)
+        lies = 0
+        while lies < 2:
+            for message in dialogue.receive(vandal.answer(), 0.0):
+                if isinstance(message, Assign):
+                    value = left_value(invented, 1000)
+                    report = Report(message.assignment, 0, [value], [], [], 10**9, 0, 1, left=True)
+                    dialogue.post(report)
+                    dialogue.flush(vandal.link.send, 0.0)
+                    lies += 1
+        with pytest.raises(ObjectLost, match=r"its result, object b3:7878.*is not held"):
+            future.result(timeout=100)
+        [row] = [each for each in client.ask("jobs") if each["id"] == future.job]
+        assert (row["done"], row["failed"]) == (0, 1)
+        assert "1 task without a result" in site.text()
+    vandal.leave()
