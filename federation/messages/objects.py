@@ -106,11 +106,15 @@ class HolderGone:
 
 @dataclass(frozen=True, slots=True)
 class SetUpHost:
-    """Gateway → host, first: the key of tickets, and the room for all objects."""
+    """Gateway → host, first: the key of tickets, and the room for all objects.
+
+    `user_max` is that for the bytes of one user which are not settled yet; 0: no limit of its own.
+    """
 
     kind: ClassVar[str] = "set-up-host"
     key: bytes
     bytes_max: Count
+    user_max: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class AdoptHost:
     ticket: bytes
     key: bytes
     bytes_max: Count
+    user_max: Count = 0  # as in SetUpHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +191,13 @@ class SealedObject:
 
 @dataclass(frozen=True, slots=True)
 class SettleObject:
-    """Gateway → host: keep the object, since `at_s`; or do not, for this reason."""
+    """Gateway → host: keep the object, since `at_s`, for a user; or do not, for this reason."""
 
     kind: ClassVar[str] = "settle-object"
     request: Count
     reason: Text
     at_s: Number = 0.0
+    user: Text = ""  # empty: the one of its ticket
 
 
 OBJECT_MESSAGES = Catalogue(

@@ -46,7 +46,9 @@ async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> A
             raise BadQuestion(
                 f"user {user!r:.80} has named no object {name!r:.80} here in project {project}"
             )
-        objects.take(asker.handle, held)
+        reason = objects.take(asker.handle, asker.user, held)
+        if reason:
+            raise BadQuestion(f"object {name!r:.80} can't be held: {reason}")
         return _plain(site, held)
     try:
         digest = read_digest(str(details.get("digest")))
@@ -73,7 +75,7 @@ async def _hold(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
     except ValueError as error:
         raise BadQuestion(str(error), Reason.BAD_REQUEST) from None
     await objects.settled()
-    lost = objects.take_again(asker.handle, project, digests)
+    lost = objects.take_again(asker.handle, asker.user, project, digests)
     return {"lost": [digest_text(each) for each in lost]}
 
 

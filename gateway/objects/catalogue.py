@@ -4,6 +4,9 @@ An object lives as long as something holds it that has a life of its own: the se
 that put it, an unfinished job whose calls refer to it, or a name until it expires. There is no
 count of references in processes: when a holder ends, all that it held is let go at once.
 
+An object counts, towards the limit of a user, for each user who holds it: nobody can keep another's
+limit full by holding what that one has let go of.
+
 Objects are known by project and digest. Equal bytes in two projects are two objects: otherwise the
 answer to one project would tell what another has.
 """
@@ -19,6 +22,7 @@ from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
 
 OBJECTS_MAX: Final = 100_000  # of a site
+USER_OBJECTS_MAX: Final = OBJECTS_MAX * 3 // 4  # that one user holds: the rest is for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,12 @@ class HeldObject:
     # By the user who gave it, and the name: when it ends.
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
     waits_until_s: UtcS | None = None  # for the clients of a gateway that was lost
+    holders: Counter[str] = field(default_factory=Counter)  # by user, the holders that are theirs
 
     @property
     def is_held(self) -> bool:
         """Whether anything holds it."""
-        holders = self.sessions or self.jobs or self.results or self.names
-        return bool(holders) or self.waits_until_s is not None
+        return bool(self.holders)
 
     def to_plain(self) -> dict[str, Any]:
         """Return it for people and programs."""
@@ -78,8 +82,10 @@ class ObjectCatalogue:
     def __init__(self, room: ObjectRoom) -> None:
         self._room = room
         self._by_owner: Counter[tuple[str, str]] = Counter()  # bytes of users, of projects
+        self._objects_of: Counter[str] = Counter()  # by user
         self._held: dict[ObjectKey, HeldObject] = {}
         self._by_session: dict[int, set[ObjectKey]] = {}
+        self._user_of: dict[int | str, str] = {}  # of sessions and jobs that hold something
         self._by_job: dict[str, set[ObjectKey]] = {}
         self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
         self._waiting: set[ObjectKey] = set()
@@ -106,39 +112,68 @@ class ObjectCatalogue:
         """Let a session hold an object that has been sealed; return why not, or an empty text."""
         reason = self._enter(key, size, user, utc_s)
         if not reason:
-            self.take(key, session)
+            self.take(key, session, user)
         return reason
 
     def _enter(self, key: ObjectKey, size: int, user: str, utc_s: UtcS) -> str:
-        if key in self._held:
-            return ""
+        known = self._held.get(key)
+        if known is not None:
+            return self.why_not(known, user)
         if len(self._held) >= OBJECTS_MAX:
             return f"the site holds {OBJECTS_MAX:,} objects already"
-        owners = (("user", user, self._room.user), ("project", key.scope, self._room.project))
-        reason = no_room(self._room.memory, self.bytes, size)
-        for kind, name, bytes_max in owners:
-            held = self._by_owner[kind, name]
-            reason = reason or no_room(bytes_max, held, size, f"of {kind} {name}")
+        reason = no_room(self._room.memory, self.bytes, size) or self._over_user(user, size)
+        in_project = self._by_owner["project", key.scope]
+        reason = reason or no_room(self._room.project, in_project, size, f"of project {key.scope}")
         if not reason:
             self._add(HeldObject(key, size, user, utc_s))
         return reason
 
+    def why_not(self, held: HeldObject, user: str) -> str:
+        """Return why a user may not hold an object that is here too, or an empty text."""
+        return "" if user in held.holders else self._over_user(user, held.size)
+
+    def _over_user(self, user: str, size: int) -> str:
+        """Return why a user may hold nothing of this size more, or an empty text."""
+        if self._objects_of[user] >= USER_OBJECTS_MAX:
+            return f"user {user} holds {USER_OBJECTS_MAX:,} objects already: release others first"
+        held = self._by_owner["user", user]
+        return no_room(self._room.user, held, size, f"of user {user}")
+
     def _add(self, held: HeldObject) -> None:
         self._held[held.key] = held
-        self._count(held, held.size)
+        self.bytes += held.size
+        self._count(("project", held.key.scope), held.size)
 
-    def _count(self, held: HeldObject, size: int) -> None:
-        self.bytes += size
-        for owner in (("user", held.user), ("project", held.key.scope)):
-            self._by_owner[owner] += size
-            if not self._by_owner[owner]:
-                del self._by_owner[owner]
+    def _count(self, owner: tuple[str, str], size: int) -> None:
+        self._by_owner[owner] += size
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
+
+    def _gain(self, held: HeldObject, user: str) -> None:
+        """Count a holder of a user; the first one counts the object for them."""
+        held.holders[user] += 1
+        if held.holders[user] == 1:
+            self._count(("user", user), held.size)
+            self._objects_of[user] += 1
+
+    def _lose(self, held: HeldObject, user: str) -> None:
+        held.holders[user] -= 1
+        if not held.holders[user]:
+            del held.holders[user]
+            self._count(("user", user), -held.size)
+            self._objects_of[user] -= 1
+            if not self._objects_of[user]:
+                del self._objects_of[user]
 
     def put_result(self, key: ObjectKey, size: int, user: str, job: str, utc_s: UtcS) -> str:
         """Let a job hold a result of it until that is sent; return why not, or an empty text."""
         reason = self._enter(key, size, user, utc_s)
         if not reason:
-            self._held[key].results[job] += 1
+            held = self._held[key]
+            self._user_of[job] = user
+            if not held.results[job]:
+                self._gain(held, user)
+            held.results[job] += 1
             self._by_job.setdefault(job, set()).add(key)
         return reason
 
@@ -147,18 +182,22 @@ class ObjectCatalogue:
         held = self._held.get(key)
         if held is None:
             return []
-        if session is not None:
-            self.take(key, session)
+        if session is not None and job in held.results:
+            self.take(key, session, self._user_of[job])
         if held.results[job] > 1:
             held.results[job] -= 1
-        elif held.results.pop(job, 0) and job not in held.jobs:
-            self._by_job[job].discard(key)
+        elif held.results.pop(job, 0):
+            self._lose(held, self._user_of[job])
+            if job not in held.jobs:
+                self._by_job[job].discard(key)
         return self._gone([key])
 
     def adopt(self, key: ObjectKey, size: int, user: str, put_at_s: UtcS, until_s: UtcS) -> None:
         """Enter an object of a gateway that was lost; it waits for its holders until then."""
         if key not in self._held:
-            self._add(HeldObject(key, size, user, put_at_s, waits_until_s=until_s))
+            held = HeldObject(key, size, user, put_at_s, waits_until_s=until_s)
+            self._add(held)
+            self._gain(held, user)
             self._waiting.add(key)
 
     def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:
@@ -169,26 +208,35 @@ class ObjectCatalogue:
         """
         before = self._names.get((key.scope, user, name))
         self._names[key.scope, user, name] = key
+        if (user, name) not in self._held[key].names:
+            self._gain(self._held[key], user)
         self._held[key].names[user, name] = until_s
         if before is None or before == key:
             return []
         del self._held[before].names[user, name]
+        self._lose(self._held[before], user)
         return self._gone([before])
 
-    def take(self, key: ObjectKey, session: int) -> bool:
-        """Let a session hold an object that is here; return whether it is."""
+    def take(self, key: ObjectKey, session: int, user: str) -> bool:
+        """Let the session of a user hold an object that is here; return whether it is."""
         held = self._held.get(key)
         if held is None:
             return False
+        self._user_of[session] = user
+        if not held.sessions[session]:
+            self._gain(held, user)
         held.sessions[session] += 1
         self._by_session.setdefault(session, set()).add(key)
         return True
 
-    def hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
-        """Let an unfinished job hold the objects of its project that its calls refer to."""
+    def hold(self, job: str, user: str, scope: str, digests: Iterable[bytes]) -> None:
+        """Let an unfinished job of a user hold the objects that its calls refer to."""
         for digest in digests:
             held = self.find(scope, digest)
             if held is not None:
+                self._user_of[job] = user
+                if job not in held.jobs:
+                    self._gain(held, user)
                 held.jobs.add(job)
                 self._by_job.setdefault(job, set()).add(held.key)
 
@@ -204,14 +252,17 @@ class ObjectCatalogue:
         if held.sessions[session] > 0:
             return []
         del held.sessions[session]
+        self._lose(held, self._user_of[session])
         self._by_session[session].discard(held.key)
         return self._gone([held.key])
 
     def session_ended(self, session: int) -> list[ObjectKey]:
         """Let go of all that a session held."""
         keys = self._by_session.pop(session, set())
+        user = self._user_of.pop(session, "")
         for key in keys:
             del self._held[key].sessions[session]
+            self._lose(self._held[key], user)
         return self._gone(keys)
 
     def sweep(self, jobs: Set[str], utc_s: UtcS) -> list[ObjectKey]:
@@ -222,16 +273,23 @@ class ObjectCatalogue:
             held = self._held[key]
             if held.waits_until_s is None or held.waits_until_s <= utc_s:
                 held.waits_until_s = None
+                self._lose(held, held.user)
                 self._waiting.discard(key)
                 touched.append(key)
         for job in [each for each in self._by_job if each not in jobs]:
+            user = self._user_of.pop(job)
             for key in self._by_job.pop(job):
-                self._held[key].jobs.discard(job)
-                self._held[key].results.pop(job, None)
+                held = self._held[key]
+                if job in held.jobs:
+                    held.jobs.discard(job)
+                    self._lose(held, user)
+                if held.results.pop(job, 0):
+                    self._lose(held, user)
                 touched.append(key)
         for (scope, user, name), key in list(self._names.items()):
             if self._held[key].names[user, name] <= utc_s:
                 del self._names[scope, user, name], self._held[key].names[user, name]
+                self._lose(self._held[key], user)
                 touched.append(key)
         return self._gone(touched)
 
@@ -243,6 +301,8 @@ class ObjectCatalogue:
         self._names.clear()
         self._waiting.clear()
         self._by_owner.clear()
+        self._objects_of.clear()
+        self._user_of.clear()
         self.bytes = 0
 
     def _gone(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
@@ -251,6 +311,7 @@ class ObjectCatalogue:
             held = self._held.get(key)
             if held is not None and not held.is_held:
                 del self._held[key]
-                self._count(held, -held.size)
+                self.bytes -= held.size
+                self._count(("project", key.scope), -held.size)
                 gone.append(key)
         return gone

@@ -18,6 +18,7 @@ import resource
 import socket
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,7 @@ from gateway.worker.object_pipe import ObjectPipe, close_files
 DESCRIPTORS_MAX: Final = 1 << 17  # OBJECTS_MAX and connections; fewer if the system says so
 CONNECTIONS_MAX: Final = 1024
 SPARE: Final = 8  # one descriptor in so many is for neither objects nor connections
+LOSS_S: Final = 5.0  # for the loss of the gateway to be noticed, where the next one is here already
 ACCEPT_AGAIN_S: Final = 0.1  # after an accept that has failed
 OPEN_S: Final = 5.0  # time to show a ticket
 HASHERS: Final = 2  # objects that are hashed at a time, …
@@ -116,7 +118,9 @@ class ObjectHost:
         self._threads = ThreadPoolExecutor(THREADS, "hash")
         self._hashers = trio.CapacityLimiter(HASHERS)
         self._is_orphan = False
+        self._orphaned = trio.Event()
         self._adopted = trio.Event()
+        self._adopters: set[ObjectPipe] = set()  # that wait for the loss of the last gateway
 
     async def run(self) -> None:
         """Serve until the gateway says stop, or is gone and none has adopted this host in time."""
@@ -125,7 +129,7 @@ class ObjectHost:
             return
         self._key = first.key
         self._shelf: ObjectShelf[Segment, ObjectPipe] = ObjectShelf(
-            first.bytes_max, self._objects_max
+            first.bytes_max, self._objects_max, first.user_max
         )
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
@@ -138,6 +142,7 @@ class ObjectHost:
                     break
                 rest = []
             self._nursery.cancel_scope.cancel()
+        self._control.close()
 
     async def _serve_gateway(self, messages: list[tuple[Any, int]]) -> bool:
         """Obey the gateway until it is gone (True) or says stop (False)."""
@@ -146,7 +151,10 @@ class ObjectHost:
                 for message, _ in messages:
                     if isinstance(message, StopHost):
                         return False
-                    self._obey(message)
+                    try:
+                        self._obey(message)
+                    except Exception:  # noqa: BLE001 - as in `_serve`
+                        traceback.print_exc()
                 messages = await self._control.receive()
                 if not messages:
                     break
@@ -159,25 +167,27 @@ class ObjectHost:
         """
         self._leave_stderr()
         self._is_orphan, self._adopted = True, trio.Event()
+        self._orphaned.set()
         self._control.close()
         self._shelf.forget_offers()
         self._tickets.clear()
         self._ended.clear()
         for pipe in self._pipes:
-            pipe.close()
+            if pipe not in self._adopters:
+                pipe.close()
 
     def _obey(self, message: Any) -> None:
         match message:
-            case SettleObject(request, reason, at_s):
-                offered = self._shelf.settle(request, reason, UtcS(at_s))
+            case SettleObject(request, reason, at_s, user):
+                offered = self._shelf.settle(request, reason, UtcS(at_s), user)
                 if offered is not None:
                     answer: Any = ObjectKept(offered.request, offered.key.digest)
                     if reason:
                         answer = ObjectMissing(offered.request, reason)
-                    self._nursery.start_soon(offered.by.send, answer)
+                    self._nursery.start_soon(_tell, offered.by, answer)
             case DropObject(scope, digest):
                 for pipe in self._shelf.drop(ObjectKey(scope, digest)):
-                    self._nursery.start_soon(pipe.send, message)
+                    self._nursery.start_soon(_tell, pipe, message)
             case HolderGone(holder):
                 self._end_session(holder)
 
@@ -211,7 +221,8 @@ class ObjectHost:
     def _close_stranger(self) -> bool:
         """Close the oldest connection that has shown no ticket; return whether there was one."""
         for pipe in self._pipes:
-            if pipe not in self._tickets and pipe is not self._control:
+            is_known = pipe in self._tickets or pipe in self._adopters
+            if not is_known and pipe is not self._control:
                 del self._pipes[pipe]
                 pipe.close()
                 return True
@@ -226,6 +237,8 @@ class ObjectHost:
                 await self._hear_all(pipe, messages)
                 while pipe in self._tickets and (messages := await pipe.receive()):
                     await self._hear_all(pipe, messages)
+        except Exception:  # noqa: BLE001 - the objects of all are worth more than one connection
+            traceback.print_exc()
         finally:
             if pipe is not self._control:
                 pipe.close()
@@ -249,10 +262,10 @@ class ObjectHost:
                 shown = read_ticket(ticket, self._key)
                 if why := self._ended.why_not(shown, _mono_s()):
                     raise ProtocolError(why)
-                self._tickets[pipe] = shown
+                self._tickets[pipe] = self._let_in(shown)
                 pipe.takes_files = True
                 await pipe.send(HostOpen(self._shelf.bytes_max))
-            case AdoptHost() if known is None and self._is_orphan:
+            case AdoptHost() if known is None:
                 await self._adopt(pipe, message)
             case PutObject() if known is not None and (known.role == CLIENT or message.job):
                 await self._put(pipe, known, message, file)
@@ -266,12 +279,29 @@ class ObjectHost:
                 close_files([(message, file)])
                 raise ProtocolError(f"message {message.kind!r} is not expected here")
 
+    def _let_in(self, ticket: ObjectTicket) -> ObjectTicket:
+        """Return a ticket that is good; ProtocolError for one user's too many connections."""
+        if ticket.role == CLIENT:
+            own = sum(each.user == ticket.user for each in self._tickets.values())
+            if own >= self._connections_max * 3 // 4:
+                raise ProtocolError(f"user {ticket.user} has {own:,} connections already")
+        return ticket
+
     async def _adopt(self, pipe: ObjectPipe, message: AdoptHost) -> None:
         """Take this connection's gateway for ours, and tell it of all objects."""
         if read_ticket(message.ticket, self._key).role != GATEWAY:
             raise ProtocolError("the ticket is not that of a gateway")
-        self._is_orphan = False  # another one comes too late
+        self._adopters.add(pipe)
+        try:
+            with trio.move_on_after(LOSS_S):
+                await self._orphaned.wait()
+        finally:
+            self._adopters.discard(pipe)
+        if not self._is_orphan:
+            raise ProtocolError("this host has a gateway")
+        self._is_orphan, self._orphaned = False, trio.Event()  # another one comes too late
         self._key, self._shelf.bytes_max = message.key, message.bytes_max
+        self._shelf.user_max = message.user_max
         self._control = pipe
         for key, size, record in list(self._shelf.records()):
             named = (key.scope, key.digest)
@@ -285,7 +315,7 @@ class ObjectHost:
         self, pipe: ObjectPipe, ticket: ObjectTicket, message: PutObject, file: int
     ) -> None:
         size = message.size
-        reason = self._shelf.reserve(size)
+        reason = self._shelf.reserve(size, ticket.user)
         if reason:
             os.close(file)
             await pipe.send(ObjectMissing(message.request, reason))
@@ -303,7 +333,7 @@ class ObjectHost:
                 await self._offer(pipe, ticket, message, *found)
         finally:
             if not is_offered:
-                self._shelf.give_back(size)
+                self._shelf.give_back(size, ticket.user)
 
     async def _seal(self, file: int, size: int) -> tuple[Segment, bytes] | str:
         """Seal and hash a file; return it with its digest, or why it is not taken."""
@@ -349,6 +379,14 @@ class ObjectHost:
 def _mono_s() -> MonoS:
     """Return the time by the clock that the gateway reads as well: it is one computer."""
     return MonoS(time.monotonic())
+
+
+async def _tell(pipe: ObjectPipe, message: Any) -> None:
+    """Send a message; a fault with its reader ends nothing else."""
+    try:
+        await pipe.send(message)
+    except Exception:  # noqa: BLE001 - as in `_serve`
+        traceback.print_exc()
 
 
 def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:

@@ -21,6 +21,7 @@ from federation.messages.objects import AdoptHost, SetUpHost, StopHost
 from federation.sessions.credentials import peer_credentials
 from gateway.base.child import wait_for_exit
 from gateway.base.interpreter import run_module
+from gateway.config.limits import ObjectRoom
 from gateway.objects.tickets import GATEWAY, KEY_BYTES, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
@@ -110,7 +111,7 @@ class HostProcess:
 
     @classmethod
     async def start(
-        cls, place: HostPlace, bytes_max: int, listener: socket.socket
+        cls, place: HostPlace, room: ObjectRoom, listener: socket.socket
     ) -> "HostProcess":
         """Start a host for the connections of a listener. Raises OSError."""
         ours, theirs = socket.socketpair()
@@ -130,12 +131,12 @@ class HostProcess:
             theirs.close()
         ours.setblocking(False)
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(ours)), process)
-        await host.pipe.send(SetUpHost(place.key, bytes_max))
+        await host.pipe.send(SetUpHost(place.key, room.memory, room.user))
         return host
 
     @classmethod
     async def adopt(
-        cls, connection: socket.socket, old: HostPlace, key: bytes, bytes_max: int
+        cls, connection: socket.socket, old: HostPlace, key: bytes, room: ObjectRoom
     ) -> "HostProcess":
         """Take over the host at the other end; it may refuse, and close. Raises OSError."""
         try:
@@ -144,7 +145,8 @@ class HostProcess:
             connection.close()
             raise
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(connection)), descriptor)
-        await host.pipe.send(AdoptHost(ObjectTicket(GATEWAY).sign(old.key), key, bytes_max))
+        ticket = ObjectTicket(GATEWAY).sign(old.key)
+        await host.pipe.send(AdoptHost(ticket, key, room.memory, room.user))
         return host
 
     async def wait(self) -> None:

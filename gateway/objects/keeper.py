@@ -94,7 +94,7 @@ class ObjectKeeper:
         self._owner_of = owner_of
         self._utc_s = utc_s
         self._say = say
-        self._bytes_max = room.memory
+        self._room = room
         self.catalogue = ObjectCatalogue(room)
         self.pid = 0  # of the object host
         self._ends_sessions = False  # whether the object host does: one of before does not
@@ -182,7 +182,7 @@ class ObjectKeeper:
         connection = await self._dial(lost)
         if connection is None:
             return "it has ended"
-        host = await HostProcess.adopt(connection, lost, self._place.key, self._bytes_max)
+        host = await HostProcess.adopt(connection, lost, self._place.key, self._room)
         return "" if await self._run_once(host) else "it refuses, or is silent"
 
     async def _dial(self, lost: HostPlace) -> socket.socket | None:
@@ -209,7 +209,7 @@ class ObjectKeeper:
                 nursery.start_soon(self._note_dialled, self._listener)
                 await self._wanted.wait()
                 nursery.cancel_scope.cancel()
-            host = await HostProcess.start(self._place, self._bytes_max, self._listener)
+            host = await HostProcess.start(self._place, self._room, self._listener)
         except OSError as error:
             self._say(f"the object host can't be started: {error}")
             return
@@ -321,7 +321,8 @@ class ObjectKeeper:
                 self._ready.set()
             case SealedObject():
                 utc_s = self._utc_s()
-                self._order(SettleObject(message.request, self._put(message, utc_s), float(utc_s)))
+                reason, user = self._put(message, utc_s), self._user_of(message)
+                self._order(SettleObject(message.request, reason, float(utc_s), user))
             case HeldBefore(scope, digest, size, user, put_at_s):
                 until_s = self._utc_s() + self._return_s
                 key = ObjectKey(scope, digest)
@@ -337,7 +338,12 @@ class ObjectKeeper:
                 self._say(f"{len(self.catalogue):,} objects of the last run are still held")
             early, self._early = self._early, []
             for job, scope, digests in early:
-                self.catalogue.hold(job, scope, digests)
+                self._hold(job, scope, digests)
+
+    def _user_of(self, message: SealedObject) -> str:
+        """Return the user for whom an object is kept; empty for a job that is over."""
+        owner = self._owner_of(message.job) if message.job else (message.user, "")
+        return "" if owner is None else owner[0]
 
     def _put(self, message: SealedObject, utc_s: UtcS) -> str:
         """Enter an object that was put; return why not, or an empty text."""
@@ -375,19 +381,26 @@ class ObjectKeeper:
     def hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
         """Let a job hold the objects that calls of it refer to."""
         if self._settled.is_set():
-            self.catalogue.hold(job, scope, digests)
+            self._hold(job, scope, digests)
         else:
             self._early.append((job, scope, tuple(digests)))
 
-    def take_again(self, session: int, scope: str, digests: Iterable[bytes]) -> list[bytes]:
-        """Let a session hold the objects that it held at a gateway that was lost.
+    def _hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
+        owner = self._owner_of(job)
+        if owner is not None:
+            self.catalogue.hold(job, owner[0], scope, digests)
+
+    def take_again(
+        self, session: int, user: str, scope: str, digests: Iterable[bytes]
+    ) -> list[bytes]:
+        """Let the session of a user hold the objects that it held at a gateway that was lost.
 
         Return those that are not here.
         """
         keys = [ObjectKey(scope, digest) for digest in digests]
         if not self._is_here(session):
             return [key.digest for key in keys]
-        return [key.digest for key in keys if not self.catalogue.take(key, session)]
+        return [key.digest for key in keys if not self.catalogue.take(key, session, user)]
 
     def deliver(self, session: int, job: str, scope: str, digests: Iterable[bytes]) -> None:
         """Hand results of a job over to the session of its client."""
@@ -395,9 +408,15 @@ class ObjectKeeper:
         for digest in digests:
             self._drop(self.catalogue.deliver(ObjectKey(scope, digest), job, taker))
 
-    def take(self, session: int, held: HeldObject) -> None:
-        """Let a session hold an object that it has found by its name."""
-        self.catalogue.take(held.key, session)
+    def take(self, session: int, user: str, held: HeldObject) -> str:
+        """Let the session of a user hold an object that it has found by its name.
+
+        Return why not, or an empty text: it counts for this user, too.
+        """
+        reason = self.catalogue.why_not(held, user)
+        if not reason:
+            self.catalogue.take(held.key, session, user)
+        return reason
 
     def let_go(self, session: int, scope: str, digests: Iterable[bytes]) -> None:
         """Let go of objects that a session needs no more."""

@@ -6,6 +6,7 @@ with each object the facts for a gateway that is started again (`HeldRecord`): t
 ends, and the user. Sessions and jobs are not noted: their clients and the books know them.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -64,11 +65,17 @@ class ObjectShelf(Generic[FileT, ReaderT]):
 
     Args:
         bytes_max: the room for all objects together.
-        files_max: how many there may be: each is a descriptor of the process.
+        files_max: how many there may be: each is a descriptor of the process. One user has three
+            quarters of them at most.
+        user_max: the room for what one user has put and the gateway has not settled yet; 0: as for
+            all. What is settled, the gateway's catalogue counts.
     """
 
-    def __init__(self, bytes_max: int, files_max: int = OBJECTS_MAX) -> None:
+    def __init__(self, bytes_max: int, files_max: int = OBJECTS_MAX, user_max: int = 0) -> None:
         self.bytes_max = bytes_max
+        self.user_max = user_max
+        self._making: Counter[str] = Counter()  # bytes by user, about to be or offered
+        self._files_of: Counter[str] = Counter()  # by user
         self.files_max = files_max
         self.bytes = 0  # held, offered, and about to be
         self.files = 0  # likewise
@@ -83,23 +90,52 @@ class ObjectShelf(Generic[FileT, ReaderT]):
 
     # --- puts ------------------------------------------------------------------------------------
 
-    def reserve(self, size: int) -> str:
-        """Count a file that is about to be read; return why not, or an empty text."""
+    def reserve(self, size: int, user: str = "") -> str:
+        """Count a file that a user is about to put; return why not, or an empty text.
+
+        Without a user, as for results of tasks, only the limits of all hold.
+        """
         if self.files >= self.files_max:
             return (
                 f"the object host has descriptors for {self.files_max:,} objects, and holds as "
                 "many: release others first, or put several values as one object"
             )
+        if user and self._files_of[user] >= max(1, self.files_max * 3 // 4):
+            return (
+                f"user {user} has {self._files_of[user]:,} objects at the object host, three "
+                "quarters of what it has descriptors for: release others first, or put several "
+                "values as one"
+            )
         reason = no_room(self.bytes_max, self.bytes, size)
+        if user and self.user_max:
+            whose = f"of user {user}"
+            reason = reason or no_room(self.user_max, self._making[user], size, whose)
         if not reason:
             self.bytes += size
             self.files += 1
+            self._count_making(user, size)
+            self._count_file(user, 1)
         return reason
 
-    def give_back(self, size: int) -> None:
-        """Count a file no more: it was not good, or is closed."""
+    def _count_making(self, user: str, size: int) -> None:
+        self._making[user] += size
+        if not self._making[user]:
+            del self._making[user]
+
+    def _count_file(self, user: str, number: int) -> None:
+        self._files_of[user] += number
+        if not self._files_of[user]:
+            del self._files_of[user]
+
+    def give_back(self, size: int, user: str = "") -> None:
+        """Count a file that was reserved no more: it was not good, or is not kept."""
+        self._count_making(user, -size)
+        self._close(size, user)
+
+    def _close(self, size: int, user: str) -> None:
         self.bytes -= size
         self.files -= 1
+        self._count_file(user, -1)
 
     def offer(self, offered: OfferedObject[FileT, ReaderT]) -> int:
         """Keep a file, whose bytes were reserved, until the gateway has settled it.
@@ -110,20 +146,27 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         self._offered[self._offers] = offered
         return self._offers
 
-    def settle(self, number: int, reason: str, at_s: UtcS) -> OfferedObject[FileT, ReaderT] | None:
+    def settle(
+        self, number: int, reason: str, at_s: UtcS, user: str = ""
+    ) -> OfferedObject[FileT, ReaderT] | None:
         """Keep an offered object, or close its file for a reason.
 
-        None: it is not offered any more. A second file of equal bytes is closed.
+        None: it is not offered any more. A second file of equal bytes is closed. `user` is the one
+        for whom it is kept, if that is not the one that put it.
         """
         offered = self._offered.pop(number, None)
         if offered is None:
             return None
         key, file = offered.key, offered.file
         if reason or key in self._held:
-            self.give_back(file.size)
+            self.give_back(file.size, offered.user)
             file.close()
         else:
-            self._held[key] = file, HeldRecord(offered.user, at_s)
+            self._count_making(offered.user, -file.size)
+            owner = user or offered.user
+            self._count_file(offered.user, -1)
+            self._count_file(owner, 1)
+            self._held[key] = file, HeldRecord(owner, at_s)
         if not reason and offered.name:
             self._name(key, offered.user, offered.name, at_s + (offered.for_s or 0))
         return offered
@@ -153,7 +196,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         found = self._held.pop(key, None)
         if found is not None:
             file, record = found
-            self.give_back(file.size)
+            self._close(file.size, record.user)
             file.close()
             for user, name in record.names:
                 self._names.pop((key.scope, user, name), None)
@@ -172,7 +215,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         """Close the files that no gateway has settled: those that put them, put them again."""
         offered, self._offered = self._offered, {}
         for each in offered.values():
-            self.give_back(each.file.size)
+            self.give_back(each.file.size, each.user)
             each.file.close()
 
     def records(self) -> Iterator[tuple[ObjectKey, int, HeldRecord]]:

@@ -35,10 +35,12 @@ def site():
         address="@objects",
         pid=1,
         ticket=lambda session, user, scope: f"{session} {user} {scope}".encode(),
-        take=lambda session, held: catalogue.take(held.key, session),
+        take=lambda session, user, held: (
+            catalogue.why_not(held, user) or (not catalogue.take(held.key, session, user)) * "gone"
+        ),
         settled=settled,
-        take_again=lambda session, scope, digests: [
-            each for each in digests if not catalogue.take(ObjectKey(scope, each), session)
+        take_again=lambda session, user, scope, digests: [
+            each for each in digests if not catalogue.take(ObjectKey(scope, each), session, user)
         ],
     )
     return SimpleNamespace(objects=objects, config=SiteConfig(name="london"))

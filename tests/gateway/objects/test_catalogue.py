@@ -26,7 +26,7 @@ def put(found, number, *, session=1, scope="risk", size=10):
 def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
     found = ObjectCatalogue(ObjectRoom(100))
     assert put(found, 1) == ""
-    found.hold("job", "risk", [key(1).digest])
+    found.hold("job", "ann", "risk", [key(1).digest])
     assert found.name(key(1), "ann", "book", UtcS(2000.0)) == []
     assert found.session_ended(1) == []
     assert found.sweep(set(), NOW) == []
@@ -62,7 +62,7 @@ def test_equal_results_are_delivered_one_by_one_and_lost_ones_go_with_their_job(
 def test_a_result_that_is_an_argument_of_its_own_job_stays_with_it():
     found = ObjectCatalogue(ObjectRoom(100))
     found.put_result(key(1), 10, "ann", "job", NOW)
-    found.hold("job", "risk", [key(1).digest])
+    found.hold("job", "ann", "risk", [key(1).digest])
     assert found.deliver(key(1), "job", None) == []
     assert found.sweep({"job"}, NOW) == []
     assert found.sweep(set(), NOW) == [key(1)]
@@ -79,7 +79,7 @@ def test_an_object_of_a_lost_gateway_waits_for_its_holders_for_a_time():
     for number in (1, 2, 3):
         found.adopt(key(number), 10, "ann", NOW, UtcS(1060.0))
     found.name(key(2), "ann", "book", UtcS(2000.0))
-    assert found.take(key(1), 5)
+    assert found.take(key(1), 5, "ann")
     assert found.sweep(set(), UtcS(1059.0)) == []
     assert found.bytes == 30
     assert found.sweep(set(), UtcS(1060.0)) == [key(3)]
@@ -105,7 +105,7 @@ def test_equal_bytes_of_two_projects_are_two_objects():
     put(found, 1, scope="risk")
     put(found, 1, scope="fx")
     assert found.bytes == 20
-    found.hold("job", "fx", [key(1).digest, key(2).digest])
+    found.hold("job", "ann", "fx", [key(1).digest, key(2).digest])
     assert found.session_ended(1) == [key(1)]
     assert found.find("fx", key(1).digest) is not None
 
@@ -147,8 +147,8 @@ def test_a_name_that_is_given_again_leaves_the_object_that_had_it():
     held = found.named("risk", "ann", "book")
     assert held is not None
     assert held.to_plain()["digest"] == digest_text(key(2).digest)
-    assert found.take(key(1), 3) is False
-    assert found.take(key(2), 3) is True
+    assert found.take(key(1), 3, "ann") is False
+    assert found.take(key(2), 3, "ann") is True
 
 
 steps = st.tuples(
@@ -167,10 +167,10 @@ def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
         clock += 1.0
         now, each, gone = UtcS(clock), key(number), []
         if what == "put":
-            assert found.put(each, 10, "ann", who, now) == ""
+            assert found.put(each, 10, user_of(who), who, now) == ""
             sessions[who, each] += 1
             here.add(each)
-        elif what == "take" and found.take(each, who):
+        elif what == "take" and found.take(each, who, user_of(who)):
             sessions[who, each] += 1
         elif what == "let_go":
             gone = found.let_go(who, each.scope, each.digest)
@@ -181,7 +181,7 @@ def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
                 if pair[0] == who:
                     del sessions[pair]
         elif what == "hold":
-            found.hold(f"job {who}", each.scope, [each.digest])
+            found.hold(f"job {who}", user_of(who), each.scope, [each.digest])
             if each in here:
                 jobs.add((f"job {who}", each))
         elif what == "sweep":
@@ -198,6 +198,37 @@ def test_an_object_is_here_exactly_as_long_as_something_holds_it(given_steps):
         here = wanted
         assert {each.key for each in found} == here
         assert found.bytes == 10 * len(here)
+        check_users(found, sessions, jobs, names)
+
+
+def check_users(found, sessions, jobs, names):
+    by_user = {(user_of(who), each) for (who, each), count in sessions.items() if count}
+    by_user |= {(user_of(int(job[-1])), each) for job, each in jobs}
+    by_user |= {("ann", each) for each, _ in names.values()}
+    for user in ("ann", "bob"):
+        own = sum(each == user for each, _ in by_user)
+        assert (found._by_owner["user", user], found._objects_of[user]) == (10 * own, own)
+
+
+def user_of(number):
+    return ("ann", "bob")[number % 2]
+
+
+def test_an_object_counts_for_each_user_who_holds_it_and_for_no_other(monkeypatch):
+    found = ObjectCatalogue(ObjectRoom(1000, user=30))
+    put(found, 1, size=20)
+    held = found.find("risk", key(1).digest)
+    found.put(key(2), 15, "bob", 2, NOW)
+    assert "of user bob, holds 15" in found.why_not(held, "bob")
+    assert found.why_not(held, "ann") == ""
+    assert "of user bob" in found.put(key(1), 20, "bob", 2, NOW)
+    found.let_go(2, "risk", key(2).digest)
+    assert found.take(key(1), 2, "bob")  # as by its name
+    assert found.let_go(1, "risk", key(1).digest) == []
+    assert put(found, 3, size=30) == ""  # bob holds the first one, on bob's account
+    assert "of user bob, holds 20" in found.put(key(4), 11, "bob", 2, NOW)
+    monkeypatch.setattr(catalogue, "USER_OBJECTS_MAX", 1)
+    assert "user bob holds 1 objects already" in found.put(key(4), 1, "bob", 2, NOW)
 
 
 def test_users_and_projects_have_room_of_their_own():

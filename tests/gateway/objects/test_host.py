@@ -7,11 +7,15 @@ import resource
 import socket
 import threading
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import pytest
 import trio
 
 from federation.messages.objects import (
+    AdoptHost,
+    GetObject,
+    HeldBefore,
     HolderGone,
     HostOpen,
     HostReady,
@@ -27,10 +31,10 @@ from federation.messages.objects import (
 from federation.objects.bodies import make_body
 from federation.objects.segments import create
 from federation.sessions.object_socket import encode_frame
-from gateway.objects import host
+from gateway.objects import host, shelf
 from gateway.objects.host import ObjectHost
 from gateway.objects.host_process import HostPlace, listen_at
-from gateway.objects.tickets import CLIENT, ObjectTicket
+from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 pytestmark = [
@@ -39,6 +43,7 @@ pytestmark = [
 ]
 PLACE = HostPlace("@none", b"k" * 32)
 TICKET = ObjectTicket(CLIENT, 1, "ann", "risk").sign(PLACE.key)
+OTHERS = ObjectTicket(CLIENT, 2, "bob", "risk").sign(PLACE.key)
 ROOM = 1 << 20
 TIMEOUT_S = 60.0
 
@@ -72,9 +77,9 @@ class Site:
         await connection.connect("\0" + self._address.removeprefix("@"))
         return connection
 
-    async def client(self):
+    async def client(self, ticket=TICKET):
         pipe = ObjectPipe(await self.dial())
-        await pipe.send(OpenHost(TICKET))
+        await pipe.send(OpenHost(ticket))
         assert await pipe.receive() == [(HostOpen(ROOM), -1)]
         return pipe
 
@@ -111,7 +116,7 @@ async def running(*, fails=0, descriptors=1000):
                 assert await gateway.receive() == [(HostReady(os.getpid(), ends_sessions=True), -1)]
                 site = Site(gateway, listener, place.address)
                 yield site
-                await gateway.send(StopHost("the test ends"))
+                await site.gateway.send(StopHost("the test ends"))
                 for each in site.connections:
                     each.close()
     finally:
@@ -164,8 +169,12 @@ def test_strangers_give_way_to_new_connections():
             await site.client()
             for each in strangers[:4]:
                 assert await each.recv(1) == b""
-            for _ in range(3):
+            for _ in range(2):
                 await site.client()
+            one_more = ObjectPipe(await site.dial())
+            await one_more.send(OpenHost(TICKET))
+            assert await is_closed(site.connections[-1])  # a user has three quarters of them
+            await site.client(OTHERS)
             refused = await site.dial()  # all four have shown a ticket
             assert await is_closed(refused)
 
@@ -175,14 +184,74 @@ def test_strangers_give_way_to_new_connections():
 def test_a_put_is_refused_before_descriptors_run_out():
     async def check():
         async with running(descriptors=16) as site:  # 10 objects
-            client = await site.client()
-            for number in range(10):
+            client, other = await site.client(), await site.client(OTHERS)
+            for number in range(7):
                 body = a_body(number)
                 assert isinstance(await site.put(client, body.descriptor, body.size), ObjectKept)
             body = a_body("one more")
             answer = await site.put(client, body.descriptor, body.size)
             assert isinstance(answer, ObjectMissing)
+            assert "has 7 objects at the object host, three quarters" in answer.reason
+            for number in range(7, 10):
+                body = a_body(number)
+                assert isinstance(await site.put(other, body.descriptor, body.size), ObjectKept)
+            body = a_body("one more")
+            answer = await site.put(other, body.descriptor, body.size)
+            assert isinstance(answer, ObjectMissing)
             assert "descriptors for 10 objects" in answer.reason
+
+    trio.run(check)
+
+
+def test_a_fault_with_one_connection_ends_neither_the_host_nor_the_others(monkeypatch, capsys):
+    async def check():
+        async with running() as site:
+            client, other = await site.client(), await site.client()
+            monkeypatch.setattr(
+                shelf.ObjectShelf, "take", Mock(side_effect=ZeroDivisionError("a defect"))
+            )
+            await client.send(GetObject(1, "p", b"\x02" + bytes(32)))
+            assert await client.receive() == []
+            monkeypatch.undo()
+            body = a_body()
+            assert isinstance(await site.put(other, body.descriptor, body.size), ObjectKept)
+
+    trio.run(check)
+    assert "ZeroDivisionError: a defect" in capsys.readouterr().err
+
+
+def test_the_next_gateway_is_taken_before_the_loss_of_the_last_was_noticed():
+    async def check():
+        async with running() as site:
+            body = a_body()
+            client = await site.client()
+            assert isinstance(await site.put(client, body.descriptor, body.size), ObjectKept)
+            following = ObjectPipe(await site.dial())
+            ticket = ObjectTicket(GATEWAY).sign(PLACE.key)
+            await following.send(AdoptHost(ticket, b"k" * 32, ROOM))
+            site.gateway.close()  # only now: it was asked before
+            heard = []
+            while not any(isinstance(each, HostReady) for each in heard):
+                heard += [message for message, _ in await following.receive()]
+            assert isinstance(heard[0], HeldBefore)
+            assert heard[0].user == "ann"
+            site.gateway = following  # for the end of the test
+
+    trio.run(check)
+
+
+def test_a_gateway_that_lives_loses_its_host_to_no_other(monkeypatch):
+    monkeypatch.setattr(host, "LOSS_S", 0.05)
+
+    async def check():
+        async with running() as site:
+            following = ObjectPipe(await site.dial())
+            ticket = ObjectTicket(GATEWAY).sign(PLACE.key)
+            await following.send(AdoptHost(ticket, b"k" * 32, ROOM))
+            assert await is_closed(site.connections[-1])
+            body = a_body()
+            client = await site.client()
+            assert isinstance(await site.put(client, body.descriptor, body.size), ObjectKept)
 
     trio.run(check)
 

@@ -28,11 +28,13 @@ def key(number, scope="risk"):
     return ObjectKey(scope, bytes([SHA256]) + bytes([number]) * 32)
 
 
-def put(shelf, number, size=10, *, by="ann's", reason="", name="", for_s=None, at_s=NOW):
+def put(
+    shelf, number, size=10, *, by="ann's", reason="", name="", for_s=None, at_s=NOW, user="ann"
+):
     """Put an object, and have it settled; return its file."""
-    assert shelf.reserve(size) == ""
+    assert shelf.reserve(size, user) == ""
     file = File(size)
-    offered = shelf.offer(OfferedObject(by, 7, key(number), file, "ann", name, for_s))
+    offered = shelf.offer(OfferedObject(by, 7, key(number), file, user, name, for_s))
     assert shelf.settle(offered, reason, at_s).file is file
     return file
 
@@ -52,12 +54,12 @@ def test_there_is_room_for_so_many_bytes_also_of_files_that_are_still_read(shelf
 
 def test_there_is_room_for_so_many_files_also_of_those_that_are_still_read():
     shelf = ObjectShelf(100, files_max=2)
-    put(shelf, 1)
+    put(shelf, 1, user="")
     assert shelf.reserve(1) == ""
     assert "descriptors for 2 objects" in shelf.reserve(1)
     shelf.give_back(1)
-    put(shelf, 1)  # equal bytes: the second file is closed
-    put(shelf, 2)
+    put(shelf, 1, user="")  # equal bytes: the second file is closed
+    put(shelf, 2, user="")
     assert "descriptors for 2 objects" in shelf.reserve(1)
     shelf.drop(key(1))
     assert shelf.reserve(1) == ""
@@ -124,3 +126,26 @@ def test_a_name_that_is_given_again_is_noted_with_the_new_object_alone(shelf):
     shelf.drop(key(2))
     put(shelf, 1, name="book", for_s=90)
     assert [record.names for _, _, record in shelf.records()] == [{("ann", "book"): UtcS(1090.0)}]
+
+
+def test_what_one_user_has_put_and_nobody_has_settled_is_bounded():
+    shelf = ObjectShelf(1000, 100, user_max=30)
+    assert shelf.reserve(20, "ann") == ""
+    assert "30 bytes of objects of user ann, holds 20" in shelf.reserve(11, "ann")
+    assert shelf.reserve(30, "bob") == ""
+    shelf.give_back(20, "ann")
+    assert shelf.reserve(30, "ann") == ""
+    file = File(30)
+    number = shelf.offer(OfferedObject("ann's", 1, key(1), file, "ann"))
+    assert shelf.settle(number, "", NOW) is not None
+    assert shelf.reserve(30, "ann") == ""  # the gateway counts what is settled
+
+
+def test_a_result_is_noted_for_the_user_whose_job_it_is_of():
+    shelf = ObjectShelf(1000, 100)
+    shelf.reserve(10)
+    number = shelf.offer(OfferedObject("an agent", 1, key(1), File(10), ""))
+    shelf.settle(number, "", NOW, "ann")
+    assert [record.user for _, _, record in shelf.records()] == ["ann"]
+    shelf.drop(key(1))
+    assert (shelf.bytes, shelf.files, dict(shelf._files_of), dict(shelf._making)) == (0, 0, {}, {})
