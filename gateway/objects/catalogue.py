@@ -4,8 +4,8 @@ An object lives as long as something holds it that has a life of its own: the se
 that put it, an unfinished job whose calls refer to it, or a name until it expires. There is no
 count of references in processes: when a holder ends, all that it held is let go at once.
 
-An object counts, towards the limit of a user, for each user who holds it: nobody can keep another's
-limit full by holding what that one has let go of.
+An object counts, towards the limit of a user, for each user that holds it: else others could keep
+that limit full by holding an object that its first user has let go of.
 
 Objects are known by project and digest. Equal bytes in two projects are two objects: otherwise the
 answer to one project would tell what another has.

@@ -341,7 +341,7 @@ class ObjectKeeper:
                 self._hold(job, scope, digests)
 
     def _user_of(self, message: SealedObject) -> str:
-        """Return the user for whom an object is kept; empty for a job that is over."""
+        """Return the user that an object is kept for; empty for a job that is over."""
         owner = self._owner_of(message.job) if message.job else (message.user, "")
         return "" if owner is None else owner[0]
 

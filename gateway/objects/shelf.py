@@ -67,8 +67,8 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         bytes_max: the room for all objects together.
         files_max: how many there may be: each is a descriptor of the process. One user has three
             quarters of them at most.
-        user_max: the room for what one user has put and the gateway has not settled yet; 0: as for
-            all. What is settled, the gateway's catalogue counts.
+        user_max: the room for objects of one user that the gateway has not settled yet; 0: as for
+            all. Settled ones are counted by the gateway's catalogue.
     """
 
     def __init__(self, bytes_max: int, files_max: int = OBJECTS_MAX, user_max: int = 0) -> None:
@@ -151,8 +151,8 @@ class ObjectShelf(Generic[FileT, ReaderT]):
     ) -> OfferedObject[FileT, ReaderT] | None:
         """Keep an offered object, or close its file for a reason.
 
-        None: it is not offered any more. A second file of equal bytes is closed. `user` is the one
-        for whom it is kept, if that is not the one that put it.
+        None: it is not offered any more. A second file of equal bytes is closed. `user` is the user
+        that it is kept for, if that is not the one that put it.
         """
         offered = self._offered.pop(number, None)
         if offered is None:

@@ -21,7 +21,7 @@ def proven(
 ) -> tuple[Reported, dict[int, str]]:
     """Return a report with those results as failures that are not here, and texts about them.
 
-    Its time counts for nothing then: the user would pay for what nobody has.
+    Its time counts for nothing then: the user would pay for a result that is nowhere.
     """
     failed = {each[0] for each in report.failures if isinstance(each[0], int)}
     if len(failed) < len(report.failures):
@@ -48,7 +48,7 @@ def unproven(
     Args:
         values: of one report.
         failed: the offsets of tasks that failed.
-        job, scope: whose results they are, and its project.
+        job, scope: the job that they are results of, and its project.
         catalogue: the objects of this site; None: the job takes no objects as results.
     """
     found: dict[int, str] = {}
