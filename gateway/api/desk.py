@@ -84,7 +84,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "object_host": ("project",),
         "object": ("project", "digest", "name", "user"),
         "hold_objects": ("project", "digests"),
-        "objects": ("project", ALL_USERS),
+        "objects": ("project", "by", "lost", ALL_USERS),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),
         "job": ("job", "for_order"),

@@ -8,7 +8,7 @@ from federation.objects.manifests import digest_text, read_digest
 from federation.reasons import Reason
 from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
-from gateway.objects.catalogue import HeldObject
+from gateway.objects.catalogue import HeldObject, sums
 from gateway.objects.keeper import ObjectKeeper
 from gateway.trust.rights import Asker
 
@@ -80,20 +80,37 @@ async def _hold(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
 
 
 async def _listed(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
-    """List the objects that the asker may see, the largest first."""
-    only = details.get("project")
-    catalogue = site.objects.catalogue if site.objects is not None else ()
-    found = [
-        each
-        for each in catalogue
-        if asker.sees(each.user, each.key.scope) and only in (None, each.key.scope)
-    ]
+    """List the objects that the asker may see, the largest first.
+
+    With `by` ("project" or "user") their sums; with `lost` those that were lost, the latest first.
+    """
+    only, by = details.get("project"), details.get("by")
+    if by not in (None, "project", "user"):
+        raise BadQuestion(f"by is {by!r:.80}; it must be 'project' or 'user'", Reason.BAD_REQUEST)
+    catalogue = site.objects.catalogue if site.objects is not None else None
+
+    def is_shown(each: HeldObject) -> bool:
+        is_seen = any(asker.sees(user, each.key.scope) for user in (each.user, *each.holders))
+        return is_seen and only in (None, each.key.scope)
+
+    if catalogue is None:
+        return []
+    if details.get("lost"):
+        gone = [each for each in reversed(catalogue.lost) if is_shown(each.held)]
+        return [_told(site, each.to_plain()) for each in gone]
+    found = [each for each in catalogue if is_shown(each)]
+    if by is not None:
+        return sums(found, by, asker.sees)
     found.sort(key=lambda each: -each.size)
     return [_plain(site, each) for each in found[:OBJECTS_SHOWN_MAX]]
 
 
 def _plain(site: SiteContext, held: HeldObject) -> dict[str, Any]:
-    return {**held.to_plain(), "site": site.config.name, "host": os.uname().nodename}
+    return _told(site, held.to_plain())
+
+
+def _told(site: SiteContext, plain: dict[str, Any]) -> dict[str, Any]:
+    return {**plain, "site": site.config.name, "host": os.uname().nodename}
 
 
 def _objects(site: SiteContext) -> ObjectKeeper:

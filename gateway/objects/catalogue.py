@@ -11,8 +11,8 @@ Objects are known by project and digest. Equal bytes in two projects are two obj
 answer to one project would tell what another has.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
 
 OBJECTS_MAX: Final = 100_000  # of a site
+LOST_MAX: Final = 1_000  # that are remembered
 USER_OBJECTS_MAX: Final = OBJECTS_MAX * 3 // 4  # that one user holds: the rest is for others
 
 
@@ -72,8 +73,45 @@ class HeldObject:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LostObject:
+    """An object whose bytes were lost while it was held."""
+
+    held: HeldObject
+    lost_at_s: UtcS
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it for people and programs: what held it then, and since when it is lost."""
+        return {**self.held.to_plain(), "lost_at_s": float(self.lost_at_s)}
+
+
+def sums(
+    objects: Iterable[HeldObject],
+    by: str,
+    shows: Callable[[str, str], bool] = lambda _user, _project: True,
+) -> list[dict[str, Any]]:
+    """Return the objects of each project, or of each user that holds them, the most bytes first.
+
+    An object that several users hold counts for each. `shows` tells whether a user of a project
+    may be shown.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for held in objects:
+        users = [user for user in sorted(held.holders) if shows(user, held.key.scope)]
+        for name in (held.key.scope,) if by == "project" else users:
+            row = found.setdefault(name, {by: name, "objects": 0, "bytes": 0, "named": 0})
+            row["objects"] += 1
+            row["bytes"] += held.size
+            row["named"] += bool(held.names)
+    return sorted(found.values(), key=lambda row: (-row["bytes"], row[by]))
+
+
 class ObjectCatalogue:
     """The objects of a site.
+
+    Attributes:
+        lost: the latest LOST_MAX objects that were lost, the last one last.
+
 
     Args:
         room: for all objects together, those of one user and those of one project.
@@ -90,6 +128,7 @@ class ObjectCatalogue:
         self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
         self._waiting: set[ObjectKey] = set()
         self.bytes = 0
+        self.lost: deque[LostObject] = deque(maxlen=LOST_MAX)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -293,8 +332,9 @@ class ObjectCatalogue:
                 touched.append(key)
         return self._gone(touched)
 
-    def clear(self) -> None:
-        """Forget everything: the process that kept the bytes has ended."""
+    def clear(self, utc_s: UtcS) -> None:
+        """Take everything for lost: the process that kept the bytes has ended."""
+        self.lost.extend(LostObject(held, utc_s) for held in self._held.values())
         self._held.clear()
         self._by_session.clear()
         self._by_job.clear()

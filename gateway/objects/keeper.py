@@ -236,7 +236,7 @@ class ObjectKeeper:
             raise
         await self._stop(host)
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
-        self.catalogue.clear()
+        self.catalogue.clear(self._utc_s())
         self._ticketed.clear()
         self._ends_sessions = False
         self._ready = trio.Event()

@@ -21,24 +21,43 @@ from gateway.cli.shared.common import (
 
 _DIGEST_CHARS: Final = 15  # of those shown of a digest: enough to tell objects apart
 
+_COLUMNS: Final = ("digest", "size", "user", "project", "put", "sessions", "jobs", "names")
+
 
 @click.command()
 @click.argument("wanted", required=False, metavar="[OBJECT]")
 @click.option("--project", help="Of this project.")
+@click.option(
+    "--by", type=click.Choice(["project", "user"]), help="Show their sums, by project or user."
+)
+@click.option("--lost", is_flag=True, help="Show the latest that were lost, and when.")
 @reach_options
 @json_option
 @all_users_option
 @errors_to_exit_codes
 def objects(
-    wanted: str | None, project: str | None, reach: DialOptions, as_json: bool, all_users: bool
+    wanted: str | None,
+    project: str | None,
+    by: str | None,
+    lost: bool,
+    reach: DialOptions,
+    as_json: bool,
+    all_users: bool,
 ) -> None:
     """List the objects at a site, the largest first, and what holds each.
 
     OBJECT is a name, or the beginning of a digest ("b3:daa82a"): then only objects that match it
-    are shown. An object lives as long as a session, a job or a name holds it.
+    are shown. An object lives as long as a session, a job or a name holds it. It is lost with the
+    object host, as by kill -9 or a lack of memory; the latest 1,000 are remembered.
     """
+    if by is not None and (lost or wanted is not None):
+        raise click.UsageError("--by shows sums of all objects: give neither OBJECT nor --lost")
     details = of_users(all_users=all_users) | ({} if project is None else {"project": project})
+    details |= ({} if by is None else {"by": by}) | ({"lost": True} if lost else {})
     found = ask(reach, "objects", **details)
+    if by is not None:
+        _show_sums(found, by, as_json=as_json)
+        return
     if wanted is not None:
         found = [each for each in found if _is_meant(each, wanted)]
     if as_json:
@@ -46,15 +65,25 @@ def objects(
     else:
         now_s = time.time()
         none = "no objects: `client.put(value)` makes one, see docs/data.md"
+        if lost:
+            none = "no object was lost since this gateway was started"
         if wanted is not None:
             none = f"no object here has the name or digest {wanted}"
         show.table(
-            ("digest", "size", "user", "project", "put", "sessions", "jobs", "names"),
+            (*_COLUMNS, "lost") if lost else _COLUMNS,
             [_row(each, now_s) for each in found],
             none,
         )
     if wanted is not None and not found:
         sys.exit(1)
+
+
+def _show_sums(rows: Sequence[Mapping[str, Any]], by: str, *, as_json: bool) -> None:
+    if as_json:
+        show.as_json(rows)
+        return
+    cells = [(row[by], row["objects"], size_text(row["bytes"]), row["named"]) for row in rows]
+    show.table((by, "objects", "size", "named"), cells, "no objects")
 
 
 def _is_meant(row: Mapping[str, Any], wanted: str) -> bool:
@@ -71,6 +100,7 @@ def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
         row["sessions"],
         len(row["jobs"]),
         ", ".join(_name(each, now_s) for each in row["names"]),
+        *([show.ago(row["lost_at_s"], now_s)] if "lost_at_s" in row else []),
     ]
 
 

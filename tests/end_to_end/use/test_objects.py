@@ -465,6 +465,21 @@ def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
         assert (code, row["digest"], row["sessions"]) == (0, named.digest, 1)
         assert shown(other.digest[:12])[0] == 0
         assert shown("cubes") == (1, "no object here has the name or digest cubes\n")
+        code, text = shown("--by", "project", "--json")
+        [row] = json.loads(text)["rows"]
+        assert (code, row["objects"], row["named"]) == (0, 2, 1)
+        assert row["bytes"] == named.size + other.size
+        code, text = shown("--by", "user")
+        assert (code, text.splitlines()[0].split()) == (0, ["user", "objects", "size", "named"])
+        assert shown("--by", "user", "--lost")[0] == 2
+        assert shown("--lost") == (0, "no object was lost since this gateway was started\n")
+        kill_part(site, "gateway.objects.host")
+        wait_until(lambda: not client.ask("objects"))
+        code, text = shown("--lost")
+        assert (code, "curves of " in text, len(text.splitlines())) == (0, True, 3)
+        [row] = json.loads(shown("curves", "--lost", "--json")[1])["rows"]
+        assert row["digest"] == named.digest
+        assert row["lost_at_s"] > row["put_at_s"]
 
 
 # --- results that stay

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from federation.clocks import UtcS
 from federation.objects.manifests import digest_text, make_manifest
 from federation.reasons import Reason
 from gateway.api.context import BadQuestion
@@ -84,3 +85,30 @@ async def test_a_name_is_looked_for_among_the_askers_own_unless_another_user_is_
     assert found["names"] == [{"name": "curves", "user": "ann", "ends_at_s": 1e9}]
     with pytest.raises(BadQuestion, match="name and user must be texts"):
         await VERBS["object"](site, Asker(2, "bob"), {**details, "user": 7})
+
+
+async def test_objects_are_listed_for_those_that_put_or_hold_them_alone_or_as_sums(site):
+    listed, catalogue = VERBS["objects"], site.objects.catalogue
+    [row] = await listed(site, Asker(1, "ann"), {})
+    assert (row["digest"], row["site"]) == (digest_text(DIGEST), "london")
+    assert await listed(site, Asker(2, "bob"), {}) == []
+    catalogue.take(ObjectKey("rates", DIGEST), 2, "bob")
+    assert len(await listed(site, Asker(2, "bob"), {})) == 1
+    assert await listed(site, Asker(2, "bob"), {"by": "user"}) == [
+        {"user": "bob", "objects": 1, "bytes": 6, "named": 1}
+    ]
+    [row] = await listed(site, Asker(1, "ann"), {"by": "project"})
+    assert (row["project"], row["bytes"]) == ("rates", 6)
+    assert await listed(site, Asker(1, "ann"), {"by": "project", "project": "fx"}) == []
+    with pytest.raises(BadQuestion, match="'project' or 'user'"):
+        await listed(site, Asker(1, "ann"), {"by": "day"})
+
+
+async def test_lost_objects_are_listed_for_those_that_held_them(site):
+    listed, catalogue = VERBS["objects"], site.objects.catalogue
+    assert await listed(site, Asker(1, "ann"), {"lost": True}) == []
+    catalogue.clear(UtcS(2000.0))
+    [row] = await listed(site, Asker(1, "ann"), {"lost": True})
+    assert (row["digest"], row["lost_at_s"]) == (digest_text(DIGEST), 2000.0)
+    assert await listed(site, Asker(2, "bob"), {"lost": True}) == []
+    assert await listed(site, Asker(1, "ann"), {}) == []

@@ -10,7 +10,7 @@ from federation.objects.manifests import SHA256, digest_text
 from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
 from gateway.objects import catalogue
-from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey, sums
 
 NOW = UtcS(1000.0)
 
@@ -243,7 +243,7 @@ def test_users_and_projects_have_room_of_their_own():
     assert found.put(key(4, "fx"), 20, "bob", 3, NOW) == ""
     found.session_ended(1)
     assert put(found, 2, size=10) == ""  # the room of what was let go of is free again
-    found.clear()
+    found.clear(NOW)
     assert put(found, 1, size=30) == ""
 
 
@@ -252,3 +252,33 @@ def test_others_are_to_be_released_only_where_that_helps():
     assert "release others first" in no_room(100, 50, 51)
     assert "release" not in no_room(100, 50, 101)
     assert "put it in parts" in no_room(100, 0, 101)
+
+
+def test_what_was_lost_is_remembered_for_a_time(monkeypatch):
+    found = ObjectCatalogue(ObjectRoom(100))
+    put(found, 1)
+    put(found, 2)
+    found.name(key(2), "ann", "book", UtcS(2000.0))
+    found.clear(UtcS(1500.0))
+    one, other = (each.to_plain() for each in found.lost)
+    assert (one["digest"], one["lost_at_s"]) == (digest_text(key(1).digest), 1500.0)
+    assert [each["name"] for each in other["names"]] == ["book"]
+    found.lost.extend(list(found.lost) * catalogue.LOST_MAX)
+    assert len(found.lost) == catalogue.LOST_MAX
+
+
+def test_sums_of_projects_and_of_the_users_that_hold_objects():
+    found = ObjectCatalogue(ObjectRoom(1000))
+    put(found, 1, size=10)
+    put(found, 2, size=5, scope="fx")
+    put(found, 3, size=20, scope="fx")
+    found.take(key(1), 7, "bob")
+    found.name(key(1), "ann", "book", UtcS(2000.0))
+    assert sums(found, "project") == [
+        {"project": "fx", "objects": 2, "bytes": 25, "named": 0},
+        {"project": "risk", "objects": 1, "bytes": 10, "named": 1},
+    ]
+    assert sums(found, "user") == [
+        {"user": "ann", "objects": 3, "bytes": 35, "named": 1},
+        {"user": "bob", "objects": 1, "bytes": 10, "named": 1},
+    ]
