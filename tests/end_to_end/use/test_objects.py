@@ -500,11 +500,13 @@ def listed(count):
 
 def test_a_large_result_comes_as_a_file_and_without_a_copy(make_site):
     site = make_site(2)
+    gc.collect()
+    before = mapped_here()  # by what other tests have left
     with site.client() as client:
         future = client.submit(ones, SIZE)
         wait_until(future.done)
         wait_until(lambda: not client.ask("objects"))  # it is the client's alone by now
-        assert (files_here(), mapped_here()) == (0, 1)
+        assert (files_here(), mapped_here()) == (0, before + 1)
         found = future.result()
         assert future.result() is found
         assert found.sum() == SIZE
@@ -518,7 +520,7 @@ def test_a_large_result_comes_as_a_file_and_without_a_copy(make_site):
         del future, found, both
         wait_until(lambda: not client.ask("objects"))
         wait_until(lambda: held(site) == 0)
-        wait_until(lambda: gc.collect() >= 0 and mapped_here() == 0)
+        wait_until(lambda: gc.collect() >= 0 and mapped_here() <= before)
 
 
 def test_results_outlive_object_host_and_gateway_once_they_have_arrived(make_site):
