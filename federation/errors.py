@@ -8,6 +8,7 @@
     ├── JobNotFound             the gateway knows no job of that id
     ├── ObjectRefused           an object can't be put, or not be read by this client
     ├── ObjectLost              nobody holds an object any more
+    │   └── NotThere            the object host of a gateway has none of it (federation.engine)
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.address)
     │   └── MissingResolver     a service name without dnspython (federation.engine.dialling)
