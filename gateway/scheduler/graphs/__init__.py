@@ -1,0 +1,1 @@
+"""Graphs: calls that wait for the results of other calls, and when each may begin."""
