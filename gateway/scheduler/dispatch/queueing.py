@@ -16,7 +16,7 @@ one of its jobs was filed; each assignment and each report of a job files it aga
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
 from typing import Final
 from weakref import WeakValueDictionary
@@ -54,7 +54,7 @@ class DispatchTermsBook:
         if job.terms is None:
             spec = job.spec
             need = job.need  # by its parts: a key that holds the need would keep it for good
-            parts = (need.tags, need.python, need.currency, need.environment)
+            parts = tuple(getattr(need, each.name) for each in fields(need))
             job.need = self._needs.setdefault(parts, need)
             key = (
                 *(job.need, spec.pool, spec.function, job.work, spec.price, spec.given_priority),

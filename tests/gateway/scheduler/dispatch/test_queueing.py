@@ -482,3 +482,14 @@ def test_recalled_tasks_do_not_return_to_the_same_worker_to_be_recalled_again(se
         world.step()
         world.now_s += 0.2  # all work is late
         world.rest()
+
+
+def test_equal_needs_are_one_and_others_stay_apart():
+    book = DispatchTermsBook()
+    own, same = job_of(1), job_of(2)
+    foreign = job_of(3, user="ann@paris")  # its code needs a sandbox
+    for job in (own, same, foreign):
+        book.of(job)
+    assert own.need is same.need
+    assert not own.need.is_others
+    assert foreign.need.is_others
