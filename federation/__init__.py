@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from federation.address import AddressError
     from federation.client import Client, TaskFuture, as_completed
+    from federation.engine.detached_tasks import DetachedTask
     from federation.engine.dialling.client_file import ClientFileError
     from federation.engine.explained import Explanation
     from federation.engine.jobs import Cost, JobCancelled, JobHandle, Progress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from federation.errors import (
         CostLimitReached,
         DeadlinePassed,
+        DependencyFailed,
         EnvironmentFailed,
         GatewayUnreachable,
         GridError,
@@ -56,6 +58,8 @@ __all__ = [
     "Cost",
     "CostLimitReached",
     "DeadlinePassed",
+    "DependencyFailed",
+    "DetachedTask",
     "EnvironmentFailed",
     "Explanation",
     "ForkedProcessError",
@@ -102,6 +106,8 @@ _WHERE: Final = {
     "Cost": "federation.engine.jobs",
     "CostLimitReached": "federation.errors",
     "DeadlinePassed": "federation.errors",
+    "DependencyFailed": "federation.errors",
+    "DetachedTask": "federation.engine.detached_tasks",
     "EnvironmentFailed": "federation.errors",
     "Explanation": "federation.engine.explained",
     "ForkedProcessError": "federation.sessions.nng",

@@ -12,7 +12,7 @@ import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from federation.address import resolve as resolve_address
 from federation.engine.books.streams import Ended, Stream
@@ -38,6 +38,7 @@ from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
 from federation.objects.left import REF
+from federation.objects.open_calls import OpenCall
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
@@ -69,6 +70,10 @@ EXPLAINED: Final = (
 )
 # Pickles of clients name it so.
 _Where = ConnectionSettings
+
+
+# An argument of a call: the value, or what stands for it.
+Given: TypeAlias = A | ObjectRef[A] | TaskFuture[A]
 
 
 def as_completed(futures: Iterable[FutureT], timeout: Length | None = None) -> Iterator[FutureT]:
@@ -165,6 +170,7 @@ class Client(concurrent.futures.Executor):
         self._engines = ClientEngines(settings)
         self._shown: dict[str, RangeSet] = {}  # job → tasks whose output was shown
         self._recent: tuple[SealedFunction, Stream, ClientEngine] | None = None
+        self._recent_open: tuple[SealedFunction, Stream, ClientEngine] | None = None
         self._engines.connect()
 
     @property
@@ -287,28 +293,33 @@ class Client(concurrent.futures.Executor):
         view = object.__new__(type(self))
         view._engines, view._shown = self._engines, self._shown
         view._options = self._options.changed(given)
-        view._recent = None
+        view._recent = view._recent_open = None
         return view
 
-    # A reference may stand for any argument; type checkers know it of three positional ones.
+    # A reference or a future may stand for any argument; type checkers know it of three positional
+    # ones.
     @overload
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]: ...
 
     @overload
-    def submit(self, fn: Callable[[A], T], first: A | ObjectRef[A], /) -> TaskFuture[T]: ...
+    def submit(self, fn: Callable[[A], T], first: Given[A], /) -> TaskFuture[T]: ...
 
     @overload
     def submit(
-        self, fn: Callable[[A, B], T], first: A | ObjectRef[A], second: B | ObjectRef[B], /
+        self,
+        fn: Callable[[A, B], T],
+        first: Given[A],
+        second: Given[B],
+        /,
     ) -> TaskFuture[T]: ...
 
     @overload
     def submit(
         self,
         fn: Callable[[A, B, C], T],
-        first: A | ObjectRef[A],
-        second: B | ObjectRef[B],
-        third: C | ObjectRef[C],
+        first: Given[A],
+        second: Given[B],
+        third: Given[C],
         /,
     ) -> TaskFuture[T]: ...
 
@@ -317,15 +328,16 @@ class Client(concurrent.futures.Executor):
         engine = self._engines.nearest()
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
-        recent = self._recent
+        waits = type(payload) is OpenCall
+        recent = self._recent_open if waits else self._recent
         if recent is not None and recent[0].digest == function.digest and recent[2] is engine:
             stream = recent[1]
         else:
-            stream = self._stream(engine, function)
+            stream = self._stream(engine, function, waits)
         future: TaskFuture[Any] = TaskFuture(engine, stream)
         try:
             while not engine.submit(stream, payload, future):
-                stream = self._stream(engine, function)  # the job was closed meanwhile: use another
+                stream = self._stream(engine, function, waits)  # the job was closed meanwhile
         except KeyboardInterrupt as interrupt:
             future.let_go(interrupt)  # the caller will not get the future
             del future
@@ -368,12 +380,18 @@ class Client(concurrent.futures.Executor):
         """
         return self._engines.nearest().objects.find(name, self._options.project, user)
 
-    def _stream(self, engine: ClientEngine, function: SealedFunction) -> Stream:
-        """Return the job for calls of this function under these options."""
+    def _stream(self, engine: ClientEngine, function: SealedFunction, waits: bool) -> Stream:
+        """Return the job for calls of this function under these options.
+
+        Those that wait for others have a job of their own: it stays at its site.
+        """
         sealed = self._options.with_environment(function)
-        key = (sealed.digest, self._options.key())
+        key = (sealed.digest, self._options.key(), waits)
         stream = engine.filling(key, sealed, lambda: self._opening(sealed, engine))
-        self._recent = function, stream, engine
+        if waits:
+            self._recent_open = function, stream, engine
+        else:
+            self._recent = function, stream, engine
         return stream
 
     def _opening(
@@ -391,7 +409,7 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A], T],
-        iterable: Iterable[A | ObjectRef[A]],
+        iterable: Iterable[Given[A]],
         /,
         *,
         timeout: Length | None = None,
@@ -403,8 +421,8 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A, B], T],
-        iterable: Iterable[A | ObjectRef[A]],
-        second: Iterable[B | ObjectRef[B]],
+        iterable: Iterable[Given[A]],
+        second: Iterable[Given[B]],
         /,
         *,
         timeout: Length | None = None,
@@ -416,9 +434,9 @@ class Client(concurrent.futures.Executor):
     def map(
         self,
         fn: Callable[[A, B, C], T],
-        iterable: Iterable[A | ObjectRef[A]],
-        second: Iterable[B | ObjectRef[B]],
-        third: Iterable[C | ObjectRef[C]],
+        iterable: Iterable[Given[A]],
+        second: Iterable[Given[B]],
+        third: Iterable[Given[C]],
         /,
         *,
         timeout: Length | None = None,
@@ -698,7 +716,7 @@ class Client(concurrent.futures.Executor):
 def _revive(settings: ConnectionSettings, options: Options) -> Client:
     client = object.__new__(Client)
     client._engines, client._options = ClientEngines(settings), options
-    client._shown, client._recent = {}, None
+    client._shown, client._recent, client._recent_open = {}, None, None
     return client
 
 

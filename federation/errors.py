@@ -28,6 +28,7 @@
     │   │                       `whole` job can't be done for that much
     │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start, or a
     │   │                       `whole` job can't be done by then
+    │   ├── DependencyFailed    a task whose result it needs failed, or was cancelled
     │   ├── QueueLimitReached   its user has as many unfinished tasks as the rules allow
     │   └── TaskStopped         it was cancelled; a future raises CancelledError instead
     └── ProtocolError           the other side broke the protocol
@@ -174,6 +175,13 @@ class DeadlinePassed(TaskError):
     """The job's deadline passed before the task could start, or it can't be done whole by then."""
 
 
+class DependencyFailed(TaskError):
+    """A task whose result the task needs has failed or was cancelled; it did not run.
+
+    The text names that task, the first that failed; its exception is the `__cause__`.
+    """
+
+
 class QueueLimitReached(TaskError):
     """Its user had as many unfinished tasks at the gateway as allowed: the task was refused."""
 
@@ -210,5 +218,6 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
     "queue": QueueLimitReached,
+    "dependency": DependencyFailed,
     "cancelled": TaskStopped,
 }

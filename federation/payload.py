@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 import cloudpickle
 
 from federation.errors import ObjectLost, ObjectRefused, SerializationError
+from federation.objects.open_calls import OpenCall, SealedCall
 from federation.objects.references import Sealing, with_head
 from federation.sources import dumps_with_files, with_sources
 
@@ -426,8 +427,8 @@ def _name(function: Callable[..., Any]) -> str:
 # --- calls and results ---------------------------------------------------------------------------
 
 
-def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Pickle the arguments of one call."""
+def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall:
+    """Pickle the arguments of one call; with futures among them, an OpenCall."""
     if not kwargs:
         if set(map(type, args)) <= SCALARS:
             return pickle.dumps(args, PROTOCOL)
@@ -435,7 +436,7 @@ def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     return _seal_slowly(Call(args, kwargs), args, kwargs)
 
 
-def seal_calls(calls: Sequence[tuple[Any, ...]]) -> list[bytes]:
+def seal_calls(calls: Sequence[tuple[Any, ...]]) -> Sequence[SealedCall]:
     """Pickle the positional arguments of many calls."""
     dumps = pickle.dumps
     if all(set(map(type, args)) <= SCALARS for args in calls):
@@ -444,7 +445,7 @@ def seal_calls(calls: Sequence[tuple[Any, ...]]) -> list[bytes]:
         return [_seal_slowly(args, args, {}) for args in calls]
 
 
-def seal_singles(values: Sequence[Any]) -> list[bytes]:
+def seal_singles(values: Sequence[Any]) -> Sequence[SealedCall]:
     """Pickle the arguments of many calls of one positional argument each."""
     dumps = pickle.dumps
     if set(map(type, values)) <= SCALARS:
@@ -452,9 +453,32 @@ def seal_singles(values: Sequence[Any]) -> list[bytes]:
     return seal_calls([(value,) for value in values])
 
 
-def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    with Sealing() as found:
-        return with_head(_dump_call(call, args, kwargs), found)
+def seal_value(value: Any) -> bytes:
+    """Pickle the result of a call, which is an argument of another one.
+
+    Raises SerializationError.
+    """
+    if type(value) in SCALARS:
+        return pickle.dumps(value, PROTOCOL)
+    try:
+        return _dump(value)
+    except SerializationError:
+        raise
+    except Exception as error:
+        what = _culprit(value, "the result", 0)
+        raise SerializationError(
+            f"{what} can't be pickled again for a call that needs it: {type(error).__name__}: "
+            f"{error}. Submit the call before the result has come."
+        ) from error
+
+
+def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall:
+    sealing = Sealing()
+    with sealing as found:
+        pickled = _dump_call(call, args, kwargs)
+    if sealing.inputs:
+        return OpenCall(pickled, tuple(found), tuple(sealing.inputs))
+    return with_head(pickled, found)
 
 
 def _dump_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

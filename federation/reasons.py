@@ -20,6 +20,7 @@ class Reason(StrEnum):
     ENVIRONMENT_FAILED = "environment-failed"
     ENVIRONMENT_PREPARING = "environment-preparing"
     NO_SANDBOX = "no-sandbox"
+    NO_INPUTS = "no-inputs"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     HELD = "held"
@@ -65,6 +66,7 @@ NEVER = frozenset(
         Reason.CURRENCY_DIFFERS,
         Reason.ENVIRONMENT_MISSING,
         Reason.NO_SANDBOX,
+        Reason.NO_INPUTS,
         Reason.SITE_NOT_TRUSTED,
         Reason.SITE_FORBIDDEN,
         Reason.OUTSIDE_JURISDICTION,
@@ -87,6 +89,7 @@ TEXTS: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.ENVIRONMENT_FAILED: "the environment of the job could not be built",
         Reason.ENVIRONMENT_PREPARING: "the environment of the job is being prepared",
         Reason.NO_SANDBOX: "there is no sandbox for such work",
+        Reason.NO_INPUTS: "calls that wait for other tasks are not taken there",
         Reason.TAG_IN_USE: "running tasks use what the job requires of a tag",
         Reason.BUSY: "all slots are busy",
         Reason.HELD: "the job is held",

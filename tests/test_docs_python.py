@@ -19,13 +19,9 @@ TEXT = (ROOT / "docs" / "python.md").read_text()
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = PROGRAM.findall(TEXT)
 QUOTED = re.findall(r"`([^`]+)`", PROGRAM.sub("", TEXT))
-OF_THE_ENGINE = {
-    "finish",
-    "let_go",
-    "placed",
-    "told_end",
-    "lease",
-}  # the client's engine calls them
+# The client's engine calls them.
+OF_THE_ENGINE = {"finish", "let_go", "placed", "told_end", "lease", "objects", "engine"}
+OF_THE_ENGINE |= {"as_input", "is_detached", "is_input", "lost", "node", "packed"}
 
 
 def public(cls):

@@ -22,14 +22,15 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.clocks import MonoS
-from federation.engine.books.jobs import ENVELOPE_BYTES, JobTable
+from federation.engine.books.jobs import JobTable
 from federation.engine.books.requests import RequestTable
-from federation.engine.books.streams import ClientBundle, Ended, Stream
+from federation.engine.books.streams import ENVELOPE_BYTES, ClientBundle, Ended, Stream
 from federation.engine.cancelling import Cancels
 from federation.engine.dialling.connection import Connection
 from federation.engine.dialling.gateways import GatewayLoss, Itinerary
 from federation.engine.dialling.settings import Holder
 from federation.engine.futures import screen
+from federation.engine.graph_calls import GraphCalls
 from federation.engine.leading import Leading
 from federation.engine.left_results import Arrived, ResultFetcher
 from federation.engine.objects import ClientObjects
@@ -56,8 +57,10 @@ from federation.messages.messages import (
     OpenJob,
     RejectJob,
     Results,
+    SendAgain,
 )
 from federation.messages.printed import joined, stream_of
+from federation.objects.open_calls import SealedCall
 from federation.objects.references import any_has_references
 from federation.payload import SealedFunction
 from federation.sessions.credentials import is_here
@@ -71,6 +74,11 @@ if TYPE_CHECKING:
 REFUSED_S: Final = 1.0  # how long it is tried by default where all addresses are refused
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # the longest time for a goodbye
+
+OLDER: Final = (
+    "the gateway at {} is of an older version, and takes no calls with futures among their "
+    "arguments: pass their results"
+)
 
 _log = logging.getLogger("gridfed")
 
@@ -143,6 +151,7 @@ class ClientEngine:
         self._table = RequestTable(self._dialogue)
         self._requests = Requests(leading, self._table, self._dialogue, itinerary)
         self.cancels = Cancels(leading, self._jobs, self._dialogue, self._requests, self._table)
+        self._graph_calls = GraphCalls(self, self._jobs, self._dialogue)
         self.objects = ClientObjects(self, self._let_go_of)
         self._fetcher = ResultFetcher(self._session, self._place_fetched)
         itinerary.begin(MonoS(time.monotonic()), connect_timeout_s)
@@ -230,6 +239,7 @@ class ClientEngine:
     def _exchange(self, mono_s: MonoS) -> bool:
         self.cancels.post_abandoned()
         self._post_let_go()
+        self._graph_calls.post_again()
         if mono_s >= self._sweep_at_s:
             self._sweep_at_s = mono_s + IDLE_S
             self._jobs.sweep()
@@ -312,15 +322,21 @@ class ClientEngine:
                 self._jobs.put_function(digest)
             case Kept():
                 self._jobs.hear_kept(message)
+            case SendAgain():
+                self._graph_calls.hear(message)
             case HoldChanged():
                 self._jobs.hear_hold(message, self.site)
-            case Gateways(others):
-                self._line.learn(others)
-            case Bye():
-                mono_s = MonoS(time.monotonic())
-                self._hang_up(GatewayLoss.ABSENT, mono_s, mono_s)
+            case Gateways() | Bye():
+                self._hear_of_gateways(message)
             case _:
                 pass  # Unknown, of an older gateway: the important ones were refused by name
+
+    def _hear_of_gateways(self, message: Gateways | Bye) -> None:
+        if isinstance(message, Gateways):
+            self._line.learn(message.others)
+            return
+        mono_s = MonoS(time.monotonic())
+        self._hang_up(GatewayLoss.ABSENT, mono_s, mono_s)
 
     def _hear_results(self, message: Results) -> None:
         stream = self._jobs.find(message.job)
@@ -369,12 +385,14 @@ class ClientEngine:
             self._own_sites.add(opened.site)
         if not opened.resumed:
             self._jobs.check_fit()
+            self._graph_calls.check_fit()
         self._line.opened()
         self._refusal = None
         if opened.resumed:
             return
         self.session_number += 1
         self._let_go.clear()
+        self._graph_calls.restart()
         self._jobs.restart(near=self.is_near)
         if not self.objects.is_idle or self._jobs.paused:
             back = threading.Thread(
@@ -423,7 +441,7 @@ class ClientEngine:
             self.check_usable()
             return self._jobs.fill(key, function, opening)
 
-    def submit(self, stream: Stream, payload: bytes, future: Any) -> bool:
+    def submit(self, stream: Stream, payload: SealedCall, future: Any) -> bool:
         """Add a call to a job, and send it at once if the window allows.
 
         Returns False if the job takes no more calls: it was unused and closed, or it has ended.
@@ -431,6 +449,7 @@ class ClientEngine:
         self.check_size(payload)
         # As has_references tells: here it is on the way of every call.
         leases = self.objects.leases_for([payload], stream.opening) if not payload[0] else None
+        waits = leases is not None and self._graph_calls.check([payload], detached=False)
         self._leading.check_process()  # before the lock, which a thread lost in a fork may hold
         with self._leading.lock:
             if self.closed or self.shut or self.error is not None:
@@ -443,16 +462,21 @@ class ClientEngine:
             session = self._dialogue.session
             if session is not None and session.has_room:
                 self.transmit()
+                if waits:
+                    self._leading.settle()  # an input may have failed
         return True
 
-    def extend(self, stream: Stream, arguments: list[bytes], *, late: bool = False) -> ClientBundle:
+    def extend(
+        self, stream: Stream, arguments: list[SealedCall], *, late: bool = False
+    ) -> ClientBundle:
         """Add many calls to a job; `late` ones are accepted even after shutdown."""
         self._leading.check_process()
         refers = any_has_references(arguments)
         leases = self.objects.leases_for(arguments, stream.opening) if refers else None
+        waits = refers and self._graph_calls.check(arguments, detached=stream.opening.detached)
         with self._leading.lock:
             self.check_usable(late=late)
-            bundle = stream.extend(arguments, leases)
+            bundle = stream.extend(arguments, leases, has_open=waits)
             self._jobs.sender.add(stream)
             self.transmit()
         return bundle
@@ -475,7 +499,7 @@ class ClientEngine:
             self._jobs.close(stream)
             self.transmit()
 
-    def check_size(self, payload: bytes) -> None:
+    def check_size(self, payload: SealedCall) -> None:
         """Refuse arguments that are too large for the gateway."""
         limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         if len(payload) > limit:

@@ -1,5 +1,7 @@
 """The exceptions that failed calls raise in the client."""
 
+import contextlib
+
 from federation.engine.books.streams import Ended
 from federation.errors import (
     FAILURES,
@@ -51,6 +53,8 @@ def exception_of(ended: Ended) -> BaseException:
         return ObjectLost(ended.text)
     if ended.kind == "unreachable":
         return GatewayUnreachable(ended.text)
+    if ended.kind == "dependency":
+        return _dependency_failed(ended)
     if ended.payload:
         try:
             error = open_result(ended.payload)
@@ -60,3 +64,14 @@ def exception_of(ended: Ended) -> BaseException:
             error.__cause__ = RemoteTraceback(ended.text)
             return error
     return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)
+
+
+def _dependency_failed(ended: Ended) -> BaseException:
+    """Return the exception of a call that lacks an input, caused by that of the input."""
+    error = FAILURES["dependency"](ended.text)
+    if ended.payload:
+        with contextlib.suppress(SerializationError):
+            cause = open_result(ended.payload)
+            if isinstance(cause, BaseException):
+                error.__cause__ = cause
+    return error

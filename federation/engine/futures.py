@@ -11,21 +11,25 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from federation.engine import progress
 from federation.engine.books.streams import Ended, Outcome, Stream
 from federation.engine.failures import failure_of
 from federation.engine.inquiries import ANSWER_S, DrivenEngine, drive, is_running, why_waiting
-from federation.engine.objects import LeftResult
-from federation.errors import SerializationError
+from federation.engine.objects import LeftResult, ObjectRef
+from federation.errors import DependencyFailed, SerializationError
 from federation.messages.printed import STDOUT
 from federation.objects.left import REF
-from federation.payload import open_result
+from federation.objects.open_calls import InputFailure, InputValue
+from federation.objects.references import reduced_input
+from federation.payload import open_result, seal_value
+from federation.raised import seal_exception
 from federation.ranges import Range
-from federation.words import HEADLINE_CHARS_MAX, Length, clean, read_timeout
+from federation.words import HEADLINE_CHARS_MAX, Length, clean, headline, read_timeout
 
 T = TypeVar("T")
+EXCEPTION_BYTES_MAX: Final = 128 << 10  # of an input's failure, for the calls that need it
 
 _log = logging.getLogger("gridfed")
 
@@ -136,6 +140,68 @@ class TaskFuture(concurrent.futures.Future[T]):
         Asks the gateway, and waits up to two seconds for its answer.
         """
         return "" if self.done() or self.running() else why_waiting(self._engine, self._stream)
+
+    # Of a future that is an argument of a call: its result as it came, and why it has none.
+    is_input = False
+    packed: bytes | None = None
+    lost: InputFailure | None = None
+
+    @property
+    def node(self) -> tuple[str, int]:
+        """The id of its job, and its number there."""
+        return self._stream.id, self.task
+
+    @property
+    def engine(self) -> FutureEngine:
+        """The engine of its client."""
+        return self._engine
+
+    def as_input(self) -> InputValue | InputFailure | None:
+        """Return what it gives to a call; None: it has not ended. For the engine."""
+        if self.lost is not None:
+            return self.lost
+        if not self.done():
+            return None
+        if self.packed is not None:
+            return InputValue(self.packed)
+        if self.cancelled():
+            return InputFailure(f"{self._title()} was cancelled")
+        if self._exception is not None:
+            return self._as_failure(self._exception)
+        found: Any = self._result
+        if isinstance(found, ObjectRef):
+            return LeftResult(found.objects, found.lease).as_input()
+        if isinstance(found, LeftResult):
+            return found.as_input()
+        try:
+            self.packed = seal_value(found)
+        except SerializationError as error:
+            return InputFailure(str(error))
+        return InputValue(self.packed)
+
+    def _as_failure(self, error: BaseException) -> InputFailure:
+        cause, text = error, f"{self._title()} failed: {type(error).__name__}: {error}"
+        if isinstance(error, DependencyFailed):
+            cause, text = error.__cause__ or error, str(error)
+        text = headline(text)
+        return InputFailure(text, seal_exception(cause, text, EXCEPTION_BYTES_MAX))
+
+    def _title(self) -> str:
+        return f"task {self.task} of job {self.job} ({self._stream.opening.name}), which it needs,"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Stand for its result among the arguments of a call of its client."""
+        self.is_input = True
+        found = reduced_input(self)
+        if self.done():
+            self.as_input()  # as it is now: it may be changed before the call is sent
+        return found
+
+    def __copy__(self) -> "TaskFuture[T]":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TaskFuture[T]":
+        return self
 
     def __repr__(self) -> str:
         return f"<TaskFuture: task {self.task} of job {self._stream.id}, {self._state.lower()}>"
@@ -280,6 +346,8 @@ def resolve(future: Any, outcome: Outcome) -> None:
         if type(outcome) is LeftResult:
             future.finish(outcome, None)
         elif type(outcome) is bytes:
+            if getattr(future, "is_input", False):
+                future.packed = outcome  # calls that are sent again need it
             try:
                 value = open_result(outcome)
             except SerializationError as error:

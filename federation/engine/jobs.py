@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.engine.books.streams import Ended
+from federation.engine.detached_tasks import DetachedTask
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
 from federation.engine.futures import screen, show
@@ -248,6 +249,27 @@ class JobHandle:
             gone = Ended("cancelled", f"task {at} was dropped when its job ended")
             at += 1
             yield self._value(gone, at - 1, return_exceptions)
+
+    def task(self, number: int) -> DetachedTask:
+        """Return what stands for a task's result among the arguments of other calls.
+
+        Those calls begin once the task has ended; see docs/graphs.md. Only for detached jobs: of
+        an attached one, pass the futures.
+        """
+        if type(number) is not int or number < 0:
+            raise ValueError(
+                f"number is {number!r:.40}; it must be the number of a task, from 0 on"
+            )
+        if not self._is_pinned:
+            self.details()
+        return DetachedTask(self.id, number, self.gateway)
+
+    def tasks(self) -> list[DetachedTask]:
+        """Return what stands for the results of all tasks, in order: see `task`."""
+        total = self.progress().total
+        if total is None:
+            raise GridError(f"job {self.id} may still get more tasks: name them with task(number)")
+        return [DetachedTask(self.id, number, self.gateway) for number in range(total)]
 
     def _show(self, first: int, printed: list[list[Any]]) -> None:
         """Show the output of tasks from `first` on, that of each task once."""

@@ -29,6 +29,7 @@ from federation.engine.futures import opened
 from federation.engine.inquiries import NESTED_S, say_nested, why_waiting
 from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
+from federation.objects.open_calls import SealedCall
 from federation.objects.references import any_has_references
 from federation.payload import NONE, open_result, seal_calls, seal_singles
 
@@ -368,7 +369,7 @@ class Feeder:
         self._seal = seal_singles if inputs.singles else _seal_tuples
         self._batch = 1
         self._gathers = inputs.at_hand and (inputs.total or BUNDLE_TASKS_MAX) < BUNDLE_TASKS_MAX
-        self._sealed: deque[list[bytes]] = deque()  # sealed, but not sent: large arguments
+        self._sealed: deque[list[SealedCall]] = deque()  # sealed, but not sent: large arguments
         self._leases: dict[bytes, Any] = {}  # of the objects that these refer to
         self._ended = False
         self._lock = threading.RLock()  # the thread that closes the client feeds as well
@@ -457,7 +458,7 @@ class Feeder:
 
     def _gather(self) -> None:
         """Take and seal the next inputs: a batch, or several if there are few in total."""
-        payloads: list[bytes] = []
+        payloads: list[SealedCall] = []
         size, started_s = 0, time.perf_counter()
         while True:
             calls = self._pull()
@@ -507,5 +508,5 @@ def _open_all(bundle: ClientBundle) -> list[Any] | None:
         return None
 
 
-def _seal_tuples(calls: list[Any]) -> list[bytes]:
+def _seal_tuples(calls: list[Any]) -> Sequence[SealedCall]:
     return seal_calls([tuple(call) for call in calls])

@@ -34,9 +34,10 @@ from federation.messages.objects import (
     PutObject,
 )
 from federation.objects.bodies import load, make_body
-from federation.objects.left import WHOLE, read_left
+from federation.objects.left import WHOLE, left_value, read_left
 from federation.objects.manifests import digest_text, read_digest
 from federation.objects.mappings import has_room
+from federation.objects.open_calls import InputValue, SealedCall
 from federation.objects.references import reduced, references_of
 from federation.objects.room import no_room
 from federation.objects.segments import Segment, create
@@ -103,6 +104,11 @@ class ObjectRef(Generic[ValueT]):
         self._objects = objects
         self._lease: ObjectLease | None = lease
         self.name = name
+
+    @property
+    def objects(self) -> "ClientObjects":
+        """The objects of its client."""
+        return self._objects
 
     @property
     def lease(self) -> ObjectLease:
@@ -208,6 +214,13 @@ class LeftResult:
         if self._lease is None:
             return load(memoryview(bytearray(self._whole)))
         return load(self._objects.view_of(self._lease, is_private=True))
+
+    def as_input(self) -> InputValue:
+        """Return what it is as an argument of another call."""
+        if self._lease is None:
+            return InputValue(WHOLE + self._whole)
+        self._objects.note(self._lease)
+        return InputValue(left_value(self._lease.digest, self._lease.size), self._lease)
 
     def reference(self) -> "ObjectRef[Any]":
         """Return a reference to it. ObjectLost where the site had no room for an object."""
@@ -486,7 +499,7 @@ class ClientObjects:
         end = weakref.finalize(lease, _let_go, own, session, lease.project, lease.digest)
         end.atexit = False
 
-    def leases_for(self, calls: Iterable[bytes], opening: OpenJob) -> dict[bytes, ObjectLease]:
+    def leases_for(self, calls: Iterable[SealedCall], opening: OpenJob) -> dict[bytes, ObjectLease]:
         """Return the leases of the objects that calls of a job refer to, by digest.
 
         Raises ObjectRefused where they can't.
@@ -502,7 +515,7 @@ class ClientObjects:
         if session == self._engine.session_number:
             self._let_go(project, digest)
 
-    def _leases_of(self, call: bytes, project: str) -> list[ObjectLease]:
+    def _leases_of(self, call: SealedCall, project: str) -> list[ObjectLease]:
         """Return the leases of the objects that a sealed call refers to.
 
         Raises ObjectRefused for objects of another project, and for too many.

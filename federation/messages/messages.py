@@ -89,6 +89,7 @@ class Welcome:
     message_bytes_max: Count
     others: Texts  # addresses of gateways that a client could go to if this one is lost
     place: Text = ""  # of this gateway: federation.sessions.credentials.place_of_this_process
+    graphs: bool = False  # whether it takes calls that wait for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,9 @@ class Tasks:
     first: Count
     arguments: Payloads
     objects: Payloads = field(default_factory=list)  # digests of the objects that they refer to
+    inputs: bool = (
+        False  # whether some have futures among their arguments: federation.objects.inputs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +297,18 @@ class Dropped:
     ranges: Pairs
     failure: Text
     reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Send these calls again: inputs of them have ended, and only the client has their values.
+
+    The gateway has none of the calls any more. The results of these inputs were sent before.
+    """
+
+    kind: ClassVar[str] = "again"
+    job: Text
+    ranges: Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +549,7 @@ MESSAGES = Catalogue(
     [
         *(Bye, Unknown, deals.Sealed, *BETWEEN_GATEWAYS),
         *(OpenJob, Tasks, CloseJob, Cancel, LetGo, Ask),
-        *(RejectJob, Results, Dropped, Kept, HoldChanged, Gateways, Answer),
+        *(RejectJob, Results, Dropped, SendAgain, Kept, HoldChanged, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
         *(Report, BegunTasks, TaskOutput, Returned, Preparing, Pulse),
     ]
@@ -544,6 +560,7 @@ ToClient = (
     | RejectJob
     | Results
     | Dropped
+    | SendAgain
     | Kept
     | HoldChanged
     | Gateways

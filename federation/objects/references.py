@@ -6,7 +6,8 @@ gateway and an agent know what the call needs and never open a pickle:
 
     0 (1 byte) · number of digests (2) · digests (33 each) · pickle
 
-A pickle begins with 0x80, so a call without references has no head and costs nothing more.
+A pickle begins with 0x80, so a call without references has no head and costs nothing more. The
+head of a call that has inputs is that of federation.objects.inputs.
 
 A slot fills the holes (`set_source`). Elsewhere a reference can't be pickled: it would name an
 object that nobody holds for the reader.
@@ -20,7 +21,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SerializationError
+from federation.objects.inputs import given, has_inputs, read_head
 from federation.objects.manifests import DIGEST_BYTES, digest_text, is_digest
+from federation.objects.open_calls import OpenCall, SealedCall
 
 MARK: Final = 0
 REFERENCES_MAX: Final = 10_000  # of one call
@@ -31,11 +34,18 @@ OUTSIDE: Final = (
     "argument, and do not capture it in a function, put it into another object or save it"
 )
 
+OUTSIDE_INPUT: Final = (
+    "a future can be pickled only among the arguments of a call of its own client: pass it as an "
+    "argument, and do not capture it in a function, return it or save it"
+)
+FUTURES_MAX: Final = 100_000  # of one call
+
 
 class _Sealing(threading.local):
-    """The digests of the call that this thread seals now; None: it seals none."""
+    """What was met in the call that this thread seals now; None: it seals none."""
 
     found: dict[bytes, None] | None = None
+    inputs: dict[int, tuple[int, Any]] | None = None  # by identity: number, and the future
 
 
 _now = _Sealing()
@@ -47,13 +57,19 @@ class Sealing:
     A `__reduce__` that seals another call in the meantime has a list of its own.
     """
 
-    __slots__ = ("_before", "_found")
+    __slots__ = ("_before", "_found", "_inputs")
 
     def __enter__(self) -> dict[bytes, None]:
-        self._before = _now.found
+        self._before = _now.found, _now.inputs
         self._found: dict[bytes, None] = {}
-        _now.found = self._found
+        self._inputs: dict[int, tuple[int, Any]] = {}
+        _now.found, _now.inputs = self._found, self._inputs
         return self._found
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The futures among the arguments, in the order of their holes."""
+        return [future for _, future in self._inputs.values()]
 
     def __exit__(
         self,
@@ -61,7 +77,7 @@ class Sealing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _now.found = self._before
+        _now.found, _now.inputs = self._before
 
 
 def reduced(digest: bytes) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
@@ -72,6 +88,16 @@ def reduced(digest: bytes) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
     if len(_now.found) > REFERENCES_MAX:
         raise SerializationError(f"a call has over {REFERENCES_MAX:,} references to objects")
     return fill, (digest,)
+
+
+def reduced_input(future: Any) -> tuple[Callable[[int], Any], tuple[int]]:
+    """Return what a future is pickled as, and note it. Raises SerializationError."""
+    if _now.inputs is None:
+        raise SerializationError(OUTSIDE_INPUT)
+    number, _ = _now.inputs.setdefault(id(future), (len(_now.inputs), future))
+    if number >= FUTURES_MAX:
+        raise SerializationError(f"a call has over {FUTURES_MAX:,} futures among its arguments")
+    return given, (number,)
 
 
 def with_head(pickled: bytes, digests: Iterable[bytes]) -> bytes:
@@ -85,13 +111,15 @@ def has_references(call: bytes) -> bool:
     return call[:1] == b"\0"
 
 
-def any_has_references(calls: Iterable[bytes]) -> bool:
+def any_has_references(calls: Iterable[SealedCall]) -> bool:
     """Whether one of many sealed calls has a head; none of them is empty."""
     return not all(map(_FIRST_BYTE, calls))
 
 
-def references_of(call: bytes) -> list[bytes]:
+def references_of(call: SealedCall) -> list[bytes]:
     """Return the digests of a sealed call's holes. Raises ProtocolError where its head is wrong."""
+    if isinstance(call, OpenCall):
+        return [*call.digests, *call.leases]
     return [] if not has_references(call) else _read(call)[0]
 
 
@@ -112,6 +140,9 @@ def pickle_of(call: bytes) -> memoryview:
 
 
 def _read(call: bytes) -> tuple[list[bytes], int]:
+    if has_inputs(call):
+        head = read_head(call)
+        return list(head.digests), head.start
     if len(call) < _HEAD.size:
         raise ProtocolError("the head of a call with references is cut off")
     _, number = _HEAD.unpack_from(call)

@@ -40,7 +40,7 @@ from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
 from gateway.api.views import job_choices, job_limits, work_views
 from gateway.api.views.order_words import in_words
-from gateway.api.views.wait_reasons import wait_reason
+from gateway.api.views.wait_reasons import inputs_reason, wait_reason
 from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
 from gateway.base.values import SettingError, number, suggest
@@ -384,9 +384,11 @@ class Desk:
 
     def _waits(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Say why tasks of a job wait: all reasons, and one sentence; empty if none waits."""
+        broker = self._site.broker
+        if job.blocked and not job.waiting:
+            return {"why_waiting": [], "waits_for": inputs_reason(broker, job)}
         if not job.waiting:
             return {}
-        broker = self._site.broker
         reasons = work_views.why_waiting(broker, job, utc_s)
         sentence = wait_reason(broker, job, reasons, utc_s, is_nested=self._is_of_task(job))
         if job.places is not None and job_limits.is_left_out(reasons):

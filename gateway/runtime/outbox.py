@@ -27,6 +27,7 @@ from gateway.scheduler.model.effects import (
     KeepOutput,
     LogOrder,
     PeerSide,
+    ReadOutcomes,
     Remark,
     SendFunction,
     SendToClient,
@@ -75,6 +76,7 @@ class OutboxUses:
             wait. None where no output is kept.
         hold_objects: lets a job hold objects of a project, by their digests.
         take_objects: hands results over to a client.
+        read_outcomes: reads outcomes in the books; called once all earlier writes are queued.
     """
 
     recall: StoreLookup = recall_now
@@ -84,6 +86,7 @@ class OutboxUses:
     on_order: Callable[[LogOrder], None] = lambda _order: None
     keep_output: Callable[[str, Pieces], None] | None = None
     take_objects: Callable[[TakeObjects], None] = lambda _effect: None
+    read_outcomes: Callable[[ReadOutcomes], None] = lambda _effect: None
     hold_objects: Callable[[str, str, Sequence[bytes]], None] = lambda _job, _project, _objects: (
         None
     )
@@ -134,6 +137,7 @@ class EffectOutbox:
         records: list[Record] = []
         tells: list[_Waiting] = []
         expels: list[Expel] = []
+        reads: list[ReadOutcomes] = []
         durable = False
         for effect in effects:
             match effect:
@@ -160,6 +164,8 @@ class EffectOutbox:
                     self._uses.hold_objects(effect.job, effect.project, effect.digests)
                 case TakeObjects():
                     self._uses.take_objects(effect)
+                case ReadOutcomes():
+                    reads.append(effect)
                 case KeepOutput():
                     if self._uses.keep_output is not None:
                         self._uses.keep_output(effect.job, effect.pieces)
@@ -176,6 +182,8 @@ class EffectOutbox:
             self._batches[-1].tells.extend(tells)
         else:
             self._tell(tells)
+        for read in reads:
+            self._uses.read_outcomes(read)
         return expels
 
     def _with_function(self, record: Record) -> list[Record]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.messages.wire import unpack
+from federation.objects.inputs import has_inputs
 from federation.objects.references import objects_of
 from federation.ranges import Range, RangeSet
 from federation.words import headline
@@ -54,7 +55,8 @@ def recovered(store: Store) -> Iterator[Event]:
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):
                 calls = arguments[low - first : high - first]
-                yield TasksArrived(0, row.job, low, calls, tuple(objects_of(calls)))
+                waits = any(map(has_inputs, calls))
+                yield TasksArrived(0, row.job, low, calls, tuple(objects_of(calls)), waits)
 
 
 def spec_of(row: JobRow) -> JobSpec:

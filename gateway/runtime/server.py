@@ -54,12 +54,13 @@ from gateway.runtime.left_results import proven
 from gateway.runtime.making import Seat, make_broker, make_exchange
 from gateway.runtime.order_log import OrderLog
 from gateway.runtime.outbox import EffectOutbox, OutboxUses, Pieces
+from gateway.runtime.outcome_reader import not_read, read_outcomes
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
 from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.effects import Effect, LogOrder, TakeObjects
+from gateway.scheduler.model.effects import Effect, LogOrder, ReadOutcomes, TakeObjects
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
     BadJob,
@@ -197,6 +198,7 @@ class GatewayServer:
                 keep_output=keep_output,
                 hold_objects=self._hold_objects,
                 take_objects=self._take_objects,
+                read_outcomes=self._read_outcomes,
             ),
         )
         self._recall = recall
@@ -689,6 +691,12 @@ class GatewayServer:
     def _take_objects(self, effect: TakeObjects) -> None:
         if self.objects is not None:
             self.objects.deliver(effect.client, effect.job, effect.project, effect.digests)
+
+    def _read_outcomes(self, effect: ReadOutcomes) -> None:
+        def then(found: list[events.OutcomesRead] | str) -> None:
+            self.act(not_read(effect, found) if isinstance(found, str) else found)
+
+        self._recall(lambda: read_outcomes(self.store.jobs, effect), then)
 
     def _functions_used(self) -> set[bytes]:
         return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions

@@ -32,6 +32,7 @@ from federation.words import duration_text
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.dispatch.draining import Draining
+from gateway.scheduler.graphs.waiting_calls import TaskFailure, WaitingCalls
 from gateway.scheduler.lifecycle.absences import AbsentClients
 from gateway.scheduler.lifecycle.awaited_functions import AwaitedFunctions
 from gateway.scheduler.lifecycle.registry import JobRegistry
@@ -142,9 +143,19 @@ class Broker:
         self.drains = self._draining.standing
         self.admission = Admission(self.roster, self.tariffs, self.entitling, self.peers)
         self._provisional = Provisional(self.admission.refusal, self.offers)
-        self._completion = TaskCompletion(
+        self._history = History()
+        self.graphs = WaitingCalls(
+            *(self.jobs, self._effects),
+            end=lambda *args, payload: self._completion.drop(*args, payload=payload),
+            queue=lambda job: self._completion.queued(job),
+            tell=self._tell,
+            credit=self._accounts.credit,
+            ended=self._history.fate,
+        )
+        self._completion: TaskCompletion = TaskCompletion(
             *(self._accounts, self._dispatcher, self.roster, self.peers, self._effects),
             lambda job, ranges: self._losses.end_owing(job, ranges),
+            self.graphs,
         )
         self._preemption = Preemption(
             self.workers,
@@ -165,14 +176,13 @@ class Broker:
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
         self._overruns = Overruns()
-        self._losses = Losses(
+        self._losses: Losses = Losses(
             *(self.charging, self._completion, self._withdrawals),
             release=self._dispatcher.release,
             book=self._book,
             fail=self._failed,
             losses_max=self.limits.losses_max,
         )
-        self._history = History()
         self.spending = BudgetEnforcement(
             *(self.budget_accounts, self.reserved, self.jobs),
             self._own_tariffs,
@@ -182,7 +192,7 @@ class Broker:
         self._functions = AwaitedFunctions(self.jobs, self._dispatcher)
         self._registry = JobRegistry(
             *(self.jobs, self._accounts, self.budget_accounts, self._dispatcher, self._losses),
-            *(self._history, self._functions, self._ends, self._effects, self._tell),
+            *(self._history, self._functions, self._ends, self._effects, self._tell, self.graphs),
             keeps_output=keeps_output,
         )
         self._absent = AbsentClients(self._accounts, self._dispatcher, self._registry)
@@ -230,6 +240,8 @@ class Broker:
                 self._reported(event, utc_s)
             case events.TasksArrived():
                 self._tasks_arrived(event)
+            case events.OutcomesRead():
+                self.graphs.read(event, utc_s)
             case events.HandedBack():
                 self._handed_back(event, utc_s)
             case events.EnvironmentsPrepared():
@@ -301,6 +313,7 @@ class Broker:
                     self.jobs[event.job].note(utc_s, event.text)
             case _:
                 self._learn(event, utc_s)
+        self._finish_touched(utc_s)
         accounts = self._accounts
         if accounts.owing and accounts.kept.held_bytes <= self.limits.kept_bytes_max:
             for job in list(accounts.owing.values()):
@@ -346,6 +359,7 @@ class Broker:
         self._absent.settle(utc_s, LEFT_TURN_MAX)
         self._functions.settle(LEFT_TURN_MAX)
         self._keep_deadlines(utc_s)
+        self._finish_touched(utc_s)
         woken = self._probation.wake(utc_s)
         for handle in woken:
             self._dispatcher.worker_index.note(handle)
@@ -541,14 +555,8 @@ class Broker:
             job.known.add(low, high)
             self._accounts.count(job, high - low)
         for low, high in job.known.missing(first, stop):
-            arguments = event.arguments[low - first : high - first]
-            run = QueuedBundle(low, arguments, sum(map(len, arguments)), job.attempt)
-            job.enqueue(run)
-            job.known.add(low, high)
-            self._accounts.count(job, high - low)
-            if job.spec.detached and client is not None:
-                body = pack(run.arguments)
-                self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
+            calls = event.arguments[low - first : high - first]
+            self._take_in(job, low, calls, inputs=event.inputs, is_new=client is not None)
         self._completion.queued(job)
         self.entitling.note_queue(job)
         if refused:
@@ -564,6 +572,24 @@ class Broker:
         if excess:
             self._expel(client, excess)
 
+    def _take_in(
+        self, job: Job, first: int, calls: list[bytes], *, inputs: bool, is_new: bool
+    ) -> None:
+        """Queue new calls of a job, or let them wait for their inputs.
+
+        `inputs`: some may have any. `is_new`: they come from a client, and not from the store.
+        """
+        count = len(calls)
+        job.known.add(first, first + count)
+        self._accounts.count(job, count)
+        if job.spec.detached and is_new:
+            self._write(records.BundleKept(job.id, first, count, pack(calls)), durable=True)
+        runs = [(first, calls)]
+        if inputs and job.spec.price is None:
+            runs = self.graphs.take(job, first, calls, self._utc_s)
+        for start, each in runs:
+            job.enqueue(QueuedBundle(start, each, sum(map(len, each)), job.attempt))
+
     def _acknowledge(self, job: Job, stop: int) -> None:
         """Acknowledge a detached job's tasks, so that its client need not keep them."""
         self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
@@ -572,7 +598,16 @@ class Broker:
     def _cancel_asked(self, event: events.CancelAsked, utc_s: UtcS) -> None:
         job = self._withdrawals.ask(event, self.jobs.get(event.job))
         if job is not None:
+            for first, stop in event.ranges:  # calls that were cancelled before they were sent
+                never = job.known.missing(first, stop)
+                self.graphs.fell(job, never, TaskFailure("cancelled", "cancelled on request"))
             self._registry.finish(job, utc_s)
+
+    def _finish_touched(self, utc_s: UtcS) -> None:
+        """End the jobs whose last call ended because of another's failure."""
+        while touched := self.graphs.take_touched():
+            for job in touched:
+                self._registry.finish(job, utc_s)
 
     def _cancel(self, job: Job, ranges: list[Range], reason: str, is_told: bool) -> None:
         self._completion.drop(job, ranges, "cancelled", reason, tell=is_told)
@@ -777,6 +812,13 @@ class Broker:
             self._registry.reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), utc_s)
         for job in self._ends.look() if self._ends.recovered else ():
             self._registry.finish(job, utc_s)
+        self.graphs.look(utc_s)
+        for job in self.graphs.waiting_jobs():
+            deadline_s = job.spec.wishes.deadline_s
+            if deadline_s is not None and deadline_s <= utc_s:
+                text = f"the deadline of job {job.id} passed"
+                self._completion.drop_waiting(job, "deadline", text)
+                self._registry.finish(job, utc_s)
         for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
             self._registry.reject(job, RejectJob(job.id, code, reason), utc_s)
         self._absent.ticked(utc_s)

@@ -319,6 +319,7 @@ class SessionListener:
             message_bytes_max=rules.message_bytes_max,
             others=self.others,
             place=place_of_this_process(),
+            graphs=True,
         )
         # The welcome has no acknowledgement of its own. The peer's next frame acknowledges it, and
         # until then the session's window limits us to one more frame: two in all, as many as nng

@@ -108,6 +108,7 @@ class AgentSettings:
             "host_memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             "begun": True,
             "output": True,
+            "inputs": True,
         }
         about[HANDS_ON] = True
         own = read_pass(self.token)

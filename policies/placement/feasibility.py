@@ -10,7 +10,14 @@ from typing import Final
 
 from federation.reasons import Reason
 from policies.placement.environments import has_own_python
-from policies.placement.placement import CapacityOffer, Need, Refusal, check_environment, check_tags
+from policies.placement.placement import (
+    CapacityOffer,
+    Need,
+    Refusal,
+    check_environment,
+    check_inputs,
+    check_tags,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +145,9 @@ def check_limit_currency(terms: PlacementTerms, profile: Profile) -> Refusal | N
 
 
 def check_need(terms: PlacementTerms, profile: Profile) -> Refusal | None:
-    """Refuse pools that lack the job's tags or its environment."""
-    return check_environment(terms.need, profile.offer) or check_tags(terms.need, profile.offer)
+    """Refuse pools that lack the job's tags or its environment, or can't take its calls."""
+    need, offer = terms.need, profile.offer
+    return check_environment(need, offer) or check_inputs(need, offer) or check_tags(need, offer)
 
 
 Filter = Callable[[PlacementTerms, Profile], Refusal | None]
@@ -166,7 +174,7 @@ def filters_for(terms: PlacementTerms) -> tuple[Filter, ...]:
         check_sites: terms.allowed_sites is None and not terms.forbidden_sites,
         check_jurisdiction: terms.jurisdictions is None,
         check_limit_currency: terms.need.currency is None,
-        check_need: not terms.need.tags and not terms.need.environment,
+        check_need: not (terms.need.tags or terms.need.environment or terms.need.has_inputs),
     }
     return tuple(check for check in FILTERS if not is_idle.get(check))
 

@@ -349,7 +349,10 @@ def _drift(pool: PoolAdvert) -> float:
 
 
 def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
-    offer = CapacityOffer(f"{site}/{pool.pool}", pool.pool, pool.tags, " ".join(pool.pythons), "")
+    pythons = " ".join(pool.pythons)
+    offer = CapacityOffer(
+        f"{site}/{pool.pool}", pool.pool, pool.tags, pythons, "", takes_inputs=False
+    )
     may_use = is_own or pool.sites is None or reader in pool.sites
     return Profile(
         site, is_own, offer, pool.pythons, pool.jurisdiction, pool.currency, pool.projects, may_use

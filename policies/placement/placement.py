@@ -41,6 +41,7 @@ class Need:
         ""  # its environment, in the notation of policies.placement.environments; "": any
     )
     is_others: bool = False  # it is another site's code: sent by it, or by a user of it
+    has_inputs: bool = False  # its calls have results of other tasks among their arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class CapacityOffer:
     python: str
     currency: str
     takes_others: bool = True  # it sandboxes work of other sites, or its owner accepts the risk
+    takes_inputs: bool = True  # it is of this site, and of a version that opens calls with inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,16 @@ def check_others(need: Need, offer: CapacityOffer) -> Refusal | None:
     return Refusal(Reason.NO_SANDBOX, "has no sandbox for work of other sites")
 
 
+def check_inputs(need: Need, offer: CapacityOffer) -> Refusal | None:
+    """Refuse calls with inputs at other sites, and at workers of older versions and of engines."""
+    if offer.takes_inputs or not need.has_inputs:
+        return None
+    return Refusal(
+        Reason.NO_INPUTS,
+        "takes no calls that wait for other tasks: they stay at their site, with its own workers",
+    )
+
+
 def check_tags(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse if a requested tag is missing, or a counted one is too small."""
     for name, wanted in need.tags.items():
@@ -133,6 +145,7 @@ FILTERS: tuple[Callable[[Need, CapacityOffer], Refusal | None], ...] = (
     check_currency,
     check_others,
     check_environment,
+    check_inputs,
     check_tags,
 )
 

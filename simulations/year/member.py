@@ -31,6 +31,7 @@ from gateway.scheduler.model.effects import (
     KeepOutput,
     LogOrder,
     PeerSide,
+    ReadOutcomes,
     Remark,
     SendFunction,
     SendToClient,
@@ -221,7 +222,7 @@ class YearMember:
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
             case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction():
                 return
-            case HoldObjects() | TakeObjects():
+            case HoldObjects() | TakeObjects() | ReadOutcomes():
                 return
             case _:
                 assert_never(effect)

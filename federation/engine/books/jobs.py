@@ -14,6 +14,7 @@ from federation.engine.books.repeated import REPEATS_MAX, RepeatedCalls
 from federation.engine.books.shelves import FunctionShelf, StreamShelf
 from federation.engine.books.streams import (
     BUNDLE_TASKS_MAX,
+    ENVELOPE_BYTES,
     BundleSender,
     Ended,
     Outcome,
@@ -34,6 +35,7 @@ from federation.messages.messages import (
     RejectJob,
 )
 from federation.objects.left import AUTO
+from federation.objects.open_calls import OpenCall
 from federation.objects.references import references_of
 from federation.offers import read_offers
 from federation.payload import SealedFunction
@@ -42,7 +44,6 @@ from federation.reasons import Reason
 from federation.sessions.handshake import Dialogue
 from federation.words import size_text
 
-ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
 CANCELLED: Final = Ended("cancelled", "cancelled by this client")
 
 
@@ -397,7 +398,8 @@ class JobTable:
             bunch = payloads[at : at + BUNDLE_TASKS_MAX]
             for part in in_messages(bunch, sum(map(len, bunch))):
                 digests = [each for call in part for each in references_of(call)]
-                twin.extend(part, {each: held[each] for each in digests if each in held})
+                leases = {each: held[each] for each in digests if each in held}
+                twin.extend(part, leases, has_open=any(type(each) is OpenCall for each in part))
         self.sender.add(twin)
         self.sender.close(twin, self._dialogue)
         return True

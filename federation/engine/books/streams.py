@@ -5,6 +5,8 @@ results are in, so that all unfinished calls can be sent again to a gateway that
 call ends once: later outcomes for it are ignored.
 """
 
+import itertools
+import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
@@ -13,6 +15,7 @@ from typing import Any, Final
 
 from federation.errors import FAILURES
 from federation.messages.messages import CloseJob, HoldChanged, OpenJob, Tasks
+from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
 from federation.objects.references import references_of
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
@@ -23,6 +26,8 @@ BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_BYTES_MAX: Final = 1 << 20
 BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 HOLDER_CHARS_MAX: Final = 128
+MESSAGE_BYTES: Final = 64 << 20  # as gateways take by default
+ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
 ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
 
@@ -53,6 +58,8 @@ class Ended:
 
 Outcome = Any  # bytes, an Ended, or federation.engine.objects.LeftResult
 
+_numbers = itertools.count()
+
 
 class ClientBundle:
     """Contiguous calls of a stream: arguments, and outcomes as they come (PENDING before)."""
@@ -62,8 +69,10 @@ class ClientBundle:
         "failures",
         "first",
         "futures",
+        "has_open",
         "leases",
         "missing",
+        "number",
         "outcomes",
         "sent",
         "size",
@@ -73,10 +82,12 @@ class ClientBundle:
     def __init__(
         self,
         first: int,
-        arguments: list[bytes],
+        arguments: list[SealedCall],
         futures: list[Any] | None,
         leases: Mapping[bytes, Any] | None = None,
     ) -> None:
+        self.number = next(_numbers)  # in the order in which bundles of this client begin
+        self.has_open = False  # whether some of its calls have futures among their arguments
         self.first = first
         self.arguments = arguments
         self.futures = futures
@@ -95,7 +106,7 @@ class ClientBundle:
         return self.first + len(self.outcomes)
 
     def append(
-        self, payload: bytes, future: Any, leases: Mapping[bytes, Any] | None = None
+        self, payload: SealedCall, future: Any, leases: Mapping[bytes, Any] | None = None
     ) -> None:
         """Add a call to a bundle that has not been sent."""
         assert self.futures is not None
@@ -136,6 +147,8 @@ class Stream:
         self.running: tuple[float, RangeSet] | None = None  # what ran, and when that was asked
         self.home = ""  # the address of the gateway where it was opened last
         self._hold: tuple[str, dict[str, Any]] | None = None  # which gateway said it last, and what
+        self._placed = Placed()  # of calls that ended while they were sent
+        self.ended_here = RangeSet()  # calls that ended before they were sent: an input failed
         self.paused = False  # its objects are not held by the new session yet: nothing is sent
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.repeats = 0  # how often its calls were run already: see left_results.RepeatedCalls
@@ -145,7 +158,9 @@ class Stream:
 
     # --- calls ---------------------------------------------------------------------------------
 
-    def submit(self, payload: bytes, future: Any, leases: Mapping[bytes, Any] | None = None) -> int:
+    def submit(
+        self, payload: SealedCall, future: Any, leases: Mapping[bytes, Any] | None = None
+    ) -> int:
         """Add one call; return its number. `leases` are of the objects that it refers to."""
         tail = self._bundles[-1] if self._bundles else None
         if (
@@ -158,14 +173,24 @@ class Stream:
             self._add(ClientBundle(self.total, [payload], [future], leases))
         else:
             tail.append(payload, future, leases)
+        if type(payload) is OpenCall:
+            self._bundles[-1].has_open = True
         self.total += 1
         return self.total - 1
 
     def extend(
-        self, arguments: list[bytes], leases: Mapping[bytes, Any] | None = None
+        self,
+        arguments: list[SealedCall],
+        leases: Mapping[bytes, Any] | None = None,
+        *,
+        has_open: bool = False,
     ) -> ClientBundle:
-        """Add a bundle of calls whose outcomes are read from the bundle itself."""
+        """Add a bundle of calls whose outcomes are read from the bundle itself.
+
+        `has_open`: some have futures among their arguments.
+        """
         bundle = ClientBundle(self.total, arguments, None, leases)
+        bundle.has_open = has_open
         self._add(bundle)
         self.total = bundle.stop
         return bundle
@@ -219,23 +244,89 @@ class Stream:
         """Bytes of arguments that are kept, because their bundle has unfinished calls."""
         return sum(bundle.size for bundle in self._bundles)
 
-    def next_to_send(self) -> tuple[ClientBundle, list[Tasks]] | None:
-        """Return the next bundle to send and its messages; it counts as sent from now on."""
+    @property
+    def begun(self) -> int:
+        """The number of its next bundle to send: the lower, the earlier it began."""
+        return self.waiting[0].number if self.waiting else -1
+
+    def next_to_send(
+        self, bytes_max: int = MESSAGE_BYTES
+    ) -> tuple[ClientBundle, list[Tasks]] | None:
+        """Return the next bundle to send and its messages; it counts as sent from now on.
+
+        `bytes_max` is for one call with the values of its inputs.
+        """
         while self.waiting and not self.paused:
             bundle = self.waiting.popleft()
             if bundle.missing:
-                bundle.sent = True
-                return bundle, self._messages(bundle)
+                messages = self._messages(bundle, bundle.unfinished(), bytes_max)
+                if bundle.missing:
+                    bundle.sent = True
+                    return bundle, messages
         return None
 
-    def _messages(self, bundle: ClientBundle) -> list[Tasks]:
+    def send_calls(self, ranges: Iterable[Range], bytes_max: int) -> "tuple[list[Tasks], Placed]":
+        """Return messages with those of these calls that have been sent and have not ended.
+
+        Also those that end now instead, as an input of them has failed.
+        """
+        found: list[Tasks] = []
+        self._placed = Placed()
+        for first, stop in ranges:
+            for bundle in self._touching(first, stop):
+                wanted = RangeSet(bundle.unfinished()).within(first, stop)
+                if bundle.sent and wanted:
+                    found += self._messages(bundle, wanted, bytes_max)
+        return found, self._placed
+
+    def _messages(
+        self, bundle: ClientBundle, ranges: Iterable[Range], bytes_max: int
+    ) -> list[Tasks]:
+        if bundle.has_open:
+            return self._open_messages(bundle, ranges, bytes_max)
         return [
             Tasks(
-                *(self.id, low, bundle.arguments[low - bundle.first : high - bundle.first]),
+                self.id,
+                low,
+                bundle.arguments[low - bundle.first : high - bundle.first],  # type: ignore[arg-type]
                 sorted(bundle.leases),
             )
-            for low, high in bundle.unfinished()
+            for low, high in ranges
         ]
+
+    def _open_messages(
+        self, bundle: ClientBundle, ranges: Iterable[Range], bytes_max: int
+    ) -> list[Tasks]:
+        """Return messages of calls as their inputs are now; end the calls whose inputs failed."""
+        ready: dict[int, bytes] = {}
+        failed: dict[int, InputFailure] = {}
+        for task in [task for pair in ranges for task in range(*pair)]:
+            call = bundle.arguments[task - bundle.first]
+            if isinstance(call, OpenCall):
+                made = call.as_sent()
+                bundle.leases.update(call.leases)
+                if isinstance(made, bytes) and len(made) > bytes_max:
+                    size = f"{len(made):,} bytes, the limit is {bytes_max:,}"
+                    made = InputFailure(f"its arguments and inputs have {size}")
+            else:
+                made = call
+            if isinstance(made, InputFailure):
+                failed[task] = made
+                _lose(bundle, task, made)
+            else:
+                ready[task] = made
+        messages = []
+        for low, high in RangeSet((task, task + 1) for task in ready):
+            calls = [ready[task] for task in range(low, high)]
+            messages.append(Tasks(self.id, low, calls, sorted(bundle.leases), inputs=True))
+        for task, why in failed.items():
+            self._end_here(bundle, task, why)
+        return messages
+
+    def _end_here(self, bundle: ClientBundle, task: int, why: InputFailure) -> None:
+        self.ended_here.add(task, task + 1)
+        ended = Ended("dependency", why.text, why.payload)
+        self._placed.add(self.place(task, [ended], failed=True))
 
     def send_again(self) -> None:
         """Queue all unfinished calls again: the gateway does not know this job."""
@@ -248,12 +339,12 @@ class Stream:
         waiting, self.waiting = self.waiting, deque()
         return self.end([span for bundle in waiting for span in bundle.unfinished()], ended)
 
-    def take_out(self, first: int, stop: int) -> tuple[list[tuple[bytes, Any]], "Placed"]:
+    def take_out(self, first: int, stop: int) -> tuple[list[tuple[SealedCall, Any]], "Placed"]:
         """Remove unfinished calls; return each with its future, which stays pending.
 
         Only calls with futures are removed.
         """
-        calls: list[tuple[bytes, Any]] = []
+        calls: list[tuple[SealedCall, Any]] = []
         placed = Placed()
         for bundle in self._touching(first, stop):
             if bundle.futures is None:
@@ -270,7 +361,7 @@ class Stream:
             placed.add(self.place(bundle.first + low, ended, failed=True))
         return calls, placed
 
-    def pending(self, tasks: Iterable[int]) -> dict[int, bytes]:
+    def pending(self, tasks: Iterable[int]) -> dict[int, SealedCall]:
         """Return those of the calls that have not ended, with their arguments."""
         found = {}
         for task in tasks:
@@ -296,7 +387,7 @@ class Stream:
         That gateway was never sent the calls that ended before, and must not wait for them.
         """
         if not self.opening.again or self.opening.detached:
-            return []
+            return [list(pair) for pair in self.ended_here][:ELSEWHERE_MAX]
         ended = RangeSet([(0, self.total)] if self.total else [])
         for bundle in self._bundles:
             for first, stop in bundle.unfinished():
@@ -407,10 +498,21 @@ class Stream:
         return list(found)
 
 
-def _with_call(outcome: Any, call: bytes) -> Any:
+def _lose(bundle: ClientBundle, task: int, why: InputFailure) -> None:
+    """Tell a future why it has no value before it is resolved: calls behind it may be sent now."""
+    future = None if bundle.futures is None else bundle.futures[task - bundle.first]
+    if isinstance(future, weakref.ref):
+        future = future()
+    if future is not None:
+        future.lost = why
+
+
+def _with_call(outcome: Any, call: SealedCall) -> Any:
     """Add its call to an outcome that is a failure of a task; others stay as they are."""
     is_failure = type(outcome) is Ended and outcome.kind in FAILURES
-    return replace(outcome, arguments=call) if is_failure else outcome
+    if not is_failure or isinstance(call, OpenCall):
+        return outcome
+    return replace(outcome, arguments=call)
 
 
 class Placed:
@@ -440,10 +542,19 @@ class BundleSender:
         self._sending: dict[str, Stream] = {}  # jobs with calls to send, or to be closed after them
         self._calls_out = 0
         self._bytes_out = 0
+        self._in_order = False  # inputs go before the calls that wait for them
 
     def add(self, stream: Stream) -> None:
         """Send the waiting calls of a job from now on."""
         self._sending[stream.id] = stream
+
+    def keep_order(self) -> None:
+        """Send bundles in the order in which they began from now on, whatever their jobs.
+
+        Otherwise calls could fill all of the room that the gateway has for them, and wait for
+        inputs which are not sent for want of room.
+        """
+        self._in_order = True
 
     def drop(self, job: str) -> None:
         """Send no more calls of a job, if any wait."""
@@ -466,10 +577,13 @@ class BundleSender:
         while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
             if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
                 break
-            self._send_bundle(next(iter(self._sending.values())), dialogue)
+            stream = next(iter(self._sending.values()))
+            if self._in_order and len(self._sending) > 1:
+                stream = min(self._sending.values(), key=lambda each: each.begun)
+            self._send_bundle(stream, dialogue, welcome.message_bytes_max - ENVELOPE_BYTES)
 
-    def _send_bundle(self, stream: Stream, dialogue: Dialogue) -> None:
-        found = stream.next_to_send()
+    def _send_bundle(self, stream: Stream, dialogue: Dialogue, bytes_max: int) -> None:
+        found = stream.next_to_send(bytes_max)
         if found is None:
             del self._sending[stream.id]
             self._maybe_close(stream, dialogue)
@@ -492,11 +606,11 @@ class BundleSender:
             self._closed(stream)
 
 
-def in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
+def in_messages(payloads: list[SealedCall], size: int) -> list[list[SealedCall]]:
     """Split payloads into lists that each fit into a message."""
     if size <= BUNDLE_BYTES_MAX:
         return [payloads]
-    lists: list[list[bytes]] = [[]]
+    lists: list[list[SealedCall]] = [[]]
     room = BUNDLE_BYTES_MAX
     for payload in payloads:
         if len(payload) > room and lists[-1]:

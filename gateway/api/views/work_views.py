@@ -97,7 +97,7 @@ def live_state(job: Job) -> str:
         return "cancelling" if job.leaving == "cancelled" else "ending"
     if job.in_flight:
         return "running"
-    return "waiting" if job.waiting else "open"
+    return "waiting" if job.waiting or job.blocked else "open"
 
 
 def why_not_forgotten(job: Job) -> str:

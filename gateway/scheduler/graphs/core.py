@@ -1,4 +1,4 @@
-"""Which calls wait for which tasks, and what happens as these end. Pure.
+"""Which calls wait for which tasks, and the consequences of their ends. Pure.
 
     add ─► waiting ─┬─ all inputs have ended with a result ─► Ready, with their values
                     ├─ an input has failed or was cancelled ─► Fallen, and all that waits for it
@@ -10,14 +10,16 @@ task changes nothing. No step recurses: a chain may be of any length.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from federation.ranges import Range, RangeSet
 from gateway.scheduler.graphs.edges import CallRange, Edge
 
 BUCKET_BITS: Final = 6  # a range of tasks is entered once for each 64 of them
+WIDE: Final = 1 << 12  # tasks of a range from which on it is entered once, and met by each look
 CYCLE_LOOK_MAX: Final = 1_000_000  # inputs that are looked at for a cycle, when calls come
 CYCLE_NAMES_MAX: Final = 8  # in the text
 
@@ -94,20 +96,32 @@ _ItemT = TypeVar("_ItemT")
 
 
 class _Book(Generic[_ItemT]):
-    """Items that cover ranges of the tasks of jobs."""
+    """Items that cover ranges of the tasks of jobs: a few bytes for a task, whatever a client says.
+
+    Narrow ones are entered for each 64 tasks, wide ones once.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[int, list[_ItemT]]] = {}
+        self._wide: dict[str, dict[_ItemT, Range]] = {}
 
     def __contains__(self, job: str) -> bool:
-        return job in self._jobs
+        return job in self._jobs or job in self._wide
 
     def add(self, job: str, first: int, stop: int, item: _ItemT) -> None:
+        if stop - first >= WIDE:
+            self._wide.setdefault(job, {})[item] = first, stop
+            return
         buckets = self._jobs.setdefault(job, {})
         for at in _buckets(first, stop):
             buckets.setdefault(at, []).append(item)
 
     def remove(self, job: str, first: int, stop: int, item: _ItemT) -> None:
+        if stop - first >= WIDE:
+            del self._wide[job][item]
+            if not self._wide[job]:
+                del self._wide[job]
+            return
         buckets = self._jobs[job]
         for at in _buckets(first, stop):
             rest = buckets[at]
@@ -118,7 +132,14 @@ class _Book(Generic[_ItemT]):
             del self._jobs[job]
 
     def find(self, job: str, first: int, stop: int) -> list[_ItemT]:
-        """Return the items that may cover a part of [first, stop), each once, in order."""
+        """Return the items that may cover a part of [first, stop), each once."""
+        found = self._narrow(job, first, stop)
+        wide = self._wide.get(job)
+        if wide:
+            found += [each for each, (low, high) in wide.items() if low < stop and first < high]
+        return found
+
+    def _narrow(self, job: str, first: int, stop: int) -> list[_ItemT]:
         buckets = self._jobs.get(job)
         if not buckets or first >= stop:
             return []
@@ -126,17 +147,16 @@ class _Book(Generic[_ItemT]):
         if len(wanted) == 1:
             return list(buckets.get(wanted[0], ()))
         if len(wanted) > len(buckets):
-            return list(
-                dict.fromkeys(
-                    each for at in sorted(buckets) if at in wanted for each in buckets[at]
-                )
-            )
-        return list(dict.fromkeys(each for at in wanted for each in buckets.get(at, ())))
+            parts = (buckets[at] for at in sorted(buckets) if at in wanted)
+        else:
+            parts = (buckets[at] for at in wanted if at in buckets)
+        return list(dict.fromkeys(chain.from_iterable(parts)))
 
     def all_of(self, job: str) -> list[_ItemT]:
         """Return all items of a job, each once."""
         buckets = self._jobs.get(job, {})
-        return list(dict.fromkeys(each for at in sorted(buckets) for each in buckets[at]))
+        found = dict.fromkeys(chain.from_iterable(buckets[at] for at in sorted(buckets)))
+        return [*found, *self._wide.get(job, ())]
 
 
 def _buckets(first: int, stop: int) -> range:
@@ -389,14 +409,32 @@ class TaskGraph:
                 found.add(span.first + at, span.first + at + 1)
         return found
 
-    def lacking(self, job: str) -> list[tuple[str, RangeSet]]:
-        """Return the calls that wait for tasks of a job which have no value, by their job."""
+    def consumer_jobs(self, job: str, first: int, stop: int) -> list[str]:
+        """Return the jobs with calls that wait for a task of [first, stop), each once."""
+        found = (
+            each.span.job
+            for each in self._consumers.find(job, first, stop)
+            if next(each.span.waiting(self._calls(each, first, stop)), None) is not None
+        )
+        return list(dict.fromkeys(found))
+
+    def sources(self, job: str) -> list[str]:
+        """Return the jobs of the tasks that calls of a job wait for, each once."""
+        edges = (edge.source for span in self._spans.all_of(job) for edge in span.edges)
+        return list(dict.fromkeys(edges))
+
+    def lacking(self, job: str, known: RangeSet | None = None) -> list[tuple[str, RangeSet]]:
+        """Return the calls that wait for tasks of a job which have no value, by their job.
+
+        With `known`, only those that wait for a task which is not in it.
+        """
         found: dict[str, RangeSet] = {}
-        held = self._values.get(job, {})
+        values = self._values.get(job, {})
+        is_there: Callable[[int], bool] = (values if known is None else known).__contains__
         for each in self._consumers.all_of(job):
             span, edge = each.span, each.edge
             for at in span.waiting(range(span.stop - span.first)):
-                if any(task not in held for task in edge.inputs(at)):
+                if not all(map(is_there, edge.inputs(at))):
                     start = span.first + at
                     found.setdefault(span.job, RangeSet()).add(start, start + 1)
         return list(found.items())

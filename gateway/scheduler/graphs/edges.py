@@ -46,7 +46,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class CallRange:
-    """Calls [first, stop) of a job and what they need."""
+    """Calls [first, stop) of a job, and the tasks that they need."""
 
     first: int
     stop: int

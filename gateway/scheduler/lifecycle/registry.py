@@ -7,6 +7,7 @@ from federation.clocks import UtcS
 from federation.messages.messages import RejectJob
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.graphs.waiting_calls import WaitingCalls
 from gateway.scheduler.lifecycle.awaited_functions import AwaitedFunctions
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
@@ -27,6 +28,7 @@ class JobRegistry:
     Args:
         jobs: the jobs by id; other parts read it.
         tell: sends a client a message.
+        graphs: the calls that wait for other tasks; told of each end.
         keeps_output: whether output of the tasks of this site's jobs is kept.
 
     Attributes:
@@ -45,6 +47,7 @@ class JobRegistry:
         ends: OrderedEnds,
         effects: list[Effect],
         tell: Callable[[int, Any], None],
+        graphs: WaitingCalls,
         *,
         keeps_output: bool,
     ) -> None:
@@ -58,6 +61,7 @@ class JobRegistry:
         self._ends = ends
         self._effects = effects
         self._tell = tell
+        self._graphs = graphs
         self._keeps_output = keeps_output
         self._numbers = 0
         self.shares: FairShares | None = None
@@ -96,7 +100,7 @@ class JobRegistry:
     def abandon(self, job: Job, utc_s: UtcS, reason: str = "the client disconnected") -> None:
         """Stop a job whose client is gone: drop its queued tasks, kill its running ones."""
         finished = job.total is not None and len(job.ended) >= job.total
-        waits = job.waiting or job.in_flight
+        waits = job.waiting or job.blocked or job.in_flight
         if not job.leaving and waits and not finished:
             self._ends.order(job, "abandoned", reason)
         job.leaving = job.leaving or "done"
@@ -114,6 +118,7 @@ class JobRegistry:
         if not job.is_over or job.id not in self.jobs:
             return
         self._losses.settle(job, utc_s)
+        self._graphs.finished(job)
         del self.jobs[job.id]
         self._dispatcher.forget(job)
         if self.shares is not None:

@@ -16,6 +16,7 @@ from federation.errors import ProtocolError
 from federation.messages.deals import Bill
 from federation.messages.messages import ToClient, ToWorker
 from federation.messages.registry import FromBuyer, FromEither, FromSeller, GatewayMessage
+from federation.ranges import Range
 from gateway.ledger.db.records import Record
 from gateway.scheduler.model.ports import PortKind
 from policies.costs.carbon import NOTHING_KNOWN, Footprint
@@ -103,6 +104,17 @@ class HoldObjects:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOutcomes:
+    """Read outcomes of a job's tasks in the books, for calls that wait; OutcomesRead follows.
+
+    Earlier writes are visible to it.
+    """
+
+    job: str
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepOutput:
     """Keep output of tasks of a job of ours: (task, stream, text) of each piece."""
 
@@ -169,6 +181,7 @@ Effect = (
     | KeepOutput
     | HoldObjects
     | TakeObjects
+    | ReadOutcomes
     | LogOrder
     | SendToSite
     | SendFunction

@@ -23,6 +23,7 @@ from policies.costs.carbon import Emissions, Footprint
 from policies.costs.pricelist import PriceNow
 from policies.costs.volumes import Buyer
 from policies.parties import Owner
+from policies.placement.asks import Wishes
 from policies.placement.autoscaling import PoolGrowth
 from policies.placement.placement import Tags
 from policies.tariffs import Tariff
@@ -85,6 +86,7 @@ class WorkerJoined:
     takes_others: bool = (
         True  # may have work of other sites: policies.placement.placement.CapacityOffer
     )
+    takes_inputs: bool = False  # whether it opens calls with inputs
     token: str = ""  # the id of the token that it used, if any
     host: str = ""  # as the worker states it; empty: it does not
     port: PortKind = PortKind.WORKER
@@ -182,7 +184,8 @@ class JobRecovered:
 class TasksArrived:
     """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store.
 
-    `objects` are the digests of the objects that the calls refer to.
+    `objects` are the digests of the objects that the calls refer to; `inputs` is whether some of
+    the calls have inputs (federation.objects.inputs).
     """
 
     client: int
@@ -190,6 +193,37 @@ class TasksArrived:
     first: int
     arguments: list[bytes]
     objects: tuple[bytes, ...] = ()
+    inputs: bool = False
+
+
+class JobFate(StrEnum):
+    """The fate of a job that is not among the unfinished ones."""
+
+    UNKNOWN = "unknown"  # it was never opened, as far as is known
+    ATTACHED = "attached"  # it has ended, and its results went to its client
+    DETACHED = "detached"  # its results are in the books
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesRead:
+    """Outcomes of tasks [first, stop) of a job in the books: the answer to ReadOutcomes, in parts.
+
+    Attributes:
+        whose: the user and the project of the job.
+        wishes: those of the job.
+        outcomes: (first, values, failures) of each range with outcomes, in order; failures are rows
+            [offset, kind, text, pickled exception].
+        trouble: why they can't be read.
+    """
+
+    job: str
+    first: int
+    stop: int
+    fate: JobFate
+    whose: tuple[str, str] = ("", "")
+    wishes: Wishes | None = None
+    outcomes: tuple[tuple[int, list[bytes], list[list[object]]], ...] = ()
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,6 +586,7 @@ Event = (
     | FunctionArrived
     | JobRecovered
     | TasksArrived
+    | OutcomesRead
     | JobClosed
     | CancelAsked
     | JobHoldAsked

@@ -247,7 +247,7 @@ def client_event(message: Any, client: int) -> Event | None:
             if len(objects) > REFERENCES_MAX or not all(map(is_digest, objects)):
                 raise ProtocolError("the digests of objects are not valid")
             named = (message.job, message.first, message.arguments)
-            return events.TasksArrived(client, *named, objects)
+            return events.TasksArrived(client, *named, objects, message.inputs)
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
                 raise ProtocolError("the job is too large")
@@ -367,6 +367,7 @@ def worker_joined(
         tells_begun=about.get("begun") is True,
         tells_output=about.get("output") is True,
         takes_others=about.get("others") is True or any(map(is_sandbox, own)),
+        takes_inputs=about.get("inputs") is True,
         host=host,
     )
 

@@ -5,7 +5,7 @@ a worker, or ended. A million queued tasks are a few hundred runs.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -245,6 +245,8 @@ class Job:
     budget_accounts: tuple[BudgetAccount, ...] = ()  # the budgets that pay for it
     queue: deque[QueuedBundle] = field(default_factory=deque)
     waiting: int = 0
+    blocked: int = 0  # calls that wait for inputs: gateway.scheduler.graphs.waiting_calls
+    unblock: Callable[[RangeSet], list[Range]] | None = None  # takes some of these away
     account: AttachedLoad = field(default_factory=AttachedLoad)
     held_bytes: int = 0  # of arguments, waiting or at workers; approximate
     owed_tasks: int = 0  # kept up to here and not acknowledged yet
@@ -329,6 +331,12 @@ class Job:
             self.change_terms(tags={**self.spec.tags, OBJECTS_TAG: True})
             self.need = self.spec.need
 
+    def need_inputs(self) -> None:
+        """Note that calls of it have inputs: only workers that can open these have them."""
+        if not self.spec.has_inputs:
+            self.change_terms(has_inputs=True)
+            self.need = self.spec.need
+
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""
         self.notes.append((utc_s, text))
@@ -377,9 +385,12 @@ class Job:
         return taken
 
     def withdraw(self, wanted: RangeSet | None = None) -> list[Range]:
-        """Take these tasks out of the queue, or all tasks by default; return their ranges."""
-        runs = self.extract(EVERY_TASK if wanted is None else wanted)
-        return [(run.first, run.stop) for run in runs]
+        """Take these waiting tasks away, or all of them by default; return their ranges."""
+        wanted = EVERY_TASK if wanted is None else wanted
+        found = [(run.first, run.stop) for run in self.extract(wanted)]
+        if self.blocked and self.unblock is not None:
+            found += self.unblock(wanted)
+        return found
 
     def extract(self, wanted: RangeSet) -> list[QueuedBundle]:
         """Take tasks out of the queue, with their arguments.

@@ -136,6 +136,7 @@ class JobSpec:
     hold: JobHold | None = None  # while it is held, no task of it begins
     given_priority: GivenPriority | None = None
     results: str = ""  # "auto" or "ref": large, or all, results are left here as objects
+    has_inputs: bool = False  # calls of it have results of others among their arguments
     is_probe: bool = False  # the operator tests a pool with it: no entitlement applies
 
     @property
@@ -147,7 +148,10 @@ class JobSpec:
     def need(self) -> Need:
         """The requirements on a worker."""
         kind = kind_of(self.wishes.environment)
-        return Need(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin))
+        return Need(
+            *(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin)),
+            has_inputs=self.has_inputs,
+        )
 
     @property
     def origin(self) -> str:

@@ -56,7 +56,8 @@ class WorkerRoster:
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
             name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
         offer = CapacityOffer(
-            name, event.pool, event.tags, event.python, currency, event.takes_others
+            *(name, event.pool, event.tags, event.python, currency, event.takes_others),
+            takes_inputs=event.takes_inputs,
         )
         free = dict(counted(event.tags))
         if event.job:

@@ -17,6 +17,7 @@ from federation.objects.left import left_in
 from federation.ranges import Range, RangeSet, gaps
 from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.graphs.waiting_calls import TaskFailure, WaitingCalls
 from gateway.scheduler.model.effects import (
     NO_CHARGE,
     Charge,
@@ -228,6 +229,7 @@ class TaskCompletion:
         peers: knows the same of other sites.
         effects: the list for the resulting effects, in order with all others.
         end_owing: (job, ranges): ends the tasks that owe something for lost runs; see Losses.
+        graphs: the calls that wait for other tasks; told of each end.
     """
 
     def __init__(
@@ -238,7 +240,9 @@ class TaskCompletion:
         peers: PeerQueries,
         effects: list[Effect],
         end_owing: Callable[[Job, list[Range]], list[Range]],
+        graphs: WaitingCalls,
     ) -> None:
+        self._graphs = graphs
         self._accounts = accounts
         self._clients: Mapping[int, BrokerClient] = accounts.clients
         self._dispatcher = dispatcher
@@ -279,6 +283,9 @@ class TaskCompletion:
                 job.failures.add(task, task + 1)
                 if failure[1] != "cancelled":
                     job.note_failure(str(failure[2]))
+            self._graphs.outcome(
+                job, results.first, results.values, results.failures, left=results.left
+            )
             if job.spec.detached:
                 kept = (results.values, results.failures, results.prints, results.sites)
                 body = pack([*kept, results.streams])
@@ -340,7 +347,7 @@ class TaskCompletion:
         self._dispatcher.refile(job)
         if job.has_money:
             return
-        if job.waiting:
+        if job.waiting or job.blocked:
             self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
         if not job.is_spent:  # unstarted tasks at workers come back, and end
             job.is_spent = True
@@ -348,7 +355,7 @@ class TaskCompletion:
 
     def end_given_up(self, job: Job) -> None:
         """End the queued tasks of a job that is useful only as a whole, and can't be completed."""
-        if job.given_up and job.waiting:
+        if job.given_up and (job.waiting or job.blocked):
             self.drop_waiting(job, job.given_up, job.unmet)
 
     def drop_waiting(self, job: Job, failure: str, reason: str) -> None:
@@ -357,13 +364,25 @@ class TaskCompletion:
         while job.queue:
             run = job.take(len(job.queue[0].arguments), ALL_TASKS)
             dropped.add(run.first, run.stop)
+        for first, stop in job.withdraw():  # those that wait for inputs
+            dropped.add(first, stop)
         self.drop(job, list(dropped), failure, reason)
         self._dispatcher.mark_ready(job)
 
     def drop(
-        self, job: Job, ranges: list[Range], failure: str, reason: str, *, tell: bool = True
+        self,
+        job: Job,
+        ranges: list[Range],
+        failure: str,
+        reason: str,
+        *,
+        tell: bool = True,
+        payload: bytes = b"",
     ) -> None:
-        """End tasks that will not run, with a failure for their owner."""
+        """End tasks that will not run, with a failure for their owner.
+
+        `payload` is a pickled exception, of the task because of which they fail.
+        """
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
@@ -376,14 +395,22 @@ class TaskCompletion:
                 job.note_failure(reason)
             self._accounts.credit(job, count)
             if job.spec.detached:
-                failures = [[at, failure, reason, b""] for at in range(count)]
+                failures = [[at, failure, reason, payload] for at in range(count)]
                 body = pack([[b""] * count, failures, [], []])
                 # The canceller is told at once: a power cut must not bring the tasks back after
                 # that.
                 kept = records.OutcomeKept(job.id, first, count, body)
                 self._effects.append(Write(kept, durable=failure == "cancelled"))
-        if tell and ranges and not job.spec.detached:
-            pairs = [list(pair) for pair in ranges]
-            dropped, client = Dropped(job.id, pairs, failure, reason), self._clients.get(job.client)
-            if client is not None:
-                self._effects.append(SendToClient(job.client, dropped, port=client.port))
+        self._graphs.fell(job, ranges, TaskFailure(failure, reason, payload))
+        client = self._clients.get(job.client)
+        if not tell or not ranges or job.spec.detached or client is None:
+            return
+        if not payload:
+            message: Any = Dropped(job.id, [list(pair) for pair in ranges], failure, reason)
+            self._effects.append(SendToClient(job.client, message, port=client.port))
+            return
+        for first, stop in ranges:
+            count = stop - first
+            rows = [[at, failure, reason, payload] for at in range(count)]
+            message = Results(job.id, first, [b""] * count, rows, [], [])
+            self._effects.append(SendToClient(job.client, message, port=client.port))

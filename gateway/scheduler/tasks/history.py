@@ -11,7 +11,7 @@ from typing import Final
 
 from federation.messages.messages import Kept, RejectJob
 from federation.reasons import Reason
-from gateway.scheduler.model.events import JobOpened, JobRecovered
+from gateway.scheduler.model.events import JobFate, JobOpened, JobRecovered
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import answer_ended, id_used
 
@@ -67,6 +67,13 @@ class History:
     def has_ended(self, job: str) -> bool:
         """Whether a job of this id has ended recently."""
         return job in self._ended
+
+    def fate(self, job: str) -> JobFate:
+        """Return the fate of a job, as far as it is remembered."""
+        ended = self._ended.get(job)
+        if ended is None:
+            return JobFate.UNKNOWN
+        return JobFate.DETACHED if ended.detached else JobFate.ATTACHED
 
     def knows(self, job: str) -> bool:
         """Whether questions about a job of this id can be answered without the store."""

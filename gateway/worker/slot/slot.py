@@ -22,9 +22,10 @@ import cloudpickle
 from federation import running
 from federation.address import TOKEN_VARIABLE
 from federation.errors import ObjectLost
-from federation.objects import references
+from federation.objects import inputs, references
 from federation.objects.bodies import body_of, load
-from federation.objects.left import AUTO, INLINE_BYTES, LEFT, REF
+from federation.objects.inputs import has_inputs, read_head
+from federation.objects.left import AUTO, INLINE_BYTES, LEFT, REF, WHOLE, read_left
 from federation.objects.manifests import digest_text
 from federation.objects.references import pickle_of
 from federation.objects.segments import Segment, create
@@ -118,6 +119,7 @@ class Slot:
         self._functions: dict[bytes, Any] = {}
         self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
         self._objects: dict[bytes, memoryview | str] = {}  # mapped; or why they are not here
+        self._inputs: tuple[inputs.Input, ...] = ()  # of the call that is opened
         self._result_bytes_max = 0
         self._inline_max: int | None = None  # larger results are left as objects; None: none is
         self._is_fork = False
@@ -127,6 +129,7 @@ class Slot:
         self._worker = ""  # the worker, its host and its pool, for people
         running.set_source(self._deadline)
         references.set_source(self._fill)
+        inputs.set_source(self._input)
 
     def serve(self) -> None:
         """Take messages until the agent is gone. Raises ChannelClosedError."""
@@ -198,7 +201,7 @@ class Slot:
         self._send(part, is_over=True)
 
     def _send(self, part: _Part, *, is_over: bool) -> None:
-        """Send a part, after what its tasks have printed."""
+        """Send a part, after the output of its tasks."""
         rows = self._prints.rows()
         if rows:
             self._channel.send(["said", rows])
@@ -247,7 +250,7 @@ class Slot:
                 break
             call = value = self  # stands for "not yet"
             try:
-                call = loads(payload if payload[0] else pickle_of(payload))
+                call = loads(payload if payload[0] else self._pickle_of(payload))
                 if type(call) is tuple:
                     value = function(*call)
                 else:
@@ -332,6 +335,29 @@ class Slot:
         if isinstance(found, str):
             raise ObjectLost(f"object {digest_text(digest)}: {found}")
         return load(found)
+
+    def _pickle_of(self, call: bytes) -> memoryview:
+        """Return the pickle of a call with a head, and have its inputs at hand."""
+        if not has_inputs(call):
+            return pickle_of(call)
+        head = read_head(call)
+        self._inputs = head.inputs
+        return memoryview(call)[head.start :]
+
+    def _input(self, number: int) -> Any:
+        """Return the value of an input of the call that is opened, made anew for each call.
+
+        Raises ObjectLost, or any error of its pickle.
+        """
+        value = self._inputs[number] if number < len(self._inputs) else None
+        if not isinstance(value, bytes):
+            raise ObjectLost(f"input {number} of the call did not come with it")
+        left = read_left(value)
+        if left is not None:
+            return self._fill(left[0])
+        if value[:1] == WHOLE:
+            return load(memoryview(value)[1:])
+        return pickle.loads(value)  # noqa: S301 - the result of another task of this user
 
     def _which(self, number: int, job: str) -> str:
         which = "a task" if self._ahead is None else f"task {number + self._ahead}"

@@ -153,7 +153,9 @@ class Channel:
 
     def __init__(self, tasks_max):
         self.session = SimpleNamespace(backlog_bytes=0, has_room=True)
-        self.welcome = SimpleNamespace(tasks_max=tasks_max, bytes_max=1 << 20)
+        self.welcome = SimpleNamespace(
+            tasks_max=tasks_max, bytes_max=1 << 20, message_bytes_max=1 << 20
+        )
         self.posted = []
         self.post = self.posted.append
 

@@ -1,0 +1,484 @@
+"""The calls of a site's jobs that wait for other tasks: taken in, filled, ended. Pure.
+
+    calls arrive ─► take ─┬─ their inputs are here already ─► the queue
+                          ├─ some come later ─► core, until `outcome` and `fell` tell of these
+                          ├─ some have ended, and the books have them ─► ReadOutcomes ─► `read`
+                          └─ some have ended, and only the client has them ─► SendAgain
+
+The scheduler counts a waiting call as known and unfinished. It is in its job's queue only once its
+inputs have ended: only then does anything ask for a slot.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from federation.clocks import UtcS
+from federation.errors import ProtocolError
+from federation.messages.messages import SendAgain
+from federation.objects.inputs import TaskRow, filled, has_inputs, read_head
+from federation.objects.left import left_in
+from federation.ranges import Range, RangeSet
+from federation.words import duration_text, headline, size_text
+from gateway.scheduler.graphs.core import CycleFound, Ready, TaskGraph
+from gateway.scheduler.graphs.edges import call_ranges
+from gateway.scheduler.model.effects import Effect, HoldObjects, ReadOutcomes
+from gateway.scheduler.model.events import JobFate, OutcomesRead
+from gateway.scheduler.model.jobs import Job, QueuedBundle
+from policies.placement.asks import Wishes
+
+DEPENDENCY: Final = "dependency"  # the kind of failure of a call that lacks an input
+FILLED_BYTES_MAX: Final = 60 << 20  # of a call with its inputs; a message has at most 64 MiB
+VALUES_BYTES_MAX: Final = 1 << 30  # of values with which calls wait, at a site
+# How long a call waits for a task of a job that nobody has opened.
+UNKNOWN_S: Final = 60.0
+NAMED_MAX: Final = 4096  # failed tasks in one range from which on they are named together
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """How a task failed: its kind, the text for people, the pickled exception or nothing."""
+
+    kind: str
+    text: str
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """The first failure, for all calls that can't run because of it."""
+
+    text: str
+    payload: bytes
+
+
+class EndCalls(Protocol):
+    """Ends calls that will not run."""
+
+    def __call__(
+        self, job: Job, ranges: list[Range], failure: str, reason: str, *, payload: bytes
+    ) -> None:
+        """End these calls with a failure of this kind."""
+
+
+class WaitingCalls:
+    """The calls that wait for inputs.
+
+    Args:
+        jobs: all jobs.
+        effects: the list to which effects are appended, in sequence with all others.
+        end: ends calls with a failure.
+        queue: is told that more tasks of a job are queued.
+        tell: sends a client a message.
+        credit: (job, tasks): that many tasks are not unfinished any more.
+        ended: whether a job that is not in `jobs` has ended as a detached one, as an attached one,
+            or is not known.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        effects: list[Effect],
+        *,
+        end: EndCalls,
+        queue: Callable[[Job], None],
+        tell: Callable[[int, Any], None],
+        credit: Callable[[Job, int], None],
+        ended: Callable[[str], JobFate],
+    ) -> None:
+        self._jobs = jobs
+        self._effects = effects
+        self._end = end
+        self._queue = queue
+        self._tell = tell
+        self._credit = credit
+        self._fate = ended
+        self._graph = TaskGraph()
+        self._calls: dict[str, dict[int, bytes]] = {}  # by job and task: as they came
+        self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
+        self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
+        self._touched: dict[str, Job] = {}
+        self._utc_s = UtcS(0.0)
+
+    @property
+    def values_bytes(self) -> int:
+        """The bytes of the values with which calls wait."""
+        return self._graph.held_bytes
+
+    def inputs_of(self, job: Job) -> list[str]:
+        """Return the jobs whose tasks calls of a job wait for."""
+        return self._graph.sources(job.id)
+
+    def take_touched(self) -> list[Job]:
+        """Return the jobs of which calls have ended here since the last time."""
+        touched = list(self._touched.values())
+        self._touched.clear()
+        return touched
+
+    # --- calls that arrive ---------------------------------------------------------------------
+
+    def take(
+        self, job: Job, first: int, calls: Sequence[bytes], utc_s: UtcS
+    ) -> list[tuple[int, list[bytes]]]:
+        """Take calls of a job that may wait for inputs; return those that don't, in runs.
+
+        All of them count as known and unfinished. Those that can't run are ended here, and those
+        whose inputs only the client has are left to it.
+        """
+        self._utc_s = utc_s
+        plain: list[tuple[int, list[bytes]]] = []
+        waiting: list[tuple[int, tuple[TaskRow, ...]]] = []
+        again, reads = RangeSet(), dict[str, RangeSet]()
+        for task, call in enumerate(calls, first):
+            rows = self._rows(job, call)
+            why = self._objection(job, rows)
+            if not rows:
+                if plain and plain[-1][0] + len(plain[-1][1]) == task:
+                    plain[-1][1].append(call)
+                else:
+                    plain.append((task, [call]))
+            elif why:
+                self._fail(job, [(task, task + 1)], _Cause(why, b""))
+            elif self._is_gone(rows):
+                again.add(task, task + 1)
+            else:
+                self._note_reads(rows, reads)
+                self._calls.setdefault(job.id, {})[task] = call
+                waiting.append((task, rows))
+        self._send_again(job, again)
+        self._wait(job, waiting)
+        for source, wanted in reads.items():
+            self._effects.append(ReadOutcomes(source, tuple(wanted)))
+        return plain
+
+    @staticmethod
+    def _rows(job: Job, call: bytes) -> tuple[TaskRow, ...]:
+        """Return the tasks that a call waits for; nothing where its head is wrong."""
+        if not has_inputs(call):
+            return ()
+        job.need_inputs()
+        try:
+            return read_head(call).rows
+        except ProtocolError:
+            return ()  # its slot says what is wrong with it
+
+    def _objection(self, job: Job, rows: Iterable[TaskRow]) -> str:
+        """Why a call may not wait for these tasks; empty if it may."""
+        for name, _, _ in rows:
+            source = self._jobs.get(name)
+            is_detached = self._is_detached(name)
+            if source is not None and not _is_same(source, job):
+                return f"it waits for a task of {source.title}, and is of {job.title}"
+            if job.spec.detached and is_detached is False:
+                return (
+                    f"it is of a detached job, and waits for a task of job {name}, which ends with "
+                    "its client: submit that as a detached job too"
+                )
+            if source is not None:
+                self._narrow(job, source.spec.wishes)
+        return ""
+
+    def _is_detached(self, name: str) -> bool | None:
+        """Whether a job is a detached one; None: unknown."""
+        source = self._jobs.get(name)
+        if source is not None:
+            return source.spec.detached
+        fate = self._fate(name)
+        return None if fate is JobFate.UNKNOWN else fate is JobFate.DETACHED
+
+    def _is_gone(self, rows: Iterable[TaskRow]) -> bool:
+        """Whether a task of these has ended whose value only the client has."""
+        return any(
+            self._is_detached(name) is False and self._lost(name, low, high)
+            for name, low, high in rows
+        )
+
+    def _lost(self, name: str, low: int, high: int) -> list[Range]:
+        """Return the tasks of [low, high) that have ended, and whose values are not held."""
+        source = self._jobs.get(name)
+        over = [(low, high)] if source is None else source.ended.within(low, high)
+        found = RangeSet()
+        for first, stop in over:
+            for task in range(first, stop):
+                if not self._graph.holds(name, task):
+                    found.add(task, task + 1)
+        return list(found)
+
+    def _note_reads(self, rows: Iterable[TaskRow], reads: dict[str, RangeSet]) -> None:
+        """Note the tasks whose outcomes may be in the books."""
+        for name, low, high in rows:
+            for part in self._lost(name, low, high):
+                reads.setdefault(name, RangeSet()).add(*part)
+
+    def _narrow(self, job: Job, wishes: Wishes) -> None:
+        """Let the limits on places of an input's data hold for a job that reads it."""
+        own = job.spec.wishes
+        data = own.data | wishes.data
+        places = own.jurisdictions
+        if wishes.jurisdictions is not None:
+            places = wishes.jurisdictions if places is None else places & wishes.jurisdictions
+        if (data, places) != (own.data, own.jurisdictions):
+            job.change_terms(wishes=replace(own, data=data, jurisdictions=places))
+
+    def _wait(self, job: Job, waiting: list[tuple[int, tuple[TaskRow, ...]]]) -> None:
+        """Let calls wait; queue those whose inputs are all here."""
+        ready: list[Ready] = []
+        for low, high in RangeSet((task, task + 1) for task, _ in waiting):
+            rows = [rows for task, rows in waiting if low <= task < high]
+            job.blocked += high - low
+            for task in range(low, high):
+                job.hold_bytes(len(self._calls[job.id][task]))
+            for part in call_ranges(low, rows):
+                try:
+                    ready += self._graph.add(job.id, part)
+                except CycleFound as found:
+                    self._leave(job, [(part.first, part.stop)])
+                    self._fail(job, [(part.first, part.stop)], _Cause(str(found), b""))
+        if job.blocked:
+            job.unblock = lambda wanted: self._unblock(job, wanted)
+        self._release(ready)
+
+    def _unblock(self, job: Job, wanted: RangeSet) -> list[Range]:
+        """Take waiting calls of a job away, for one that ends them; return their ranges."""
+        ranges = self._graph.drop(job.id, wanted)
+        self._leave(job, ranges)
+        return ranges
+
+    def _leave(self, job: Job, ranges: Iterable[Range]) -> list[bytes]:
+        """Note that calls wait no more; return them."""
+        calls, found = self._calls.get(job.id, {}), []
+        for low, high in ranges:
+            for task in range(low, high):
+                call = calls.pop(task)
+                job.hold_bytes(-len(call))
+                found.append(call)
+            job.blocked -= high - low
+        if not calls:
+            self._calls.pop(job.id, None)
+        return found
+
+    # --- outcomes of tasks ---------------------------------------------------------------------
+
+    def outcome(
+        self,
+        job: Job,
+        first: int,
+        values: Sequence[bytes],
+        failures: Iterable[Sequence[Any]],
+        *,
+        left: bool,
+    ) -> None:
+        """Take the results of tasks `first`, `first` + 1, … of a job, which have ended.
+
+        Args:
+            failures: rows [offset, kind, text, pickled exception] of those without a value.
+            left: whether some values stand for objects.
+        """
+        if not self._graph.has_consumers(job.id):
+            return
+        if left:
+            digests = tuple(left_in(values))
+            for name in self._graph.consumer_jobs(job.id, first, first + len(values)):
+                self._effects.append(HoldObjects(name, job.spec.project, digests))
+        at = 0
+        for offset, kind, text, payload in failures:
+            self._ended(job.id, first + at, values[at : int(offset)])
+            at = int(offset) + 1
+            failure = TaskFailure(str(kind), str(text), bytes(payload))
+            self.fell(job, [(first + at - 1, first + at)], failure)
+        self._ended(job.id, first + at, values[at:])
+
+    def _ended(self, name: str, first: int, values: Sequence[bytes]) -> None:
+        if not values:
+            return
+        if self._graph.held_bytes + sum(map(len, values)) > VALUES_BYTES_MAX:
+            text = (
+                f"the values with which calls wait at this site are over "
+                f'{size_text(VALUES_BYTES_MAX)}: use options(results="auto") for the tasks that '
+                "make them, which leaves large results as objects"
+            )
+            self._fall(name, [(first, first + len(values))], _Cause(text, b""))
+            return
+        self._release(self._graph.ended(name, first, values))
+
+    def _release(self, ready: Sequence[Ready]) -> None:
+        """Fill calls whose inputs are all there, and queue them."""
+        at = 0
+        while at < len(ready):
+            stop = at + 1
+            while stop < len(ready) and _follows(ready[stop - 1], ready[stop]):
+                stop += 1
+            self._release_run(ready[at:stop])
+            at = stop
+
+    def _release_run(self, ready: Sequence[Ready]) -> None:
+        job, first = self._jobs[ready[0].job], ready[0].task
+        calls = self._leave(job, [(first, first + len(ready))])
+        whole = [filled(call, each.values) for call, each in zip(calls, ready, strict=True)]
+        if any(next(iter(left_in(each.values)), None) is not None for each in ready):
+            job.need_objects()
+        fits = RangeSet(
+            (task, task + 1)
+            for task, call in enumerate(whole, first)
+            if len(call) <= FILLED_BYTES_MAX
+        )
+        for low, high in fits:
+            part = whole[low - first : high - first]
+            job.enqueue(QueuedBundle(low, part, sum(map(len, part)), job.attempt))
+        for low, high in fits.missing(first, first + len(ready)):
+            text = (
+                f"its inputs have {size_text(len(whole[low - first]))} together, the limit is "
+                f'{size_text(FILLED_BYTES_MAX)}: use options(results="auto") for the tasks that '
+                "make them, which leaves large results as objects"
+            )
+            self._fail(job, [(low, high)], _Cause(text, b""))
+        self._queue(job)
+
+    def fell(self, job: Job, ranges: Iterable[Range], failure: TaskFailure) -> None:
+        """Take tasks of a job that have ended without a value: all calls that wait for them end."""
+        if not self._graph.has_consumers(job.id):
+            return
+        verb = "was cancelled" if failure.kind == "cancelled" else "failed"
+        why = headline(failure.text)
+        for low, high in ranges:
+            width = high - low if high - low > NAMED_MAX else 1
+            for task in range(low, high, width):
+                which = f"task {task}" if width == 1 else f"one of tasks {task} to {high - 1}"
+                text = f"{which} of job {job.id} ({job.spec.name}), which it needs, {verb}: {why}"
+                self._fall(job.id, [(task, task + width)], _Cause(text, failure.payload))
+
+    def _fall(self, name: str, ranges: Iterable[Range], cause: _Cause) -> None:
+        for each in self._graph.failed(name, ranges, cause):
+            job = self._jobs[each.job]
+            self._leave(job, [(each.first, each.stop)])
+            self._fail(job, [(each.first, each.stop)], cause)
+
+    def _fail(self, job: Job, ranges: list[Range], cause: _Cause) -> None:
+        """End calls that are not waiting any more."""
+        self._touched[job.id] = job
+        self._end(job, ranges, DEPENDENCY, cause.text, payload=cause.payload)
+
+    # --- inputs that are not here --------------------------------------------------------------
+
+    def _send_again(self, job: Job, ranges: RangeSet) -> None:
+        """Have the client send calls again, with the values that it has by then."""
+        for low, high in ranges:
+            job.known.remove(low, high)
+            self._credit(job, high - low)
+        if ranges:
+            self._tell(job.client, SendAgain(job.id, [list(pair) for pair in ranges]))
+
+    def _give_up(self, name: str, text: str) -> None:
+        """Handle calls that wait for tasks of a job which will give no value here.
+
+        The client of an attached job may have the value, or has submitted the task anew.
+        """
+        for consumer, ranges in self._graph.lacking(name):
+            job = self._jobs[consumer]
+            if job.spec.detached or self._is_detached(name) is not False:
+                for task in [at for pair in ranges for at in range(*pair)]:
+                    gone = self._graph.drop(consumer, [(task, task + 1)])
+                    self._leave(job, gone)
+                    self._fail(job, gone, _Cause(text, b""))
+            else:
+                gone = self._graph.drop(consumer, ranges)
+                self._leave(job, gone)
+                self._send_again(job, RangeSet(gone))
+
+    def finished(self, job: Job) -> None:
+        """Note that a job is over: no more of its tasks will end."""
+        if self._graph.has_consumers(job.id):
+            self._give_up(job.id, f"job {job.id} ended without a task that is an input of it")
+
+    def read(self, event: OutcomesRead, utc_s: UtcS) -> None:
+        """Take the outcomes in the books of tasks that are waited for."""
+        name = event.job
+        if event.fate is JobFate.UNKNOWN:
+            if name not in self._jobs and self._graph.has_consumers(name):
+                self._unknown.setdefault(name, utc_s)
+            return
+        if event.trouble:
+            self._give_up(name, event.trouble)
+            return
+        if event.fate is JobFate.ATTACHED:
+            if name not in self._jobs:
+                self._give_up(name, f"job {name} has ended, and its results went to its client")
+            return
+        for consumer, ranges in self._graph.lacking(name):
+            job = self._jobs[consumer]
+            if (job.spec.user, job.spec.project) != event.whose:
+                wrong = self._graph.drop(consumer, ranges)
+                self._leave(job, wrong)
+                text = f"it waits for a task of a job of another user or project, {name}"
+                self._fail(job, wrong, _Cause(text, b""))
+            elif event.wishes is not None:
+                self._narrow(job, event.wishes)
+        for first, values, failures in event.outcomes:
+            self._from_books(event, first, values, failures)
+        if name not in self._jobs and self._graph.needed(name, event.first, event.stop):
+            self._give_up(name, f"job {name} has ended, and a result that it needs is not kept")
+
+    def _from_books(
+        self,
+        event: OutcomesRead,
+        first: int,
+        values: Sequence[bytes],
+        failures: Iterable[Sequence[Any]],
+    ) -> None:
+        at = 0
+        for offset, kind, text, payload in failures:
+            self._ended(event.job, first + at, values[at : int(offset)])
+            at = int(offset) + 1
+            task = first + at - 1
+            verb = "was cancelled" if kind == "cancelled" else "failed"
+            why = f"task {task} of job {event.job}, which it needs, {verb}: {headline(str(text))}"
+            self._fall(event.job, [(task, task + 1)], _Cause(why, bytes(payload)))
+        self._ended(event.job, first + at, values[at:])
+
+    def look(self, utc_s: UtcS) -> None:
+        """Handle the calls that have waited too long for tasks which do not come."""
+        self._look_for_tasks(utc_s)
+        for name, since_s in list(self._unknown.items()):
+            if name in self._jobs or not self._graph.has_consumers(name):
+                del self._unknown[name]
+            elif utc_s - since_s > UNKNOWN_S:
+                del self._unknown[name]
+                text = f"job {name}, of which it waits for a task, did not come within "
+                self._give_up(name, text + duration_text(UNKNOWN_S))
+
+    def _look_for_tasks(self, utc_s: UtcS) -> None:
+        """Ask for calls again whose inputs their client has not sent for long.
+
+        It may have ended these before it sent them: then it ends the calls too.
+        """
+        late: dict[str, UtcS] = {}
+        for name in {source for job in self._calls for source in self._graph.sources(job)}:
+            job = self._jobs.get(name)
+            if job is None or job.spec.detached:
+                continue
+            lacking = self._graph.lacking(name, job.known)
+            if not lacking:
+                continue
+            late[name] = self._late.get(name, utc_s)
+            if utc_s - late[name] > UNKNOWN_S:
+                del late[name]
+                for consumer, ranges in lacking:
+                    gone = self._graph.drop(consumer, ranges)
+                    self._leave(self._jobs[consumer], gone)
+                    self._send_again(self._jobs[consumer], RangeSet(gone))
+        self._late = late
+
+    def waiting_jobs(self) -> list[Job]:
+        """Return the jobs with calls that wait for inputs."""
+        return [self._jobs[name] for name in self._calls]
+
+
+def _is_same(source: Job, job: Job) -> bool:
+    """Whether the results of one job may be inputs of the other: of one user and project."""
+    mine, other = job.spec, source.spec
+    same = (mine.user, mine.project, mine.origin) == (other.user, other.project, other.origin)
+    return same and other.price is None
+
+
+def _follows(before: Ready, after: Ready) -> bool:
+    return before.job == after.job and before.task + 1 == after.task

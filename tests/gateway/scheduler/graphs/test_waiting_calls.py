@@ -1,0 +1,411 @@
+"""Calls that wait for others, in the scheduler: release, failures, cancels, places, the books."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told, written
+
+from federation.messages.messages import Dropped, Results, SendAgain
+from federation.objects.inputs import filled, read_head, with_inputs
+from federation.objects.left import left_value
+from federation.objects.manifests import SHA256
+from federation.reasons import Reason
+from gateway.base.tags import OBJECTS_TAG
+from gateway.ledger.db import records
+from gateway.scheduler.graphs import waiting_calls
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import HoldObjects, ReadOutcomes, TakeObjects
+from gateway.scheduler.model.events import JobFate, OutcomesRead
+from policies.placement.asks import Wishes
+
+DIGEST = bytes([SHA256]) + b"d" * 32
+PICKLE = pickle.dumps("call")
+
+
+class GraphWorld(BrokerWorld):
+    """A broker whose workers take calls with inputs."""
+
+    def join(self, worker, slots=1, tags=None, *, takes_inputs=True):
+        joined = events.WorkerJoined(worker, f"w{worker}", "local", slots, tags or {}, "3.11")
+        return self.do(replace(joined, takes_inputs=takes_inputs))
+
+    def open(self, job, **changes):
+        return self.do(events.JobOpened(CLIENT, job, spec(**changes)))
+
+    def wait_for(self, job, first, *rows):
+        """Let calls of a job arrive, each with the tasks that it waits for."""
+        calls = [with_inputs(PICKLE, [], list(row)) for row in rows]
+        return self.do(events.TasksArrived(CLIENT, job, first, calls, inputs=True))
+
+    def run(self, effects, job, ends=lambda order: {}):
+        """Report the tasks of a job until other tasks begin; return what came last."""
+        while (begun := orders(effects)) and begun[0].job == job:
+            effects = self.report(begun[0], **ends(begun[0]))
+        return effects
+
+    def job(self, name):
+        return self.broker.jobs[name]
+
+
+def a_graph(slots=1, **changes):
+    """A world in which task 0 of job `a` runs, and task 0 of job `b` waits for it."""
+    world = GraphWorld(slots=slots, tags={OBJECTS_TAG: True})
+    (order,) = orders(world.submit(1, "a", **changes))
+    world.open("b", **changes)
+    effects = world.wait_for("b", 0, [("a", 0, 1)])
+    assert not orders(effects)
+    return world, order
+
+
+def failure(kind, text, payload=b""):
+    return {"failures": [[0, kind, text, payload]]}
+
+
+def test_a_call_begins_with_its_inputs_values_when_they_have_ended():
+    world, order = a_graph()
+    job = world.job("b")
+    assert (job.blocked, job.waiting, len(job.known)) == (1, 0, 1)
+    (begun,) = orders(world.report(order))
+    assert (begun.job, begun.first) == ("b", 0)
+    assert read_head(begun.arguments[0]).inputs == (b"r0",)
+    assert begun.arguments[0].endswith(PICKLE)
+    assert (job.blocked, job.in_flight) == (0, 1)
+    (done,) = told(world.report(begun), Results)
+    assert done.job == "b"
+    assert world.broker.graphs.values_bytes == 0
+
+
+def test_a_chain_in_one_job_runs_step_by_step_and_nothing_comes_from_the_client():
+    world = GraphWorld(slots=2)
+    (order,) = orders(world.submit(1, "a"))
+    world.open("b")
+    rows = [[("a", 0, 1)], *([("b", at, at + 1)] for at in range(9))]
+    world.wait_for("b", 0, *rows)
+    for at in range(10):
+        (order,) = orders(world.report(order))
+        assert (order.job, order.first) == ("b", at)
+    assert not orders(world.report(order))
+
+
+def test_many_inputs_are_values_in_the_order_of_the_holes():
+    world = GraphWorld(slots=1)
+    begun = world.submit(3, "a")
+    world.open("b")
+    call = with_inputs(PICKLE, [], [b"here", ("a", 2, 3), ("a", 0, 2)])
+    world.do(events.TasksArrived(CLIENT, "b", 0, [call], inputs=True))
+    (begun,) = orders(world.run(begun, "a"))
+    assert read_head(begun.arguments[0]).inputs == (b"here", b"r2", b"r0", b"r1")
+
+
+@pytest.mark.parametrize("kind", ["error", "timeout", "lost"])
+def test_the_first_failure_ends_all_that_waits_for_it_and_nothing_else(kind):
+    world, order = a_graph()
+    world.wait_for("b", 1, [("b", 0, 1)], [("b", 1, 2)])
+    world.open("c")
+    world.submit(1, "d")
+    effects = world.report(order, **failure(kind, "ValueError: boom", b"exception"))
+    ended = [each for each in told(effects, Results) if each.job == "b"]
+    assert sorted(each.first for each in ended) == [0, 1, 2]
+    for each in ended:
+        (row,) = each.failures
+        assert row[1] == "dependency"
+        assert row[3] == b"exception"
+        assert "task 0 of job a (f), which it needs, failed" in row[2]
+        assert "boom" in row[2]
+    assert (world.job("b").failed, world.job("b").blocked) == (3, 0)
+    assert [each.job for each in orders(effects)] == ["d"]
+
+
+def test_a_retry_is_no_failure():
+    world, order = a_graph(retries=1)
+    (again,) = orders(world.report(order, **failure("error", "boom")))
+    assert again.job == "a"
+    assert world.job("b").blocked == 1
+    (begun,) = orders(world.report(again))
+    assert begun.job == "b"
+
+
+def test_a_cancelled_input_ends_what_waits_for_it():
+    world, _ = a_graph()
+    world.wait_for("b", 1, [("a", 1, 2)])  # of a call that was never sent
+    world.do(events.TasksArrived(CLIENT, "a", 2, [b"x"]))
+    world.wait_for("b", 2, [("a", 2, 3)])
+    effects = world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), False))
+    dropped = [each for each in told(effects, Dropped) if each.job == "b"]
+    assert sorted(pair for each in dropped for pair in each.ranges) == [[1, 2], [2, 3]]
+    assert {each.failure for each in dropped} == {"dependency"}
+    assert all("was cancelled" in each.reason for each in dropped)
+    assert world.job("b").blocked == 1  # the first still waits for task 0, which runs
+
+
+def test_a_waiting_call_is_cancelled_and_ends_what_waits_for_it():
+    world, order = a_graph()
+    world.wait_for("b", 1, [("b", 0, 1)])
+    effects = world.do(events.CancelAsked(CLIENT, 1, "b", ((0, 1),), False))
+    assert world.job("b").cancelled == 1
+    (dropped,) = [each for each in told(effects, Dropped) if each.failure == "dependency"]
+    assert dropped.ranges == [[1, 2]]
+    assert not orders(world.report(order))
+    assert world.job("b").blocked == 0
+
+
+def test_a_cancel_of_the_whole_job_takes_the_waiting_calls():
+    world, order = a_graph()
+    world.do(events.CancelAsked(CLIENT, 1, "b", (), False))
+    assert "b" not in world.broker.jobs
+    assert not orders(world.report(order))
+
+
+def test_waiting_calls_end_with_their_client():
+    world, _ = a_graph()
+    world.do(events.ClientGone(CLIENT))
+    assert "b" not in world.broker.jobs
+    assert world.broker.graphs.values_bytes == 0
+    assert not world.broker.graphs.waiting_jobs()
+
+
+def test_a_lost_worker_changes_nothing_for_what_waits():
+    world, order = a_graph()
+    world.do(events.TasksBegun(WORKER, ((order.assignment, 0, 0.1),)))
+    world.do(events.WorkerGone(WORKER, "gone"))
+    assert world.job("b").blocked == 1
+    world.now_s += 400
+    (again,) = orders(world.join(9))
+    assert again.job == "a"
+    (begun,) = orders(world.report(again, worker=9))
+    assert begun.job == "b"
+
+
+def test_a_cycle_ends_its_calls_with_the_names_on_it():
+    world = GraphWorld(slots=1)
+    world.open("a")
+    world.open("b")
+    world.wait_for("a", 0, [("b", 0, 1)])
+    effects = world.wait_for("b", 0, [("a", 0, 1)])
+    dropped = told(effects, Dropped)
+    assert {(each.job, *each.ranges[0]) for each in dropped} == {("a", 0, 1), ("b", 0, 1)}
+    text = "calls wait for each other: task 0 of job b → task 0 of job a → task 0 of job b"
+    assert any(text in each.reason for each in dropped)
+    assert not world.broker.graphs.waiting_jobs()
+
+
+def test_a_call_whose_input_only_the_client_has_is_left_to_it():
+    world = GraphWorld(slots=1)
+    world.run(world.submit(2, "a"), "a")
+    world.open("b")
+    effects = world.wait_for("b", 0, [("a", 0, 1)], [("a", 1, 2)], [("c", 0, 1)])
+    assert told(effects, SendAgain) == [SendAgain("b", [[0, 2]])]
+    job = world.job("b")
+    assert (len(job.known), job.blocked) == (1, 1)
+    whole = [filled(with_inputs(PICKLE, [], [("a", 0, 1)]), [b"v"])] * 2
+    (begun,) = orders(world.do(events.TasksArrived(CLIENT, "b", 0, whole, inputs=True)))
+    assert (begun.first, len(job.known)) == (0, 3)
+
+
+def test_calls_of_a_job_that_ends_without_their_input_are_left_to_the_client():
+    world, order = a_graph()
+    world.wait_for("b", 1, [("a", 1, 2)])
+    world.do(events.JobClosed(CLIENT, "a", 1))
+    effects = world.report(order)
+    assert told(effects, SendAgain) == [SendAgain("b", [[1, 2]])]
+    effects = world.wait_for("b", 1, [("a", 1, 2)])  # job a is over and known
+    assert told(effects, SendAgain) == [SendAgain("b", [[1, 2]])]
+
+
+def test_an_input_of_a_job_that_nobody_opens_is_given_up():
+    world = GraphWorld(slots=1)
+    world.open("b")
+    effects = world.wait_for("b", 0, [("nobody", 0, 1)])
+    (read,) = [each for each in effects if isinstance(each, ReadOutcomes)]
+    world.do(OutcomesRead(read.job, 0, 1, JobFate.UNKNOWN))
+    world.now_s += waiting_calls.UNKNOWN_S - 1
+    assert not told(world.do(events.Ticked()), Dropped)
+    world.now_s += 2
+    (dropped,) = told(world.do(events.Ticked()), Dropped)
+    assert "job nobody, of which it waits for a task, did not come within" in dropped.reason
+
+
+def test_a_job_that_is_opened_later_is_waited_for():
+    world = GraphWorld(slots=1)
+    world.open("b")
+    world.wait_for("b", 0, [("a", 0, 1)])
+    world.do(OutcomesRead("a", 0, 1, JobFate.UNKNOWN))
+    (order,) = orders(world.submit(1, "a"))
+    world.now_s += waiting_calls.UNKNOWN_S + 1
+    assert not told(world.do(events.Ticked()), Dropped)
+    (begun,) = orders(world.report(order))
+    assert begun.job == "b"
+
+
+def test_a_call_whose_input_is_not_sent_for_long_is_asked_for_again():
+    world, _ = a_graph()
+    world.wait_for("b", 1, [("a", 5, 6)])
+    assert not told(world.do(events.Ticked()), SendAgain)
+    world.now_s += waiting_calls.UNKNOWN_S + 1
+    assert told(world.do(events.Ticked()), SendAgain) == [SendAgain("b", [[1, 2]])]
+    assert world.job("b").blocked == 1
+
+
+def test_calls_of_other_users_and_projects_are_refused():
+    world = GraphWorld(slots=1)
+    world.submit(1, "a")
+    world.open("b", project="other")
+    (dropped,) = told(world.wait_for("b", 0, [("a", 0, 1)]), Dropped)
+    assert dropped.failure == "dependency"
+    assert "job a of ann, project risk" in dropped.reason
+
+
+def test_only_workers_that_open_such_calls_get_them_and_no_other_site():
+    world = GraphWorld(slots=0)
+    world.join(7, takes_inputs=False)
+    (order,) = orders(world.submit(1, "a"))
+    world.open("b")
+    world.wait_for("b", 0, [("a", 0, 1)])
+    assert not orders(world.report(order, worker=7))
+    refusal = world.broker.refusal(world.job("b"), world.broker.workers[7], world.now_s)
+    assert refusal is not None
+    assert refusal.reason is Reason.NO_INPUTS
+    assert [each.job for each in orders(world.join(8))] == ["b"]
+
+
+def test_the_limits_on_places_of_an_input_hold_for_what_reads_it():
+    world = GraphWorld(slots=1)
+    wishes = Wishes(jurisdictions=frozenset({"EU", "CH"}), data=frozenset({"clients"}))
+    world.submit(1, "a", wishes=wishes)
+    own = Wishes(jurisdictions=frozenset({"EU", "US"}), data=frozenset({"market"}))
+    world.open("b", wishes=own)
+    world.wait_for("b", 0, [("a", 0, 1)])
+    found = world.job("b").spec.wishes
+    assert found.jurisdictions == {"EU"}
+    assert found.data == {"clients", "market"}
+
+
+def test_an_object_is_held_for_what_waits_before_its_client_has_it():
+    world, order = a_graph(results="auto")
+    value = left_value(DIGEST, 10)
+    effects = world.do(events.Reported(WORKER, order.assignment, 0, [value], left=True))
+    held = [each for each in effects if isinstance(each, (HoldObjects, TakeObjects))]
+    assert [type(each) for each in held] == [HoldObjects, TakeObjects]
+    assert held[0] == HoldObjects("b", "risk", (DIGEST,))
+    (begun,) = orders(effects)
+    assert begun.objects == "risk"
+    head = read_head(begun.arguments[0])
+    assert (head.digests, head.inputs) == ((DIGEST,), (value,))
+
+
+def test_a_filled_call_that_is_too_large_fails_and_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(waiting_calls, "FILLED_BYTES_MAX", 1000)
+    world, order = a_graph()
+    effects = world.do(events.Reported(WORKER, order.assignment, 0, [b"x" * 2000]))
+    (dropped,) = told(effects, Dropped)
+    assert 'use options(results="auto")' in dropped.reason
+    assert world.job("b").failed == 1
+
+
+def test_the_values_that_calls_wait_with_are_bounded(monkeypatch):
+    monkeypatch.setattr(waiting_calls, "VALUES_BYTES_MAX", 1000)
+    world, order = a_graph()
+    effects = world.do(events.Reported(WORKER, order.assignment, 0, [b"x" * 2000]))
+    (dropped,) = told(effects, Dropped)
+    assert "the values with which calls wait at this site are over" in dropped.reason
+
+
+def test_waiting_calls_end_at_their_deadline():
+    world = GraphWorld(slots=1)
+    world.submit(1, "a")
+    world.open("b", wishes=Wishes(deadline_s=world.now_s + 5))
+    world.wait_for("b", 0, [("a", 0, 1)])
+    world.now_s += 6
+    (dropped,) = told(world.do(events.Ticked()), Dropped)
+    assert (dropped.job, dropped.failure) == ("b", "deadline")
+
+
+def test_a_head_that_is_wrong_is_left_to_its_slot():
+    world = GraphWorld(slots=1)
+    world.open("b")
+    (begun,) = orders(
+        world.do(events.TasksArrived(CLIENT, "b", 0, [b"\x00\xff\xffbad"], inputs=True))
+    )
+    assert begun.arguments == [b"\x00\xff\xffbad"]
+
+
+# --- detached jobs ------------------------------------------------------------------------------
+
+
+def detached():
+    """A world with a detached job `a` that has ended with one result and one failure."""
+    world = GraphWorld(slots=1)
+    begun = world.submit(2, "a", detached=True)
+    world.do(events.JobClosed(CLIENT, "a", 2))
+    world.run(begun, "a", lambda order: failure("error", "KeyError: k") if order.first else {})
+    assert "a" not in world.broker.jobs
+    return world
+
+
+def test_results_of_an_ended_detached_job_are_read_in_the_books():
+    world = detached()
+    world.open("b", detached=True)
+    effects = world.wait_for("b", 0, [("a", 0, 1)], [("a", 1, 2)], [("b", 0, 1)])
+    (kept,) = written(effects, records.BundleKept)
+    assert (kept.job, kept.count) == ("b", 3)
+    assert [each for each in effects if isinstance(each, ReadOutcomes)] == [
+        ReadOutcomes("a", ((0, 2),))
+    ]
+    outcomes = ((0, [b"v", b""], [[1, "error", "KeyError: k", b"exception"]]),)
+    whose = ("ann", "risk")
+    effects = world.do(OutcomesRead("a", 0, 2, JobFate.DETACHED, whose, None, outcomes))
+    (begun,) = orders(effects)
+    assert (begun.job, begun.first) == ("b", 0)
+    (kept,) = written(effects, records.OutcomeKept)
+    assert (kept.job, kept.first) == ("b", 1)
+    assert b"KeyError: k" in kept.body
+    assert world.job("b").blocked == 1
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        ({"whose": ("bob", "risk")}, "another user or project"),
+        ({"whose": ("ann", "risk")}, "a result that it needs is not kept"),
+        ({"trouble": "the books are shut"}, "the books are shut"),
+    ],
+)
+def test_what_the_books_do_not_give_ends_the_calls_that_wait(read, text):
+    world = detached()
+    world.open("b", detached=True)
+    world.wait_for("b", 0, [("a", 0, 1)])
+    effects = world.do(OutcomesRead("a", 0, 1, JobFate.DETACHED, **read))
+    (kept,) = written(effects, records.OutcomeKept)
+    assert text.encode() in kept.body
+
+
+def test_a_detached_call_can_not_wait_for_one_that_ends_with_its_client():
+    world = GraphWorld(slots=1)
+    world.submit(1, "a")
+    world.open("b", detached=True)
+    (kept,) = written(world.wait_for("b", 0, [("a", 0, 1)]), records.OutcomeKept)
+    assert b"ends with its client" in kept.body
+
+
+def test_a_detached_graph_goes_on_from_the_store_without_its_client():
+    world = GraphWorld(slots=1)
+    plain = {
+        "total": None, "ended": (), "failed": 0, "cancelled": 0, "charged": (), "costs_nanos": {},
+        "wall_ns": 0, "cpu_ns": 0,
+    }  # fmt: skip
+    calls = [with_inputs(PICKLE, [], [("a", 0, 2)]), with_inputs(PICKLE, [], [("b", 0, 1)])]
+    world.do(events.JobRecovered("b", spec(detached=True), **plain | {"total": 2}))
+    effects = world.do(events.TasksArrived(0, "b", 0, calls, inputs=True))
+    assert [each.job for each in effects if isinstance(each, ReadOutcomes)] == ["a"]
+    recovered = plain | {"total": 2, "ended": ((0, 1),)}
+    world.do(events.JobRecovered("a", spec(detached=True), **recovered))
+    (order,) = orders(world.do(events.TasksArrived(0, "a", 1, [b"1"])))
+    read = OutcomesRead("a", 0, 2, JobFate.DETACHED, ("ann", "risk"), None, ((0, [b"v"], []),))
+    assert not orders(world.do(read))
+    (begun,) = orders(world.report(order))
+    assert read_head(begun.arguments[0]).inputs == (b"v", b"r1")
+    (last,) = orders(world.report(begun))
+    assert (last.job, last.first) == ("b", 1)
+    world.report(last)
+    assert not world.broker.jobs
