@@ -10,7 +10,7 @@ connects, `engine` sends and receives, `futures` resolves.
 
 import concurrent.futures
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeAlias, TypeVar, cast, overload
 
@@ -34,6 +34,8 @@ from federation.engine.options import (
     is_number,
 )
 from federation.errors import GridError, JobRefused
+from federation.graphs.reading import flatten, plan
+from federation.graphs.submitting import submit_plan, values
 from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
@@ -521,6 +523,42 @@ class Client(concurrent.futures.Executor):
         stream = engine.open_stream(opening, function)
         return MapResults(engine, stream, inputs, timeout=within_s, progress=progress)
 
+    # --- graphs as Dask writes them ------------------------------------------------------------
+
+    asynchronous = False  # Dask asks whether `get` waits
+
+    def get(self, dsk: Any, keys: Any, **_ignored: Any) -> Any:
+        """Compute keys of a graph of Dask's contract; return their values, nested as the keys are.
+
+        `dask.config.set(scheduler=client)` lets Dask call it. Only the calls that the keys need
+        run. Each begins at the gateway when its inputs have ended. See docs/graphs.md.
+
+        Args:
+            dsk: a mapping of keys to tasks (tuples with a callable first), other keys, collections
+                of these, or values; or an object with `__dask_graph__`.
+            keys: a key, or a list of keys and lists; of a list the answer is a tuple.
+
+        Raises:
+            KeyError: a key is not in the graph.
+            ValueError: keys need each other; the text names them.
+            Exception: that of the first task that failed.
+        """
+        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put)
+        try:
+            return values(found, keys)
+        except BaseException:
+            _abandon(each for each in found.values() if isinstance(each, TaskFuture))
+            raise
+
+    def persist(self, dsk: Any, keys: Any) -> dict[Hashable, Any]:
+        """Submit the calls that keys of a graph need; return the future of each key at once.
+
+        A key whose value is in the graph gets that value. Futures may stand in other graphs, and
+        among the arguments of calls. Arguments and errors: as of `get`, but those of tasks.
+        """
+        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put)
+        return {key: found[key] for key in flatten(keys)}
+
     @property
     def _max_workers(self) -> int:
         """The slots of the gateway's site now, at least one: libraries such as Dask read it."""
@@ -718,6 +756,18 @@ def _revive(settings: ConnectionSettings, options: Options) -> Client:
     client._engines, client._options = ClientEngines(settings), options
     client._shown, client._recent, client._recent_open = {}, None, None
     return client
+
+
+def _abandon(futures: Iterable[TaskFuture[Any]]) -> None:
+    """Cancel calls without waiting, running ones too."""
+    found: dict[Stream, tuple[Any, RangeSet]] = {}
+    for future in futures:
+        if not future.done():
+            _, tasks = found.setdefault(future.stream, (future.engine, RangeSet()))
+            tasks.add(future.task, future.task + 1)
+    for stream, (engine, tasks) in found.items():
+        for calls in tasks:
+            engine.cancels.abandon(stream, calls, stop=True)
 
 
 __all__ = [

@@ -21,7 +21,17 @@ PROGRAMS = PROGRAM.findall(TEXT)
 QUOTED = re.findall(r"`([^`]+)`", PROGRAM.sub("", TEXT))
 # The client's engine calls them.
 OF_THE_ENGINE = {"finish", "let_go", "placed", "told_end", "lease", "objects", "engine"}
-OF_THE_ENGINE |= {"as_input", "is_detached", "is_input", "lost", "node", "packed"}
+OF_THE_ENGINE |= {"asynchronous"}  # read by Dask
+OF_THE_ENGINE |= {
+    "as_input",
+    "is_detached",
+    "is_inner",
+    "is_input",
+    "lost",
+    "node",
+    "packed",
+    "stream",
+}
 
 
 def public(cls):

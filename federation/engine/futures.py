@@ -143,6 +143,7 @@ class TaskFuture(concurrent.futures.Future[T]):
 
     # Of a future that is an argument of a call: its result as it came, and why it has none.
     is_input = False
+    is_inner = False  # only other calls need its result: it is not opened here
     packed: bytes | None = None
     lost: InputFailure | None = None
 
@@ -150,6 +151,11 @@ class TaskFuture(concurrent.futures.Future[T]):
     def node(self) -> tuple[str, int]:
         """The id of its job, and its number there."""
         return self._stream.id, self.task
+
+    @property
+    def stream(self) -> Stream:
+        """Its job, in the client's books."""
+        return self._stream
 
     @property
     def engine(self) -> FutureEngine:
@@ -348,6 +354,9 @@ def resolve(future: Any, outcome: Outcome) -> None:
         elif type(outcome) is bytes:
             if getattr(future, "is_input", False):
                 future.packed = outcome  # calls that are sent again need it
+                if future.is_inner:
+                    future.finish(None, None)
+                    return
             try:
                 value = open_result(outcome)
             except SerializationError as error:

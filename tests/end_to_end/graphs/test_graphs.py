@@ -136,6 +136,53 @@ def test_cancels(make_site, gate):
             client.submit(add, second).result()
 
 
+class Unopened:
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return _opened, (self.value,)
+
+
+def _opened(value):
+    if Path("/proc/self/cmdline").read_bytes().find(b"pytest") >= 0:
+        raise AssertionError("the client has opened an inner result")
+    made = Unopened.__new__(Unopened)
+    made.value = value
+    return made
+
+
+def value_of(holder):
+    return holder.value
+
+
+def test_a_graph_of_dasks_contract(make_site):
+    site = make_site(2)
+    graph = {
+        "x": 1,
+        "y": (add, "x", 1),
+        "z": (add, (total, ["y", "x"]), 10),
+        "inner": (Unopened, "z"),
+        "value": (value_of, "inner"),
+        ("tuple", 0): (add, "z", "value"),
+        "alias": ("tuple", 0),
+        "bad": (boom, "x"),
+        "worse": (add, "bad", 1),
+    }
+    with site.client() as client:
+        assert client.get(graph, "z") == 13
+        assert client.get(graph, ["x", ["alias", "z"], "value"]) == (1, (26, 13), 13)
+        with pytest.raises(LookupError, match="no 1"):
+            client.get(graph, ["z", "worse"])
+        with pytest.raises(ValueError, match="the graph has a cycle: 'a' → 'b' → 'a'"):
+            client.get({"a": (add, "b"), "b": (add, "a")}, "a")
+        futures = client.persist(graph, ["z", "x"])
+        assert futures["x"] == 1
+        assert client.get({"more": (add, futures["z"], 1)}, "more") == 14
+        names = {each["name"] for each in client.jobs()}
+        assert {"add", "value_of", "boom"} <= names
+
+
 def test_large_results_go_from_slot_to_slot_as_objects(make_site):
     site = make_site(2)
     with site.client() as client:

@@ -17,6 +17,7 @@ class Live:
     in_flight: int = 0
     waiting: int = 0
     leaving: str = ""
+    blocked: int = 0
 
 
 def row(**changes):
@@ -31,6 +32,7 @@ def row(**changes):
         (Live(1, 1), "running"),
         (Live(0, 1), "waiting"),
         (Live(), "open"),
+        (Live(blocked=1), "waiting"),
         (Live(1, 1, "cancelled"), "cancelling"),
         (Live(1, 0, "abandoned"), "ending"),
     ],
