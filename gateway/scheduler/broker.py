@@ -605,8 +605,8 @@ class Broker:
 
     def _finish_touched(self, utc_s: UtcS) -> None:
         """End the jobs whose last call ended because of another's failure."""
-        while touched := self.graphs.take_touched():
-            for job in touched:
+        while self.graphs.touched:
+            for job in self.graphs.take_touched():
                 self._registry.finish(job, utc_s)
 
     def _cancel(self, job: Job, ranges: list[Range], reason: str, is_told: bool) -> None:

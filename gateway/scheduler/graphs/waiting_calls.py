@@ -73,6 +73,10 @@ class WaitingCalls:
         credit: (job, tasks): that many tasks are not unfinished any more.
         ended: whether a job that is not in `jobs` has ended as a detached one, as an attached one,
             or is not known.
+
+    Attributes:
+        sources: the jobs of which calls may wait for tasks; of others nothing need be told.
+        touched: the jobs of which calls have ended here, until `take_touched`.
     """
 
     def __init__(
@@ -97,7 +101,8 @@ class WaitingCalls:
         self._calls: dict[str, dict[int, bytes]] = {}  # by job and task: as they came
         self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
         self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
-        self._touched: dict[str, Job] = {}
+        self.sources: set[str] = set()
+        self.touched: dict[str, Job] = {}
         self._utc_s = UtcS(0.0)
 
     @property
@@ -111,8 +116,8 @@ class WaitingCalls:
 
     def take_touched(self) -> list[Job]:
         """Return the jobs of which calls have ended here since the last time."""
-        touched = list(self._touched.values())
-        self._touched.clear()
+        touched = list(self.touched.values())
+        self.touched.clear()
         return touched
 
     # --- calls that arrive ---------------------------------------------------------------------
@@ -229,6 +234,7 @@ class WaitingCalls:
             for task in range(low, high):
                 job.hold_bytes(len(self._calls[job.id][task]))
             for part in call_ranges(low, rows):
+                self.sources.update(edge.source for edge in part.edges)
                 try:
                     ready += self._graph.add(job.id, part)
                 except CycleFound as found:
@@ -355,7 +361,7 @@ class WaitingCalls:
 
     def _fail(self, job: Job, ranges: list[Range], cause: _Cause) -> None:
         """End calls that are not waiting any more."""
-        self._touched[job.id] = job
+        self.touched[job.id] = job
         self._end(job, ranges, DEPENDENCY, cause.text, payload=cause.payload)
 
     # --- inputs that are not here --------------------------------------------------------------
@@ -387,6 +393,7 @@ class WaitingCalls:
 
     def finished(self, job: Job) -> None:
         """Note that a job is over: no more of its tasks will end."""
+        self.sources.discard(job.id)
         if self._graph.has_consumers(job.id):
             self._give_up(job.id, f"job {job.id} ended without a task that is an input of it")
 
@@ -438,6 +445,7 @@ class WaitingCalls:
     def look(self, utc_s: UtcS) -> None:
         """Handle the calls that have waited too long for tasks which do not come."""
         self._look_for_tasks(utc_s)
+        self.sources = set(filter(self._graph.has_consumers, self.sources))
         for name, since_s in list(self._unknown.items()):
             if name in self._jobs or not self._graph.has_consumers(name):
                 del self._unknown[name]

@@ -118,7 +118,8 @@ class JobRegistry:
         if not job.is_over or job.id not in self.jobs:
             return
         self._losses.settle(job, utc_s)
-        self._graphs.finished(job)
+        if job.id in self._graphs.sources:
+            self._graphs.finished(job)
         del self.jobs[job.id]
         self._dispatcher.forget(job)
         if self.shares is not None:

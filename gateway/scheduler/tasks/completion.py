@@ -283,9 +283,10 @@ class TaskCompletion:
                 job.failures.add(task, task + 1)
                 if failure[1] != "cancelled":
                     job.note_failure(str(failure[2]))
-            self._graphs.outcome(
-                job, results.first, results.values, results.failures, left=results.left
-            )
+            if job.id in self._graphs.sources:
+                self._graphs.outcome(
+                    job, results.first, results.values, results.failures, left=results.left
+                )
             if job.spec.detached:
                 kept = (results.values, results.failures, results.prints, results.sites)
                 body = pack([*kept, results.streams])
@@ -401,7 +402,8 @@ class TaskCompletion:
                 # that.
                 kept = records.OutcomeKept(job.id, first, count, body)
                 self._effects.append(Write(kept, durable=failure == "cancelled"))
-        self._graphs.fell(job, ranges, TaskFailure(failure, reason, payload))
+        if job.id in self._graphs.sources:
+            self._graphs.fell(job, ranges, TaskFailure(failure, reason, payload))
         client = self._clients.get(job.client)
         if not tell or not ranges or job.spec.detached or client is None:
             return
