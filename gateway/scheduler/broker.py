@@ -192,7 +192,8 @@ class Broker:
         self._functions = AwaitedFunctions(self.jobs, self._dispatcher)
         self._registry = JobRegistry(
             *(self.jobs, self._accounts, self.budget_accounts, self._dispatcher, self._losses),
-            *(self._history, self._functions, self._ends, self._effects, self._tell, self.graphs),
+            *(self._history, self._functions, self._ends, self._effects),
+            *(self._tell, self.graphs),
             keeps_output=keeps_output,
         )
         self._absent = AbsentClients(self._accounts, self._dispatcher, self._registry)
