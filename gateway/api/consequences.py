@@ -119,7 +119,7 @@ def _some(names: list[str]) -> str:
 
 
 def _work_with(site: SiteContext, names: set[str]) -> list[str]:
-    """Return what is under way with other sites, in both directions."""
+    """Return the work that is under way with other sites, in both directions."""
     there = sum(
         worker.in_flight
         for worker in site.broker.workers.values()

@@ -138,7 +138,7 @@ def _bound(job: PastJob, config: SiteConfig) -> Iterator[str]:
 
 
 def claim_text(claim: Claim) -> str:
-    """Say what a party's claim on a pool was."""
+    """Describe a party's claim on a pool at that time."""
     if claim == REST:
         return "it was under no claim of its own: it had the slots that the claims left"
     parts = [f"guaranteed {claim.guaranteed}" if claim.guaranteed != NOTHING else "no guarantee"]
@@ -150,7 +150,7 @@ def claim_text(claim: Claim) -> str:
 
 
 def price_text(pool: PoolConfig, place: JobPlace) -> str:
-    """Say what a slot-hour cost, and by which tariff."""
+    """Return the price of a slot-hour, and its tariff, in words."""
     amount = format_money(place.price_nanos, place.currency)
     named = f", tariff {place.tariff}" if place.tariff else ""
     window = f", its window {place.window!r}" if place.window else ""

@@ -459,7 +459,7 @@ def _cited(config: SiteConfig, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
 
 
 def _told(change: RuleChange, history: RuleHistory) -> str:
-    """Return what a change does, for the log."""
+    """Return the effects of a change, for the log."""
     earlier = (each for each in history.changes if each.number < change.number)
     before = RuleHistory(earlier).at(change.from_s)
     named = [f"{edit.key} {_done(edit, before)}" for edit in change.edits[:NAMED_MAX]]

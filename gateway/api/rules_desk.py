@@ -161,7 +161,7 @@ VERBS: Final = {
 
 
 def told(proposal: Proposal, *, is_dry: bool) -> dict[str, Any]:
-    """Return what a change does, for an answer; `change` is 0 where the rules stay as they are."""
+    """Return the effects of a change, for an answer; `change` is 0 where nothing changes."""
     return {
         **proposal.change.to_plain(),
         "change": proposal.number,

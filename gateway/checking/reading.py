@@ -303,7 +303,7 @@ def _mistake(path: str, text: str) -> Mistake:
 
 
 def _at(document: Any, place: Place) -> Any:
-    """Return what is at a place; None where there is nothing."""
+    """Return the value at a place; None where there is nothing."""
     for key in place:
         try:
             document = document[key]

@@ -17,7 +17,7 @@ class LentObjects:
         return bool(self._digests)
 
     def lend(self, scope: str, digests: list[bytes]) -> tuple[list[bytes], list[bytes] | None]:
-        """Note what the slot's next tasks need.
+        """Note the objects that the slot's next tasks need.
 
         Return the objects to send, and those to drop before; an empty list means all of them, None
         that there is nothing to drop.
