@@ -217,6 +217,8 @@ class LeftResult:
 
     def as_input(self) -> InputValue:
         """Return what it is as an argument of another call."""
+        if self._view is not None:  # this client's alone: it goes in the message
+            return InputValue(WHOLE + bytes(self._view))
         if self._lease is None:
             return InputValue(WHOLE + self._whole)
         self._objects.note(self._lease)
