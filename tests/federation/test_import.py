@@ -26,6 +26,8 @@ def test_the_public_names():
         "Cost",
         "CostLimitReached",
         "DeadlinePassed",
+        "DependencyFailed",
+        "DetachedTask",
         "EnvironmentFailed",
         "Explanation",
         "ForkedProcessError",
