@@ -18,7 +18,7 @@ from gateway.config.federation import FederationConfig
 from gateway.config.limits import LIMITS, ListenerLimits
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
-from gateway.contracts.buying import enquiries
+from gateway.contracts.buying import grant_parts
 from gateway.contracts.slices import borrowing, lending
 from gateway.peering import peers
 from gateway.sessions import half_open
@@ -115,7 +115,7 @@ FIGURES = [
     ("budgets", "has not used for 10 s", borrowing.IDLE_S == 10),
     ("budgets", "silent for twice `slice_s`", lending.SILENT_FACTOR == 2),
     ("budgets", "had a slot in the last ten minutes", market.EMPTY_S == 600),
-    ("budgets", "up to ten times the expected cost of each part", enquiries.SHARE_FACTOR == 10),
+    ("budgets", "up to ten times the expected cost of each part", grant_parts.SHARE_FACTOR == 10),
     ("budgets", "`[contracts] idle_s`, 10 s after its last task", DealRules().idle_s == 10),
     ("environments", "at most 16; `*` matches", environments.IMAGES_MAX == 16),
     ("environments", "0.05 to 1024; of a sandbox too", environments.CPUS_MIN == 0.05),

@@ -268,8 +268,11 @@ class BudgetAccount:
         if self.refused:
             return f"{text}; {self.budget.owner} says: {self.refused}"
         if self.period is not None:
-            text += f" until {when_shown(self.period.end_at_s, self.budget.zone)}"
-        return text
+            return f"{text} until {when_shown(self.period.end_at_s, self.budget.zone)}"
+        if self.budget.is_credit:  # it returns with the payments of the other site
+            return text
+        owner = self.budget.owner or "this site"
+        return f"{text} for good, as it has no period: an operator of {owner} can raise its amount"
 
     def objection(self, one_nanos: int = 0) -> str:
         """Explain why nothing more is paid from it, with the figures, and when that may change."""

@@ -17,6 +17,7 @@ from federation.messages.contracts import ContractPhase, Move, move
 from federation.messages.registry import FromBuyer
 from federation.money import format_money
 from gateway.config.contracts import DealRules
+from gateway.contracts.buying.grant_parts import part_of, unknown_s
 from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
@@ -41,10 +42,6 @@ from policies.placement.market import Key
 from policies.reservations.reservations import Reservation
 from policies.tariffs import Extras, Tariff
 
-# The grant of a contract as a multiple of the expected cost of its work: for one chosen among
-# rivals for all of it, and for a share of a job that is split.
-RIVAL_FACTOR: Final = 2
-SHARE_FACTOR: Final = 10
 ROUND_TRIP_MAX_S: Final = 5.0
 
 
@@ -126,7 +123,10 @@ class Enquiries:
             purchase = Purchase(contract, job.id, site, pool, tasks, mono_s)
             purchase.price_class = job.spec.price_class
             purchase.spec, purchase.is_blind = job.spec, not pool
-            purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
+            purchase.max_cost_nanos = part_of(
+                *(left_nanos, decision, (site, pool), unknown_s(job)),
+                is_first=not job.in_flight,
+            )
             if purchase.max_cost_nanos == 0:
                 continue
             try:
@@ -344,33 +344,6 @@ class Enquiries:
                 f"one task costs about {price}: what is left of the job's cost limit pays for none"
             )
             self._outcome.happened(JobNoted(job, text))
-
-
-def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
-    """The part of a job's money to grant to a contract.
-
-    Shares of one plan divide the rest of the money by their expected cost. Of rivals for all of the
-    work one is chosen. Each is granted a multiple of the expected cost of its work, and at least an
-    eighth of what it could have: the rest is for contracts that may be needed later. If it was too
-    little, another contract follows.
-    """
-    plan = decision.plan
-    if left_nanos is None or plan is None:
-        return left_nanos
-    if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
-        costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
-        # Free work takes nothing, but a grant must be above zero.
-        if not costs[key]:
-            return min(1, left_nanos)
-        left_nanos = left_nanos * costs[key] // sum(costs.values())
-        wanted_nanos = SHARE_FACTOR * costs[key]
-    else:
-        wanted_nanos = RIVAL_FACTOR * max(
-            (lane.cost_nanos(n) for lane, n in plan.shares), default=0
-        )
-    if decision.ask.task_s is None or not plan.shares:
-        return left_nanos
-    return min(left_nanos, max(wanted_nanos, -(-left_nanos // 8)))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:

@@ -481,7 +481,10 @@ def test_a_budget_without_a_period_is_used_up_for_good():
     world = World(budget(10, span=None, waiting=Waiting.WAIT), slots=1)
     world.submit(3, timeout_s=9.0)
     world.report(10.0)
-    assert world.waits_for() == "budget 'b' (user:ann) is used up"
+    assert world.waits_for() == (
+        "budget 'b' (user:ann) is used up for good, as it has no period: "
+        "an operator of this site can raise its amount"
+    )
 
 
 def test_what_waits_waits_when_its_budget_says_so():
