@@ -105,7 +105,8 @@ class JobRegistry:
             self._ends.order(job, "abandoned", reason)
         job.leaving = job.leaving or "done"
         for first, stop in job.withdraw():
-            job.known.remove(first, stop)
+            if not job.awaits_sellers:  # which of them have begun is not known yet
+                job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
             assignment.is_stopped = True
             self._dispatcher.recall_all(assignment, kill=True)

@@ -288,8 +288,9 @@ class Job:
     leaving: str = ""  # the state in which it will end, once nothing is in flight
     reason: str = ""
     awaits_sellers: bool = (
-        False  # it is ending since before a restart: sellers may hold tasks of it
+        False  # it is ending since a restart, or before it: sellers may hold tasks of it
     )
+    stops_started: bool = False  # it was cancelled with its started tasks, wherever they turn up
     # Of `ended`: before its client returned, which may lack the results.
     missed: RangeSet = field(default_factory=RangeSet)
     # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.

@@ -7,6 +7,9 @@ restart such a job comes back as it was, ending:
     stored order ─► take_up ─► its sellers say what they hold ─► tell_seller ─► look ─► it has ended
                        └───── its own workers hold nothing of an earlier run ─────────────┘
 
+A detached job whose end is ordered after the restart, before its sellers are heard, waits for them
+in the same way: tasks that were taken for queued may have begun there.
+
 Tasks at this site's workers ended with the gateway's last run: workers stop them, and nothing is
 charged, as for every task that a gateway lost. Tasks at other sites go on under their contracts.
 Those that have not begun there are recalled, and those that were to be stopped are stopped, however
@@ -60,12 +63,17 @@ class OrderedEnds:
         if is_new and is_final and job.spec.price is None:
             ordered = EndOrdered(job.id, _ORDERS[end], reason)
             self._effects.append(Write(ordered, durable=True))
+        if is_new and job.spec.detached and self._dispatcher.is_held(job):
+            self._await_sellers(job)
 
     def take_up(self, job: Job, event: JobRecovered) -> None:
         """Take a recovered job whose end was ordered before."""
         job.leaving, job.reason = event.leaving, event.reason
         for first, stop in event.known:
             job.known.add(first, stop)
+        self._await_sellers(job)
+
+    def _await_sellers(self, job: Job) -> None:
         job.awaits_sellers = True
         self.recovered[job.id] = job
 
@@ -73,12 +81,16 @@ class OrderedEnds:
         """Order once more what another site may not know about an assignment that it holds.
 
         Tasks are stopped that have ended here, that this job's own buyer stopped, and all of an
-        abandoned job. Of a cancelled job the others are recalled unless they have begun.
+        abandoned job, or of one that was cancelled with its started tasks: these end now. Of a
+        cancelled job the others are recalled unless they have begun.
         """
         assignment = job.assignments.get(number)
         if assignment is None:
             return
         for low, high in list(assignment.left):
+            if job.stops_started and job.leaving == "cancelled":
+                unended = list(job.ended.missing(low, high))
+                self._completion.drop(job, unended, "cancelled", job.reason)
             stopped = RangeSet([*job.ended.within(low, high), *job.stopping.within(low, high)])
             if job.leaving == "abandoned":
                 stopped.add(low, high)

@@ -89,7 +89,10 @@ class Withdrawals:
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             self._order_end(job, "cancelled", self._by(job, event.client))
+            job.stops_started |= event.kill
         back, awaited = job.withdraw(ranges), set()
+        if job.awaits_sellers:
+            back = []  # those that no seller holds end once all have said what they hold
         is_sold = job.spec.price is not None
         if is_sold and event.kill:
             back = self._end_owing(job, back)

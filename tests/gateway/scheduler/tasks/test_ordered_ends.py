@@ -5,15 +5,17 @@ from dataclasses import replace
 import pytest
 from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told, written
 
-from federation.messages.messages import Answer
+from federation.messages.messages import Answer, Recall
 from federation.ranges import RangeSet
 from federation.reasons import Reason
 from gateway.api.views.work_views import live_state, why_not_forgotten
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import SendToClient, Write
+from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
+from policies.tariffs import Tariff
 
 KEPT = spec(detached=True)
+SELLER = 50  # the handle of a contract
 
 
 def cancel(world, *, kill=False, client=CLIENT, ranges=()):
@@ -122,3 +124,74 @@ def test_what_a_worker_reports_of_it_in_the_first_run_is_booked_as_ever():
     effects += world.report(replace(order, arguments=order.arguments[:1]))
     assert written(effects, records.UsageRecord)
     assert [each.state for each in written(effects, records.JobEnded)] == ["cancelled"]
+
+
+# --- ordered after the restart, before the sellers are heard ------------------------------------
+
+
+def come_back(leaving=""):
+    """A recovered job of four tasks, of which a contract at Paris may hold some."""
+    world = BrokerWorld(slots=4)
+    world.do(events.JobHeld("j", "c1", on=True))
+    known = ((0, 4),) if leaving else ()
+    world.do(recovered(leaving=leaving, known=known, reason="on request" if leaving else ""))
+    if not leaving:
+        world.do(events.TasksArrived(0, "j", 0, [b"a", b"b", b"c", b"d"]))
+    return world
+
+
+def hear_paris(world, first=1, stop=3):
+    """Paris says that it holds tasks 1 and 2; return its orders."""
+    tariff = Tariff(10**7, "USD", "v")
+    world.do(
+        events.WorkerJoined(SELLER, "paris", "paris/local", 2, {}, "3.11", job="j", tariff=tariff)
+    )
+    effects = world.do(events.Resumed(SELLER, 77, ((first, stop),)))
+    effects += world.do(events.JobHeld("j", "c1", on=False))
+    return effects + world.do(events.Ticked())
+
+
+def recalls(effects):
+    return [
+        (each.message.first, each.message.stop, each.message.kill)
+        for each in effects
+        if isinstance(each, SendToWorker) and isinstance(each.message, Recall)
+    ]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_cancel_before_the_sellers_are_heard_waits_for_what_they_hold(kill):
+    world = come_back()
+    effects = cancel(world, kill=kill) + world.do(events.Ticked())
+    assert any(map(_is_answer, effects))
+    assert not written(effects, records.JobEnded)
+    job = world.broker.jobs["j"]
+    assert live_state(job) == "cancelling"
+
+    effects = hear_paris(world)
+    assert recalls(effects) == ([(1, 3, True)] if kill else [(1, 3, False)])
+    assert "j" in world.broker.jobs, "Paris has yet to report the two"
+    ended = RangeSet([(0, 4)]) if kill else RangeSet([(0, 1), (3, 4)])
+    assert list(tasks_of(written(effects, records.OutcomeKept))) == list(ended)
+
+    done = events.Reported(SELLER, 77, 1, [b"x", b"y"], wall_ns=2_000_000_000)
+    effects = world.do(done)
+    (used,) = written(effects, records.UsageRecord)
+    assert used.wall_ns == 2_000_000_000, "what had begun is charged"
+    (end,) = written(effects, records.JobEnded)
+    assert (end.state, end.cancelled) == ("cancelled", 4 if kill else 2)
+
+
+def test_a_cancel_ends_the_job_once_its_seller_is_given_up():
+    world = come_back()
+    cancel(world)
+    world.do(events.JobHeld("j", "c1", on=False))
+    (end,) = written(world.do(events.Ticked()), records.JobEnded)
+    assert (end.state, end.cancelled) == ("cancelled", 4)
+
+
+def test_a_job_that_is_being_cancelled_is_stopped_before_its_seller_is_heard():
+    """The order to stop was lost: the seller was told to recall."""
+    world = come_back(leaving="cancelled")
+    cancel(world, kill=True)
+    assert recalls(hear_paris(world)) == [(1, 3, True)]
