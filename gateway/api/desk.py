@@ -3,6 +3,7 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -56,7 +57,7 @@ from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
 from gateway.runtime.order_pace import ORDERS_PER_S, OrderPace
-from gateway.runtime.question_pace import SHARE, QuestionPace
+from gateway.runtime.question_pace import QuestionPace
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
@@ -278,32 +279,30 @@ class Desk:
 
     async def _in_turn(
         self,
-        verb: Callable[[Asker, dict[str, Any]], Awaitable[Any]],
+        verb: Callable[[Asker, dict[str, Any]], Any],
         asker: Asker,
         details: dict[str, Any],
     ) -> Any:
         """Answer a question that takes the loop for milliseconds, in its user's turn.
 
         One user's have a share of the loop, and two are never answered in one pass of it: thirty
-        that are ready together would keep it for as long as all of them take.
+        that are ready together would keep it for as long as all of them take. The turn is of all
+        users, so `verb` can't wait in it: it reads the store before or after.
         """
         clock = self._site.runtime.mono_s
         wait_s = 0.0 if asker.is_operator else self._question_pace.wait_s(asker.user, clock())
         if wait_s is None:
-            raise BadQuestion(
-                f"too many questions by {asker.user} wait already: this site answers those that "
-                f"take long within {SHARE:.0%} of its time for one user; ask fewer at a time",
-                Reason.BUSY,
-            )
+            raise BadQuestion(self._question_pace.refusal(asker.user, clock()), Reason.BUSY)
         if wait_s:
             await trio.sleep(wait_s)
         async with self._heavy_turn:
-            began_s = clock()
+            began_s = time.thread_time()
             try:
-                return await verb(asker, details)
+                return verb(asker, details)
             finally:
                 if not asker.is_operator:
-                    self._question_pace.took(asker.user, clock() - began_s, clock())
+                    loop_s = time.thread_time() - began_s
+                    self._question_pace.took(asker.user, loop_s, clock())
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
@@ -488,7 +487,7 @@ class Desk:
             await self._site.forget([name])
         return {"job": name, "forgotten": True}
 
-    async def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
+    def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
         site = self._site
         return [
             work_views.worker_view(
@@ -570,14 +569,10 @@ class Desk:
     async def _deals(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return await federation_desk.deals(self._site)
 
-    async def _explain_past(self, asker: Asker, details: dict[str, Any]) -> Any:
-        """Explain an ended job from the books; None for any other."""
-        name, site = details.get("job", ""), self._site
-        if not name or not isinstance(name, str) or name in site.broker.jobs:
-            return None
-        row = await site.read(site.store.jobs.get, name)
-        if row is None or not asker.may_see(row.user, row.project):
-            return None
+    async def _explain_past(self, asker: Asker, name: str) -> Any:
+        """Explain an ended job from the books; BadQuestion if the asker sees none of this name."""
+        site = self._site
+        row = await self._ended_job(asker, name, is_live=name in site.broker.jobs)
         places = await site.read(site.store.usage.places_of, name)
         contracts = await site.read(site.store.contracts.of_job, "buy", name)
         terms = stored_terms(row.spec)
@@ -594,21 +589,28 @@ class Desk:
         return found
 
     async def _explain(self, asker: Asker, details: dict[str, Any]) -> Any:
-        if isinstance(details.get("job"), str):
-            details = {**details, "job": await self._id_of(asker, details)}
-        found = await self._explain_past(asker, details)
-        if found is not None:
-            return found
-        return await self._in_turn(self._explain_present, asker, details)
+        name = details.get("job")
+        if isinstance(name, str):
+            name = await self._id_of(asker, details)
+            details = {**details, "job": name}
+        if not name:
+            return await self._in_turn(self._explain_present, asker, details)
+        job = self._site.broker.jobs.get(name) if isinstance(name, str) else None
+        if job is None or not _may_see(asker, job):
+            return await self._explain_past(asker, str(name))
+        found = await self._in_turn(self._explain_present, asker, details)
+        # It may have ended while this question waited for its turn.
+        return found if found is not None else await self._explain_past(asker, str(name))
 
-    async def _explain_present(self, asker: Asker, details: dict[str, Any]) -> Any:
-        found = await federation_desk.explain(self._site, details, asker)
-        job = self._site.broker.jobs.get(found.get("job", ""))
+    def _explain_present(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Explain an unfinished or a hypothetical job; None: it is unfinished no more."""
+        found = federation_desk.explain(self._site, details, asker)
+        job = self._site.broker.jobs.get(found.get("job", "")) if found is not None else None
         if job is None:
             return found
         return found | self._waits(job, self._site.runtime.utc_s())
 
-    async def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
+    def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:
         broker = self._site.broker
         if broker.shares is None:
             return {

@@ -5,6 +5,7 @@ Its user may ask again at once, and then rests until the questions have had no m
 share: one user, with any number of sessions, leaves the loop to the others.
 """
 
+import math
 from typing import Final
 
 from federation.clocks import MonoS
@@ -38,7 +39,16 @@ class QuestionPace:
         self._full_at_s[user] = full_at_s
         return wait_s
 
+    def refusal(self, user: str, mono_s: MonoS) -> str:
+        """Say why a question of a user is one too many, and when it no longer is."""
+        ahead_s = max(0.0, self._full_at_s.get(user, mono_s) - mono_s)
+        again_s = ahead_s + LEAST_S / SHARE - BURST_S / SHARE - WAIT_MAX_S
+        return (
+            f"questions by {user} took {ahead_s * SHARE:.1f} s of this site lately: "
+            f"try again in {max(1, math.ceil(again_s))} s"
+        )
+
     def took(self, user: str, loop_s: float, mono_s: MonoS) -> None:
-        """Note how long the loop was taken by an answer, in seconds."""
+        """Note the time for which an answer took the loop, in seconds: no wait of it for others."""
         more_s = max(0.0, loop_s - LEAST_S)
         self._full_at_s[user] = max(mono_s, self._full_at_s.get(user, mono_s)) + more_s / SHARE

@@ -14,6 +14,7 @@ from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
 from gateway.runtime.order_pace import BURST, ORDERS_PER_S, OrderPace
+from gateway.runtime.question_pace import QuestionPace
 from gateway.scheduler.model import events
 from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget
@@ -427,19 +428,61 @@ async def test_a_job_that_was_forgotten_is_not_forgotten_again(tmp_path, monkeyp
 @pytest.mark.parametrize("verb", ["explain", "workers", "shares"])
 async def test_heavy_questions_of_a_user_have_a_share_of_the_loop(tmp_path, monkeypatch, verb):
     async with counter_of(tmp_path) as counter:
-        pace = SimpleNamespace(wait_s=lambda *_: None, took=lambda *_: None)
+        pace = QuestionPace()
         monkeypatch.setattr(counter.site.desk, "_question_pace", pace)
+        assert (await counter.ask(verb)).code == ""
+        pace.took("ann", 3.0, counter.site.runtime.mono_s())
         answer = await counter.ask(verb)
         assert answer.code == Reason.BUSY
-        assert "10% of its time" in answer.reason
+        assert re.fullmatch(
+            r"questions by ann took 3\.0 s of this site lately: try again in 1[56] s", answer.reason
+        )
         assert (await counter.ask(verb, home=True)).code == ""
+
+
+async def test_an_explanation_waits_for_the_store_outside_the_turn_of_all_users(
+    tmp_path, monkeypatch
+):
+    async with counter_of(tmp_path) as counter:
+        site, turn, reads = counter.site, counter.site.desk._heavy_turn, []
+        pace = QuestionPace()
+        monkeypatch.setattr(site.desk, "_question_pace", pace)
+        read = site.runtime.read
+
+        async def noted(*of):
+            reads.append(turn.locked())
+            await trio.sleep(0.01)
+            return await read(*of)
+
+        object.__setattr__(site.runtime, "read", noted)  # it is frozen
+        pace.took("ann", 100.0, site.runtime.mono_s())  # refused, if it took a turn
+        unknown = await counter.ask("explain", job="j-none")
+        assert unknown.code == Reason.JOB_NOT_FOUND
+        assert reads
+        assert not any(reads)
+
+
+async def test_a_job_that_ends_before_its_turn_is_explained_from_the_books(tmp_path, monkeypatch):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        await counter.site.record()
+        in_turn = counter.site.desk._in_turn
+
+        async def late(verb, asker, details):
+            counter.tell(events.CancelAsked(1, 9, "j-fx", (), True))
+            await counter.site.record()
+            return await in_turn(verb, asker, details)
+
+        monkeypatch.setattr(counter.site.desk, "_in_turn", late)
+        answer = await counter.ask("explain", job="j-fx")
+        assert (answer.code, answer.value["state"]) == ("", "cancelled")
 
 
 async def test_two_heavy_questions_are_never_answered_in_one_pass_of_the_loop(tmp_path):
     async with counter_of(tmp_path) as counter:
         passes, at = 0, []
 
-        async def note(_asker, _details):
+        def note(_asker, _details):
             at.append(passes)
 
         async with trio.open_nursery() as nursery:

@@ -34,3 +34,13 @@ def test_few_users_are_remembered(monkeypatch):
     for at in range(100):
         pace.wait_s(f"user-{at}", float(at))
     assert len(pace._full_at_s) <= 4
+
+
+def test_a_refusal_says_what_was_taken_and_when_to_try_again():
+    pace = QuestionPace()
+    pace.took("ann", 3.0, 100.0)
+    assert pace.wait_s("ann", 100.0) is None
+    text = pace.refusal("ann", 100.0)
+    assert text == "questions by ann took 3.0 s of this site lately: try again in 15 s"
+    assert pace.wait_s("ann", 114.9) is None
+    assert pace.wait_s("ann", 115.0) is not None
