@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple, replace
 from itertools import chain
 
@@ -78,6 +78,14 @@ class MemoryContracts:
             for key, each in sorted(tables.postings.items())
             if key[:2] == (side, contract)
         ]
+
+    def postings_of(
+        self, side: str, contract: str, keys: Iterable[tuple[int, int]]
+    ) -> list[PostingRow]:
+        """See ContractStore."""
+        asked = set(keys)
+        rows = self.postings(side, contract)
+        return [each for each in rows if (each.epoch, each.first) in asked]
 
     def totals(self) -> list[DealTotal]:
         """See ContractStore."""

@@ -9,6 +9,7 @@ from federation.messages.contracts import Delivery, Verdict
 from federation.messages.deals import Bill, Settle
 from gateway.ledger.db.contracts.records import ContractEnded, ContractOpened, posted, settled
 from gateway.ledger.store.store import SqlStore
+from gateway.runtime import late_bills
 from gateway.runtime.late_bills import WAITING_MAX, LateBills
 from gateway.scheduler.model.effects import AnswerBill, SendToSite, Write
 
@@ -79,17 +80,53 @@ def test_what_is_posted_is_paid_once_it_was_read_and_nothing_else(books):
     assert not books.asked
 
 
-def test_all_bills_of_a_contract_are_answered_by_one_reading_and_others_after_it(books):
+def test_bills_of_a_contract_that_wait_together_are_answered_by_one_reading(books):
+    books.bill(0, contract="london-1-2")
     for first in (0, 10, 10):
         books.bill(first)
-    books.bill(0, contract="london-1-2")
     assert len(books.asked) == 1
     books.read()
-    assert books.verdicts == [{0: 1}, {10: 1}, {10: 1}]
-    assert len(books.written) == 1
+    assert books.verdicts == [{0: 1}]
     books.read()
-    assert books.verdicts[3:] == [{0: 1}]
+    assert books.verdicts[1:] == [{0: 1}, {10: 1}, {10: 1}]
+    assert len(books.written) == 1
     assert not books.asked
+
+
+def test_a_reading_asks_for_the_billed_rows_alone(books, monkeypatch):
+    asked = []
+
+    def postings_of(side, contract, keys):
+        asked.append((side, contract, sorted(keys)))
+        return []
+
+    monkeypatch.setattr(books.store.contracts, "postings_of", postings_of)
+    monkeypatch.delattr(type(books.store.contracts), "postings")
+    books.bill(0, 30)
+    books.read()
+    assert asked == [("buy", "london-1-1", [(1, 0), (1, 30)])]
+
+
+def test_sites_take_turns_and_large_bills_take_several_readings(books, monkeypatch):
+    monkeypatch.setattr(late_bills, "ROWS_AT_ONCE", 3)
+    for _ in range(4):
+        books.bill(0, 20)
+    books.bill(0, contract="london-1-2")
+    books.bill(0, site="rome")
+    for _ in range(3):
+        books.read()
+    sites = [each.site for each in books.done if isinstance(each, SendToSite)]
+    assert sites == ["paris", "paris", "rome"]
+    while books.asked:
+        books.read()
+    assert len(books.verdicts) == 6
+
+
+def test_a_number_that_no_database_holds_is_not_paid(books):
+    row = [1 << 63, 0, 1, 1, 1, 1]
+    books.bills.take(AnswerBill("paris", Bill("london-1-1", [row]), 77.0))
+    books.read()
+    assert books.verdicts == [{0: 0}]
 
 
 def test_another_sites_contract_is_not_paid(books):

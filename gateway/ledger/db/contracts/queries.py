@@ -1,14 +1,25 @@
 """The queries of deliveries; they run in the caller's transaction."""
 
-from collections.abc import Iterator
-from dataclasses import astuple
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, fields
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, and_, cast, exists, func, literal, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    and_,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+)
 
 from federation.clocks import CALENDAR_END_S, UtcS
 from gateway.ledger.db.contracts.overhead import DeliveryKey, Part, apart, overhead
-from gateway.ledger.db.contracts.records import PendingDeliveries
+from gateway.ledger.db.contracts.records import PendingDeliveries, PostingRow
 from gateway.ledger.db.contracts.tables import OF_CONTRACT, SOLD_JOB, contracts, postings
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.jobs.tables import jobs
@@ -118,3 +129,18 @@ def _parts(connection: Connection, query: Select[Any]) -> dict[DeliveryKey, Part
         )
         for row in connection.execute(query)
     }
+
+
+def postings_query(side: str, contract: str, keys: Iterable[tuple[int, int]]) -> Select[Any]:
+    """Return the query for the deliveries under a contract with these (epoch, first) keys.
+
+    SQLite searches by the primary key where each part of it has all of that key. Else, and also for
+    a list of keys, it reads the whole contract.
+    """
+    of_contract = postings.c.side == side, postings.c.contract == contract
+    some = (
+        and_(*of_contract, postings.c.epoch == epoch, postings.c.first == first)
+        for epoch, first in keys
+    )
+    kept = [postings.c[field.name] for field in fields(PostingRow)]
+    return select(*kept).where(or_(*some)).order_by(postings.c.epoch, postings.c.first)

@@ -14,6 +14,8 @@ from sqlalchemy.exc import OperationalError
 from support.ledger_processes import HOLDING, WRITING, start
 
 from gateway.ledger.db import database as database_module
+from gateway.ledger.db.contracts.queries import postings_query
+from gateway.ledger.db.contracts.store import KEYS_AT_ONCE
 from gateway.ledger.db.contracts.tables import contracts
 from gateway.ledger.db.database import SQLITE_LEAST, Database
 from gateway.ledger.db.errors import StoreError, StoreInUse, StoreTooNew
@@ -225,6 +227,16 @@ def test_the_contracts_of_a_job_are_found_by_an_index(database: Database) -> Non
         sql = str(query.compile(reader, compile_kwargs={"literal_binds": True}))
         plan = " ".join(str(row) for row in reader.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}"))
     assert "contracts_by_job (side=? AND job=?)" in plan
+
+
+def test_the_deliveries_of_a_bill_are_found_by_an_index(database: Database) -> None:
+    query = postings_query("buy", "c-1", [(1, first) for first in range(KEYS_AT_ONCE)])
+    with database.readers.begin() as reader:
+        sql = str(query.compile(reader, compile_kwargs={"literal_binds": True}))
+        plan = [str(row) for row in reader.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}")]
+    by_key = "(side=? AND contract=? AND epoch=? AND first=?)"
+    assert sum(by_key in each for each in plan) == KEYS_AT_ONCE
+    assert not any("SCAN" in each for each in plan)
 
 
 def test_closing_leaves_no_connection_open(tmp_path: Path, usage: Usage) -> None:

@@ -697,6 +697,22 @@ def delivered(contract: str, first: int, at_s: float, **fields: Any) -> Posted:
     return Posted(contract, first=first, posted_at_s=at_s, **(defaults | fields))
 
 
+def test_deliveries_are_found_by_their_keys(store: Store, commit: Commit) -> None:
+    commit(store, contract("c-1", "paris", side="buy"), contract("c-2", "paris", side="buy"))
+    firsts = range(0, 12_000, 10)
+    commit(store, *(delivered("c-1", first, 0.0) for first in firsts))
+    commit(store, delivered("c-2", 5, 0.0))
+    everything = store.contracts.postings("buy", "c-1")
+    assert len(everything) == len(firsts)
+    epoch = everything[0].epoch
+    keys = [(epoch, first) for first in firsts]
+    assert store.contracts.postings_of("buy", "c-1", reversed(keys)) == everything
+    few = [(epoch, 20), (epoch, 5), (epoch + 1, 0), (1 << 63, 0), (epoch, 1 << 64)]
+    assert store.contracts.postings_of("buy", "c-1", few) == [everything[2]]
+    assert store.contracts.postings_of("buy", "c-1", ()) == []
+    assert store.contracts.postings_of("sell", "c-1", keys) == []
+
+
 def test_deliveries_without_a_verdict_are_summed_up_exactly(store: Store, commit: Commit) -> None:
     commit(
         store,
