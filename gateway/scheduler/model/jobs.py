@@ -287,9 +287,8 @@ class Job:
     given_up: str = ""  # the failure with which its tasks that have not begun end
     leaving: str = ""  # the state in which it will end, once nothing is in flight
     reason: str = ""
-    awaits_sellers: bool = (
-        False  # it is ending since a restart, or before it: sellers may hold tasks of it
-    )
+    # It is ending since a restart, or since before it: sellers may hold tasks of it.
+    awaits_sellers: bool = False
     stops_started: bool = False  # it was cancelled with its started tasks, wherever they turn up
     # Of `ended`: before its client returned, which may lack the results.
     missed: RangeSet = field(default_factory=RangeSet)
