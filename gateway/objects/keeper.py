@@ -48,7 +48,7 @@ from gateway.objects.host_process import (
     listen_at,
     read_place,
 )
-from gateway.objects.tickets import AGENT, CLIENT, SHOW_S, ObjectTicket
+from gateway.objects.tickets import AGENT, CLIENT, SHOW_S, EndedSessions, ObjectTicket
 from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
@@ -98,7 +98,8 @@ class ObjectKeeper:
         self.catalogue = ObjectCatalogue(room)
         self.pid = 0  # of the object host
         self._ends_sessions = False  # whether the object host does: one of before does not
-        self._ticketed: set[int] = set()  # sessions that it may know
+        self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
+        self._ended = EndedSessions()  # of those: the next host takes the same tickets
         self._wanted = trio.Event()
         self._ready = trio.Event()
         self._settled = trio.Event()  # the host of the last run is ours, or gone
@@ -222,6 +223,8 @@ class ObjectKeeper:
     async def _run_once(self, host: HostProcess) -> bool:
         """Serve one object host until it has ended; return whether it was ever ready."""
         self._orders = trio.open_memory_channel[Any](math.inf)
+        for session in self._ended.recent(MonoS(time.monotonic())):
+            self._order(HolderGone(session))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send_orders, host.pipe)
@@ -237,7 +240,6 @@ class ObjectKeeper:
         await self._stop(host)
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
         self.catalogue.clear(self._utc_s())
-        self._ticketed.clear()
         self._ends_sessions = False
         self._ready = trio.Event()
         if was_ready:
@@ -427,6 +429,7 @@ class ObjectKeeper:
         """Let go of what a session held, and of its connections to the object host."""
         if session in self._ticketed:
             self._ticketed.discard(session)
+            self._ended.add(session, MonoS(time.monotonic()))
             self._order(HolderGone(session))
         self._drop(self.catalogue.session_ended(session))
 

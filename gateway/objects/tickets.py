@@ -83,6 +83,10 @@ class EndedSessions:
             del self._ended[first]
         self._ended.setdefault(holder, mono_s)
 
+    def recent(self, mono_s: MonoS) -> list[int]:
+        """Return the sessions of which a ticket may still be shown, the first to end first."""
+        return [each for each, at_s in self._ended.items() if mono_s - at_s <= SHOW_S]
+
     def clear(self) -> None:
         """Forget all: another gateway numbers its sessions anew, and signs by another key."""
         self._ended.clear()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from federation.clocks import UtcS
 from federation.messages.objects import HolderGone, HostReady
@@ -208,3 +209,52 @@ def test_the_host_is_told_of_the_end_of_each_session_that_has_a_ticket(keeper):
         keeper.session_ended(session)
     assert keeper._orders[1].receive_nowait() == HolderGone(7)
     assert keeper._orders[1].statistics().current_buffer_used == 0
+
+
+class DeafHost:
+    """An object host that takes orders, says nothing, and ends when the test says so."""
+
+    def __init__(self):
+        self.sent = []
+        self.told = trio.Event()  # when an order has come
+        self.over = trio.Event()
+        self.pipe = self
+        self.wait = self.over.wait
+
+    async def send(self, message):
+        self.sent.append(message)
+        self.told.set()
+
+    async def receive(self):
+        await trio.sleep_forever()
+
+    async def stop(self):
+        pass
+
+
+def test_the_next_host_is_told_of_the_sessions_whose_tickets_it_would_take(keeper):
+    async def check():
+        with trio.fail_after(TIMEOUT_S):
+            host = DeafHost()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keeper._run_once, host)
+                await trio.testing.wait_all_tasks_blocked()
+                keeper._hear(HostReady(1, ends_sessions=True))
+                for session in (6, 7, 8):
+                    keeper.ticket(session, "ann", "risk")
+                keeper.session_ended(7)
+                await host.told.wait()
+                host.over.set()
+            keeper.session_ended(8)  # while there is no host
+            following = DeafHost()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keeper._run_once, following)
+                await following.told.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                assert following.sent == [HolderGone(7), HolderGone(8)]
+                keeper.session_ended(6)  # its ticket is of the first host
+                await trio.testing.wait_all_tasks_blocked()
+                assert following.sent[2:] == [HolderGone(6)]
+                following.over.set()
+
+    trio.run(check)
