@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told, written
+from support.pure.broker import CLIENT, PRICE, WORKER, BrokerWorld, orders, spec, told, written
 
 from federation.messages.messages import Answer, Recall
 from federation.ranges import RangeSet
@@ -56,6 +56,11 @@ def test_a_cancel_of_some_tasks_or_of_sold_work_orders_no_end():
     world = BrokerWorld(slots=1)
     world.submit(3, detached=True)
     assert not written(cancel(world, ranges=((2, 3),)), records.EndOrdered)
+
+    sold = BrokerWorld(slots=1)
+    sold.submit(3, detached=True, price=PRICE, path=("paris",))
+    assert not written(cancel(sold), records.EndOrdered)
+    assert sold.broker.jobs["j"].leaving == "cancelled"
 
 
 def test_a_cancelled_job_comes_back_ending_and_begins_nothing():
