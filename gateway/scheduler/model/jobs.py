@@ -57,7 +57,8 @@ class QueuedBundle:
     """A contiguous range of waiting tasks with the same history.
 
     `attempt` is 1 for tasks that never started. `losses` counts the workers that were lost with
-    these tasks, of those workers that don't report which tasks have begun. `alone` tasks are sent
+    these tasks, of those workers that don't report which tasks have begun, and `late_losses` those
+    of them that were lost when this gateway was late. `alone` tasks are sent
     one by one, to find the one that crashes its slot or worker. For `is_wary` tasks a worker
     reports the start before they start. Until `shuns_until_s` (UTC) the tasks go to none of the
     places in `shuns`, where they were lost, if another worker can take them.
@@ -72,6 +73,7 @@ class QueuedBundle:
     is_wary: bool = False
     shuns: frozenset[str] = frozenset()
     shuns_until_s: UtcS = UtcS(0.0)
+    late_losses: int = 0
 
     @property
     def stop(self) -> int:
@@ -84,7 +86,7 @@ class QueuedBundle:
         size = self.size * len(part) // max(1, len(self.arguments))
         return QueuedBundle(
             *(first, part, size, self.attempt, self.losses, self.alone),
-            *(self.is_wary, self.shuns, self.shuns_until_s),
+            *(self.is_wary, self.shuns, self.shuns_until_s, self.late_losses),
         )
 
 
@@ -219,14 +221,16 @@ class Strikes:
     """The failures, crashes and losses of one task so far.
 
     For sold work, `owed_ns` is the slot time of runs that ended with their workers; it is delivered
-    with the next run. `lost_under` is the assignment of the last of these runs. `stops` are the
-    runs that were stopped by the word of others alone.
+    with the next run. `lost_under` is the assignment of the last of these runs. `late_losses`
+    counts those that this gateway may have caused, as it was late; they are not in `losses`.
+    `stops` are the runs that were stopped by the word of others alone.
     """
 
     failures: int = 0
     crashes: int = 0
     stops: int = 0
     losses: list[WorkerLoss] = field(default_factory=list)
+    late_losses: int = 0
     owed_ns: int = 0
     lost_under: Assignment | None = None
 

@@ -47,6 +47,7 @@ from gateway.scheduler.tasks.completion import TaskCompletion
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 
 LISTED_MAX: Final = 10  # losses that an error lists
+LATE_TIMES: Final = 4  # as many losses as of others, when the gateway was late, end a task
 SHUN_S: Final = 300.0  # how long a task, per loss, avoids the places where it was lost
 REASON_CHARS_MAX: Final = 200
 
@@ -136,7 +137,14 @@ class Losses:
             self._completion.requeue(job, run)
             return
         run.attempt += 1
-        if worker.tells_begun or gone.event.was_late:
+        if gone.event.was_late and not worker.tells_begun and not worker.job:
+            run.late_losses += 1  # they may have begun
+            run.is_wary = True
+            if self._is_late_too_often(run.late_losses):
+                text = self._explain_late(run.late_losses, worker)
+                self._completion.drop(job, job.ended.missing(first, stop), "lost", text)
+                return
+        elif worker.tells_begun or gone.event.was_late:
             run.is_wary = True
         elif not worker.job:  # a contract ends for many reasons: its seller counts its own losses
             run.losses += 1
@@ -154,6 +162,11 @@ class Losses:
         if gone.event.was_late:
             run = assignment.run.cut(task, task + 1)
             run.attempt += 1
+            is_over = self._is_late_too_often(strikes.late_losses)
+            if is_over and task not in job.ended and not job.leaving:
+                text = self._explain_late(strikes.late_losses, gone.worker)
+                self._fail(replace(assignment, run=run), _report(assignment, task, 0, "lost", text))
+                return
             run.is_wary = True
             self._completion.requeue(job, run)
             return
@@ -176,6 +189,19 @@ class Losses:
         job.is_shunning = True
         self._completion.requeue(job, run)
 
+    def _is_late_too_often(self, late_losses: int) -> bool:
+        return late_losses >= LATE_TIMES * self._losses_max
+
+    def _explain_late(self, late_losses: int, worker: Worker) -> str:
+        """Explain why a task is given up after losses each of which this gateway may have caused.
+
+        A task that makes the gateway late, or that no late gateway can finish, would never end.
+        """
+        return (
+            f"its worker was lost {late_losses} times when this gateway was late, which is "
+            f"{LATE_TIMES} times task_losses ({self._losses_max}): the last one was {worker.title}"
+        )
+
     def _note(self, assignment: Assignment, task: int, at_s: UtcS, gone: _Gone) -> Strikes:
         """Count a loss, unless the gateway was late, and book the run that it ended."""
         job, worker, event = assignment.job, gone.worker, gone.event
@@ -191,6 +217,7 @@ class Losses:
         loss = WorkerLoss(worker.title, worker.place, gone.utc_s, reason[:REASON_CHARS_MAX], doing)
         text = f"task {task} had started when its worker was lost: {loss}"
         if event.was_late:
+            strikes.late_losses += 1
             text += "; not counted, as this gateway was late"
         else:
             strikes.losses.append(loss)

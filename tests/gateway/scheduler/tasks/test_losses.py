@@ -19,6 +19,7 @@ from gateway.scheduler.model.jobs import QueuedBundle
 from gateway.scheduler.model.loss_suspects import SEEN_S
 from gateway.scheduler.model.paid_time import PaidTime, PaidTimes
 from gateway.scheduler.quotas.accounts import ClientLimits
+from gateway.scheduler.tasks.losses import LATE_TIMES
 from gateway.scheduler.tasks.overdue import OVERDUE_S, STALLED_S
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -161,6 +162,27 @@ def test_losses_that_a_late_gateway_may_have_caused_do_not_count(tells_begun):
             world.begin(worker)
         world.lose(worker, 10.0)
     assert [kind for kind, _ in world.failures().values()] == ["lost"]
+
+
+@pytest.mark.parametrize("tells_begun", [True, False])
+@pytest.mark.parametrize("sold", [True, False])
+def test_a_task_is_given_up_when_a_late_gateway_has_lost_it_too_often(tells_begun, sold):
+    world, times = Grid(losses_max=3), 3 * LATE_TIMES
+    about = {"price": PRICE, "path": ("paris",)} if sold else {}
+    world.submit("j", 2, **about)
+    for number in range(times):
+        assert not world.failures()
+        worker = world.join(f"w{number}", tells_begun=tells_begun)
+        if tells_begun:
+            world.begin(worker)
+        world.lose(worker, 10.0, was_late=True)
+    found = world.failures()
+    kind, text = found[0 if 0 in found else 1]
+    assert kind == "lost"
+    assert text == (
+        f"its worker was lost {times} times when this gateway was late, which is 4 times "
+        f"task_losses (3): the last one was w{times - 1}"
+    )
 
 
 def test_of_a_worker_that_does_not_say_what_begins_all_counts():
