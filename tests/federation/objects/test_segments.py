@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -30,6 +32,16 @@ def test_what_was_written_is_read_without_a_copy_and_can_not_be_changed():
     ):
         with pytest.raises(OSError, match=r"."):
             change()
+
+
+@pytest.mark.real
+def test_a_segment_that_outlives_its_module_is_closed_without_a_word():
+    script = "import threading; from federation.objects import segments\n"
+    script += "threading.kept = segments.create(3), segments"  # cleared late
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_a_view_outlives_the_descriptor():
