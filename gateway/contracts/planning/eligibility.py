@@ -141,7 +141,8 @@ class SiteEligibility:
         """Return why no site that a job's user allows may ever run it; empty if one may."""
         wishes = self._broker.entitling.wishes_of(spec)
         allowed, jurisdictions = wishes.allowed_sites, wishes.jurisdictions
-        if spec.path or (allowed is None and jurisdictions is None):
+        is_free = allowed is None and jurisdictions is None
+        if spec.path or (is_free and self._site not in wishes.forbidden_sites):
             return ""
         others = self._permits.readable() - wishes.forbidden_sites - {self._site}
         why = "results of the other sites are not accepted here (`gridfed sites`, `gridfed pools`)"
@@ -152,18 +153,26 @@ class SiteEligibility:
         if others or any(self.suits(spec, pool) for pool in self._broker.tariffs):
             return ""
         known = {self._site, *self._permits.readable(), *(each.key[0] for each in self._others())}
-        named = [
-            f"{each}{suggest(each, known - {each})}" for each in sorted((allowed or set()) - known)
-        ]
-        named += sorted((allowed or set()) & known)
-        where = [*named, *sorted(jurisdictions or ())][:8]
-        rules = self._broker.entitling.residence(spec).rules
-        cited = [each.place for each in rules if each.place]
+        cited = [each.place for each in self._broker.entitling.residence(spec).rules if each.place]
         by = f" ([[residency]], {'; '.join(cited[:8])})" if cited else ""
-        return (
-            f"the job may run only at {', '.join(where) or 'no site'}{by}; no pool of "
-            f"{self._site} is there, and {why}"
-        )
+        shown = ", ".join(sorted(known)[:8])
+        if is_free:
+            without = ", ".join(sorted(wishes.forbidden_sites)[:8])
+            why = (
+                why
+                if known - wishes.forbidden_sites
+                else f"no other site is known here (known: {shown})"
+            )
+            return f"the job may not run at {without}{by}, and {why}"
+        unknown = sorted((allowed or set()) - known)
+        named = [f"{each}{suggest(each, known)}" for each in unknown]
+        named += sorted((allowed or set()) & known)
+        where = ", ".join([*named, *sorted(jurisdictions or ())][:8])
+        why = f"no pool of {self._site} is there, and {why}"
+        if unknown and len(unknown) == len(allowed or ()):
+            sites = "site" if len(unknown) == 1 else "site of"
+            why = f"no {sites} {', '.join(unknown[:8])} is known here; known: {shown}"
+        return f"the job may run only at {where or 'no site'}{by}; {why}"
 
     def currencies(self) -> frozenset[str]:
         """Return the currencies that other sites' pools charge in."""

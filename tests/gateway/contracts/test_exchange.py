@@ -772,6 +772,12 @@ def test_neighbours_that_are_of_no_use_make_way_for_the_next():
             {"jurisdictions": frozenset({"XX"}), "forbidden_sites": frozenset({"paris"})},
             "the job may run only at XX",
         ),
+        ({"forbidden_sites": frozenset({"paris"})}, ""),
+        ({"forbidden_sites": frozenset({"london"})}, ""),
+        (
+            {"forbidden_sites": frozenset({"london", "paris"})},
+            "may not run at london, paris, and no other site is known here (known: london, paris)",
+        ),
     ],
 )
 def test_a_job_that_may_run_nowhere_is_refused_at_once(town, wishes, refused):

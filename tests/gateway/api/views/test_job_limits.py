@@ -85,8 +85,9 @@ def test_a_plan_without_a_place_says_why_in_place_of_naming_itself(town):
 def test_a_misspelt_site_is_answered_by_the_one_that_is_meant(town):
     london = town.sites["london"]
     wishes = Wishes(allowed_sites=frozenset({"pariss"}))
-    assert "may run only at pariss (did you mean 'paris'?);" in london.exchange.reach.why_nowhere(
-        spec(wishes=wishes)
+    assert london.exchange.reach.why_nowhere(spec(wishes=wishes)) == (
+        "the job may run only at pariss (did you mean 'paris'?); no site pariss is known here; "
+        "known: london, paris"
     )
     known = Wishes(allowed_sites=frozenset({"paris"}))
     assert london.exchange.reach.why_nowhere(spec(wishes=known)) == ""
