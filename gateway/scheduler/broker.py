@@ -63,6 +63,7 @@ from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.completion import TaskCompletion, doubted, is_sound
+from gateway.scheduler.tasks.end_texts import deadline_text
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl, held_text
 from gateway.scheduler.tasks.losses import Losses
@@ -702,7 +703,10 @@ class Broker:
     def _keep_deadlines(self, utc_s: UtcS) -> None:
         """End queued tasks whose deadline has passed."""
         for job in islice(self._dispatcher.overdue(utc_s), LEFT_TURN_MAX):
-            self._completion.drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+            measured_s = self.durations.of(job.spec.function)
+            is_full = all(each.in_flight >= each.slots for each in self.workers.values())
+            text = deadline_text(job, measured_s, is_full=is_full)
+            self._completion.drop_waiting(job, "deadline", text)
             self._registry.finish(job, utc_s)
 
     def _handed_back(self, event: events.HandedBack, utc_s: UtcS) -> None:

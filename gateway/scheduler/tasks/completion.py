@@ -32,6 +32,7 @@ from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundl
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
 from gateway.scheduler.quotas.roster import WorkerRoster
+from gateway.scheduler.tasks.end_texts import cost_text
 
 # A task that crashes its slot this often is poisonous. One of kind "object", whose result was
 # lost before it was recorded, is not run for ever either.
@@ -349,7 +350,7 @@ class TaskCompletion:
         if job.has_money:
             return
         if job.waiting or job.blocked:
-            self.drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
+            self.drop_waiting(job, "budget", cost_text(job))
         if not job.is_spent:  # unstarted tasks at workers come back, and end
             job.is_spent = True
             self._dispatcher.recall_unstarted(job)

@@ -153,8 +153,35 @@ def test_tasks_that_end_without_a_run_have_failed_for_the_reason_that_is_told():
     world.now_s += 20
     [dropped] = told(world.do(events.Ticked()), messages.Dropped)
     assert list(job.failures) == [(0, 4)]
-    assert job.first_error == dropped.reason == "the deadline of job j passed"
+    assert job.first_error == dropped.reason
+    assert dropped.reason.startswith("the deadline of job j passed at 1970-01-01 00:1")
+    assert dropped.reason.endswith(" UTC before the call began: no slot was free for it")
     assert job.failed == 4
+
+
+@pytest.mark.parametrize(
+    ("task_s", "why"),
+    [
+        (None, "its function was measured at 6 s a call; pass task_s= if this one is shorter"),
+        (7.0, "with task_s=7 it would have ended after that; set a later deadline_s"),
+    ],
+)
+def test_a_call_that_is_measured_longer_than_its_deadline_is_told_so(task_s, why):
+    world = BrokerWorld(slots=0)
+    world.broker.durations.learn(b"f" * 32, 1_000, round(6e12))
+    world.submit(1, task_s=task_s, wishes=Wishes(deadline_s=world.now_s + 5))
+    world.now_s += 6
+    [dropped] = told(world.do(events.Ticked()), messages.Dropped)
+    assert f" UTC before the call began: {why}" in dropped.reason
+
+
+def test_a_job_that_reached_its_cost_limit_says_the_limit_and_the_cost():
+    world = BrokerWorld()
+    [dropped] = told(world.submit(5, max_cost_nanos=0, currency="USD"), messages.Dropped)
+    assert dropped.reason == (
+        "job j reached its cost limit of 0 USD: it has cost 0 USD so far; raise max_cost to run "
+        "the rest"
+    )
 
 
 @pytest.mark.parametrize(
