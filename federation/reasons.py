@@ -123,7 +123,7 @@ TEXTS: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.PROJECT_NOT_ALLOWED: "the project is not allowed",
         Reason.SCOPE_MISSING: "the token lacks the scope for it",
         Reason.RESULTS_NOT_TRUSTED: "results of that site are not trusted",
-        Reason.BUDGET_EXHAUSTED: "the budget is used up",
+        Reason.BUDGET_EXHAUSTED: "a budget has no room for a task",
         Reason.CREDIT_LIMIT: "the credit between the sites is used up",
         Reason.BETTER_LATER: "better hours come later",
         Reason.LIMITS_UNMET: "its limits can't be met",

@@ -571,13 +571,15 @@ class Exchange:
         """
         site_backoff = self.purchases.site_backoff.rests(spec)
         budget = (short or self._broker.spending.short(spec)).budget
+        reason = Reason.SITE_RESTING
         if is_unfit:
             why = "environment build failed on its workers"
         elif budget:
-            why = f"{budget} has no room for a task now"
+            why, reason = f"{budget} has no room for a task now", Reason.BUDGET_EXHAUSTED
         else:
             return site_backoff
-        return {**site_backoff, self.site: BackoffEnd(utc_s + max(1.0, self.rules.plan_s), why)}
+        until_s = utc_s + max(1.0, self.rules.plan_s)
+        return {**site_backoff, self.site: BackoffEnd(until_s, why, reason=reason)}
 
     # --- limits of jobs ------------------------------------------------------------------------
 

@@ -276,15 +276,19 @@ class BudgetAccount:
 
     def objection(self, one_nanos: int = 0) -> str:
         """Explain why nothing more is paid from it, with the figures, and when that may change."""
-        budget, period = self.budget, self.period
+        budget = self.budget
         is_short = 0 < self.left_nanos < one_nanos
         state = "has too little left for a task" if is_short else "is exhausted"
         text = f"{named(budget)} {state}: {self.standing(one_nanos)}"
-        if self.refused:
-            text += f"; {budget.owner} says: {self.refused}"
-        elif period is not None:
-            text += f"; the next period begins {when_shown(period.end_at_s, budget.zone)}"
-        return text
+        return text + (
+            f"; {budget.owner} says: {self.refused}" if self.refused else self.next_period()
+        )
+
+    def next_period(self) -> str:
+        """Say when its next period begins, as the end of a sentence; empty without periods."""
+        if self.period is None:
+            return ""
+        return f"; the next period begins {when_shown(self.period.end_at_s, self.budget.zone)}"
 
 
 @dataclass(slots=True)

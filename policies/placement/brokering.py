@@ -41,12 +41,14 @@ class PoolQuote:
 class BackoffEnd:
     """The back-off of a site or pool: its end (UTC), and its cause as a part of a sentence.
 
-    `is_no` marks a refusal of such work that only the site's operator can change.
+    `is_no` marks a refusal of such work that only the site's operator can change. `reason` is the
+    named reason; any other than SITE_RESTING is no back-off, and `why` is all that is to be said.
     """
 
     until_s: UtcS
     why: str = "did not answer"
     is_no: bool = False
+    reason: Reason = Reason.SITE_RESTING
 
 
 def place(
@@ -130,10 +132,11 @@ def consider(
         if waits and rest is not None and candidate.is_closed(utc_s):
             rest = None  # it is asked only when it opens, and may have recovered by then
         if verdict is None and rest is not None and rest.until_s > utc_s:
-            words = "{}; in back-off for {}"
-            verdict = Refusal(
-                Reason.SITE_RESTING, words, (rest.why, ShownDuration(rest.until_s - utc_s))
-            )
+            if rest.reason is Reason.SITE_RESTING:
+                figures = (rest.why, ShownDuration(rest.until_s - utc_s))
+                verdict = Refusal(rest.reason, "{}; in back-off for {}", figures)
+            else:
+                verdict = Refusal(rest.reason, rest.why)
         if verdict is None:
             verdict = estimate(ask, candidate, utc_s, preferences)
         if isinstance(verdict, Refusal):

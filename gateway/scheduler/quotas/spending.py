@@ -257,6 +257,7 @@ class BudgetEnforcement:
             else:
                 found[budget_account] = (
                     f"{named(budget)} has no room now: {budget_account.standing(one_nanos)}"
+                    f"{budget_account.next_period()}"
                 )
         return found
 

@@ -73,6 +73,13 @@ def test_a_site_that_refused_lately_is_spared_for_a_while() -> None:
     assert shares(decide(make_ask(), market, site_backoff={"a": BackoffEnd(NOW_S)})) == {"a": 100}
 
 
+def test_a_pool_left_out_for_another_reason_than_back_off_is_refused_with_that_reason() -> None:
+    rest = BackoffEnd(NOW_S + 5, "no room", reason=Reason.BUDGET_EXHAUSTED)
+    decision = decide(make_ask(), make_market(a=make_pool()), site_backoff={"a": rest})
+    [(_, refusal)] = decision.refused
+    assert (refusal.reason, refusal.text) == (Reason.BUDGET_EXHAUSTED, "no room")
+
+
 @pytest.mark.parametrize(
     ("prefer_own_s", "at_home", "why"),
     [

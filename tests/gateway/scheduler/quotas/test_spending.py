@@ -229,7 +229,8 @@ def test_no_more_is_handed_out_than_there_is_room_for():
     world = World(budget(35), slots=8)
     world.submit(8, timeout_s=9.0)
     assert world.out == 3
-    assert any("has no room now: 0 USD of 35 USD is spent" in each for each in world.text())
+    [why] = [each for each in world.text() if "has no room now: 0 USD of 35 USD is spent" in each]
+    assert "; the next period begins 2023-11-16 00:00 UTC" in why
     world.report(5.0)
     assert world.out == 3, "the five that it did not take are free again"
     for _ in range(8):
