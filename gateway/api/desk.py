@@ -62,7 +62,7 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
 from gateway.settlement.context import NoSuchEntry
-from gateway.trust.rights import ALL_USERS, Asker, Denied, asker_of, right_to
+from gateway.trust.rights import ALL_USERS, Asker, Denied, RowScope, asker_of, right_to
 from policies.parties import Owner, Party
 from policies.reservations.reservations import CantReserve
 
@@ -163,7 +163,7 @@ class Desk:
             **{verb: partial(each, self._site) for verb, each in drain_desk.VERBS.items()},
             "reload": self._reload,
             **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
-            "can": self._can,
+            "can": partial(self._in_turn, self._can),
             "report": self._report,
             "page": self._page,
             "sites": self._sites,
@@ -247,7 +247,7 @@ class Desk:
         return Answer(ask.request, Reason.FAULT, "internal error of the gateway: see its log", None)
 
     async def _find(self, peer: PeerSession, ask: Ask) -> Any:
-        right = right_to(ask.verb)
+        right = right_to(ask.verb, ask.details)
         _check_known(ask)
         held = self._site.server.token_of(peer)
         asker = asker_of(peer, held.token if held is not None else None, right, ask.details)
@@ -538,8 +538,13 @@ class Desk:
         except NOT_POSSIBLE as error:
             raise BadQuestion(f"{error}; nothing was changed") from None
 
-    async def _can(self, _asker: Asker, details: dict[str, Any]) -> Any:
-        """Say what a user may do here, by which rule of which file, and the current usage."""
+    async def _can(self, asker: Asker, details: dict[str, Any]) -> Any:
+        """Say what a user may do here, by which rule of which file, and the current usage.
+
+        Without a user, a group and a site the asker is meant: see `right_to`.
+        """
+        if right_to("can", details).rows is RowScope.OWN:
+            details = {**details, "user": asker.user}
         site = self._site
         entitling = site.broker.entitling
         utc_s = site.runtime.utc_s()

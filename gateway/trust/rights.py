@@ -83,9 +83,16 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("token", "tokens", "revoke", "rotate", "known"), _ORDER),
 }
 
+_OTHERS: Final = frozenset({"user", "group", "site"})  # details of `can` that are about others
 
-def right_to(verb: str) -> Right:
-    """Return the requirements of a verb; the strictest for a verb that is not in the table."""
+
+def right_to(verb: str, details: Mapping[str, Any] | None = None) -> Right:
+    """Return the requirements of a verb; the strictest for a verb that is not in the table.
+
+    `can` without a user, a group and a site is about its asker alone: every client may ask that.
+    """
+    if verb == "can" and details is not None and not _OTHERS & details.keys():
+        return Right(RowScope.OWN)
     return RIGHTS.get(verb, _ORDER)
 
 

@@ -29,7 +29,7 @@ from gateway.config.site import PoolConfig, SiteConfig
 
 
 @click.command()
-@click.argument("user")
+@click.argument("user", required=False)
 @click.option("--project", metavar="NAME", help="The project of the work. [default: default]")
 @click.option(
     "--group", metavar="NAME", help="Answer as if USER were in this group. [default: by [groups]]"
@@ -48,7 +48,7 @@ from gateway.config.site import PoolConfig, SiteConfig
 @json_option
 @errors_to_exit_codes
 def can(  # noqa: PLR0913 - one parameter an option
-    user: str,
+    user: str | None,
     project: str | None,
     group: str | None,
     site: str | None,
@@ -60,9 +60,14 @@ def can(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Show what USER may do here, pool by pool, and the deciding rule with its line.
 
+    Without USER it shows what you may do; any token allows that. Only an operator may ask about
+    others.
+
     The trust book and the [[entitlement]] tables of the configuration are consulted, as for a job.
     The limits are those of the most generous rule; `gridfed windows` shows how claims reduce them.
     """
+    if user is None and (path is not None or group is not None or site is not None):
+        raise click.UsageError("give the USER to ask about: --config, --group and --site need one")
     at_s = None
     if when is not None:
         own = None if path is None else ZoneInfo(configured(path, (), None).zone)

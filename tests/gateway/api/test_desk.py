@@ -60,7 +60,7 @@ REFUSED = [
     ("forget", {"job": "j-x"}, "no job 'j-x' of yours found here"),
     ("reload", {"dry_run": "yes"}, "dry_run must be true or false"),
     ("reload", {}, "nothing was changed"),
-    ("can", {}, "user"),
+    ("can", {"site": "paris"}, "user"),
     ("explain", {"job": "j-x"}, "no job 'j-x' found here"),
     ("explain", {"tasks": 0}, "tasks must be a whole number of at least 1"),
     ("explain", {"tasks": True}, "tasks must be a whole number of at least 1"),
@@ -162,11 +162,18 @@ async def test_what_makes_no_sense_is_refused_with_a_reason(tmp_path):
 async def test_orders_are_taken_at_our_own_socket_alone(tmp_path):
     async with counter_of(tmp_path) as counter:
         for verb in AT_HOME:
-            code, reason = await counter.refusal(verb)
+            about = {"of_user": "ann"} if verb == "can" else {}
+            code, reason = await counter.refusal(verb, **about)
             assert (code, reason.partition(",")[0]) == (
                 Reason.BAD_REQUEST,
                 f"{verb} is only for the gateway's own host",
             )
+
+
+async def test_a_user_asks_with_any_token_what_they_can_do_here(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        answer = await counter.ask("can", user="ann", token=token(Scope.SUBMIT))
+        assert (answer.code, answer.value["user"]) == ("", "ann")
 
 
 async def test_a_token_is_good_for_what_its_scopes_say(tmp_path):

@@ -288,3 +288,11 @@ def test_the_line_of_a_rule_of_the_trust_book_is_that_of_the_file(member, own):
             rule.verb.value,
         )
     assert (config.trust_path / TRUST_FILE).exists()
+
+
+def test_a_file_is_asked_about_a_user_by_name(tmp_path):
+    path = tmp_path / "gateway.toml"
+    path.write_text(FILE)
+    done = CliRunner().invoke(cli, ["can", "--config", str(path)])
+    assert done.exit_code == 2
+    assert "give the USER to ask about: --config, --group and --site need one" in done.output

@@ -91,6 +91,13 @@ def test_a_verb_that_is_not_in_the_table_takes_an_administrator_at_our_own_socke
     assert right_to("new") == Right(RowScope.SITE, (Scope.ADMIN,), at_home=True)
 
 
+@pytest.mark.parametrize("detail", ["user", "group", "site"])
+def test_any_token_may_ask_what_its_own_user_can_do_and_an_operator_about_others(detail):
+    assert right_to("can", {"project": "fx", "pool": "local"}) == Right(RowScope.OWN)
+    assert right_to("can", {detail: "ann"}) == RIGHTS["can"]
+    assert right_to("report", {}) == RIGHTS["report"]
+
+
 def test_lists_that_can_be_asked_of_all_users_take_that_word():
     for verb, right in RIGHTS.items():
         assert right.takes_all_users == (ALL_USERS in TAKES.get(verb, ())), verb
