@@ -356,6 +356,7 @@ class Client(concurrent.futures.Executor):
         works on the gateway's own host, with local pools.
 
         Raises:
+            ValueError: `for_s` is given without a name, or is out of its bounds.
             SerializationError: the value can't be pickled.
             ObjectRefused: the site has no room, keeps no objects, or is on another host.
         """
@@ -367,6 +368,11 @@ class Client(concurrent.futures.Executor):
                 'text such as "12h"'
             )
         check_name("name", name)
+        if name is None and for_s != NAMED_S:
+            raise ValueError(
+                f"for_s is {for_s!r:.80}, but the object has no name: give name= as well, or omit "
+                "for_s to hold the object as long as its reference"
+            )
         kept_s = None if name is None else seconds
         return self._engines.nearest().objects.put(value, self._options.project, name or "", kept_s)
 

@@ -195,8 +195,9 @@ class Options:
             is_number(self.task_s, 0, TIMEOUT_MAX_S) and self.task_s > 0
         ):
             raise ValueError(f"task_s is {self.task_s!r}; it must be greater than zero, in seconds")
-        if type(self.retries) is not int or not 0 <= self.retries <= RETRIES_MAX:
-            raise ValueError(f"retries is {self.retries!r}; it must be from 0 to {RETRIES_MAX}")
+        _check_retries(self.retries)
+        _check_places(sites=self.sites, jurisdictions=self.jurisdictions)
+        _check_is_given(self.project)
         if not is_number(self.priority, -PRIORITY_MAX, PRIORITY_MAX):
             raise TypeError(f"priority is {self.priority!r}; it must be a number up to 1e9")
         for what in ("project", "name"):
@@ -228,6 +229,27 @@ class Options:
         pairs = ((name, getattr(self, name)) for name in self.__slots__)
         return ", ".join(
             f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)
+        )
+
+
+def _check_retries(retries: object) -> None:
+    if type(retries) is not int or not 0 <= retries <= RETRIES_MAX:
+        raise ValueError(
+            f"retries is {retries!r:.80}; it must be a whole number from 0 to {RETRIES_MAX}"
+        )
+
+
+def _check_places(**places: Sequence[str] | None) -> None:
+    """Raise ValueError for an empty list of places: no pool could run the job."""
+    for what, given in places.items():
+        if given is not None and not given:
+            raise ValueError(f"{what} is empty, so no pool could run the job; None allows any")
+
+
+def _check_is_given(project: object) -> None:
+    if project is None:
+        raise ValueError(
+            f"project is None; it must be text: {USUAL_PROJECT!r} is the usual project"
         )
 
 

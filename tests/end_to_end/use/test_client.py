@@ -289,6 +289,11 @@ def test_a_name_of_an_object_lasts_for_some_time(client, for_s):
         client.put([1], name="x", for_s=for_s)
 
 
+def test_an_object_without_a_name_lasts_as_long_as_its_reference(client):
+    with pytest.raises(ValueError, match=r"for_s is 60, but the object has no name: give name="):
+        client.put([1], for_s=60)
+
+
 def test_system_exit_in_a_task_fails_that_task_alone(client):
     with pytest.raises(SystemExit):
         client.submit(sys.exit, 3).result()
