@@ -224,6 +224,8 @@ RESERVED = {
     ("typed", "meant"),
     [
         ("undrain", "`gridfed drain --resume WORKER`"),
+        ("results", "`gridfed job JOB` (its state) or in Python `client.job(JOB).results()`"),
+        ("bill", "`gridfed report`"),
         ("resume", "`gridfed release JOB` (a job) or `gridfed drain --resume WORKER`"),
         ("prioritize", "`gridfed prioritise JOB N`"),
         ("statu", "`gridfed status`"),
