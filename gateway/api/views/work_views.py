@@ -369,9 +369,7 @@ def worker_view(
             {
                 "id": each.id,
                 "name": each.spec.name,
-                "user": f"{each.whose.user}@{each.whose.site}"
-                if each.whose.site
-                else each.whose.user,
+                "user": each.whose.user,  # of another site: ada@paris
                 "tasks": tasks[each.id],
             }
             for each in jobs.values()

@@ -319,10 +319,8 @@ class Job:
 
     @property
     def title(self) -> str:
-        """Its id, user and project, for people: `job 12ab of bob, project risk`."""
-        whose = self.whose
-        user = f"{whose.user}@{whose.site}" if whose.site else whose.user
-        return f"job {self.id} of {user}, project {whose.project}"
+        """Its id, user and project, for people: `job 12ab of ada@paris, project risk`."""
+        return f"job {self.id} of {self.whose.user}, project {self.whose.project}"
 
     def change_terms(self, **changes: Any) -> None:
         """Change some of its terms, by their names in JobSpec; file it anew afterwards."""
