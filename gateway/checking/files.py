@@ -3,7 +3,7 @@
 import os
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import GridError
@@ -17,6 +17,9 @@ from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.database import check_url
 from gateway.ledger.db.errors import StoreError
+
+# Nobody can make a folder there, but root is told that it may.
+_OF_THE_KERNEL: Final = (("/", "proc"), ("/", "sys"))
 
 
 def check_files(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> None:
@@ -57,6 +60,9 @@ def _check_folder(path: Path, findings: FindingList, subject: str, place: Place)
         there = there.parent
     if not there.is_dir():
         text = f"{path} can't be a folder: {there} is a file"
+        findings.error("folder", subject, text, place, stops=True)
+    elif there.resolve().parts[:2] in _OF_THE_KERNEL:
+        text = f"{path} can't be made in {there}, which the kernel keeps: name a folder on a disk"
         findings.error("folder", subject, text, place, stops=True)
     elif not os.access(there, os.W_OK | os.X_OK):
         which = "can't be written" if there == path else f"can't be made in {there}"

@@ -464,7 +464,10 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise GridError(f"folder {path} could not be created: {error.strerror}") from None
+        raise GridError(
+            f"folder {path} could not be created: {error.strerror}; name another, or let this "
+            "user write to the folder above it"
+        ) from None
 
 
 def python_minor() -> str:

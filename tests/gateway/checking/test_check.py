@@ -51,6 +51,18 @@ def test_what_is_no_certificate_is_an_error(place, text):
     assert "has no certificate in PEM form" in found(place, code=1)[2]
 
 
+@pytest.mark.parametrize("folder", ["/proc/x", "/sys/x/y"])
+def test_a_state_folder_that_the_kernel_refuses_is_an_error(place, folder):
+    place.change('state = "{folder}/state"', f'state = "{folder}"')
+    code, subject, text = found(place, code=1)
+    assert (code, subject) == ("folder", "[site] state")
+    assert text.startswith(f"{folder} can't be made in /")
+    assert text.endswith("name a folder on a disk")
+    config = check(load(str(place.path), Installed()), time.time())
+    with pytest.raises(ConfigError, match=rf"gateway.toml: line [0-9]+: \[site\] state: {folder}"):
+        check_start(config, time.time())
+
+
 @pytest.mark.parametrize(("days", "text"), [(7.5, "expires on "), (-1.0, "has expired on ")])
 def test_a_certificate_that_expires_is_a_warning(place, days, text):
     place.certify(valid_days=days)
