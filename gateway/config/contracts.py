@@ -13,6 +13,7 @@ from policies.placement.asks import Objective, Preferences, read_objective
 SECONDS_MAX: Final = 86_400.0
 LEASE_MARGIN_S: Final = 1.0
 SHOWS_MAX: Final = 1_000
+RATE_MAX: Final = 1e12  # units of the own currency for one of another
 _COUNTS: Final = {
     "contracts_max": (1, 10**6),
     "unsettled_bytes_max": (1 << 16, 1 << 40),
@@ -128,9 +129,7 @@ def _read(key: str, value: Any) -> Any:
         case "rates":
             if not isinstance(value, dict):
                 raise SettingError("rates must be a table, as in { EUR = 1.1 }")
-            return {
-                _currency(key, each): number(key, rate, 0.0, 1e12) for each, rate in value.items()
-            }
+            return {_currency(key, each): _rate(each, rate) for each, rate in value.items()}
         case "band" | "defer_gain":
             return share(key, value, 0.0, 1.0)
         case "defer_margin":
@@ -139,6 +138,14 @@ def _read(key: str, value: Any) -> Any:
             return count(key, value)
         case _:
             return number(key, value, 0.0, float("inf"))
+
+
+def _rate(currency: str, value: Any) -> float:
+    key = f"rates.{currency}"
+    rate = number(key, value, 0.0, RATE_MAX)
+    if rate == 0:  # it would make work there free of charge in each comparison
+        raise SettingError(f"{key} is {value}: it must be above zero, and at most {RATE_MAX:g}")
+    return rate
 
 
 def _objective(value: Any) -> Objective:

@@ -37,6 +37,13 @@ def test_a_fraction_of_a_task_is_refused(write):
         load(path)
 
 
+@pytest.mark.parametrize("rate", ["0", "0.0"])
+def test_a_rate_of_zero_is_refused(write, rate):
+    path = write(f"[placement]\nrates = {{ GBP = 1.2, EUR = {rate} }}\n")
+    with pytest.raises(ConfigError, match=r"line 2: .*rates\.EUR is 0.*: it must be above zero"):
+        load(path)
+
+
 @pytest.mark.parametrize("value", ["inf", "nan", "-inf", "true"])
 def test_a_limit_that_is_no_number_is_refused(write, value):
     path = write(f"[limits]\nclient_tasks = {value}\n")
