@@ -44,6 +44,7 @@ async def find_problems(
         utc_s,
         peers.key_problems(),
         peers.registry.expelled_by,
+        peers.registry.site,
     )
     behind = [older.why_not(each) for each in sorted(older.behind)]
     found += problems.of_books(behind, await _unsettled(site, utc_s))

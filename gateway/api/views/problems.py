@@ -97,6 +97,7 @@ def of_partners(
     utc_s: UtcS,
     other_keys: Mapping[str, str],
     expelled_by: Mapping[str, str] = MappingProxyType({}),
+    us: str = "",
 ) -> Iterator[Problem]:
     """Yield the partners that are unreachable, or in back-off.
 
@@ -107,6 +108,7 @@ def of_partners(
         utc_s: now.
         other_keys: why sites answer but can't be met, as their keys or ours are not known.
         expelled_by: the sites that have expelled ours, and the reason of each.
+        us: our own site.
     """
     for site in sorted(approved):
         state = states.get(site, "unknown")
@@ -120,6 +122,13 @@ def of_partners(
             yield Problem("partner-unreachable", site, text)
         elif state not in UP and site in other_keys:
             yield Problem("partner-keys", site, other_keys[site])
+        elif state == "unknown":
+            text = (
+                f"{site} has not connected yet: it may not have approved this site (`gridfed "
+                f"approve {us} FINGERPRINT` there), or its gateway does not run or can't be "
+                "reached (`gridfed sites`, `gridfed known`)"
+            )
+            yield Problem("partner-unreachable", site, text)
         elif state not in UP:
             text = (
                 f"{site} is {state}: its gateway does not answer; check that it runs and "

@@ -62,6 +62,17 @@ def test_a_partner_that_has_expelled_us_is_told_as_that():
     assert "does not answer" not in text
 
 
+def test_a_partner_that_was_never_met_may_not_have_approved_us():
+    found = problems.of_partners({"rome": "gone"}, ["paris", "rome"], {}, 0.0, {}, us="london")
+    [(code, subject, text), (_, _, gone)] = told(found)
+    assert (code, subject) == ("partner-unreachable", "paris")
+    assert text.startswith(
+        "paris has not connected yet: it may not have approved this site (`gridfed approve "
+        "london FINGERPRINT` there), or its gateway does not run"
+    )
+    assert gone.startswith("rome is gone: its gateway does not answer; ")
+
+
 def test_a_partner_is_told_that_is_gone_or_in_back_off():
     states = {"paris": "suspect", "rome": "up", "oslo": "up"}
     site_backoff = {
