@@ -37,6 +37,7 @@ federation_id = strict.matching(FEDERATION_PATTERN)
 
 _GROUP: Final = 4
 _CHECKSUM_BYTES: Final = 4
+_WRONG_CHARACTER: Final = "has a wrong or missing character: copy the whole text again"
 _SIGNING: Final = b"gridfed 1\0"
 # The y coordinates of the points of small order. As a public key each of them accepts forged
 # signatures, and a site with such a key could deny everything it ever signed.
@@ -245,12 +246,10 @@ def from_text(prefix: str, text: str, chars_max: int) -> bytes:
     try:
         checked = base64.b32decode(written.upper() + "=" * (-len(written) % 8))
     except binascii.Error:
-        raise Untrusted(TrustRefusal.ALTERED, "has a wrong or missing character") from None
+        raise Untrusted(TrustRefusal.ALTERED, _WRONG_CHARACTER) from None
     payload, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
     if checksum != _checksum(prefix, payload) or to_text(prefix, payload) != f"{prefix}_{written}":
-        raise Untrusted(
-            TrustRefusal.ALTERED, "has a wrong or missing character: copy the whole text again"
-        )
+        raise Untrusted(TrustRefusal.ALTERED, _WRONG_CHARACTER)
     return payload
 
 

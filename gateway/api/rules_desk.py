@@ -176,7 +176,7 @@ def _edits(value: Any) -> Iterator[RuleEdit]:
         raise SettingError(f"edits must be a list of 1 to {EDITS_MAX:,} rules")
     seen = set()
     for at, each in enumerate(value, 1):
-        edit = _edit(f"edits[{at}]", each)
+        edit = _edit(f"edits[{at}]" if len(value) > 1 else "the change", each)
         if edit.key in seen:
             raise SettingError(f"edits[{at}]: {edit.key} is listed twice")
         seen.add(edit.key)
@@ -200,8 +200,8 @@ def _edit(where: str, value: Any) -> RuleEdit:
                 f"{where}: {key} must be a string of up to {NAME_CHARS_MAX} characters"
             )
         if bool(text) is not is_wanted:
-            needs = "needs" if is_wanted else "has no"
-            raise SettingError(f"{where}: a rule of kind {kind} {needs} {key}")
+            needs = f"needs a {key}" if is_wanted else f"has no {key}: omit {text!r}"
+            raise SettingError(f"{where}: a rule of kind {kind} {needs}")
     content = value.get("content")
     if kind is RuleKind.SCALE and content is not None:
         if not isinstance(content, dict):

@@ -21,6 +21,9 @@ _NAME: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 _KEY: Final = re.compile(rf"\s*((?:{_NAME.pattern})(?:\s*\.\s*(?:{_NAME.pattern}))*)\s*=")
 _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _LONG: Final = re.compile(r'"""|\'\'\'')
+_TWICE: Final = re.compile(r"Cannot declare \((.*)\) twice(.*)", re.DOTALL)
+_OVERWRITTEN: Final = re.compile(r"\ACannot overwrite a value")
+_PART: Final = re.compile(r"'([^']*)'")
 
 KEY_PARTS_MAX: Final = 100
 # Possessive, and at the begin of a name alone: a long word is looked at once.
@@ -194,6 +197,19 @@ class Passage:
             yield
         except SettingError as error:
             raise self.error(str(error)) from None
+
+
+def toml_fault(error: ValueError) -> str:
+    """Return the text of an error of the standard library's reader, with names as files have them.
+
+    The line and column at its end stay.
+    """
+    text = str(error)
+    twice = _TWICE.match(text)
+    if twice is not None:
+        name = ".".join(_PART.findall(twice[1]))
+        return f"the table [{name}] is there twice: put all its keys into one{twice[2]}"
+    return _OVERWRITTEN.sub("this key or table is there already: remove one of the two", text)
 
 
 def check_depth(text: str) -> None:

@@ -141,7 +141,7 @@ from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import size_text
 from gateway.base.secret_files import read_secret, secret_of_environment
-from gateway.base.toml_lines import Passage, check_depth, find_places, line_about
+from gateway.base.toml_lines import Passage, check_depth, find_places, line_about, toml_fault
 from gateway.base.toml_lines import Path as Place
 from gateway.base.values import ConfigError, SettingError, flag, guarded, number
 from gateway.config.alerts import AlertsConfig, check_pools, read_alerts
@@ -329,7 +329,7 @@ def read_file(path: str) -> ConfigFile:
             f"{path}: byte {error.start + 1} is not UTF-8: it must be a text of TOML"
         ) from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {toml_fault(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: arrays or tables are nested too deeply") from None
     return ConfigFile(path, document, find_places(text))

@@ -81,7 +81,13 @@ def read_invitation(text: str, utc_s: UtcS) -> Invitation:
     Raises:
         Untrusted: ALTERED, when it is not whole or not an invitation; EXPIRED.
     """
-    payload = from_text(PREFIX, text, TEXT_CHARS_MAX)
+    try:
+        payload = from_text(PREFIX, text, TEXT_CHARS_MAX)
+    except Untrusted as error:
+        fault = error.details.partition(":")[0]
+        raise Untrusted(
+            error.refusal, f"the invitation was not copied whole ({fault}): copy the line again"
+        ) from None
     try:
         invitation = _INVITATION.decode(payload)
     except ProtocolError as error:

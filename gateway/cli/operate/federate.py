@@ -50,6 +50,7 @@ _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
     'budget=500EUR"; repeatable; replaces all earlier rules of this option.'
 )
+_RULE_WORDS: Final = ("all", "pools", "projects", "classes", "sites", "slots", "budget")
 BARE: Final = (
     "tasks of this site's users run there as the gateway's user, so the holder of this token can "
     "read the site's keys: set user in [[pool]]"
@@ -228,6 +229,15 @@ def parse_span(text: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+def _validity_s(text: str) -> float:
+    """Read the value of --expires, in seconds, within the bounds that all gateways have."""
+    span_s = parse_span(text)
+    if not 0 < span_s <= orders.VALID_MAX_S:
+        bound = f"above zero, and at most {orders.VALID_MAX_S / 86400:g}d"
+        raise click.BadParameter(f"{text!r}: it must be {bound}", param_hint="--expires")
+    return span_s
+
+
 # --- members -------------------------------------------------------------------------------------
 
 
@@ -237,7 +247,7 @@ def parse_span(text: str) -> float:
 )
 def invite(expires: str, approve: bool, config_path: str | None, as_json: bool) -> None:
     """Print an invitation: a line that admits one other site, once."""
-    found = order(config_path, "invite", expires_s=parse_span(expires), approve=approve)
+    found = order(config_path, "invite", expires_s=_validity_s(expires), approve=approve)
     if as_json:
         show.as_json(found)
         return
@@ -409,15 +419,18 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
     if not words:  # a shell variable that was not set must not open a site
         raise click.BadParameter(f"the rule is empty: write {_RULE_HELP}")
     for word in words:
-        name, equals, value = word.partition("=")
+        name, _, value = word.partition("=")
+        if name not in _RULE_WORDS:
+            near = suggest(name, _RULE_WORDS)
+            raise click.BadParameter(f"a rule has no {name!r}{near}: write {_RULE_HELP}")
         if name in ("pools", "projects", "classes", "sites") and all(value.split(",")):
             details[name] = frozenset(value.split(","))
         elif name == "slots" and value.isdigit():
             details["slots_max"] = int(value)
         elif name == "budget" and (match := re.fullmatch(r"([0-9.]+) ?([A-Z]{3})", value)):
             details["budget_nanos"], details["currency"] = parse_money(f"{match[1]} {match[2]}")
-        elif word != "all" or equals:
-            raise click.BadParameter(f"{word!r}: write {_RULE_HELP}")
+        elif word != "all":
+            raise click.BadParameter(f"{word!r} has no value that fits: write {_RULE_HELP}")
     try:
         rule: PermissionRule = (permissions.permit if permits else permissions.forbid)(
             verb, **details
@@ -579,7 +592,7 @@ def token(  # noqa: PLR0913 - each is an option of the command
         projects=_split(projects),
         scopes=_split(scopes),
         sites=_split(sites),
-        expires_s=parse_span(expires),
+        expires_s=_validity_s(expires),
     )
     warnings = _of_bare_pools(config_path, found)
     for each in () if as_json else warnings:

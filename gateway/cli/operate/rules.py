@@ -16,7 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from federation.clocks import UtcS
 from federation.errors import GridError
 from federation.words import count
-from gateway.base.toml_lines import check_depth, find_places
+from gateway.base.toml_lines import check_depth, find_places, toml_fault
 from gateway.base.values import ConfigError, SettingError, suggest
 from gateway.cli.operate.host_groups import members, read_pairs, with_members
 from gateway.cli.shared import show
@@ -438,7 +438,8 @@ def _from_input() -> ConfigFile:
         check_depth(text)
         return ConfigFile("-", tomllib.loads(text), find_places(text))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"standard input: {error}") from None
+        text = toml_fault(error) if isinstance(error, ValueError) else str(error)
+        raise ConfigError(f"standard input: {text}") from None
 
 
 def _check_only_rules(file: ConfigFile) -> None:

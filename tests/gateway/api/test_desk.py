@@ -432,6 +432,20 @@ async def test_a_job_that_was_forgotten_is_not_forgotten_again(tmp_path, monkeyp
         assert written == [["j-fx"]]
 
 
+async def test_a_rule_that_has_no_name_says_to_omit_it(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        nameless = {"kind": "residency", "name": "site", "content": None}
+        asked = {"home": True, "edits": [nameless]}
+        _, text = await counter.refusal("change_rules", **asked)
+        assert text.startswith("the change: a rule of kind residency has no name: omit 'site'")
+        asked["edits"] = [nameless, {"kind": "budget"}]
+        _, text = await counter.refusal("change_rules", **asked)
+        assert text.startswith("edits[1]: a rule of kind residency has no name")
+        asked["edits"] = [{"kind": "budget", "content": None}]
+        _, text = await counter.refusal("change_rules", **asked)
+        assert text.startswith("the change: a rule of kind budget needs a name")
+
+
 @pytest.mark.parametrize("verb", ["explain", "workers", "shares"])
 async def test_heavy_questions_of_a_user_have_a_share_of_the_loop(tmp_path, monkeypatch, verb):
     async with counter_of(tmp_path) as counter:

@@ -37,6 +37,19 @@ def test_a_fraction_of_a_task_is_refused(write):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[groups]\n[groups]\n", "the table [groups] is there twice: put all its keys into one"),
+        ("[a.b]\n[a]\n[a.b]\n", "the table [a.b] is there twice: put all its keys into one"),
+        ("a = 1\na = 2\n", "this key or table is there already: remove one of the two"),
+    ],
+)
+def test_what_is_there_twice_is_told_in_the_words_of_the_file(write, text, said):
+    with pytest.raises(ConfigError, match=re.escape(said) + r" \(at line [23], column [0-9]+\)"):
+        load(write(text))
+
+
 @pytest.mark.parametrize("rate", ["0", "0.0"])
 def test_a_rate_of_zero_is_refused(write, rate):
     path = write(f"[placement]\nrates = {{ GBP = 1.2, EUR = {rate} }}\n")

@@ -97,6 +97,21 @@ def test_an_altered_invitation_is_told_as_such(data):
         assert refusal(read_invitation, spoilt, NOW_S) is TrustRefusal.ALTERED
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda text: text[:-4], "has a wrong or missing character"),
+        (lambda text: text[:-1], "has a wrong or missing character"),
+        (lambda text: text[4:], f"must begin with {PREFIX}_"),
+    ],
+)
+def test_an_invitation_that_was_cut_says_to_copy_it_again(change, fault):
+    with pytest.raises(Untrusted) as caught:
+        read_invitation(change(Inviter().text), NOW_S)
+    said = f"the invitation was not copied whole ({fault}): copy the line again"
+    assert caught.value.details == said
+
+
 @given(st.binary(max_size=100), st.text(max_size=40))
 def test_noise_is_no_invitation(payload, other):
     for text in (to_text(PREFIX, payload), other):
