@@ -38,6 +38,10 @@ _RARE: Final = re.compile(r"named nowhere else|is in no group")
 # Tables of a pool of any kind; the others belong to its kind.
 _OF_ANY_KIND: Final = frozenset({"tags", "carbon", "tariff", "environments", "scale"})
 _SOMEBODY: Final = "?"
+# What a wrong value is read as, where without one its table could not be read.
+_SIZE: Final = "1 slot-h"  # of a budget: without a currency, which other tables would need
+_OF_A_SIZE: Final = re.compile(r"\[\[budget\]\].*?: (amount|slice)(?:: | is '| must )")
+_OF_A_CLAIM: Final = re.compile(r"\bclaims\[([0-9]+)\](?:\.(\w+)|: unknown key '([^']+)')?")
 _ANY_GRID: Final = "processes"  # its own table may be missing
 _LOCAL: Final = "local"
 _OF_LOCAL: Final = frozenset({"slots", "user", "environments"})  # keys of such a pool alone
@@ -205,9 +209,15 @@ class _Reader:
             return False
         if self._rename(place, found.text) or self._name_kind(place, found.text):
             return True
+        if self._replace_size(place, found.text) or self._mend_list(place, found.text):
+            return True
         self._remove(place, found.text)
         if place[0] == "pool" and len(place) == 3 and place[-1] in ("kind", "scale"):
             self._replace_kind(place[:2])
+        if place[0] == "budget" and place[-1] == "owner":
+            row = _at(self._file.table, place[:2])
+            row.pop("slice", None)
+            row["amount"] = _SIZE  # read as one of this site, which has no slice
         return True
 
     def _rename(self, place: Place, text: str) -> bool:
@@ -259,6 +269,53 @@ class _Reader:
                 self._remove((*table, key), "")
         other = BUILT_IN[-1] if _OF_LOCAL.isdisjoint(pool) else _LOCAL
         pool["kind"] = _ANY_GRID if "scale" in pool else other
+
+    def _replace_size(self, place: Place, text: str) -> bool:
+        """Read a budget with a wrong size as one with another. False: that is not its mistake."""
+        size = _OF_A_SIZE.match(text)
+        row = _at(self._file.table, place[:2])
+        if size is None or place[0] != "budget" or not isinstance(row, dict):
+            return False
+        if row.get(size[1]) == _SIZE:
+            return False
+        row[size[1]] = _SIZE
+        self._removed.words |= {"budget", size[1]}
+        return True
+
+    def _mend_list(self, place: Place, text: str) -> bool:
+        """Read a list without the texts, or the part of a claim, that are wrong. False: not one."""
+        value = _at(self._file.table, place)
+        if not isinstance(value, list):
+            return False
+        claim = _OF_A_CLAIM.search(text)
+        if place[-1] == "claims" and claim is not None:
+            return self._mend_claim(value, int(claim[1]), claim[2] or claim[3])
+        quoted = set(_QUOTED.findall(text))
+        wrong = [each for each in value if isinstance(each, str) and each in quoted]
+        if not wrong or len(wrong) == len(value):
+            return False
+        value[:] = [each for each in value if each not in wrong]
+        self._removed.words |= {each for each in place if isinstance(each, str)}
+        self._removed.names.update(wrong)
+        self._removed.texts |= set(_texts(wrong))
+        return True
+
+    def _mend_claim(self, claims: list[Any], number: int, key: str | None) -> bool:
+        """Read a claim without a key, or, if it has no party, as that of a user without a name."""
+        claim, nobody = claims[number - 1], f"{_SOMEBODY}{number}"
+        stand_in = {"who": f"user:{nobody}"}
+        if claim == stand_in:
+            return False
+        self._removed.words |= {"claims", *([key] if key else [])}
+        self._removed.texts |= set(_texts(claim)) | {nobody}
+        self._removed.names.add(nobody)
+        if isinstance(claim, dict) and key in claim and key != "who":
+            del claim[key]
+        elif isinstance(claim, dict) and key == "who" and claim.get(key) != stand_in["who"]:
+            claim["who"] = stand_in["who"]
+        else:
+            claims[number - 1] = stand_in
+        return True
 
     def _place(self, line: int) -> Place:
         """Return the place of what a line begins: empty where nothing is left of it."""

@@ -85,6 +85,64 @@ def test_all_mistakes_of_a_file_are_told_and_none_that_follows(place):
     ]
 
 
+SEVERAL = """\
+[site]
+listen = ["tcp:/127.0.0.1:1", "ipc:///tmp/gw.sock", "bar://x", "foo"]
+
+[[budget]]
+name = "risk"
+who = "desk"
+amount = "5 F"
+period = "yearly"
+zone = "Europe/Lundon"
+
+[[budget]]
+name = "none"
+who = "desk:b"
+
+[[budget]]
+name = "far"
+who = "desk:c"
+owner = "paris"
+slice = 5
+
+[[pool]]
+name = "hpc"
+claims = [
+  { who = "desk", borrows = 0 }, { who = "user:ann", borrow = 0, guaranteed = "x" },
+  { who = "user:bob", lends = "y" }, 7, { borrows = "z" },
+]
+
+[[pool.window]]
+name = "night"
+from = "18:00"
+to = "06:00"
+claims = [{ who = "a", lends = "x" }, { who = "b" }, { who = "group:c", borrows = "-1%" }]
+"""
+
+
+def test_all_mistakes_of_one_table_and_of_one_list_are_told(place):
+    found = told(place, SEVERAL)
+    assert {each["level"] for each in found} == {"error"}, found
+    told_in_turn = sorted((each["line"], each["text"]) for each in found)
+    lines = dict.fromkeys(line for line, _ in told_in_turn)
+    begins = {line: [text for at, text in told_in_turn if at == line] for line in lines}
+    assert {line: len(texts) for line, texts in begins.items()} == {
+        2: 3, 6: 1, 7: 1, 8: 1, 9: 1,  # the addresses, and the budgets
+        11: 1, 13: 1, 17: 1, 18: 1, 19: 1,
+        23: 7, 32: 5,  # claims
+    }, found
+    assert [text.partition(" ")[0] for text in begins[23]] == [
+        "claims[1].who:",
+        "claims[2].guaranteed:",
+        "claims[2]:",
+        "claims[3].lends:",
+        "claims[4]",
+        "claims[5].borrows:",
+        "claims[5].who:",
+    ]
+
+
 RISK = 'sandbox = "none", accept_risk = "tasks of others can act as this site"'
 WHOLE = f"""\
 [[pool]]
