@@ -54,7 +54,8 @@ async def _of_drain(site: SiteContext, _details: Details) -> list[str]:
     tasks = sum(each.waiting + each.in_flight for each in jobs)
     users = {each.whose.user for each in jobs}
     return [
-        f"site {site.config.name} refuses new jobs of all users until `gridfed drain --all --undo`",
+        f"site {site.config.name} refuses new jobs of all users until "
+        "`gridfed drain --all --resume`",
         f"unfinished work continues to its end: {count(len(jobs), 'job')} of "
         f"{count(len(users), 'user')}, with {count(tasks, 'task')}",
     ]

@@ -102,7 +102,7 @@ def _near(workers: Iterable[Worker], name: str) -> str:
 async def _order(site: SiteContext, asker: Asker, event: DrainOrdered) -> None:
     if event.on and len(site.broker.drains) >= DRAINS_MAX:
         raise BadQuestion(
-            f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --undo`"
+            f"{DRAINS_MAX:,} drains are in force: end some with `gridfed drain --resume`"
         )
     utc_s = site.runtime.utc_s()
     kept = DrainKept(event.target, event.name, asker.user, utc_s)

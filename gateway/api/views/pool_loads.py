@@ -95,7 +95,7 @@ def _drain_text(workers: list[Worker], utc_s: UtcS) -> str:
         f", the last until {show_time(max(ends_at_s))}" if len(ends_at_s) == len(workers) else ""
     )
     text = "its worker drains" if len(workers) == 1 else f"all its {len(workers):,} workers drain"
-    cure = "; `gridfed drain --undo` ends it" if Drainer.OPERATOR in drainers else ""
+    cure = "; `gridfed drain --resume` ends it" if Drainer.OPERATOR in drainers else ""
     return f"takes nothing new: {text}{until}: {by}{cure}"
 
 

@@ -139,7 +139,7 @@ def forget(job_id: str, reach: DialOptions, as_json: bool) -> None:
 @click.option("--host", metavar="HOST", default="", help="Drain all workers of a host.")
 @click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
 @click.option("--list", "lists", is_flag=True, help="List the drained hosts and workers.")
-@click.option("--undo", "--resume", "undo", is_flag=True, help="End the drain.")
+@click.option("--resume", "--undo", "undo", is_flag=True, help="End the drain.")
 @yes_option
 @reach_options
 @json_option
@@ -196,7 +196,7 @@ def _list_drains(reach: DialOptions, *, as_json: bool) -> None:
     rows = [[*(row[key] for key in keys), show.when(row["since_s"])] for row in found]
     show.table((*keys, show.timed("since")), rows, "no host or worker is drained")
     if ask(reach, "status")["state"] == "draining":
-        show.say("the whole site takes no new jobs: `gridfed drain --all --undo` ends that")
+        show.say("the whole site takes no new jobs: `gridfed drain --all --resume` ends that")
 
 
 @click.command()

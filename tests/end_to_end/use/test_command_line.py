@@ -163,7 +163,7 @@ def test_a_host_is_drained_until_it_is_resumed_whatever_restarts(make_site, tmp_
         assert "takes work again" in quick("drain", "--host", host, "--resume", *address)
         assert waiting.result(300) == 9
         assert "is not drained" in quick("drain", "--host", host, "--resume", *address, code=1)
-        whole = "the whole site takes no new jobs: `gridfed drain --all --undo` ends that"
+        whole = "the whole site takes no new jobs: `gridfed drain --all --resume` ends that"
         assert whole not in quick("drain", "--list", *address)
         quick("drain", "--all", "--yes", *address)
         assert whole in quick("drain", "--list", *address)

@@ -143,7 +143,7 @@ async def test_the_desk_tells_it_to_administrators_alone_and_changes_nothing(tmp
         counter.tell(events.TasksArrived(1, "j", 0, [b"x", b"y"]))
         answer = await counter.ask("consequences", home=True, order="drain")
         assert answer.value["lines"] == [
-            "site london refuses new jobs of all users until `gridfed drain --all --undo`",
+            "site london refuses new jobs of all users until `gridfed drain --all --resume`",
             "unfinished work continues to its end: 1 job of 1 user, with 2 tasks",
         ]
         assert not counter.site.broker.draining

@@ -26,8 +26,8 @@ def test_a_pool_whose_workers_all_drain_says_so() -> None:
     [(_, why)] = with_drains(decided(), world.broker, "a", NOW_S).refused
     assert why.reason is Reason.DRAINING
     assert why.text == (
-        "takes nothing new: its worker drains: an operator has ordered it; `gridfed drain --undo` "
-        "ends it"
+        "takes nothing new: its worker drains: an operator has ordered it; "
+        "`gridfed drain --resume` ends it"
     )
     [(_, why)] = with_drains(decided(), world.broker, "b", NOW_S).refused
     assert why.text == "has no workers now"  # of another site there are adverts alone
