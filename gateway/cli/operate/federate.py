@@ -50,6 +50,7 @@ _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
     'budget=500EUR"; repeatable; replaces all earlier rules of this option.'
 )
+_NOT_APPROVED: Final = ("known", "pending")  # levels of sites that may still be approved
 _RULE_WORDS: Final = ("all", "pools", "projects", "classes", "sites", "slots", "budget")
 BARE: Final = (
     "tasks of this site's users run there as the gateway's user, so the holder of this token can "
@@ -355,8 +356,8 @@ def keep(site: str, reason: str, config_path: str | None, as_json: bool) -> None
 def _level_of(site: str, found: Mapping[str, Any]) -> str:
     """Return a site's level, and what is to be done next where it is permitted nothing."""
     text = f"site {site} is {found['level']}"
-    if found["level"] == "known":
-        return f"{text}: approve it (`gridfed approve {site}`), then say what it may do"
+    if found["level"] in _NOT_APPROVED:
+        return f"{text}: approve it (`gridfed approve {site} FINGERPRINT`), then say what it may do"
     if not (found.get("rules") or found.get("rules_of_all")):
         return f"{text}; no rule permits it anything yet: see `gridfed trust --help`"
     return text
@@ -511,6 +512,10 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         show.say(f'{_rule_text(rule)}  (of every approved site: "*")')
     if not found["rules"] and not shared:
         show.say("no rules: nothing is permitted")
+    elif found.get("level") in _NOT_APPROVED:
+        show.say(
+            f"these have an effect once the site is approved: `gridfed approve {site} FINGERPRINT`"
+        )
 
 
 def _warn_of_pools(config_path: str | None) -> None:

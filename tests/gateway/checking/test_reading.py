@@ -128,9 +128,18 @@ def test_all_mistakes_of_one_table_and_of_one_list_are_told(place):
     lines = dict.fromkeys(line for line, _ in told_in_turn)
     begins = {line: [text for at, text in told_in_turn if at == line] for line in lines}
     assert {line: len(texts) for line, texts in begins.items()} == {
-        2: 3, 6: 1, 7: 1, 8: 1, 9: 1,  # the addresses, and the budgets
-        11: 1, 13: 1, 17: 1, 18: 1, 19: 1,
-        23: 7, 32: 5,  # claims
+        2: 3,
+        6: 1,
+        7: 1,
+        8: 1,
+        9: 1,  # the addresses, and the budgets
+        11: 1,
+        13: 1,
+        17: 1,
+        18: 1,
+        19: 1,
+        23: 7,
+        32: 5,  # claims
     }, found
     assert [text.partition(" ")[0] for text in begins[23]] == [
         "claims[1].who:",

@@ -16,7 +16,13 @@ from gateway.cli.operate.federate import _level_of
         ),
         (
             {"level": "known"},
-            "site paris is known: approve it (`gridfed approve paris`), then say what it may do",
+            "site paris is known: approve it (`gridfed approve paris FINGERPRINT`), then say what "
+            "it may do",
+        ),
+        (
+            {"level": "pending", "rules": [{"may_send": True}]},
+            "site paris is pending: approve it (`gridfed approve paris FINGERPRINT`), then say "
+            "what it may do",
         ),
     ],
 )

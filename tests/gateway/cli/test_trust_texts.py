@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
+from gateway.cli.operate import federate
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,17 @@ def test_the_wrong_word_of_a_rule_is_named(rule, said):
     done = CliRunner().invoke(cli, ["trust", "paris", "--may-run", rule])
     assert done.exit_code == 2
     assert said in done.output
+
+
+@pytest.mark.parametrize(("level", "is_told"), [("pending", True), ("approved", False)])
+def test_rules_of_a_site_that_is_not_approved_say_when_they_count(monkeypatch, level, is_told):
+    rule = {"rule": "permit", "verb": "run"}
+    view = {"level": level, "fingerprint": "F", "pickles": False, "users": False, "rules": [rule]}
+    monkeypatch.setattr(federate, "order", lambda *_, **__: view)
+    done = CliRunner().invoke(cli, ["trust", "paris", "--may-run", "all"])
+    assert done.exit_code == 0, done.output
+    said = "have an effect once the site is approved: `gridfed approve paris FINGERPRINT`"
+    assert (said in done.output) is is_told
 
 
 @pytest.mark.parametrize("command", [["token", "--user", "ann"], ["invite"]])
