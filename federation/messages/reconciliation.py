@@ -28,7 +28,8 @@ from federation.errors import ProtocolError
 from federation.messages.contracts import BILL_FIELDS, Delivery
 from federation.messages.registry import FromBuyer, FromSeller, Receiver
 from federation.messages.wire import Count, Pairs, Plain, Rows, Text, pack
-from federation.money import check_currency
+from federation.money import check_currency, format_amount, format_money
+from federation.words import count
 
 DAY_MS: Final = 86_400_000
 CONTRACTS_MAX: Final = 2_000  # reported as different at a time
@@ -191,21 +192,24 @@ def compare(ours: Iterable[BookEntry], theirs: Iterable[list[int]]) -> Findings:
     """Compare a buyer's entries of a contract with the seller's rows. Raises ProtocolError."""
     found = Findings()
     mine = {_key(each.row): each for each in ours}
+    currency = next((each.currency for each in mine.values()), "")  # a contract has only one
     for row in theirs:
         if len(row) != BILL_FIELDS + 1 or row[-1] not in (0, 1, 2):
             raise ProtocolError("an entry must be [epoch, first, tasks, cost, wall, at, state]")
         entry = mine.pop(_key(row), None)
         if entry is None:
-            _only_theirs(found, row)
+            _only_theirs(found, row, currency)
         elif entry.delivery.row != row[:-1]:
-            found.unclear.append(f"{_name(row)}: {entry.delivery.row} here, {row[:-1]} there")
+            here, there = _terms(entry.delivery.row, currency), _terms(row, currency)
+            found.unclear.append(f"{_name(row)}: {here} here; {there} there")
         else:
             _both(found, entry, EntryState(row[-1]))
     for entry in mine.values():
         if entry.state is EntryState.PENDING:
             found.void.append(entry.delivery)
         else:
-            found.unclear.append(f"{_name(entry.row)}: {entry.delivery.cost_nanos} here only")
+            cost = format_money(entry.delivery.cost_nanos, currency)
+            found.unclear.append(f"{_name(entry.row)}: {cost} here only")
     return found
 
 
@@ -217,15 +221,23 @@ def _both(found: Findings, entry: BookEntry, theirs: EntryState) -> None:
         found.post.append(entry.delivery)
 
 
-def _only_theirs(found: Findings, row: list[int]) -> None:
+def _only_theirs(found: Findings, row: list[int], currency: str) -> None:
     if row[-1] == EntryState.PENDING:
         found.say.append([row[0], row[1], 0])
     else:
-        found.unclear.append(f"{_name(row)}: {row[3]} there only")
+        cost = format_money(row[3], currency).rstrip()
+        found.unclear.append(f"{_name(row)}: {cost} there only")
 
 
 def _key(row: list[int]) -> tuple[int, int, bool]:
     return row[0], row[1], row[-1] == EntryState.REVERSAL
+
+
+def _terms(row: list[int], currency: str) -> str:
+    """Return what a delivery's row says of it, for people: all that may differ."""
+    _, _, tasks, cost_nanos, wall_ns, at_ms = row[:BILL_FIELDS]
+    terms = count(tasks, "task"), format_money(cost_nanos, currency), f"{format_amount(wall_ns)} s"
+    return f"{', '.join(terms)}, booked at {at_ms} ms since 1970"
 
 
 def _name(row: list[int]) -> str:

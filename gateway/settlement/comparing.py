@@ -4,7 +4,7 @@ The buyer names a span, a ComparisonSpan, and the sums of its own books; the sel
 sums of its books. `check` validates messages; `state_of` and `difference` compare the two books.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -25,7 +25,7 @@ from federation.messages.reconciliation import (
     Tally,
     sums_of,
 )
-from federation.money import format_money
+from federation.money import format_amount, format_money
 from federation.words import count
 from gateway.config.books import PERIODS, period_of
 from gateway.settlement import payments
@@ -152,6 +152,23 @@ def state_of(tally: Tally, message: Reconcile | Reconciled) -> str:
     return "pending" if tally.is_pending else "agreed"
 
 
+def _plain(number: int, _currency: str) -> str:
+    return f"{number:,}"
+
+
+def _seconds(nanoseconds: int, _currency: str) -> str:
+    return f"{format_amount(nanoseconds)} s"
+
+
+# Sums that are no plain numbers: the word for each, and its form.
+_SHOWN: Final[Mapping[str, tuple[str, Callable[[int, str], str]]]] = {
+    "wall_ns": ("wall time", _seconds),
+    "cost_nanos": ("cost", format_money),
+    "pending_nanos": ("cost of pending", format_money),
+    "reversed_nanos": ("cost of reversals", format_money),
+}
+
+
 def difference(tally: Tally, message: Reconcile | Reconciled) -> str:
     """Describe where the sums differ."""
     ours, theirs = tally.sums, sums_of(message.sums)
@@ -161,7 +178,10 @@ def difference(tally: Tally, message: Reconcile | Reconciled) -> str:
         for name in Sums.__dataclass_fields__:
             here, there = getattr(mine, name), getattr(yours, name)
             if here != there:
-                told.append(f"{currency} {name}: {here} here, {there} there")
+                word, show = _SHOWN.get(name, (name, _plain))
+                told.append(
+                    f"{currency} {word}: {show(here, currency)} here, {show(there, currency)} there"
+                )
     if not told and tally.is_pending:
         told.append("some deliveries have no verdict yet")
     return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, but entries differ"

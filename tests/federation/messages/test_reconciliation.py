@@ -34,14 +34,16 @@ def entry(first=0, state=S, epoch=1, cost=5, contract="c-1", currency="USD"):
         ([entry(state=P)], [entry(state=P)], Findings(say=[[1, 0, 1]], post=[entry().delivery])),
         ([entry(state=P)], [], Findings(void=[entry().delivery])),
         ([], [entry(state=P)], Findings(say=[[1, 0, 0]])),
-        ([entry()], [], Findings(unclear=["epoch 1, task 0: 5 here only"])),
-        ([], [entry()], Findings(unclear=["epoch 1, task 0: 5 there only"])),
+        ([entry()], [], Findings(unclear=["epoch 1, task 0: 0.000000005 USD here only"])),
+        ([], [entry()], Findings(unclear=["epoch 1, task 0: 0.000000005 there only"])),
         (
             [entry()],
             [entry(cost=6)],
             Findings(
                 unclear=[
-                    "epoch 1, task 0: [1, 0, 10, 5, 7, 1000] here, [1, 0, 10, 6, 7, 1000] there"
+                    "epoch 1, task 0: 10 tasks, 0.000000005 USD, 0.000000007 s, booked at 1000 ms "
+                    "since 1970 here; 10 tasks, 0.000000006 USD, 0.000000007 s, booked at 1000 ms "
+                    "since 1970 there"
                 ]
             ),
         ),
@@ -49,7 +51,7 @@ def entry(first=0, state=S, epoch=1, cost=5, contract="c-1", currency="USD"):
         (
             [entry(), entry(state=R)],
             [entry()],
-            Findings(unclear=["the reversal of epoch 1, task 0: 5 here only"]),
+            Findings(unclear=["the reversal of epoch 1, task 0: 0.000000005 USD here only"]),
         ),
     ],
 )  # fmt: skip

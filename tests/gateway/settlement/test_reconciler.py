@@ -269,10 +269,10 @@ async def test_a_seller_that_billed_something_else_is_named_and_nothing_is_chang
     assert (world.london.entries(), world.paris.entries()) == before
     [kept] = world.london.store.settlement.statements()
     assert kept.state == "differs"
-    assert "epoch 1, task 0: [1, 0, 10, 100," in kept.details
-    assert "epoch 1, task 10: 100 there only" in kept.details
+    assert "epoch 1, task 0: 10 tasks, 0.0000001 USD, " in kept.details
+    assert "epoch 1, task 10: 0.0000001 USD there only" in kept.details
     [theirs] = world.paris.store.settlement.statements()
-    assert "USD cost_nanos: 1099 here, 100 there" in theirs.details
+    assert "USD cost: 0.000001099 USD here, 0.0000001 USD there" in theirs.details
 
 
 async def test_more_entries_than_a_message_holds_are_asked_for_in_parts(world, monkeypatch):
