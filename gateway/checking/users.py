@@ -13,6 +13,7 @@ from gateway.base.toml_lines import Path as Place
 from gateway.checking.findings import FindingList
 
 SHORTEST: Final = 3  # of names that are compared: of shorter ones many resemble each other
+SHORTEST_CUT: Final = 2  # likewise, where the other name has one letter more
 SHORTEST_MEMBER: Final = 4  # of members of groups, of which there are many
 
 
@@ -30,11 +31,14 @@ def check_users(
     """
     named = Counter(name for name, _, _ in mentions)
     for name, subject, place in mentions:
-        if name in groups or len(name) < SHORTEST:
+        if name in groups or len(name) < SHORTEST_CUT:
             continue
         # Members are known; of two that only rules name the rarer one is the mistake.
         rarer = (each for each, times in named.items() if times > named[name])
-        alike = _alike(name, [*groups, *sorted(rarer)])
+        others = [*groups, *sorted(rarer)]
+        if len(name) < SHORTEST:
+            others = [each for each in others if len(each) > len(name)]
+        alike = _alike(name, others)
         if alike and not _is_of_host(name):
             text = f"user {name!r} is in no group of [groups] (did you mean {alike!r}?)"
             findings.warn("unknown-user", subject, text, place)

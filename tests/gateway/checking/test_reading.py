@@ -283,6 +283,7 @@ def test_a_broken_file_is_read_to_its_end(place, seed):
     ("old", "new", "at"),
     [
         ('allow = ["group:quants",', 'allow = ["user:ane", "group:quants",', "user:ane"),
+        ('allow = ["group:quants",', 'allow = ["user:an", "group:quants",', "user:an"),
         ('who = "project:risk"\namount', 'who = "user:anna"\namount', "user:anna"),
         ('project = "risk"', 'user = "bbo"', "bbo"),
         ('who = "site:paris"', 'who = "user:bobb"', "user:bobb"),
@@ -297,7 +298,7 @@ def test_a_user_who_is_one_letter_off_a_known_one_is_a_warning(place, old, new, 
     assert "did you mean" in found["text"]
 
 
-@pytest.mark.parametrize("user", ["carl", "root", "ann2", "an"])
+@pytest.mark.parametrize("user", ["carl", "root", "ann2", "bz"])
 def test_other_users_are_no_finding(place, user):
     place.change('prod = ["svc"]', 'prod = ["svc", "ann1", "rot"]')
     place.change('who = "project:risk"\namount', f'who = "user:{user}"\namount')
@@ -322,3 +323,9 @@ def test_other_users_are_no_finding(place, user):
 )
 def test_names_are_one_letter_off(one, other, is_off):
     assert is_one_off(one, other) is is_off
+
+
+def test_of_users_of_two_letters_only_one_that_lost_a_letter_is_a_warning(place):
+    place.change('quants = ["ann", "bob"]', 'quants = ["ann", "bob", "cy"]')
+    place.change('allow = ["group:quants",', 'allow = ["user:by", "group:quants",')
+    assert place.check("--offline")["findings"] == []
