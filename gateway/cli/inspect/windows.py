@@ -134,8 +134,7 @@ def windows(
         )
         return
     for name, plan in chosen.items():
-        many = f": {count(len(plan.windows), 'window')}" if plan.windows else ""
-        show.say(f"{name}{many}")
+        show.say(f"{name}{_how_many(plan)}")
         for line in _lines(plan):
             show.say(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
@@ -245,6 +244,13 @@ def _lines(plan: WindowPlan) -> Iterator[str]:
     if not plan.base.is_trivial:
         yield "when no window is open:" if plan.windows else "always:"
         yield from (f"  {each}" for each in _claims(plan.base))
+
+
+def _how_many(plan: WindowPlan) -> str:
+    """Return ": 1 window", or ": 1 window in 3 versions" for one of which three tables are."""
+    names, tables = len({each.name for each in plan.windows}), len(plan.windows)
+    versions = f" in {count(tables, 'version')}" if tables > names else ""
+    return f": {count(names, 'window')}{versions}" if names else ""
 
 
 def _when(window: Window) -> str:

@@ -207,6 +207,12 @@ def change_window(
 @_change_options
 def end_window(pool: str, name: str, **more: Any) -> None:
     """End window NAME of POOL: it counts no more from then on; with --until it comes back."""
+    names = _names_of_windows(more["reach"], pool, more["at"])
+    if names and name not in names:
+        raise click.ClickException(
+            f"pool {pool} has no window {name!r}{suggest(name, names)}; its windows: "
+            f"{', '.join(names)}"
+        )
     _change([_window_edit(pool, name, None)], **more)
 
 
@@ -261,6 +267,18 @@ _OF_KEY: Final = re.compile(
 
 def _window_edit(pool: str, name: str, content: Any) -> dict[str, Any]:
     return {"kind": RuleKind.WINDOW, "pool": pool, "name": name, "content": content}
+
+
+def _names_of_windows(reach: DialOptions, pool: str, at: str | None) -> list[str]:
+    """Return the windows that a pool has at a time; none if that can't be asked.
+
+    A gateway that is older, or that refuses this question, says itself what the change lacks.
+    """
+    try:
+        found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
+    except GridError:
+        return []
+    return [each["name"] for each in found["rules"]]
 
 
 def _window_of(

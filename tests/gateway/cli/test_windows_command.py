@@ -8,6 +8,7 @@ from support.answers import answer
 
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
+from gateway.cli.operate import rules
 from gateway.cli.operate.rules import by_option
 from gateway.config.site import load
 from policies.access.claims import Amount, Claim, Claims
@@ -237,6 +238,35 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "no pool 'medium' here; known pools: fast, slow" in done.output
+
+
+def test_a_window_of_several_tables_is_one_window(write):
+    assert "fast: 3 windows\n" in windows("--config", write()).output
+    twice = (
+        'name = "batch"\nvalid_until = "2027-01-01"\ncron = "0 1 * * sat"\nlasts_s = 60\n\n'
+        '[[pool.window]]\nname = "batch"\nvalid_from = "2027-01-01"\n'
+    )
+    path = write('name = "batch"\n', twice)
+    assert "fast: 3 windows in 4 versions\n" in windows("--config", path).output
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nosuch", "pool small has no window 'nosuch'; its windows: risk run, night"),
+        ("nigth", "no window 'nigth' (did you mean 'night'?); its windows: risk run, night"),
+    ],
+)
+def test_the_end_of_a_window_that_there_is_not_names_those_of_the_pool(monkeypatch, name, said):
+    there = {"rules": [{"name": "risk run"}, {"name": "night"}]}
+    monkeypatch.setattr(rules, "ask", lambda *_, **__: there)
+    changes = []
+    monkeypatch.setattr(rules, "_change", lambda edits, **_: changes.append(edits))
+    done = CliRunner().invoke(cli, ["window", "end", "small", name])
+    assert done.exit_code == 1
+    assert said in done.output
+    assert CliRunner().invoke(cli, ["window", "end", "small", "night"]).exit_code == 0
+    assert [each["name"] for [each] in changes] == ["night"]
 
 
 @pytest.mark.parametrize(
