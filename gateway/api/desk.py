@@ -163,7 +163,7 @@ class Desk:
             **{verb: partial(each, self._site) for verb, each in drain_desk.VERBS.items()},
             "reload": self._reload,
             **{verb: partial(self._ruled, each) for verb, each in rules_desk.VERBS.items()},
-            "can": partial(self._in_turn, self._can),
+            "can": self._can,
             "report": self._report,
             "page": self._page,
             "sites": self._sites,
