@@ -152,6 +152,7 @@ class Broker:
             tell=self._tell,
             credit=self._accounts.credit,
             ended=self._history.fate,
+            bytes_max=self._calls_bytes_max,
         )
         self._completion: TaskCompletion = TaskCompletion(
             *(self._accounts, self._dispatcher, self.roster, self.peers, self._effects),
@@ -604,6 +605,14 @@ class Broker:
                 never = job.known.missing(first, stop)
                 self.graphs.fell(job, never, TaskFailure("cancelled", "cancelled on request"))
             self._registry.finish(job, utc_s)
+
+    def _calls_bytes_max(self, job: Job) -> int:
+        """Return the bytes of filled calls up to which a client, or all detached jobs, have room.
+
+        A quarter less than their limit, so that new calls are taken meanwhile.
+        """
+        limits = self.limits
+        return 3 * (limits.kept_bytes_max if job.spec.detached else limits.bytes_max) // 4
 
     def _finish_touched(self, utc_s: UtcS) -> None:
         """End the jobs whose last call ended because of another's failure."""

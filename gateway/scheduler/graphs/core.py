@@ -185,6 +185,13 @@ class TaskGraph:
         """Whether the value of a task is held."""
         return task in self._values.get(job, ())
 
+    def held(self, job: str, first: int, stop: int) -> list[int]:
+        """Return the tasks of [first, stop) whose values are held, in no order."""
+        values = self._values.get(job, {})
+        if len(values) < stop - first:
+            return [task for task in values if first <= task < stop]
+        return [task for task in range(first, stop) if task in values]
+
     def needed(self, job: str, first: int, stop: int) -> bool:
         """Whether a call waits for a task of [first, stop)."""
         return any(

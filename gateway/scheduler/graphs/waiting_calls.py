@@ -29,6 +29,11 @@ from policies.placement.asks import Wishes
 
 DEPENDENCY: Final = "dependency"  # the kind of failure of a call that lacks an input
 FILLED_BYTES_MAX: Final = 60 << 20  # of a call with its inputs; a message has at most 64 MiB
+LOOKED_MAX: Final = 200_000  # inputs of the calls that one message brings: a tenth of a second
+REMEDY: Final = (
+    'use options(results="auto") for the tasks that make them, which leaves large results as '
+    "objects, or put a value that many calls read by client.put"
+)
 VALUES_BYTES_MAX: Final = 1 << 30  # of values with which calls wait, at a site
 # How long a call waits for a task of a job that nobody has opened.
 UNKNOWN_S: Final = 60.0
@@ -89,6 +94,7 @@ class WaitingCalls:
         tell: Callable[[int, Any], None],
         credit: Callable[[Job, int], None],
         ended: Callable[[str], JobFate],
+        bytes_max: Callable[[Job], int],
     ) -> None:
         self._jobs = jobs
         self._effects = effects
@@ -97,6 +103,7 @@ class WaitingCalls:
         self._tell = tell
         self._credit = credit
         self._fate = ended
+        self._bytes_max = bytes_max
         self._graph = TaskGraph()
         self._calls: dict[str, dict[int, bytes]] = {}  # by job and task: as they came
         self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
@@ -134,8 +141,14 @@ class WaitingCalls:
         plain: list[tuple[int, list[bytes]]] = []
         waiting: list[tuple[int, tuple[TaskRow, ...]]] = []
         again, reads = RangeSet(), dict[str, RangeSet]()
+        looked = 0
         for task, call in enumerate(calls, first):
             rows = self._rows(job, call)
+            width = sum(high - low for _, low, high in rows)
+            if looked and looked + width > LOOKED_MAX:
+                again.add(task, task + 1)  # in the next message
+                continue
+            looked += width
             why = self._objection(job, rows)
             if not rows:
                 if plain and plain[-1][0] + len(plain[-1][1]) == task:
@@ -204,9 +217,9 @@ class WaitingCalls:
         over = [(low, high)] if source is None else source.ended.within(low, high)
         found = RangeSet()
         for first, stop in over:
-            for task in range(first, stop):
-                if not self._graph.holds(name, task):
-                    found.add(task, task + 1)
+            found.add(first, stop)
+            for task in self._graph.held(name, first, stop):
+                found.remove(task, task + 1)
         return list(found)
 
     def _note_reads(self, rows: Iterable[TaskRow], reads: dict[str, RangeSet]) -> None:
@@ -300,8 +313,7 @@ class WaitingCalls:
         if self._graph.held_bytes + sum(map(len, values)) > VALUES_BYTES_MAX:
             text = (
                 f"the values with which calls wait at this site are over "
-                f'{size_text(VALUES_BYTES_MAX)}: use options(results="auto") for the tasks that '
-                "make them, which leaves large results as objects"
+                f"{size_text(VALUES_BYTES_MAX)}: {REMEDY}"
             )
             self._fall(name, [(first, first + len(values))], _Cause(text, b""))
             return
@@ -320,25 +332,42 @@ class WaitingCalls:
     def _release_run(self, ready: Sequence[Ready]) -> None:
         job, first = self._jobs[ready[0].job], ready[0].task
         calls = self._leave(job, [(first, first + len(ready))])
-        whole = [filled(call, each.values) for call, each in zip(calls, ready, strict=True)]
         if any(next(iter(left_in(each.values)), None) is not None for each in ready):
             job.need_objects()
-        fits = RangeSet(
-            (task, task + 1)
-            for task, call in enumerate(whole, first)
-            if len(call) <= FILLED_BYTES_MAX
-        )
-        for low, high in fits:
-            part = whole[low - first : high - first]
+        runs: list[tuple[int, list[bytes]]] = []
+        room = self._bytes_max(job) - job.account.held_bytes
+        for task, (call, each) in enumerate(zip(calls, ready, strict=True), first):
+            size = len(call) + sum(map(len, each.values))
+            why = self._too_large(job, size, room)
+            if why:
+                self._fail(job, [(task, task + 1)], _Cause(why, b""))
+                continue
+            room -= size
+            if runs and runs[-1][0] + len(runs[-1][1]) == task:
+                runs[-1][1].append(filled(call, each.values))
+            else:
+                runs.append((task, [filled(call, each.values)]))
+        for low, part in runs:
             job.enqueue(QueuedBundle(low, part, sum(map(len, part)), job.attempt))
-        for low, high in fits.missing(first, first + len(ready)):
-            text = (
-                f"its inputs have {size_text(len(whole[low - first]))} together, the limit is "
-                f'{size_text(FILLED_BYTES_MAX)}: use options(results="auto") for the tasks that '
-                "make them, which leaves large results as objects"
-            )
-            self._fail(job, [(low, high)], _Cause(text, b""))
         self._queue(job)
+
+    def _too_large(self, job: Job, size: int, room: int) -> str:
+        """Why a call of `size` bytes, with its inputs, may not begin; empty if it may.
+
+        A value is copied into each call that reads it: a thousand calls with one large value would
+        take the memory of the gateway.
+        """
+        if size > FILLED_BYTES_MAX:
+            return (
+                f"its inputs have {size_text(size)} together, the limit is "
+                f"{size_text(FILLED_BYTES_MAX)}: {REMEDY}"
+            )
+        if size > room:
+            return (
+                f"its inputs have {size_text(size)}, and those of the calls of this client that "
+                f"have not ended would be over {size_text(self._bytes_max(job))}: {REMEDY}"
+            )
+        return ""
 
     def fell(self, job: Job, ranges: Iterable[Range], failure: TaskFailure) -> None:
         """Take tasks of a job that have ended without a value: all calls that wait for them end."""

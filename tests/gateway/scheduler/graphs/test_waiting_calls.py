@@ -303,6 +303,30 @@ def test_a_filled_call_that_is_too_large_fails_and_says_what_to_do(monkeypatch):
     assert world.job("b").failed == 1
 
 
+def test_a_large_value_is_not_copied_into_any_number_of_calls():
+    world, order = a_graph()
+    world.wait_for("b", 1, *[[("a", 0, 1)]] * 9)
+    world.broker.graphs._bytes_max = lambda job: 10_000
+    effects = world.do(events.Reported(WORKER, order.assignment, 0, [b"x" * 2_000]))
+    dropped = told(effects, Dropped)
+    assert len(dropped) == world.job("b").failed == 6
+    assert "client.put" in dropped[0].reason
+    assert world.job("b").account.held_bytes <= 10_000
+
+
+def test_a_message_with_calls_of_very_many_inputs_takes_several_turns(monkeypatch):
+    monkeypatch.setattr(waiting_calls, "LOOKED_MAX", 100)
+    world = GraphWorld(slots=1)
+    world.open("b")
+    effects = world.wait_for("b", 0, *[[("a", 0, 60)]] * 3)
+    (again,) = told(effects, SendAgain)
+    assert again.ranges == [[1, 3]]
+    assert world.job("b").blocked == 1
+    (again,) = told(world.wait_for("b", 1, *[[("a", 0, 60)]] * 2), SendAgain)
+    assert again.ranges == [[2, 3]]
+    assert world.job("b").blocked == 2
+
+
 def test_the_values_that_calls_wait_with_are_bounded(monkeypatch):
     monkeypatch.setattr(waiting_calls, "VALUES_BYTES_MAX", 1000)
     world, order = a_graph()
