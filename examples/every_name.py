@@ -19,6 +19,8 @@ from federation import (
     Cost,
     CostLimitReached,
     DeadlinePassed,
+    DependencyFailed,
+    DetachedTask,
     EnvironmentFailed,
     Explanation,
     ForkedProcessError,
@@ -180,6 +182,21 @@ def detached(client: Client) -> float:
     return total
 
 
+def by_graph(client: Client) -> float:
+    """Price in calls that wait for each other: by a graph as of Dask, and by detached jobs."""
+    graph = {"spot": (price, 90.0), "both": (sum, ["spot", "spot"])}
+    total = float(client.get(graph, "both"))
+    total += float(client.persist(graph, ["both"])["both"].result())
+    first = client.submit_job(price, [90.0])
+    task: DetachedTask = first.task(0)
+    second = client.submit_job(sum, [[task, *first.tasks()]])
+    try:
+        return total + float(sum(second.results()))
+    except DependencyFailed as error:
+        print(error)
+        raise
+
+
 def run(ca_file: Path | None = None) -> float:
     """Price a book in each way that the client has, and return the sum."""
     tls = TlsSettings(ca_file=str(ca_file)) if ca_file is not None else None
@@ -191,7 +208,7 @@ def run(ca_file: Path | None = None) -> float:
         except JobNotFound as error:
             print(error)
         total = one_by_one(client) + by_maps(client) + detached(client)
-        total += by_reference(client)
+        total += by_reference(client) + by_graph(client)
         client.shutdown(wait=True, cancel_futures=False)
     return total
 

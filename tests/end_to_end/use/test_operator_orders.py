@@ -126,7 +126,9 @@ def test_an_operator_cancels_by_a_token_of_scope_admin_and_another_user_does_not
         assert f"({by})" in run("job", job.id, "--token-file", str(tokens["bob"]))
         with pytest.raises(TaskStopped, match=by):
             list(job.results())
-        own = client.submit(nap, str(work / "nowhere"), 1)
+        (work / "own").mkdir()
+        own = client.submit(nap, str(work / "own"), 1)
+        wait_until(lambda: begun(work / "own") == 1, WAIT_S)
         run("cancel", "--stop", own.job, *by_ops)
         with pytest.raises(CancelledError, match=f"task 0 of job {own.job}: {by}"):
             own.result(WAIT_S)
