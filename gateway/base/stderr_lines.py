@@ -16,11 +16,13 @@ def stamped(line: str, epoch_s: float) -> str:
 def say(line: str) -> None:
     """Write a line to stderr; without its time to a terminal.
 
-    A terminal that was closed takes no more lines, which is no reason to stop.
+    A terminal that was closed takes no more lines, which is no reason to stop. A line and its end
+    are one write: agents write to the same file, and their lines would come in between.
     """
     shown = line if sys.stderr.isatty() else stamped(line, time.time())
     with contextlib.suppress(OSError):
-        print(clean(shown), file=sys.stderr, flush=True)  # noqa: T201
+        sys.stderr.write(f"{clean(shown)}\n")
+        sys.stderr.flush()
 
 
 __all__ = ["say", "stamped"]
