@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 from support.answers import answer
-from support.processes import Process, wait_until
+from support.processes import FailingClient, Process, wait_until
 
 from federation import Client
 from gateway.cli.main import cli
@@ -99,7 +99,7 @@ class MemberSite:
         return found[0]
 
     def client(self, **kwargs: Any) -> Client:
-        return Client(self.address, **kwargs)
+        return FailingClient(self.address, **kwargs)
 
     def ask(self, verb: str, **details: Any) -> Any:
         with self.client() as client:

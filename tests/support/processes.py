@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import trio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -37,6 +38,17 @@ from gateway.site import Site
 READY_S = 300.0
 LOOK_MIN_S, LOOK_MAX_S = 0.005, 0.04
 STOP_S = 200.0
+
+
+class FailingClient(Client):
+    """A client that drops its tasks when its test fails: they may be what never ends.
+
+    Its exit would wait for them, and the run of all tests with it.
+    """
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        fails = isinstance(error, AssertionError | AttributeError | pytest.fail.Exception)
+        super().__exit__(KeyboardInterrupt if fails else kind, error, trace)
 
 
 class SetClock:
@@ -200,7 +212,7 @@ class SiteProcess:
         return worker
 
     def client(self, **kwargs: Any) -> Client:
-        return Client(self.address, **kwargs)
+        return FailingClient(self.address, **kwargs)
 
     def stop(self) -> None:
         for worker in self._workers:

@@ -540,6 +540,7 @@ def test_results_outlive_object_host_and_gateway_once_they_have_arrived(make_sit
     assert late.result().sum() == SIZE  # after the client has ended
 
 
+@pytest.mark.timeout(240)
 def test_a_result_that_was_lost_before_it_arrived_is_made_again(make_site, monkeypatch, tmp_path):
     """The object host is killed when the gateway has recorded the result."""
     site = make_site(1)
