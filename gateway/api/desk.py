@@ -56,8 +56,7 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
-from gateway.runtime.order_pace import ORDERS_PER_S, OrderPace
-from gateway.runtime.question_pace import QuestionPace
+from gateway.runtime.user_pace import ORDERS_PER_S, OrderPace, QuestionPace
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession

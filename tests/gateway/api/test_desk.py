@@ -13,8 +13,7 @@ from federation.messages.messages import Ask
 from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
-from gateway.runtime.order_pace import BURST, ORDERS_PER_S, OrderPace
-from gateway.runtime.question_pace import QuestionPace
+from gateway.runtime.user_pace import BURST, ORDERS_PER_S, OrderPace, QuestionPace
 from gateway.scheduler.model import events
 from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget

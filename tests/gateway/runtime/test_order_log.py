@@ -1,7 +1,7 @@
 """Orders have their lines in the log; repeated ones of a job share one, and users have a pace."""
 
 from gateway.runtime.order_log import REPEATS_S, OrderLog
-from gateway.runtime.order_pace import BURST, ORDERS_PER_S, WAIT_MAX_S, OrderPace
+from gateway.runtime.user_pace import BURST, ORDERS_PER_S, WAIT_MAX_S, OrderPace
 
 
 class Clock:

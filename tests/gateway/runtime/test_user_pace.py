@@ -1,7 +1,7 @@
-"""The share of the loop that heavy questions of one user take (gateway.runtime.question_pace)."""
+"""The share of the loop that heavy questions of one user take (gateway.runtime.user_pace)."""
 
-from gateway.runtime import question_pace
-from gateway.runtime.question_pace import BURST_S, LEAST_S, SHARE, WAIT_MAX_S, QuestionPace
+from gateway.runtime import user_pace
+from gateway.runtime.user_pace import BURST_S, LEAST_S, SHARE, WAIT_MAX_S, QuestionPace
 
 HEAVY_S = 0.1
 
@@ -29,7 +29,7 @@ def test_questions_that_wait_together_keep_their_distance():
 
 
 def test_few_users_are_remembered(monkeypatch):
-    monkeypatch.setattr(question_pace, "USERS_MAX", 3)
+    monkeypatch.setattr(user_pace, "USERS_MAX", 3)
     pace = QuestionPace()
     for at in range(100):
         pace.wait_s(f"user-{at}", float(at))
