@@ -17,7 +17,7 @@ from federation.messages.contracts import ContractPhase, Move, move
 from federation.messages.registry import FromBuyer
 from federation.money import format_money
 from gateway.config.contracts import DealRules
-from gateway.contracts.buying.grant_parts import part_of, unknown_s
+from gateway.contracts.buying.grant_parts import part_of, room_of, unknown_s
 from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
@@ -33,7 +33,7 @@ from gateway.scheduler.model.job_grants import (
 )
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
-from policies.costs.budgets import money_room, note_short
+from policies.costs.budgets import note_short
 from policies.placement.asks import Wishes
 from policies.placement.brokering import PoolQuote, choose_quote
 from policies.placement.decisions import Decision
@@ -161,8 +161,7 @@ class Enquiries:
         limits = [job.spec.max_cost_nanos]
         limits += [job.spec.given.grant_terms.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
-        # Work that we resell is paid at our own price, which is held when it is handed out.
-        room = None if job.spec.price is not None else money_room(job.budget_accounts)
+        room = room_of(job)
         # A task that was stopped for its cost would be stopped again by less, and paid again.
         least = max(1, job.needs_nanos)
         if room is not None and room < least:

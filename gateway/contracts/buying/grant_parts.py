@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.scheduler.model.jobs import Job
-from policies.costs.budgets import UNKNOWN_S, hard_payers
+from policies.costs.budgets import UNKNOWN_S, hard_payers, money_room
 from policies.placement.decisions import Decision
 from policies.placement.estimates import price_shown
 from policies.placement.market import Key
@@ -20,6 +20,14 @@ from policies.tariffs import cost_nanos
 # rivals for all of it, and for a share of a job that is split.
 RIVAL_FACTOR: Final = 2
 SHARE_FACTOR: Final = 10
+
+
+def room_of(job: Job) -> int | None:
+    """Return the money that the budgets of a job can still promise, in nano-units; None: no limit.
+
+    Work that we resell has none: it is paid at our own price, which is held when it is handed out.
+    """
+    return None if job.spec.price is not None else money_room(job.budget_accounts)
 
 
 def unknown_s(job: Job) -> float:

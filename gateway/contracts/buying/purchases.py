@@ -37,6 +37,7 @@ from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.enquiries import Enquiries
+from gateway.contracts.buying.grant_parts import room_of
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
@@ -52,7 +53,7 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.matching import BUNDLE_TASKS_MAX
 from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.model.terms import JobSpec
-from policies.costs.budgets import BudgetAccount, earmark, hard_payers, money_room
+from policies.costs.budgets import BudgetAccount, earmark, hard_payers
 from policies.placement import environments
 
 _LAPSED: Final = "lapsed"  # the code of a contract whose lease ran out
@@ -260,7 +261,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         reservation already.
         """
         most = purchase.max_cost_nanos
-        if most is None or job.spec.price is not None or money_room(job.budget_accounts) is None:
+        if most is None or room_of(job) is None:
             return True
         if self._broker.reserved.accounts_of(purchase.place, purchase.tariff):
             return True

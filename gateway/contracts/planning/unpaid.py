@@ -7,8 +7,8 @@ could be paid. A pool where the job has a contract already has its money.
 
 from collections.abc import Callable, Container, Iterable
 
+from gateway.contracts.buying.grant_parts import room_of
 from gateway.scheduler.model.jobs import Job
-from policies.costs.budgets import money_room
 from policies.placement.decisions import Decision
 from policies.placement.estimates import least_nanos
 from policies.placement.market import Candidate
@@ -30,9 +30,8 @@ def payable(
         bought: the pools where the job has a contract, as "site/pool".
         decide: decides again without the pools that it is given, as "site/pool".
     """
-    room = money_room(job.budget_accounts) if job.budget_accounts else None
-    # Work that we resell is paid at our own price, which is held when it is handed out.
-    if room is None or job.spec.price is not None or decision.plan is None:
+    room = room_of(job)
+    if room is None or decision.plan is None:
         return decision
 
     def is_unpaid(each: Candidate) -> bool:
