@@ -19,7 +19,6 @@ They know nothing of the broker; their effects join the broker's in order.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, assert_never
 
@@ -711,9 +710,13 @@ class Broker:
 
     def _keep_deadlines(self, utc_s: UtcS) -> None:
         """End queued tasks whose deadline has passed."""
-        for job in islice(self._dispatcher.overdue(utc_s), LEFT_TURN_MAX):
+        overdue = self._dispatcher.overdue(utc_s)[:LEFT_TURN_MAX]
+        # Ending queued tasks frees no slot: the answer is the same for all of them.
+        is_full = bool(overdue) and all(
+            each.in_flight >= each.slots for each in self.workers.values()
+        )
+        for job in overdue:
             measured_s = self.durations.of(job.spec.function)
-            is_full = all(each.in_flight >= each.slots for each in self.workers.values())
             text = deadline_text(job, measured_s, is_full=is_full)
             self._completion.drop_waiting(job, "deadline", text)
             self._registry.finish(job, utc_s)

@@ -181,10 +181,6 @@ class TaskGraph:
         """Whether any call may wait for a task of a job."""
         return job in self._consumers
 
-    def holds(self, job: str, task: int) -> bool:
-        """Whether the value of a task is held."""
-        return task in self._values.get(job, ())
-
     def held(self, job: str, first: int, stop: int) -> list[int]:
         """Return the tasks of [first, stop) whose values are held, in no order."""
         values = self._values.get(job, {})

@@ -332,7 +332,7 @@ class WaitingCalls:
     def _release_run(self, ready: Sequence[Ready]) -> None:
         job, first = self._jobs[ready[0].job], ready[0].task
         calls = self._leave(job, [(first, first + len(ready))])
-        if any(next(iter(left_in(each.values)), None) is not None for each in ready):
+        if any(left_in(each.values) for each in ready):
             job.need_objects()
         runs: list[tuple[int, list[bytes]]] = []
         room = self._bytes_max(job) - job.account.held_bytes

@@ -273,10 +273,10 @@ def test_a_call_may_come_before_or_after_the_value_that_another_waits_with():
     graph = TaskGraph()
     graph.add("c", CallRange(0, 1, (Edge("a", 0, 1), Edge("b", 0, 1))))
     graph.ended("a", 0, [b"v"])
-    assert graph.holds("a", 0)
+    assert graph.held("a", 0, 1) == [0]
     assert graph.add("d", CallRange(0, 1, (Edge("a", 0, 1),))) == [Ready("d", 0, (b"v",))]
     assert graph.drop("c", [(0, 1)]) == [(0, 1)]
-    assert not graph.holds("a", 0)
+    assert graph.held("a", 0, 1) == []
     assert graph.held_bytes == 0
 
 
