@@ -75,10 +75,6 @@ REFUSED_S: Final = 1.0  # how long it is tried by default where all addresses ar
 IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # the longest time for a goodbye
 
-OLDER: Final = (
-    "the gateway at {} is of an older version, and takes no calls with futures among their "
-    "arguments: pass their results"
-)
 
 _log = logging.getLogger("gridfed")
 
