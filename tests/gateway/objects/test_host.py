@@ -2,6 +2,7 @@
 
 import array
 import errno
+import gc
 import os
 import resource
 import socket
@@ -141,6 +142,7 @@ async def is_closed(connection):
 
 
 def descriptors():
+    gc.collect()  # those of earlier tests that nothing refers to any more would end in between
     return len(os.listdir("/proc/self/fd"))
 
 
