@@ -10,9 +10,10 @@ task changes nothing. No step recurses: a chain may be of any length.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from federation.ranges import Range, RangeSet
@@ -426,18 +427,21 @@ class TaskGraph:
         edges = (edge.source for span in self._spans.all_of(job) for edge in span.edges)
         return list(dict.fromkeys(edges))
 
-    def lacking(self, job: str, known: RangeSet | None = None) -> list[tuple[str, RangeSet]]:
+    def lacking(
+        self, job: str, known: RangeSet | None = None, within: Range | None = None
+    ) -> list[tuple[str, RangeSet]]:
         """Return the calls that wait for tasks of a job which have no value, by their job.
 
-        With `known`, only those that wait for a task which is not in it.
+        With `known`, only those that wait for a task which is not in it; with `within`, only those
+        that wait for a task of that range.
         """
         found: dict[str, RangeSet] = {}
-        values = self._values.get(job, {})
-        is_there: Callable[[int], bool] = (values if known is None else known).__contains__
+        there = self._values.get(job, {}) if known is None else known
+        low, high = within or (0, inf)
         for each in self._consumers.all_of(job):
             span, edge = each.span, each.edge
             for at in span.waiting(range(span.stop - span.first)):
-                if not all(map(is_there, edge.inputs(at))):
+                if any(low <= task < high and task not in there for task in edge.inputs(at)):
                     start = span.first + at
                     found.setdefault(span.job, RangeSet()).add(start, start + 1)
         return list(found.items())

@@ -403,12 +403,14 @@ class WaitingCalls:
         if ranges:
             self._tell(job.client, SendAgain(job.id, [list(pair) for pair in ranges]))
 
-    def _give_up(self, name: str, text: str) -> None:
+    def _give_up(
+        self, name: str, text: str, known: RangeSet | None = None, within: Range | None = None
+    ) -> None:
         """Handle calls that wait for tasks of a job which will give no value here.
 
         The client of an attached job may have the value, or has submitted the task anew.
         """
-        for consumer, ranges in self._graph.lacking(name):
+        for consumer, ranges in self._graph.lacking(name, known, within):
             job = self._jobs[consumer]
             if job.spec.detached or self._is_detached(name) is not False:
                 for task in [at for pair in ranges for at in range(*pair)]:
@@ -424,17 +426,20 @@ class WaitingCalls:
         """Note that a job is over: no more of its tasks will end."""
         self.sources.discard(job.id)
         if self._graph.has_consumers(job.id):
-            self._give_up(job.id, f"job {job.id} ended without a task that is an input of it")
+            # Results of a detached job that nobody waited for when they came are being read.
+            known = job.ended if job.spec.detached else None
+            text = f"job {job.id} ended without a task that is an input of it"
+            self._give_up(job.id, text, known)
 
     def read(self, event: OutcomesRead, utc_s: UtcS) -> None:
         """Take the outcomes in the books of tasks that are waited for."""
-        name = event.job
+        name, asked = event.job, (event.first, event.stop)
         if event.fate is JobFate.UNKNOWN:
             if name not in self._jobs and self._graph.has_consumers(name):
                 self._unknown.setdefault(name, utc_s)
             return
         if event.trouble:
-            self._give_up(name, event.trouble)
+            self._give_up(name, event.trouble, within=asked)
             return
         if event.fate is JobFate.ATTACHED:
             if name not in self._jobs:
@@ -451,8 +456,9 @@ class WaitingCalls:
                 self._narrow(job, event.wishes)
         for first, values, failures in event.outcomes:
             self._from_books(event, first, values, failures)
-        if name not in self._jobs and self._graph.needed(name, event.first, event.stop):
-            self._give_up(name, f"job {name} has ended, and a result that it needs is not kept")
+        if name not in self._jobs:  # other tasks of it may be read by now
+            text = f"job {name} has ended, and a result that it needs is not kept"
+            self._give_up(name, text, within=asked)
 
     def _from_books(
         self,

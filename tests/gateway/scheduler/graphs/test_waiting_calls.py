@@ -387,6 +387,39 @@ def test_results_of_an_ended_detached_job_are_read_in_the_books():
     assert world.job("b").blocked == 1
 
 
+def test_results_in_the_books_are_read_a_part_at_a_time_while_others_are_waited_for():
+    world = detached()
+    (slow,) = orders(world.submit(1, "slow", detached=True))
+    world.open("b", detached=True)
+    for at in range(2):  # in two messages, of which each has its results read
+        world.wait_for("b", at, [("a", at, at + 1), ("slow", 0, 1)])
+    for at in range(2):
+        outcomes = ((at, [b"v%d" % at], []),)
+        read = OutcomesRead("a", at, at + 1, JobFate.DETACHED, ("ann", "risk"), None, outcomes)
+        assert not written(world.do(read), records.OutcomeKept)
+    assert world.job("b").blocked == 2
+    (begun,) = orders(world.report(slow))
+    assert (begun.job, begun.first) == ("b", 0)
+
+
+def test_a_detached_job_may_end_while_its_results_are_read():
+    world = GraphWorld(slots=1)
+    first, *_ = orders(world.submit(2, "a", detached=True))
+    (second,) = orders(world.report(first))
+    world.open("b", detached=True)
+    effects = world.wait_for("b", 0, [("a", 0, 1)])
+    (read,) = [each for each in effects if isinstance(each, ReadOutcomes)]
+    assert read == ReadOutcomes("a", ((0, 1),))
+    world.report(second)
+    world.do(events.JobClosed(CLIENT, "a", 2))
+    assert "a" not in world.broker.jobs
+    assert world.job("b").blocked == 1
+    outcomes = ((0, [b"v"], []),)
+    whose = ("ann", "risk")
+    (begun,) = orders(world.do(OutcomesRead("a", 0, 1, JobFate.DETACHED, whose, None, outcomes)))
+    assert begun.job == "b"
+
+
 @pytest.mark.parametrize(
     ("read", "text"),
     [
