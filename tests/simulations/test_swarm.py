@@ -61,6 +61,7 @@ FIRST = {
     "overtaking-tells": 1,
     "bytes-released-twice": 0,
     "forgotten-cancels": 136,
+    "restless-recalls": 36,
     "forgotten-stops": 28,
     "forgotten-holds": 89,
     "hoarded-contracts": 16,
@@ -75,6 +76,10 @@ QUICK = {
     "bytes-released-twice",
     "forgotten-holds",
 }
+
+
+def test_every_planted_bug_has_its_first_world() -> None:
+    assert FIRST.keys() == (BUGS | TREATY_BUGS).keys()
 
 
 @pytest.mark.slow
