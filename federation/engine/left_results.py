@@ -5,6 +5,7 @@ before its future is done: from then on nothing but the end of this process take
 lost before that is made by running the call again, in a job of its own.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from federation.engine.books.streams import Outcome, Stream
 from federation.engine.objects import LeftResult, NotThere
 from federation.errors import GridError
 from federation.objects.left import REF
+
+_log = logging.getLogger("gridfed")
 
 IDLE_S: Final = 5.0  # after that the thread ends; the next result starts another
 AGAIN_S: Final = 0.1
@@ -75,7 +78,10 @@ class ResultFetcher:
                     continue
                 arrived = self._waiting.popleft()
             lost, text = self._fetch(arrived)
-            self._place(arrived, lost, text)
+            try:
+                self._place(arrived, lost, text)
+            except BaseException:  # noqa: BLE001 - a callback of a future may exit: not this thread
+                _log.warning("a callback of a result failed", exc_info=True)
             del arrived  # the results are their futures' alone
 
     def _fetch(self, arrived: Arrived) -> tuple[list[int], str]:
@@ -107,6 +113,9 @@ class ResultFetcher:
                 elif time.monotonic() > until_s:
                     return str(error)
                 time.sleep(AGAIN_S)
+            except Exception as error:  # noqa: BLE001 - all later results wait for this thread
+                _log.exception("a result at its site can't be mapped")
+                return f"it can't be mapped: {error!r}"
             else:
                 return ""
         return ""

@@ -456,7 +456,9 @@ class ClientObjects:
                         self._put_again(lease)
                     except (ObjectLost, ObjectRefused) as error:
                         lost[lease.digest] = str(error)
-                    except OSError as error:  # no descriptor or no room is left here
+                    except GridError:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - its calls would wait for ever
                         lost[lease.digest] = f"the object can't be put again: {error}"
         return lost
 

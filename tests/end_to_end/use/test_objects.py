@@ -101,9 +101,14 @@ def command_of(process):
 
 
 def kill_part(site, module):
-    """Kill the processes of a module, as the kernel would."""
-    parts = [each for each in processes(site) if module in command_of(each)]
-    assert parts
+    """Kill the processes of a module, as the kernel would; wait for them if they start again."""
+    parts = []
+
+    def found():
+        parts[:] = [each for each in processes(site) if module in command_of(each)]
+        return parts
+
+    wait_until(found)
     for each in parts:
         with suppress(psutil.NoSuchProcess):
             each.kill()

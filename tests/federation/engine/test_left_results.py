@@ -76,6 +76,24 @@ def test_a_host_that_never_answers_loses_the_result_but_not_without_a_session(mo
     assert fetched(apart, Result(*errors[:5])) == [(3, [], "")]
 
 
+def test_later_results_are_fetched_after_an_unexpected_error_and_an_exit_in_a_callback(caplog):
+    engine = Engine()
+    place = engine.place
+
+    def exits(*what):
+        place(*what)
+        raise SystemExit
+
+    fetcher = ResultFetcher(engine.session, exits)
+    both = threading.Event()
+    engine.done.set = lambda: both.set() if len(engine.placed) == 2 else None
+    for first in (0, 1):
+        fetcher.add(Arrived(Stream(OPENING, deque()), first, [Result(ValueError("odd"))]))
+    assert both.wait(WAIT_S)
+    assert engine.placed == [(at, [0], "it can't be mapped: ValueError('odd')") for at in (0, 1)]
+    assert caplog.text.count("a callback of a result failed")
+
+
 def test_the_end_of_the_client_ends_the_wait():
     engine = Engine(1, None)
     assert fetched(engine, Result(OSError("deaf"))) == [(3, [], "")]
