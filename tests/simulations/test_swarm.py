@@ -110,3 +110,9 @@ def test_a_lease_without_an_epoch_is_found_where_a_buyer_restarts() -> None:
     with planted("no-epoch"):
         assert World(plan, 7).run().broken is not None
     assert World(plan, 7).run().broken is None
+
+
+@pytest.mark.thorough
+def test_a_day_is_agreed_on_by_a_comparison_of_more_days_after_a_restart() -> None:
+    """Paris compares seven days at once after its restart, the day of a reversal among them."""
+    assert not judge(7319).broken

@@ -347,9 +347,16 @@ def unsettled(buyer: SimMember, seller: SimMember) -> Iterator[str]:
 def _not_agreed(
     buyer: SimMember, seller: SimMember, span: Span, *, is_final: bool
 ) -> Iterator[str]:
+    """Yield the sites that have not agreed on a span, or on more: a catch-up compares many days."""
     for site, side, other in ((buyer, "buy", seller), (seller, "sell", buyer)):
-        kept = site.disk.tables.statements.get((other.name, side, *span))
-        if kept is None or kept.state != "agreed" or kept.is_final < is_final:
+        statements = site.disk.tables.statements
+        agreed = (
+            first_ms <= span[0] and span[1] <= stop_ms and each.is_final >= is_final
+            for (name, of, first_ms, stop_ms), each in statements.items()
+            if (name, of, each.state) == (other.name, side, "agreed")
+        )
+        if not any(agreed):
+            kept = statements.get((other.name, side, *span))
             state = f"{kept.state} ({kept.details})" if kept is not None else "not compared"
             yield f"{site.name} ({side}) with {other.name}, [{span[0]}, {span[1]}): {state}"
 
