@@ -7,6 +7,8 @@ from typing import Final
 LIVE_STATES: Final = ("waiting", "running", "open", "cancelling", "ending")
 # A job in one of these states was ordered to end, and then has the state beside it.
 ENDS_ORDERED: Final = {"cancelling": "cancelled", "ending": "abandoned"}
+# An attached job in one of these states is open again if its client returns.
+MAY_RETURN: Final = ("lost", "abandoned")
 # States that are made of what the books have of a job that was done: they count its tasks.
 MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
 HELD: Final = "held"  # no state, but shown as one: an unfinished job that begins no task
@@ -37,6 +39,7 @@ __all__ = [
     "HELD",
     "LIVE_STATES",
     "MADE_STATES",
+    "MAY_RETURN",
     "STATES",
     "ended_state",
     "spelled",

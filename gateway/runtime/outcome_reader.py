@@ -7,9 +7,9 @@ from federation.messages.wire import unpack
 from federation.ranges import Range
 from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobRow
 from gateway.ledger.db.jobs.store import JobStore
-from gateway.runtime.recovery import spec_of
 from gateway.scheduler.model.effects import ReadOutcomes
 from gateway.scheduler.model.events import JobFate, OutcomesRead
+from gateway.scheduler.model.stored_terms import spec_of
 
 PAGE: Final = 64  # stored ranges read at a time
 

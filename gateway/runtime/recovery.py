@@ -19,8 +19,7 @@ from gateway.ledger.db.usage.store import UsageStore
 from gateway.ledger.store.store import Store
 from gateway.scheduler.model.events import Event, JobRecovered, TasksArrived
 from gateway.scheduler.model.paid_time import PaidTime, PaidTimes, free_times
-from gateway.scheduler.model.stored_terms import stored_terms
-from gateway.scheduler.model.terms import JobSpec
+from gateway.scheduler.model.stored_terms import spec_of
 from gateway.scheduler.quotas.fair_shares import UNCOUNTED
 from policies.access.fairness import spread_ns
 from policies.access.shares import FairShare
@@ -57,14 +56,6 @@ def recovered(store: Store) -> Iterator[Event]:
                 calls = arguments[low - first : high - first]
                 waits = any(map(has_inputs, calls))
                 yield TasksArrived(0, row.job, low, calls, tuple(objects_of(calls)), waits)
-
-
-def spec_of(row: JobRow) -> JobSpec:
-    """Return a job's terms as they were stored."""
-    terms = stored_terms(row.spec)
-    return JobSpec(
-        name=row.name, user=row.user, project=row.project, detached=row.detached, **terms
-    )
 
 
 def history_of(usage: UsageStore, row: JobRow) -> JobRecovered:

@@ -40,7 +40,7 @@ from gateway.base.job_states import ENDS_ORDERED
 from gateway.base.store_lookup import StoreLookup, recall_now
 from gateway.config.entitlements import window_names
 from gateway.config.site import PoolConfig, SiteConfig
-from gateway.ledger.db.jobs.records import JobRow
+from gateway.ledger.db.jobs.records import JobRow, may_return
 from gateway.ledger.store.store import Store
 from gateway.objects.keeper import ObjectKeeper
 from gateway.reservations.bookings import OVER_MAX, Bookings
@@ -622,9 +622,11 @@ class GatewayServer:
     def _check_project(self, held: ShownToken, message: Any) -> None:
         """Raise Denied when a message is about a job of a project that the token does not name."""
         if isinstance(message, (Cancel, Tasks, CloseJob)):
-            job = self.broker.jobs.get(message.job)
+            job, left = self.broker.jobs.get(message.job), self.broker.left_job(message.job)
             if job is not None:
                 held.check_project(job.spec.project)
+            elif left is not None:
+                held.check_project(left.project)
 
     def _deny(self, peer: PeerSession, message: Any, denial: Denied) -> None:
         """Tell a client what its token does not permit; drop a message that needs no answer."""
@@ -656,6 +658,9 @@ class GatewayServer:
                 return self._open(peer, message, happened)
             case _, Ask():
                 self._ask(peer, message)
+                return None
+            case _, Cancel() if self._may_have_left(message):
+                self._find_left(peer, message, happened)
                 return None
             case _, LetGo(project, digests):
                 if self.objects is not None:
@@ -762,6 +767,53 @@ class GatewayServer:
             has_function = self._has_function(message.function)
             happened.append(replace(event, has_function=has_function))
         self._take_up(peer, happened)
+
+    def _may_have_left(self, message: Cancel) -> bool:
+        """Whether the books may have the job of a cancel, so that its client may return."""
+        is_whole = not message.ranges
+        known = message.job in self.broker.jobs or self.broker.has_ended(message.job)
+        return is_whole and not known
+
+    def _find_left(self, peer: PeerSession, message: Cancel, happened: list[Event]) -> None:
+        """Cancel a job that is not known here, if its client may return for it by the books."""
+        self._hold(peer)
+        self._looked_up.add(peer.handle)
+        waiting: list[Event] | None = happened  # None once `_find_left` has returned
+
+        def then(found: JobRow | str | None) -> None:
+            asked = [] if waiting is None else waiting
+            self._looked_up.discard(peer.handle)
+            if peer.handle not in self.listener.peers:
+                return
+            if isinstance(found, str):
+                answer = Answer(message.request, Reason.STORE_TROUBLE, found, None)
+                if message.request:
+                    self.listener.post(peer, answer)
+            else:
+                self._cancel_left(peer, message, found, asked)
+            self._take_up(peer, asked)
+            if waiting is None:
+                self.act(asked)
+
+        self._recall(lambda: self.store.jobs.get(message.job), then)
+        waiting = None
+
+    def _cancel_left(
+        self, peer: PeerSession, message: Cancel, row: JobRow | None, happened: list[Event]
+    ) -> None:
+        left = None
+        if row is not None and may_return(row):
+            left = events.LeftJob(row.user, row.project)
+        held = self._tokens.get(peer.handle)
+        try:
+            if held is not None and left is not None:
+                held.check_project(left.project)
+        except Denied as denial:
+            self._deny(peer, message, denial)
+            return
+        event = client_event(message, peer.handle)
+        if isinstance(event, events.CancelAsked):
+            happened.append(replace(event, left=left))
 
     def _may_open(self, peer: PeerSession, message: OpenJob, found: Recalled) -> bool:
         """Whether a job that may have been here before may be opened; tell its client if not."""

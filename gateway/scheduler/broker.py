@@ -65,6 +65,7 @@ from gateway.scheduler.tasks.completion import TaskCompletion, doubted, is_sound
 from gateway.scheduler.tasks.end_texts import deadline_text
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl, held_text
+from gateway.scheduler.tasks.left_jobs import LeftJobs
 from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.scheduler.tasks.overdue import Fault, Overdue
@@ -173,6 +174,9 @@ class Broker:
             lambda job, ranges: self._losses.end_owing(job, ranges),
             self._ends.order,
         )
+        self._left_jobs = LeftJobs(
+            self.clients, self._history, self._effects, self._tell, self._log
+        )
         self._control = JobControl(self._dispatcher, self._effects, self._tell)
         self._probation = Probation(self.roster.is_awaited)
         self._overdue = Overdue(self.workers, self.limits.lease_s)
@@ -275,6 +279,8 @@ class Broker:
                 self._submissions.closed(event, utc_s)
             case events.CancelAsked():
                 self._cancel_asked(event, utc_s)
+            case events.LeftJobChanged():
+                self._left_jobs.change(event)
             case events.JobHoldAsked() | events.PriorityAsked():
                 if event.job in self.jobs:
                     self._control.take(event, self.jobs[event.job], utc_s)
@@ -421,6 +427,10 @@ class Broker:
     def remembers(self, job: str) -> bool:
         """Whether a job, or its charge, is known without asking the store."""
         return job in self.jobs or self._history.knows(job)
+
+    def left_job(self, job: str) -> events.LeftJob | None:
+        """Return an attached job that was abandoned lately, as far as it is remembered here."""
+        return self._history.left(job)
 
     def has_ended(self, job: str) -> bool:
         """Whether a job of this id has ended lately."""
@@ -598,7 +608,12 @@ class Broker:
         self._accounts.forgive(job)
 
     def _cancel_asked(self, event: events.CancelAsked, utc_s: UtcS) -> None:
-        job = self._withdrawals.ask(event, self.jobs.get(event.job))
+        known = self.jobs.get(event.job)
+        left = self._left_jobs.of(event) if known is None else None
+        if left is not None:
+            self._left_jobs.cancel(event, left)
+            return
+        job = self._withdrawals.ask(event, known)
         if job is not None:
             for first, stop in event.ranges:  # calls that were cancelled before they were sent
                 never = job.known.missing(first, stop)

@@ -18,11 +18,13 @@ from gateway.api.views.estimates import estimates
 from gateway.api.views.wait_reasons import of_workers
 from gateway.base.job_states import ended_state
 from gateway.ledger.db.checks import NUMBER_LIMIT
-from gateway.ledger.db.jobs.records import JobRow
+from gateway.ledger.db.jobs.records import JobRow, may_return
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.ports import PortKind
+from gateway.scheduler.model.stored_terms import spec_of
+from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import FairShares
 from gateway.scheduler.tasks.job_control import held_text
 from policies.access.fairness import ShareNode, ShareStanding
@@ -70,19 +72,26 @@ def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
         "as_of_s": as_of_s,
         "tags": dict(job.spec.tags),
         "forgotten": False,
-        **_orders(job),
+        **_orders(job.spec),
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed
 
 
-def _orders(job: Job) -> dict[str, Any]:
+def _orders_in_books(row: JobRow) -> dict[str, Any]:
+    """Return the orders about a job that has ended: they count if its client may return."""
+    if not may_return(row):
+        return {"held": "", "held_by": "", "priority": None, "priority_by": ""}
+    return _orders(spec_of(row))
+
+
+def _orders(spec: JobSpec) -> dict[str, Any]:
     """Return the hold on a job, and its priority, with who ordered them."""
-    hold, given = job.spec.hold, job.spec.given_priority
+    hold, given = spec.hold, spec.given_priority
     return {
         "held": "" if hold is None else str(hold),
         "held_by": "" if hold is None else hold.by,
-        "priority": job.spec.rank_priority,
+        "priority": spec.rank_priority,
         "priority_by": "" if given is None else given.by,
     }
 
@@ -182,10 +191,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "as_of_s": row.ended_at_s,
         "tags": {},
         "forgotten": row.forgotten,
-        "held": "",
-        "held_by": "",
-        "priority": None,
-        "priority_by": "",
+        **_orders_in_books(row),
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed

@@ -9,7 +9,7 @@ import click
 from federation import Client
 from federation.reasons import Reason
 from federation.words import count, duration_text
-from gateway.base.job_states import CHOICES, spelled
+from gateway.base.job_states import CHOICES, MAY_RETURN, spelled
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
@@ -202,7 +202,8 @@ def _state(row: dict[str, Any]) -> str:
     """Return the state of a job as it is shown; an older gateway says of none that it is held."""
     if not row.get("held_by"):
         return str(row["state"])
-    return "running, held" if row["state"] == "running" else "held"
+    shows_both = row["state"] in ("running", *MAY_RETURN)
+    return f"{row['state']}, held" if shows_both else "held"
 
 
 @click.command()

@@ -26,6 +26,8 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    LeftJobCancelled,
+    LeftTermsKept,
     OutcomeKept,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
@@ -58,6 +60,8 @@ __all__ = [
     "JobEnded",
     "JobForgotten",
     "JobOpenedRecord",
+    "LeftJobCancelled",
+    "LeftTermsKept",
     "OutcomeKept",
     "Payment",
     "PaymentUndone",
@@ -84,6 +88,8 @@ Record = (
     | JobClosedRecord
     | OutcomeKept
     | EndOrdered
+    | LeftJobCancelled
+    | LeftTermsKept
     | JobEnded
     | UsageRecord
     | CapacityRecord

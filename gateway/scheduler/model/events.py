@@ -237,14 +237,41 @@ class JobClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftJob:
+    """An attached job that ended with the loss of its client or gateway: its client may return."""
+
+    user: str
+    project: str
+
+    def title(self, job: str) -> str:
+        """Its id, user and project, for people, as of a job that goes on."""
+        return f"job {job} of {self.user}, project {self.project}"
+
+
+@dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """A request to cancel these ranges (all when empty); with `kill`, running tasks as well."""
+    """A request to cancel these ranges (all when empty); with `kill`, running tasks as well.
+
+    `left`: the job by the books, if its client may return.
+    """
 
     client: int
     request: int
     job: str
     ranges: tuple[Range, ...]
     kill: bool
+    left: LeftJob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftJobChanged:
+    """Another hold or priority for an attached job that has ended, for its client's return.
+
+    The desk has checked the order. `spec` has all terms of the job in the books, with the new ones.
+    """
+
+    job: str
+    spec: JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,6 +616,7 @@ Event = (
     | OutcomesRead
     | JobClosed
     | CancelAsked
+    | LeftJobChanged
     | JobHoldAsked
     | PriorityAsked
     | PlacesChosen

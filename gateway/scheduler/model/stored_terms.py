@@ -6,7 +6,7 @@ from typing import Any
 from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack, unpack
 from federation.reasons import Reason
-from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord
+from gateway.ledger.db.jobs.records import STORED_BYTES_MAX, JobOpenedRecord, JobRow
 from gateway.scheduler.model.intake import check_wishes, wishes_plain
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import (
@@ -121,3 +121,11 @@ def stored_terms(body: bytes) -> dict[str, Any]:
         "hold": None if hold is None else _stored_hold(hold),
         "given_priority": None if given is None else GivenPriority(*given),
     }
+
+
+def spec_of(row: JobRow) -> JobSpec:
+    """Return a job's terms as they were stored."""
+    terms = stored_terms(row.spec)
+    return JobSpec(
+        name=row.name, user=row.user, project=row.project, detached=row.detached, **terms
+    )

@@ -38,3 +38,8 @@ def cost_text(job: Job) -> str:
         f"job {job.id} reached its cost limit of {format_money(limit, currency)}: it has cost "
         f"{format_money(job.limited_nanos, currency)} so far; raise max_cost to run the rest"
     )
+
+
+def cancelled_text(user: str, *, is_owner: bool) -> str:
+    """Return by whom a job is cancelled; `is_owner`: it is the user's own."""
+    return f"cancelled by {user}" + ("" if is_owner else ", the operator")

@@ -6,14 +6,15 @@ were charged then are free the second time. The store has all of this as well, o
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from federation.messages.messages import Kept, RejectJob
 from federation.reasons import Reason
-from gateway.scheduler.model.events import JobFate, JobOpened, JobRecovered
+from gateway.scheduler.model.events import JobFate, JobOpened, JobRecovered, LeftJob
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import answer_ended, id_used
+from gateway.scheduler.model.terms import JobSpec
 
 # Jobs whose charges are remembered in case their client returns: more than can have ended while
 # their last records, at least three each, wait for the store.
@@ -30,6 +31,8 @@ class JobEnding:
     state: str
     reason: str
     total: int | None
+    project: str
+    is_sold: bool = False  # another site's: that site opens its job again
 
 
 class History:
@@ -42,11 +45,38 @@ class History:
     def end(self, job: Job, state: str) -> None:
         """Note that a job ended in this state."""
         spec = job.spec
-        self._ended[job.id] = JobEnding(spec.user, spec.detached, state, job.reason, job.total)
-        if len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
+        is_sold = spec.price is not None
+        told = (spec.user, spec.detached, state, job.reason, job.total, spec.project)
+        self._note(job.id, JobEnding(*told, is_sold=is_sold))
         if not spec.detached:
             self.remember(job.history())
+
+    def _note(self, job: str, ending: JobEnding) -> None:
+        self._ended[job] = ending
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+
+    def left(self, job: str) -> LeftJob | None:
+        """Return an attached job that was abandoned in this run, if it is known as such."""
+        ended = self._ended.get(job)
+        if ended is None or ended.detached or ended.is_sold or ended.state != "abandoned":
+            return None
+        return LeftJob(ended.user, ended.project)
+
+    def cancel_left(self, job: str, left: LeftJob, reason: str) -> None:
+        """Note that an attached job was cancelled while its client was away."""
+        self._note(job, JobEnding(left.user, False, "cancelled", reason, None, left.project))
+
+    def change_left(self, job: str, spec: JobSpec) -> None:
+        """Note another hold or priority of an attached job for the return of its client."""
+        before = self._charged.get(job)
+        if before is not None:
+            self._charged[job] = replace(
+                before,
+                hold=spec.hold,
+                priority=spec.priority,
+                given_priority=spec.given_priority,
+            )
 
     def remember(self, history: JobRecovered) -> None:
         """Keep the charges of a job."""

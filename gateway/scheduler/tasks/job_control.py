@@ -6,7 +6,8 @@ stored terms, so it lasts over restarts of the gateway. It does not put a deadli
 wait at the deadline end then.
 
 The client of an attached job is told of each hold and release, and repeats the last one at the
-gateway that it goes to when this one is lost: there the job is held as well.
+gateway that it goes to when this one is lost: there the job is held as well. Orders
+about an attached job are taken while its client is away, and hold if the client returns.
 
 A user holds and releases their own jobs. A job that the operator holds is released by the operator
 alone, and a priority that the operator gave is changed by the operator alone.
@@ -24,7 +25,7 @@ from gateway.scheduler.model.effects import Effect, Write
 from gateway.scheduler.model.events import JobHoldAsked, PriorityAsked
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import opened_record
-from gateway.scheduler.model.terms import CarriedHold, GivenPriority
+from gateway.scheduler.model.terms import CarriedHold, GivenPriority, JobSpec
 
 
 class JobControl:
@@ -76,7 +77,7 @@ class JobControl:
         record: Record = opened_record(job)
         self._effects.append(Write(record, durable=True))
         self._dispatcher.mark_ready(job)
-        if job.spec.hold is not None:
+        if job.spec.hold is not None and not job.leaving:
             self._dispatcher.recall_unstarted(job)
 
     def _tell_hold(self, job: Job, utc_s: UtcS) -> None:
@@ -101,42 +102,53 @@ class JobControl:
             job.change_terms(priority=event.priority)
 
 
-def why_not_held(job: Job) -> str:
-    """Return why a job can't be held; empty if it can."""
-    hold = job.spec.hold
-    return _why_not(job) if hold is None else f"it has been {hold}"
+def why_not_held(spec: JobSpec, ending: str = "") -> str:
+    """Return why a job can't be held; empty if it can.
+
+    Args:
+        ending: the state in which the job ends, by `ending_for_good`.
+    """
+    return _why_not(spec, ending) if spec.hold is None else f"it has been {spec.hold}"
 
 
-def why_not_released(job: Job, *, is_operator: bool) -> str:
+def why_not_released(spec: JobSpec, ending: str = "", *, is_operator: bool) -> str:
     """Return why a job can't be released by its user, or by the operator; empty if it can."""
-    hold = job.spec.hold
+    hold = spec.hold
     if hold is None:
         return "it is not held"
     if hold.is_operators and not is_operator:
         return f"it has been {hold}: only the operator can release it"
-    return _why_not(job)
+    return _why_not(spec, ending)
 
 
-def why_not_prioritised(job: Job, priority: float, *, is_operator: bool) -> str:
+def why_not_prioritised(
+    spec: JobSpec, priority: float, ending: str = "", *, is_operator: bool
+) -> str:
     """Return why a job can't have another priority; empty if it can."""
     if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:  # nor is a NaN
         return f"a priority is a number of up to {PRIORITY_MAX:g}, above or below zero"
-    given = job.spec.given_priority
+    given = spec.given_priority
     if given is not None and not is_operator:
         return (
             f"{given.by}, the operator, gave it the priority {given.priority:g}: only the operator "
             "can change that"
         )
-    return _why_not(job)
+    return _why_not(spec, ending)
 
 
-def _why_not(job: Job) -> str:
-    if job.spec.price is not None:
+def ending_for_good(job: Job) -> str:
+    """Return the state in which a job ends; empty: it goes on, or may if its client returns."""
+    is_attached = not job.spec.detached and job.leaving == "abandoned"
+    return "" if is_attached else job.leaving
+
+
+def _why_not(spec: JobSpec, ending: str) -> str:
+    if spec.price is not None:
         return (
-            f"site {job.spec.path[-1]} sent it under a contract: its user's site holds, releases "
+            f"site {spec.path[-1]} sent it under a contract: its user's site holds, releases "
             "and prioritises it"
         )
-    return f"it is ending: it was {job.leaving}" if job.leaving else ""
+    return f"it is ending: it was {ending}" if ending else ""
 
 
 def held_text(job: Job) -> str:

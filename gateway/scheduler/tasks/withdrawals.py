@@ -20,6 +20,7 @@ from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.model.events import CancelAsked
 from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job
 from gateway.scheduler.quotas.accounts import BrokerClient
+from gateway.scheduler.tasks.end_texts import cancelled_text
 
 CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
 CANCELLED: Final = "cancelled on request"  # by the job's own client, or the site that sent it
@@ -179,8 +180,7 @@ class Withdrawals:
         asking = self._clients.get(client)
         if client == job.client or asking is None:
             return CANCELLED
-        is_owner = asking.user == job.spec.user
-        return f"cancelled by {asking.user}" + ("" if is_owner else ", the operator")
+        return cancelled_text(asking.user, is_owner=asking.user == job.spec.user)
 
     def _close_to_calls(self, job: Job, asker: int) -> None:
         """Tell the owner of a cancelled job that it takes no more calls, if another cancelled it.

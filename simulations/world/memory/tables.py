@@ -25,6 +25,8 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    LeftJobCancelled,
+    LeftTermsKept,
     OutcomeKept,
 )
 from gateway.ledger.db.records import Record
@@ -118,6 +120,12 @@ class Tables:
                 self._order_end(record)
             case JobEnded():
                 self._end(record)
+            case LeftJobCancelled(job, reason):
+                if self._is_left(job):
+                    self.jobs[job].state, self.jobs[job].reason = "cancelled", reason
+            case LeftTermsKept(job, spec):
+                if self._is_left(job):
+                    self.jobs[job].opened = replace(self.jobs[job].opened, spec=spec)
             case AttachedLost(ended_at_s):
                 for row in self.jobs.values():
                     if row.ended_at_s is None and not row.opened.detached:
@@ -242,6 +250,10 @@ class Tables:
         self.bundles[record.job] = {
             first: (count, record.arguments) for first, (count, _) in bundles.items()
         }
+
+    def _is_left(self, job: str) -> bool:
+        row = self.jobs.get(job)
+        return row is not None and row.state in ("lost", "abandoned") and not row.opened.detached
 
     def _end(self, record: JobEnded) -> None:
         row = self.jobs.get(record.job)

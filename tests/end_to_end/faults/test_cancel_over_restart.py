@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import CancelledError
 from functools import partial
+from pathlib import Path
 
 import pytest
 from support.members import MemberSite, federate, settled
@@ -79,6 +82,67 @@ def test_an_attached_job_that_an_operator_cancelled_is_not_taken_up_again(
         assert client.submit(len, [1]).result(timeout=300) == 1
         assert runs(folder) == 1
         assert client.job(futures[0].job).state == "cancelled"
+
+
+AWAY = """
+import sys
+from functools import partial
+sys.path[:0] = [sys.argv[2], f'{sys.argv[2]}/../..']
+from test_cancel_over_restart import mark_and_await
+from federation import Client
+with Client(sys.argv[1]) as client:
+    futures = [client.submit(partial(mark_and_await, *sys.argv[3:5]), n) for n in range(3)]
+    print(futures[0].job, flush=True)
+    for future in futures:
+        try:
+            print(future.result(timeout=300), flush=True)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error} {getattr(future, 'end_text', '')}", flush=True)
+"""
+
+
+@pytest.mark.parametrize("order", ["cancel", "hold"])
+def test_an_order_about_a_lost_job_holds_when_its_client_returns(
+    make_site, tmp_path, folder, order
+):
+    """The client's process stands still while its gateway is killed and started again."""
+    site, go = make_site(1), tmp_path / "go"
+    here = str(Path(__file__).parent)
+    program = [sys.executable, "-c", AWAY, site.address, here, str(folder), str(go)]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        name = child.stdout.readline().strip()
+        wait_until(lambda: runs(folder) == 1, "a task that runs")
+        child.send_signal(signal.SIGSTOP)
+        site.kill()
+        site.start()
+        go.touch()
+        with site.client() as other:
+            job = other.job(name)
+            assert job.state == "lost"
+            getattr(job, order)()
+            assert job.state == {"cancel": "cancelled", "hold": "lost"}[order]
+            child.send_signal(signal.SIGCONT)
+            if order == "hold":
+                wait_until(lambda: job.details()["ended_at_s"] is None, "the client's return")
+                assert other.submit(len, [1]).result(timeout=300) == 1  # a slot is free
+                assert job.details()["held_by"]
+                assert runs(folder) == 1
+                job.release()
+        lines = child.stdout.read().split("\n")[:-1]
+        assert child.wait(300) == 0
+        assert len(lines) == 3
+        if order == "hold":
+            assert lines == ["0", "1", "2"]
+        else:
+            assert all("cancelled" in each.lower() for each in lines), lines
+            assert runs(folder) == 1
+    finally:
+        child.send_signal(signal.SIGCONT)
+        child.kill()
+        child.wait()
+        child.stdout.close()
 
 
 def test_tasks_at_a_seller_are_stopped_that_was_away_when_its_buyer_was_killed(tmp_path, folder):

@@ -13,8 +13,10 @@ from federation.messages.messages import Ask
 from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
+from gateway.ledger.db.jobs.records import AttachedLost
 from gateway.runtime.user_pace import BURST, ORDERS_PER_S, OrderPace, QuestionPace
 from gateway.scheduler.model import events
+from gateway.scheduler.model.stored_terms import spec_of
 from policies.access.entitlements import EntitlementRule, Entitlements
 from policies.costs.budgets import Budget
 from policies.parties import read_party
@@ -263,6 +265,38 @@ async def test_results_and_their_end_are_their_users_alone(tmp_path):
         why = (await counter.refusal("results", job="j-fx"))[1]
         assert "were deleted: it ended " in why
         assert "results are deleted after 30 d, or by `gridfed forget`. Its cost stays" in why
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_job_whose_client_is_away_is_held_for_its_return(tmp_path, is_lost):
+    """Lost by the books alone, or abandoned in this run of the gateway."""
+    async with counter_of(tmp_path) as counter:
+        attached = spec(user="ann", project="fx")
+        counter.tell(events.ClientJoined(1, "ann"), events.JobOpened(1, "j-left", attached))
+        counter.tell(events.TasksArrived(1, "j-left", 0, [b"x"]))
+        if is_lost:
+            await counter.site.record(AttachedLost(NOON_S))
+            del counter.site.broker.jobs["j-left"]
+        else:
+            counter.tell(events.ClientGone(1))
+        assert "no unfinished job" in (await counter.refusal("hold", user="bob", job="j-left"))[1]
+        answer = await counter.ask("hold", job="j-left", user="root", home=True)
+        assert answer.value["text"] == (
+            "job j-left of ann, project fx: held; its client is away, and finds it so when it "
+            "returns"
+        )
+        shown = (await counter.ask("job", job="j-left")).value
+        assert (shown["held_by"], shown["state"]) == ("root", "lost" if is_lost else "abandoned")
+        _, reason = await counter.refusal("release", job="j-left")
+        assert "only the operator can release it" in reason
+        answer = await counter.ask("prioritise", job="j-left", priority=3)
+        assert "priority 3 instead of 0" in answer.value["text"]
+        row = await counter.site.read(counter.site.store.jobs.get, "j-left")
+        assert spec_of(row).hold.by == "root"
+        assert spec_of(row).priority == 3.0
+        await counter.ask("release", job="j-left", user="root", home=True)
+        row = await counter.site.read(counter.site.store.jobs.get, "j-left")
+        assert spec_of(row).hold is None
 
 
 async def test_jobs_are_listed_by_what_they_are(tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.clocks import UtcS
+from gateway.base.job_states import MAY_RETURN
 from gateway.ledger.db.checks import check_numbers, check_texts, check_times
 
 STORED_BYTES_MAX: Final = 1 << 31  # of one packed value: terms, arguments, outcome
@@ -127,6 +128,34 @@ class EndOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftJobCancelled:
+    """An attached job that was lost or abandoned is cancelled: its client no longer opens it again.
+
+    Any other job stays as it is, also one that its client has opened again meanwhile.
+    """
+
+    job: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        check_texts(self.job, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTermsKept:
+    """The terms of an attached job that was lost or abandoned, for the return of its client.
+
+    `spec` is opaque here, as in JobOpenedRecord. Any other job stays as it is.
+    """
+
+    job: str
+    spec: bytes
+
+    def __post_init__(self) -> None:
+        check_texts(self.job)
+
+
+@dataclass(frozen=True, slots=True)
 class AttachedLost:
     """Every open attached job died with its gateway: end each with the state "lost".
 
@@ -215,3 +244,8 @@ class JobRow:
     attempt_max: int = 0
     repeat_ns: int = 0  # of `wall_ns`, for tasks that had to run again
     unpaid_ns: int = 0  # of `wall_ns`, preempted for free or not delivered
+
+
+def may_return(row: JobRow) -> bool:
+    """Whether a job has ended, and is open again if its client returns for it."""
+    return not row.detached and row.state in MAY_RETURN and not sender_of(row.job)

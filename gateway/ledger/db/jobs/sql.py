@@ -26,6 +26,8 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    LeftJobCancelled,
+    LeftTermsKept,
     OutcomeKept,
 )
 from gateway.ledger.db.jobs.tables import bundles, functions, jobs, outcomes
@@ -35,6 +37,7 @@ from gateway.ledger.db.sql import BODY_ROWS, Changes, RowInserts, Writers, field
 _OPEN: Final = literal_column("'open'", Text)
 _LOST: Final = literal_column("'lost'", Text)
 _ABANDONED: Final = literal_column("'abandoned'", Text)
+_CANCELLED: Final = literal_column("'cancelled'", Text)
 _LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Text)
 _NO_REASON: Final = literal_column("''", Text)
 _END: Final = ("state", "reason", "ended_at_s", "done", "failed", "cancelled")
@@ -44,6 +47,7 @@ def writers(dialect: Dialect) -> Writers:
     """Return the SQL of each record."""
     this = jobs.c.job == field("job")
     open_ = jobs.c.ended_at_s.is_(None)
+    is_left = jobs.c.state.in_([_LOST, _ABANDONED]) & ~jobs.c.detached
     return {
         FunctionKept: RowInserts(dialect, functions, BODY_ROWS),
         BundleKept: RowInserts(dialect, bundles, BODY_ROWS),
@@ -67,6 +71,13 @@ def writers(dialect: Dialect) -> Writers:
                 .where(bundles.c.job == field("job"))
                 .values(body=field("arguments")),
             ],
+        ),
+        LeftJobCancelled: Changes(
+            dialect,
+            [update(jobs).where(this, is_left).values(state=_CANCELLED, reason=field("reason"))],
+        ),
+        LeftTermsKept: Changes(
+            dialect, [update(jobs).where(this, is_left).values(spec=field("spec"))]
         ),
         AttachedLost: Changes(dialect, [_end_attached(open_)]),
         JobForgotten: Changes(dialect, _forget_job(this)),

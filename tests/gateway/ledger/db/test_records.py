@@ -25,6 +25,8 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    LeftJobCancelled,
+    LeftTermsKept,
     OutcomeKept,
 )
 from gateway.ledger.db.records import Record
@@ -92,6 +94,8 @@ RECORDS: list[Record] = [
     CapacityRecord("pool", 1.0, 2.0, 1),
     JobForgotten("job"),
     EndOrdered("job", "cancelling", "reason"),
+    LeftJobCancelled("job", "reason"),
+    LeftTermsKept("job", b""),
     ContractOpened("c", "buy", "paris", "job", "pool", 1, 1, "USD", 1.0, 1.0),
     Posted("c", "buy", "paris", 1, 0, 1, 1, 1, "USD", 1.0),
     PostingSettled("c", "buy", "paris", 1, 0, "post", 1, "USD", 1.0),

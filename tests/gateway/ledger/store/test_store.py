@@ -27,8 +27,12 @@ from gateway.ledger.db.jobs.records import (
     JobEnded,
     JobForgotten,
     JobOpenedRecord,
+    JobRow,
     JobsWanted,
+    LeftJobCancelled,
+    LeftTermsKept,
     OutcomeKept,
+    may_return,
 )
 from gateway.ledger.db.reservations.records import ReservationKept
 from gateway.ledger.db.rules.records import (
@@ -172,6 +176,40 @@ def test_an_attached_job_that_was_cancelled_is_so_after_its_gateway_died(
     job = store.jobs.get("cancelled")
     assert job is not None
     assert job.state == "cancelled"
+
+
+def test_orders_change_attached_jobs_that_were_lost_or_abandoned_and_no_others(
+    store: Store, commit: Commit
+) -> None:
+    commit(
+        store,
+        *(opened(job, detached=False) for job in ("left", "lost", "open", "done")),
+        *(opened("kept"), ended("kept", state="abandoned")),
+        *(ended("left", state="abandoned"), ended("done")),
+    )
+    commit(store, ended("open", state="cancelled"))
+    store.mark_lost(5.0)
+    commit(store, opened("open2", detached=False))
+    names = ("left", "lost", "open", "open2", "done", "kept")
+    commit(store, *(LeftTermsKept(job, b"held") for job in names))
+    found = {each.job: each.spec for each in store.jobs.latest(9)}
+    assert {job for job, terms in found.items() if terms == b"held"} == {"left", "lost"}
+    assert {job for job in names if may_return(_row(store, job))} == {"left", "lost"}
+    commit(store, *(LeftJobCancelled(job, "cancelled by root, the operator") for job in names))
+    rows = [_row(store, job) for job in ("left", "lost")]
+    assert {(each.state, each.reason) for each in rows} == {
+        ("cancelled", "cancelled by root, the operator")
+    }
+    states = [_row(store, job).state for job in ("open", "open2", "done", "kept")]
+    assert states == ["cancelled", "open", "done", "abandoned"]
+    commit(store, *(opened(job, detached=False) for job in ("left", "lost")))  # it returns
+    assert {_row(store, job).state for job in ("left", "lost")} == {"cancelled"}
+
+
+def _row(store: Store, job: str) -> JobRow:
+    row = store.jobs.get(job)
+    assert row is not None
+    return row
 
 
 def test_jobs_are_listed_latest_first_and_by_whom(store: Store, commit: Commit) -> None:

@@ -26,6 +26,7 @@ from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import opened_record, stored_terms, terms_plain
 from gateway.scheduler.model.terms import CarriedHold, GivenPriority, JobHold
 from gateway.scheduler.tasks.job_control import (
+    ending_for_good,
     why_not_held,
     why_not_prioritised,
     why_not_released,
@@ -269,26 +270,26 @@ def job_of(**changes) -> Job:
 @pytest.mark.parametrize(
     ("why_not", "text"),
     [
-        (why_not_held(job_of()), ""),
-        (why_not_held(job_of(hold=ANN)), "it has been held by ann since 1970-01-01 00:16:40 UTC"),
-        (why_not_released(job_of(), is_operator=True), "it is not held"),
-        (why_not_released(job_of(hold=ANN), is_operator=False), ""),
+        (why_not_held(spec()), ""),
+        (why_not_held(spec(hold=ANN)), "it has been held by ann since 1970-01-01 00:16:40 UTC"),
+        (why_not_released(spec(), is_operator=True), "it is not held"),
+        (why_not_released(spec(hold=ANN), is_operator=False), ""),
         (
-            why_not_released(job_of(hold=ROOT), is_operator=False),
+            why_not_released(spec(hold=ROOT), is_operator=False),
             "only the operator can release it",
         ),
-        (why_not_released(job_of(hold=ROOT), is_operator=True), ""),
-        (why_not_prioritised(job_of(), 1e9, is_operator=False), ""),
-        (why_not_prioritised(job_of(), 2e9, is_operator=True), "a number of up to 1e+09"),
-        (why_not_prioritised(job_of(), float("nan"), is_operator=True), "a number of up to"),
+        (why_not_released(spec(hold=ROOT), is_operator=True), ""),
+        (why_not_prioritised(spec(), 1e9, is_operator=False), ""),
+        (why_not_prioritised(spec(), 2e9, is_operator=True), "a number of up to 1e+09"),
+        (why_not_prioritised(spec(), float("nan"), is_operator=True), "a number of up to"),
         (
             why_not_prioritised(
-                job_of(given_priority=GivenPriority(5.0, "root")), 1.0, is_operator=False
+                spec(given_priority=GivenPriority(5.0, "root")), 1.0, is_operator=False
             ),
             "only the operator can change that",
         ),
         (
-            why_not_held(job_of(price=Tariff(1, "USD", "test"), path=("paris",))),
+            why_not_held(spec(price=Tariff(1, "USD", "test"), path=("paris",))),
             "site paris sent it under a contract",
         ),
     ],
@@ -302,8 +303,8 @@ def test_a_job_that_is_ending_takes_no_order():
     job = job_of()
     job.leaving = "cancelled"
     for why_not in (
-        why_not_held(job),
-        why_not_prioritised(job, 1.0, is_operator=True),
+        why_not_held(job.spec, ending_for_good(job)),
+        why_not_prioritised(job.spec, 1.0, ending_for_good(job), is_operator=True),
     ):
         assert why_not == "it is ending: it was cancelled"
 
@@ -337,7 +338,7 @@ def test_a_job_that_comes_from_another_gateway_is_held_as_it_was_there(by):
     (passed_on,) = told(reopen(world, CarriedHold(named), "other"), messages.HoldChanged)
     assert (passed_on.by, passed_on.site) == ("ann", "paris")
     assert stored_terms(written(effects, records.JobOpenedRecord)[-1].spec)["hold"] == carried
-    assert bool(why_not_released(job, is_operator=False)) is by.is_operators
+    assert bool(why_not_released(job.spec, is_operator=False)) is by.is_operators
     assert len(orders(release(world))) == 1
 
 
