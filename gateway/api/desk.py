@@ -35,7 +35,7 @@ from gateway.api import (
 from gateway.api.context import SEE_JOBS, BadQuestion, SiteContext, no_job
 from gateway.api.job_search import JobSearch, read_filter
 from gateway.api.log_desk import LogDesk
-from gateway.api.past import PastJob, explain_past
+from gateway.api.past import PastJob, explain_past, explain_refused
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
@@ -360,7 +360,14 @@ class Desk:
                 utc_s = self._site.runtime.utc_s()
                 reason = job_choices.ended(work_views.stored_job(row), utc_s)
                 raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
+            self._check_accepted(asker, name)
         return name
+
+    def _check_accepted(self, asker: Asker, name: str) -> None:
+        """Raise BadQuestion if a job that is in no books was refused."""
+        refused = self._search.refused(asker, name)
+        if refused is not None:
+            raise BadQuestion(job_choices.refused(refused), Reason.JOB_NOT_FOUND)
 
     async def _job(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Show one job; with `for_order` only one that goes on, as an order means it."""
@@ -378,6 +385,9 @@ class Desk:
             # An admin's token may order about each job, and sees its rows only with audit.
             whose = {"user": job.whose.user, "project": job.whose.project}
             return {"id": name, "name": job.spec.name, **whose}
+        refused = await self._refused_job(asker, name)
+        if refused is not None:
+            return refused
         row = await self._ended_job(asker, name, is_live=job is not None)
         return work_views.stored_job(row) | await self._rules_of(name)
 
@@ -434,6 +444,8 @@ class Desk:
                     f"job {name!r} belongs to another user: results are for the job's user alone",
                     Reason.JOB_NOT_FOUND,
                 )
+            if row is None and not live:
+                self._check_accepted(asker, name)
             if row is None or not is_theirs:
                 reason = f"no detached job {name!r} found here: {SEE_JOBS}"
                 raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
@@ -469,9 +481,19 @@ class Desk:
     async def _ended_job(self, asker: Asker, name: str, *, is_live: bool = False) -> JobRow:
         """Return a job from the books; BadQuestion if it is none of the asker's."""
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
+        if row is None and not is_live:
+            self._check_accepted(asker, name)
         if is_live or row is None or not asker.may_see(row.user, row.project):
             raise no_job(asker, name)
         return row
+
+    async def _refused_job(self, asker: Asker, name: str) -> dict[str, Any] | None:
+        """Return the view of a refused job that an asker may see; the books have none of its id."""
+        refused = self._search.refused(asker, name)
+        if refused is None or name in self._site.broker.jobs:
+            return None
+        row = await self._site.read(self._site.store.jobs.get, name)
+        return refused if row is None else None
 
     async def _forget(self, asker: Asker, details: dict[str, Any]) -> Any:
         """Drop the results of an ended job of this asker; its row and its cost stay."""
@@ -577,6 +599,9 @@ class Desk:
     async def _explain_past(self, asker: Asker, name: str) -> Any:
         """Explain an ended job from the books; BadQuestion if the asker sees none of this name."""
         site = self._site
+        refused = await self._refused_job(asker, name)
+        if refused is not None:
+            return explain_refused(name, job_choices.refused(refused))
         row = await self._ended_job(asker, name, is_live=name in site.broker.jobs)
         places = await site.read(site.store.usage.places_of, name)
         contracts = await site.read(site.store.contracts.of_job, "buy", name)

@@ -11,7 +11,7 @@ from federation.reasons import Reason
 from gateway.api.context import BadQuestion, SiteContext, no_job
 from gateway.api.views import work_views
 from gateway.api.views.job_choices import CANDIDATES_MAX, PREFIX_CHARS_MIN, several, too_short
-from gateway.base.job_states import CHOICES, HELD, spelled
+from gateway.base.job_states import CHOICES, HELD, REJECTED, spelled
 from gateway.ledger.db.jobs.records import ALL_JOBS, JobRow, JobsWanted
 from gateway.scheduler.model.jobs import Job
 from gateway.trust.rights import Asker
@@ -60,7 +60,11 @@ class JobSearch:
             asker = replace(asker, sees_all=True)
         after = await self._place_of(asker, wanted.after) if wanted.after else None
         in_books = JobsWanted(name=wanted.name, state=wanted.state, after=after)
-        return await self._found(asker, in_books, limit, wanted.user, wanted.project)
+        shown = await self._found(asker, in_books, limit, wanted.user, wanted.project)
+        known = {view["id"] for view in shown}
+        refused = self._refused(asker, in_books, limit, wanted.user, wanted.project)
+        shown += [view for view in refused if view["id"] not in known]
+        return work_views.latest(shown, limit)
 
     async def resolve(self, asker: Asker, text: str, *, for_order: bool = False) -> str:
         """Return the id of the job that is meant: by its id, the beginning of it, or its name.
@@ -112,15 +116,28 @@ class JobSearch:
         for each in wanted:
             found = await self._found(asker, each, CANDIDATES_MAX + 1)
             meant |= {str(view["id"]): view for view in found}
+        for each in [] if meant else wanted:  # a refused job only if no other is meant
+            found = self._refused(asker, each, CANDIDATES_MAX + 1)
+            meant |= {str(view["id"]): view for view in found}
         if len(meant) > 1 and not for_order:
             raise BadQuestion(several(text, list(meant.values()), utc_s))
         return str(work_views.latest(list(meant.values()), 1)[0]["id"]) if meant else ""
+
+    def refused(self, asker: Asker, name: str) -> dict[str, Any] | None:
+        """Return the view of a refused job that an asker may see; None if there is none."""
+        found = self._site.broker.refusals.get(name, self._site.runtime.utc_s())
+        if found is None or not asker.may_see(found.user, found.project):
+            return None
+        return work_views.refused_job(found)
 
     async def _place_of(self, asker: Asker, text: str) -> tuple[UtcS, str]:
         """Return the place in the list of the job before the wanted ones."""
         job = self._site.broker.jobs.get(text)
         if job is not None:
             return job.opened_at_s, job.id
+        refused = self.refused(asker, text)
+        if refused is not None:
+            return UtcS(refused["submitted_at_s"]), text
         row: JobRow | None = await self._site.read(self._site.store.jobs.get, text)
         if row is None or not asker.may_see(row.user, row.project):
             raise no_job(asker, text)
@@ -174,6 +191,29 @@ class JobSearch:
                 and (-after_s, after) < (-job.opened_at_s, job.id)
             ):
                 yield job
+
+    def _refused(
+        self, asker: Asker, wanted: JobsWanted, limit: int, user: str = "", project: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return up to `limit` refused jobs that an asker sees, the last refused first."""
+        after_s, after = wanted.after or (UtcS(float("inf")), "")
+        live = self._site.broker.jobs
+        found = [
+            each
+            for each in self._site.broker.refusals.latest(self._site.runtime.utc_s())
+            if (
+                wanted.state in ("", REJECTED)
+                and asker.sees(each.user, each.project)
+                and user in ("", each.user)
+                and project in ("", each.project)
+                and wanted.name in ("", each.name)
+                and each.job.startswith(wanted.prefix)
+                and each.job not in live
+                and (-after_s, after) < (-each.refused_at_s, each.job)
+            )
+        ]
+        found.sort(key=lambda each: (-each.refused_at_s, each.job))
+        return [work_views.refused_job(each) for each in found[:limit]]
 
     def _view(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Show a job in a list, with the reason for waiting where it may wait for ever."""

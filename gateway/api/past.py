@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from federation.money import format_money
+from gateway.base.job_states import REJECTED
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.contracts.records import ContractRow
@@ -70,6 +71,16 @@ def explain_past(
         # What older clients print of any explanation.
         **{key: [] for key in ("shares", "candidates", "refused")},
         "contracts": [asdict(each) for each in contracts],
+    }
+
+
+def explain_refused(job: str, text: str) -> dict[str, Any]:
+    """Return why a job was refused, in the form of an explanation of one that has ended."""
+    return {
+        "job": job,
+        "state": REJECTED,
+        "text": text,
+        **{key: [] for key in ("past", "shares", "candidates", "refused", "contracts", "rules")},
     }
 
 

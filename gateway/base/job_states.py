@@ -12,7 +12,8 @@ MAY_RETURN: Final = ("lost", "abandoned")
 # States that are made of what the books have of a job that was done: they count its tasks.
 MADE_STATES: Final = ("done", "failed", "partly failed", "cancelled")
 HELD: Final = "held"  # no state, but shown as one: an unfinished job that begins no task
-STATES: Final = (*LIVE_STATES, *MADE_STATES, "abandoned", "lost", "rejected")
+REJECTED: Final = "rejected"  # refused, before any task of it began
+STATES: Final = (*LIVE_STATES, *MADE_STATES, "abandoned", "lost", REJECTED)
 CHOICES: Final = (*STATES, HELD)  # by which jobs are listed
 
 
@@ -40,6 +41,7 @@ __all__ = [
     "LIVE_STATES",
     "MADE_STATES",
     "MAY_RETURN",
+    "REJECTED",
     "STATES",
     "ended_state",
     "spelled",

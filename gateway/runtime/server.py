@@ -58,11 +58,13 @@ from gateway.runtime.outcome_reader import not_read, read_outcomes
 from gateway.runtime.prices import Prices
 from gateway.runtime.recovery import history_of, recovered, used_before
 from gateway.runtime.timetable import WindowTimetable
+from gateway.scheduler.lifecycle.refusals import RefusedJob
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import Effect, LogOrder, ReadOutcomes, TakeObjects
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
+    JOB_ID_CHARS_MAX,
     BadJob,
     BadWorker,
     check_worker_name,
@@ -632,7 +634,7 @@ class GatewayServer:
         """Tell a client what its token does not permit; drop a message that needs no answer."""
         match message:
             case OpenJob():
-                self.listener.post(peer, RejectJob(message.job[:64], denial.code, str(denial)))
+                self._refuse_job(peer, message, denial.code, str(denial))
             case Ask() | Cancel() if message.request:
                 self.listener.post(peer, Answer(message.request, denial.code, str(denial), None))
         if isinstance(message, Cancel) and not message.ranges:
@@ -715,8 +717,7 @@ class GatewayServer:
             if is_operator(peer, held.token if held is not None else None):
                 event = replace(event, spec=of_operator(event.spec))
         except BadJob as error:
-            reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
-            self.listener.post(peer, reject)
+            self._refuse_job(peer, message, Reason.BAD_REQUEST, f"job refused: {error}")
             return None
         self._looks = self.broker.looks(event.spec)
         if self.functions.body(message.function) is None:
@@ -746,6 +747,13 @@ class GatewayServer:
         waiting = None
         return None
 
+    def _refuse_job(self, peer: PeerSession, message: OpenJob, code: str, reason: str) -> None:
+        """Tell a client that its job is refused, and remember it for `gridfed jobs`."""
+        self.listener.post(peer, RejectJob(message.job[:JOB_ID_CHARS_MAX], code, reason))
+        terms = (message.name, peer.user, message.project, message.detached, message.tasks)
+        now_s = self._clock.utc_s()
+        self.broker.refusals.note(RefusedJob(message.job, *terms, str(code), reason, now_s))
+
     def _found(
         self,
         peer: PeerSession,
@@ -759,7 +767,7 @@ class GatewayServer:
         if peer.handle not in self.listener.peers:
             return
         if isinstance(found, str):
-            self.listener.post(peer, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+            self._refuse_job(peer, message, Reason.STORE_TROUBLE, found)
         elif self._may_open(peer, message, found):
             if found is not None and not self.broker.remembers(message.job):
                 # The client sends again the tasks that it misses; none of them is charged twice.

@@ -34,6 +34,7 @@ from gateway.scheduler.dispatch.draining import Draining
 from gateway.scheduler.graphs.waiting_calls import TaskFailure, WaitingCalls
 from gateway.scheduler.lifecycle.absences import AbsentClients
 from gateway.scheduler.lifecycle.awaited_functions import AwaitedFunctions
+from gateway.scheduler.lifecycle.refusals import Refusals
 from gateway.scheduler.lifecycle.registry import JobRegistry
 from gateway.scheduler.lifecycle.submissions import Submissions
 from gateway.scheduler.model import events, matching
@@ -202,6 +203,7 @@ class Broker:
             keeps_output=keeps_output,
         )
         self._absent = AbsentClients(self._accounts, self._dispatcher, self._registry)
+        self.refusals = Refusals()
         self._submissions = Submissions(
             registry=self._registry,
             absent=self._absent,
@@ -219,6 +221,7 @@ class Broker:
             tell=self._tell,
             ends=self._ends,
             effects=self._effects,
+            refusals=self.refusals,
         )
 
     @property

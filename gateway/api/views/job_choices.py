@@ -39,6 +39,15 @@ def too_short(text: str) -> str:
     )
 
 
+def refused(view: Mapping[str, Any]) -> str:
+    """Say when and why a job was refused."""
+    name = f" ({view['name']})" if view["name"] else ""
+    return (
+        f"job {view['id']}{name} of {view['user']} was refused {show_time(view['ended_at_s'])} "
+        f"({view['code']}), and nothing of it has run: {view['reason']}"
+    )
+
+
 def ended(view: Mapping[str, Any], utc_s: UtcS) -> str:
     """Say that a job takes no orders, because it has ended: when and how."""
     why = view["first_error"] or view["reason"]

@@ -16,10 +16,11 @@ from federation.reasons import Reason
 from federation.words import count, duration_text
 from gateway.api.views.estimates import estimates
 from gateway.api.views.wait_reasons import of_workers
-from gateway.base.job_states import ended_state
+from gateway.base.job_states import REJECTED, ended_state
 from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.jobs.records import JobRow, may_return
 from gateway.scheduler.broker import Broker
+from gateway.scheduler.lifecycle.refusals import RefusedJob
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.ports import PortKind
@@ -192,6 +193,37 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "tags": {},
         "forgotten": row.forgotten,
         **_orders_in_books(row),
+    }
+    narrowed: dict[str, Any] = narrow(view)
+    return narrowed
+
+
+def refused_job(refused: RefusedJob) -> dict[str, Any]:
+    """Return a job that was refused, with the keys of one that has ended."""
+    at_s = refused.refused_at_s
+    view = {
+        "id": refused.job,
+        "name": refused.name,
+        "user": refused.user,
+        "project": refused.project,
+        "detached": refused.detached,
+        "state": REJECTED,
+        "reason": refused.reason,
+        "code": refused.code,
+        "first_error": "",
+        "submitted_at_s": at_s,
+        "ended_at_s": at_s,
+        "total": refused.tasks if refused.tasks is not None else 0,
+        **dict.fromkeys(("tasks", "done", "failed", "cancelled", "waiting", "in_flight"), 0),
+        **dict.fromkeys(("wall_ns", "cpu_ns"), 0),
+        **_money({}, {}, {}),
+        "as_of_s": at_s,
+        "tags": {},
+        "forgotten": False,
+        "held": "",
+        "held_by": "",
+        "priority": None,
+        "priority_by": "",
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed

@@ -9,7 +9,7 @@ import click
 from federation import Client
 from federation.reasons import Reason
 from federation.words import count, duration_text
-from gateway.base.job_states import CHOICES, MAY_RETURN, spelled
+from gateway.base.job_states import CHOICES, MAY_RETURN, REJECTED, spelled
 from gateway.cli.shared import show
 from gateway.cli.shared.codes import TASKS_FAILED
 from gateway.cli.shared.common import (
@@ -150,7 +150,8 @@ def jobs(
 ) -> None:
     """List your latest jobs, the newest first; the operator's own socket lists those of all users.
 
-    `begun` and `ended` say how long ago a job was submitted and has ended.
+    `begun` and `ended` say how long ago a job was submitted and has ended. Of the jobs that were
+    refused, the last 100 of a user are listed for seven days, as rejected, with the reason.
     """
     given = {key: value for key, value in wanted.items() if value}  # an older gateway takes none
     details = {**given, **of_users(all_users=all_users)}
@@ -176,6 +177,8 @@ def jobs(
     for row in found:
         for line in _waits(row):
             show.say(f"{row['id']} is waiting: {line}")
+        if row["state"] == REJECTED and row["reason"]:
+            show.say(f"{row['id']} was refused: {show.clean(row['reason'])}")
 
 
 def _all_jobs(client: Client, details: dict[str, Any]) -> list[dict[str, Any]]:

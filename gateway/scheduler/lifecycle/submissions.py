@@ -16,6 +16,7 @@ from gateway.ledger.db import records
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.lifecycle.absences import AbsentClients
 from gateway.scheduler.lifecycle.awaited_functions import AwaitedFunctions
+from gateway.scheduler.lifecycle.refusals import Refusals, RefusedJob
 from gateway.scheduler.lifecycle.registry import JobRegistry
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Write
@@ -41,6 +42,7 @@ class Submissions:
         tell: sends a client a message.
         ends: goes on with jobs that were ordered to end before a restart.
         effects: the effects of this turn.
+        refusals: remembers what is refused.
     """
 
     def __init__(  # noqa: PLR0913 - what it knows at its birth, each by its name
@@ -62,6 +64,7 @@ class Submissions:
         tell: Callable[[int, Any], None],
         ends: OrderedEnds,
         effects: list[Effect],
+        refusals: Refusals,
     ) -> None:
         self._registry = registry
         self._absent = absent
@@ -79,6 +82,7 @@ class Submissions:
         self._tell = tell
         self._ends = ends
         self._effects = effects
+        self._refusals = refusals
 
     def opened(self, event: events.JobOpened, utc_s: UtcS) -> None:
         """Take a new job, or one of a client that is back; or refuse it."""
@@ -99,13 +103,14 @@ class Submissions:
         if before is not None and before.function not in (b"", spec.function):
             refusal = Reason.BAD_REQUEST, f"job {event.job} was submitted with another function"
         if refusal is not None:
-            self._tell(event.client, RejectJob(event.job, *refusal))
+            self._refuse(event, RejectJob(event.job, *refusal), utc_s)
             return
         # A reopened job is partly done, and it was judged when it was new.
         unmet = None if event.again else self._peers.unmet(event.job, spec, spec.tasks or 1, utc_s)
         if unmet is not None:
-            self._tell(event.client, _rejection(event.job, unmet))
+            self._refuse(event, _rejection(event.job, unmet), utc_s)
             return
+        self._refusals.accepted(event.job, spec.user)
         job = self._registry.begin(event.job, spec, event.client, utc_s)
         self._history.take_up(job)
         self._control.take_up(job, event.hold, utc_s, is_known=before is not None)
@@ -114,6 +119,15 @@ class Submissions:
         if not event.has_function:
             self._functions.lack(job, utc_s)
         self._write(opened_record(job), durable=spec.detached)
+
+    def _refuse(self, event: events.JobOpened, rejection: RejectJob, utc_s: UtcS) -> None:
+        self._tell(event.client, rejection)
+        spec = event.spec
+        if spec.price is not None:
+            return  # another site's job: its own gateway tells its user
+        whose = (spec.name, spec.user, spec.project, spec.detached, spec.tasks)
+        why = (str(rejection.code), rejection.reason)
+        self._refusals.note(RefusedJob(event.job, *whose, *why, utc_s))
 
     def _taken_over(self, job: Job, event: events.JobOpened, utc_s: UtcS) -> None:
         """Handle a client that reopens a known job in a new session."""

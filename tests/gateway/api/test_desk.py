@@ -8,6 +8,7 @@ import trio
 from support.desk import NOON_S, counter_of
 from support.pure.broker import spec
 
+from federation.engine.explained import Explanation
 from federation.errors import ProtocolError
 from federation.messages.messages import Ask
 from federation.reasons import Reason
@@ -326,6 +327,45 @@ async def test_jobs_are_listed_by_what_they_are(tmp_path):
         assert await listed(state="cancelled") == ["j-fx", "j-risk"]
         assert await listed(state="waiting") == []
         assert await listed(state="done") == []
+
+
+async def test_a_refused_job_is_shown_with_the_reason_to_those_that_may_see_it(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        open_jobs(counter)
+        counter.site.broker.draining = True
+        made = spec(name="nightly", project="fx", tasks=9)
+        counter.tell(events.JobOpened(1, "j-no", made))
+        why = "the gateway is draining and takes no new jobs"
+
+        async def listed(**details):
+            answer = await counter.ask("jobs", **details)
+            return [each["id"] for each in answer.value]
+
+        assert await listed(state="rejected") == ["j-no"]
+        assert set(await listed()) == {"j-no", "j-fx", "j-risk"}
+        assert await listed(state="rejected", after="j-no") == []
+        assert await listed(state="rejected", project="risk") == []
+        assert await listed(state="rejected", user="bob") == []
+        assert await listed(state="rejected", home=True) == ["j-no"]
+        view = (await counter.ask("job", job="nightly")).value
+        assert (view["id"], view["state"], view["total"]) == ("j-no", "rejected", 9)
+        assert (view["code"], view["reason"]) == ("draining", why)
+        told = (await counter.ask("explain", job="j-no")).value
+        assert told["text"] == (
+            "job j-no (nightly) of ann was refused 2026-11-03 12:00:00 UTC (draining), and nothing "
+            f"of it has run: {why}"
+        )
+        assert str(Explanation(told)) == told["text"]
+        for verb in ("results", "logs", "hold"):
+            for name in ("j-no", "nightly"):
+                assert (await counter.refusal(verb, job=name))[1] == told["text"]
+        for verb in ("job", "explain", "results"):
+            asked = {"user": "bob", "token": token(Scope.SUBMIT), "job": "j-no"}
+            assert "j-no' found here" in (await counter.refusal(verb, **asked))[1]
+        # A name means a job that was accepted, if there is one.
+        counter.tell(events.JobOpened(1, "j-no2", spec(name="f", project="risk")))
+        own = token(Scope.SUBMIT, projects=frozenset({"risk"}))
+        assert (await counter.ask("job", job="f", token=own)).value["id"] == "j-risk"
 
 
 async def test_jobs_of_another_user_are_for_those_that_may_see_all(tmp_path):

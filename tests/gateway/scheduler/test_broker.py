@@ -657,6 +657,21 @@ def test_a_draining_site_refuses_jobs() -> None:
     assert reject.code == "draining"
 
 
+def test_a_refused_job_is_remembered_until_it_is_accepted() -> None:
+    world = BrokerWorld()
+    world.do(events.DrainAsked(0, True))
+    world.do(events.JobOpened(CLIENT, "j", spec(name="nightly", tasks=3)))
+    (refused,) = world.broker.refusals.latest(world.now_s)
+    assert (refused.job, refused.name, refused.user, refused.project) == (
+        *("j", "nightly", "ann", "risk"),
+    )
+    assert (refused.tasks, refused.code, refused.refused_at_s) == (3, "draining", world.now_s)
+    assert refused.reason == "the gateway is draining and takes no new jobs"
+    world.do(events.DrainAsked(0, False))
+    world.submit(3)
+    assert not list(world.broker.refusals.latest(world.now_s))
+
+
 def test_a_client_that_does_not_read_gets_nothing_run() -> None:
     world = BrokerWorld(slots=0)
     world.submit(3)
