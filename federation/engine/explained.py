@@ -155,7 +155,7 @@ def _plan(found: Mapping[str, Any], style: ExplanationStyle) -> Iterator[str]:
     """Yield where the job goes, how much waits, and how much can't be done."""
     yield from _state(found)
     yield found["text"]
-    for kind in ("refused_by_rule", "refused_for_money"):
+    for kind in ("refused_by_rule", "refused_for_money", "refused_by_limits"):
         if found.get(kind):
             yield f"it would be refused: {found[kind]}"
     for share in found["shares"]:
@@ -179,14 +179,19 @@ def _limits(found: Mapping[str, Any], *, is_deferred: bool) -> Iterator[str]:
     unmet, deadline = found.get("unmet"), found.get("deadline")
     is_dear = unmet and any(each["max_cost_nanos"] is not None for each in unmet["offers"])
     is_late = unmet and deadline and unmet["reason"] == Reason.DEADLINE and not is_dear
-    if unmet and not is_late:
+    if unmet and not is_late and not found.get("refused_by_limits"):
         yield f"  {unmet['text']}"
     elif not unmet and found.get("short") and not is_deferred:
         code = str(found.get("short_reason") or "")  # all that an older gateway sends
         why = found.get("short_text") or (reason_text(code) if code else "no slot is free")
         yield f"  {found['short']:,} more wait: {why}"
-    if deadline and (is_late or not unmet):
+    if deadline and (is_late or not unmet) and not found.get("refused_by_limits"):
         yield f"  {deadline['text']}"
+    if found.get("begins_late"):
+        yield (
+            "  its first calls begin at idle slots all the same: only earlier calls of the "
+            "function, which may have been longer, say that they would be late"
+        )
 
 
 def _deferral(deferral: Mapping[str, Any], style: ExplanationStyle) -> Iterator[str]:

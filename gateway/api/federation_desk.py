@@ -1,6 +1,7 @@
 """Answers questions about the federation: sites, pools, deals, explain."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from federation.clocks import UtcS
@@ -15,6 +16,7 @@ from gateway.api.views.job_limits import limits_of
 from gateway.api.views.pool_loads import note_waits, with_drains
 from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
+from gateway.contracts.planning.limits import is_too_late
 from gateway.scheduler.model.intake import BadJob, job_event
 from gateway.scheduler.model.terms import JobSpec
 from gateway.trust.rights import Asker
@@ -146,6 +148,10 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
     found["user"] = spec.user
     found["residency"] = _residency(site, spec)
     found |= limits_of(spec, decision, site.exchange)
+    given_s = spec.task_s if task_s is None else float(task_s)
+    unmet = site.exchange.unmet("", replace(spec, task_s=given_s), tasks, utc_s)
+    found["refused_by_limits"] = unmet.text if unmet is not None else ""
+    found["begins_late"] = given_s is None and is_too_late(spec, decision)
     refusal = spending.refusal(spec)
     found["refused_for_money"] = refusal[1] if refusal is not None else ""
     barred = site.broker.entitling.objection(spec, site.broker.peers.may_run)

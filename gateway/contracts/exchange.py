@@ -35,6 +35,7 @@ from gateway.contracts.planning.limits import (
     are_bound,
     awaits_judgement,
     committed_nanos,
+    is_too_late,
     said_s,
 )
 from gateway.contracts.planning.moving import Moving, left_out
@@ -62,7 +63,7 @@ from policies.placement.deadlines import DeadlineCheck, check_deadline
 from policies.placement.decisions import Decision
 from policies.placement.deferral import Deferral
 from policies.placement.market import Market
-from policies.placement.offers import Unmet, falls_short, judge, why_hopeless
+from policies.placement.offers import Unmet, falls_short, judge, why_hopeless, why_too_late
 from policies.placement.ranking import tie_break
 
 NO_WISHES: Final = Wishes()
@@ -443,7 +444,10 @@ class Exchange:
         short.note()
         decision = self.decide_for(job, to_come(job), utc_s, short)
         is_new = not (job.ended or job.in_flight or job.outran_s)
-        if is_new and job.spec.task_s is None and self._places.is_too_dear(job, decision):
+        is_guess = is_new and job.spec.task_s is None
+        if is_guess and (
+            self._places.is_too_dear(job, decision) or is_too_late(job.spec, decision)
+        ):
             # It seems so by the duration of other jobs' tasks: its own first round will show.
             decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, mono_s)
@@ -596,7 +600,8 @@ class Exchange:
 
         If very many arrive at once, the last ones are judged only when planned.
         """
-        if spec.path or not (are_bound(spec) or spec.max_cost_nanos is not None):
+        has_limit = spec.max_cost_nanos is not None or spec.wishes.deadline_s is not None
+        if spec.path or not (are_bound(spec) or (has_limit and spec.task_s is not None)):
             return None
         self._begin_looks(self._broker.monotonic_s)
         ask = self._ask(spec, tasks, spec.task_s)
@@ -611,15 +616,22 @@ class Exchange:
         return unmet
 
     def _hopeless(self, spec: JobSpec, ask: Demand, utc_s: UtcS) -> Unmet | None:
-        """Why no task of a job can ever be paid for, by its client's stated duration.
+        """Why no task of a job can be paid for, or end in time, by its client's stated duration.
 
-        Unknown as long as a site that it may go to has not shown its pools.
+        Unknown as long as a site that it may go to has not shown its pools. A measured duration
+        does not refuse: the calls that were measured may have been longer.
         """
         if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
             return None
         one = replace(ask, tasks=1, deferrable=False)
-        why = why_hopeless(place(one, self.market, self.preferences, utc_s, tie_break(""), {}))
-        return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why) if why else None
+        decision = place(one, self.market, self.preferences, utc_s, tie_break(""), {})
+        if why := why_hopeless(decision):
+            return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why)
+        if why := why_too_late(decision):
+            judged = self._judge(spec, ask, utc_s, "")
+            offers = judged.offers if judged is not None else ()
+            return Unmet(ask, ask.tasks, Reason.DEADLINE, offers, why)
+        return None
 
     def explain_unmet(self, spec: JobSpec, decision: Decision, chance: str) -> Unmet | None:
         """Return why a plan can't meet its job's limits; None if it can."""

@@ -9,8 +9,8 @@ always, whether time or money counts more within the limits.
 
 Only known facts refuse. Nothing is judged while the duration of a task is unknown. Pools that are
 closed, full of others' work, or silent count as they are. Where no offer can be made, only a
-hopeless job is refused: at every known pool one task costs more than the whole job may. Any other
-job may be done by a pool that has room later.
+hopeless job is refused: at every known pool one task costs more than the whole job may, or takes
+longer than the time until the deadline. Any other job may be done by a pool that has room later.
 """
 
 from collections.abc import Mapping
@@ -127,6 +127,25 @@ def why_hopeless(one: Decision) -> str:
     cheapest = min(hopes, key=lambda each: least_nanos(one.ask, each))
     cost = format_money(least_nanos(one.ask, cheapest), cheapest.advert.currency)
     return f"one task costs {cost} at {'/'.join(cheapest.key)}, the cheapest pool"
+
+
+def why_too_late(one: Decision) -> str:
+    """Explain why no task can end by the deadline at any known pool; empty where one may.
+
+    Even a task that begins at once would end too late: so this stays true at any load.
+
+    Args:
+        one: the plan of a single task.
+    """
+    ask = one.ask
+    if one.plan is not None or ask.deadline_s is None or ask.task_s is None:
+        return ""
+    sites = {found.key[0] for found, refusal in one.refused if refusal.reason not in NEVER}
+    least_s = min((ask.task_s_at.get(each, ask.task_s) for each in sites), default=0.0)
+    late_s = one.made_at_s + least_s - ask.deadline_s
+    if not sites or late_s <= 0.0:
+        return ""
+    return f"one that begins now ends {duration_text(late_s)} after the deadline"
 
 
 def falls_short(decision: Decision) -> bool:

@@ -38,6 +38,17 @@ def are_bound(spec: JobSpec) -> bool:
     return spec.wishes.whole or (deadline_s is not None and limit is not None)
 
 
+def is_too_late(spec: JobSpec, decision: Decision) -> bool:
+    """Whether a job that may be late could run, were it not for its deadline.
+
+    A job that all its tasks must end in time for is not among them: none of it is begun in vain.
+    """
+    if spec.path or spec.wishes.deadline_s is None or are_bound(spec):
+        return False
+    is_nowhere = decision.plan is None or not decision.plan.shares
+    return is_nowhere and any(each.reason is Reason.DEADLINE for _, each in decision.refused)
+
+
 def awaits_judgement(job: Job) -> bool:
     """Whether a job must wait until its task count, and so the verdict on its limits, is known.
 

@@ -23,10 +23,10 @@ def deadline_text(job: Job, measured_s: float | None, *, is_full: bool) -> str:
             f"{text}: with task_s={job.spec.task_s:g} it would have ended after that; set a later "
             "deadline_s, or a task_s that is shorter"
         )
-    if job.spec.task_s is None and measured_s is not None and measured_s > had_s:
+    if job.ended and job.spec.task_s is None and measured_s is not None and measured_s > had_s:
         return (
-            f"{text}: its function was measured at {duration_text(measured_s)} a call; pass "
-            "task_s= if this one is shorter, or set a later deadline_s"
+            f"{text}: its function was measured at {duration_text(measured_s)} a call, and the job "
+            f"had {duration_text(had_s)}; set a later deadline_s"
         )
     return f"{text}: no slot was free for it" if is_full else text
 

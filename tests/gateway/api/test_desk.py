@@ -748,6 +748,25 @@ async def test_explain_answers_the_operator_for_a_user(tmp_path):
         assert not (await explained("ann", token=token(Scope.SUBMIT))).code
 
 
+async def test_explain_tells_apart_what_would_be_refused_and_what_may_only_be_late(tmp_path):
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 1, {}, "3.11"))
+        counter.site.broker.durations.learn(b"f" * 32, 10, 10 * 60 * 10**9)
+        wishes = {"deadline_s": NOON_S + 10}
+        about = {"function": b"f" * 32, "wishes": wishes, "python": "3.11"}
+        measured = (await counter.ask("explain", **about)).value
+        assert (measured["begins_late"], measured["refused_by_limits"]) == (True, "")
+        assert "its first calls begin at idle slots all the same" in str(Explanation(measured))
+        given = (await counter.ask("explain", **about, task_s=600.0)).value
+        assert not given["begins_late"]
+        why = "one that begins now ends 9 min 50 s after the deadline"
+        assert why in given["refused_by_limits"]
+        said = str(Explanation(given))
+        assert f"it would be refused: {given['refused_by_limits']}" in said
+        assert said.count(why) == 1
+        assert "will be missed" not in said
+
+
 async def test_who_orders_what_is_logged_and_refused_attempts_as_well(tmp_path):
     async with counter_of(tmp_path) as counter:
         await counter.ask("drain", home=True, user="root", on=True)

@@ -85,7 +85,7 @@ def test_what_can_not_keep_both_is_refused_with_offers_and_taken_by_either(town)
         {**bound(2 * HOUR_S, None, task_s=HOUR_S, tasks=400), "currency": None},  # one limit
         {**bound(0, CHEAP, task_s=HOUR_S, tasks=400), "wishes": Wishes()},
         # Not for more time alone, nor for money; but for one task there is enough of that.
-        bound(1.0, CHEAP, task_s=HOUR_S, tasks=40),
+        bound(HOUR_S, CHEAP, task_s=HOUR_S, tasks=40),
     ],
 )
 def test_what_may_be_kept_or_is_not_known_is_not_refused(town, limits):
@@ -111,6 +111,44 @@ def test_what_pays_for_no_task_anywhere_is_refused_at_once_with_the_figure(deadl
     assert refused.details == {"offers": []}
     # One task of it can be paid for, though not all: what can't be is said as it goes on.
     assert opened(london, job="k", **(limits | {"max_cost_nanos": 1_666_667})) is refused
+
+
+@pytest.mark.parametrize("tasks", [1, 40])
+def test_what_takes_longer_than_the_time_left_is_refused_at_once_with_the_figure(town, tasks):
+    london = town.sites["london"]
+    limits = bound(600.0, None, task_s=HOUR_S, tasks=tasks) | {"currency": None}
+    refused = opened(london, **limits)
+    assert refused is not None
+    assert refused.code == "limits-unmet"
+    found = "can't be done" if tasks == 1 else "can't all be done"
+    assert f" of 1 h {found} by 1970-01-12 13:56:40 UTC" in refused.reason
+    assert ": one that begins now ends 50 min after the deadline. " in refused.reason
+    offer = refused.details["offers"][0]
+    assert offer["kind"] == "later"
+    wishes = Wishes(deadline_s=offer["deadline_s"])
+    opened(london, job="later", **(limits | {"wishes": wishes}))
+    assert "later" in london.broker.jobs
+
+
+def test_a_call_that_seems_too_long_by_other_calls_begins_at_an_idle_slot(town):
+    """They may have been longer than this one; its client has not said how long it takes."""
+    london = town.sites["london"]
+    london.broker.durations.learn(FUNCTION, 1_000, 1_000 * 3_600 * 10**9)
+    limits = bound(60.0, None)
+    london.submit(1, wishes=limits["wishes"])
+    town.deliver()
+    assert london.broker.jobs["j"].in_flight == 1
+
+
+@pytest.mark.parametrize("given", [{"task_s": 60.0}, {"whole": True}])
+def test_a_call_does_not_begin_where_its_end_in_time_is_a_limit_or_not_known_to_be_late(
+    town, given
+):
+    london = town.sites["london"]
+    london.broker.durations.learn(FUNCTION, 1_000, 1_000 * 3_600 * 10**9)
+    limits = bound(600.0, None, **given)
+    refused = opened(london, **(limits | {"currency": None}))
+    assert (refused is None) is ("task_s" in given)
 
 
 def test_what_a_site_that_is_not_heard_of_yet_may_do_for_less_is_not_hopeless():

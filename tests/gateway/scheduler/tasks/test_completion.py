@@ -162,7 +162,7 @@ def test_tasks_that_end_without_a_run_have_failed_for_the_reason_that_is_told():
 @pytest.mark.parametrize(
     ("task_s", "why"),
     [
-        (None, "its function was measured at 6 s a call; pass task_s= if this one is shorter"),
+        (None, "no slot was free for it"),
         (7.0, "with task_s=7 it would have ended after that; set a later deadline_s"),
     ],
 )
