@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 import cloudpickle
 
 from federation.errors import ObjectLost, ObjectRefused, SerializationError
+from federation.objects.bands import dump_in_pieces
 from federation.objects.open_calls import OpenCall, SealedCall
 from federation.objects.references import Sealing, with_head
 from federation.sources import dumps_with_files, with_sources
@@ -172,11 +173,13 @@ def pickle_result(value: Any, inline_max: int) -> bytes | tuple[bytes, list[memo
     return band
 
 
-def dump_apart(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-    """Pickle a value, and hand its buffers to `keep`, which returns True to leave one inside."""
+def dump_apart(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> list[memoryview]:
+    """Pickle a value, and hand its buffers to `keep`, which returns True to leave one inside.
+
+    The pickle is one piece, or several if it is large: see federation.objects.bands.
+    """
     with _by_value():
-        body: bytes = cloudpickle.dumps(value, protocol=PROTOCOL, buffer_callback=keep)
-    return body
+        return dump_in_pieces(value, PROTOCOL, keep)
 
 
 # --- functions -----------------------------------------------------------------------------------

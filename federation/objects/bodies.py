@@ -10,16 +10,17 @@ measure an object, and one copy writes it; to load it, buffers are views of the 
 `read_layout` opens no pickle, and trusts nothing: the object host uses it.
 """
 
-import pickle
 import struct
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import msgpack
 
 from federation.errors import SerializationError
+from federation.objects.bands import load_in_pieces
 from federation.payload import buffer_taker, dump_apart
 
 MAGIC: Final = b"gfobj1\r\n"
@@ -39,7 +40,8 @@ class BadBody(Exception):
 class ObjectBody:
     """A value as it will be written: its header, and its parts with their offsets.
 
-    The parts are views of the value's own memory: it must not change until they are written.
+    The parts are views of the value's own memory: it must not change until they are written. A
+    large pickle is several of them, without a gap.
     """
 
     head: bytes
@@ -61,7 +63,7 @@ def make_body(value: Any) -> ObjectBody:
     """
     buffers: list[memoryview] = []
     try:
-        band = dump_apart(value, buffer_taker(buffers, 0, PARTS_MAX - 1))
+        band: list[memoryview] = dump_apart(value, buffer_taker(buffers, 0, PARTS_MAX - 1))
     except SerializationError:
         raise
     except Exception as error:
@@ -72,14 +74,16 @@ def make_body(value: Any) -> ObjectBody:
     return body_of(band, buffers)
 
 
-def body_of(band: bytes, buffers: list[memoryview]) -> ObjectBody:
-    """Return the object of a pickle and the buffers that were taken out of it."""
-    parts = (memoryview(band), *buffers)
-    sizes = [part.nbytes for part in parts]
+def body_of(band: bytes | Sequence[memoryview], buffers: Sequence[memoryview]) -> ObjectBody:
+    """Return the object of a pickle, whole or in pieces, and the buffers that it left out."""
+    pieces = [memoryview(band)] if isinstance(band, bytes) else band
+    lengths = [piece.nbytes for piece in pieces]
+    sizes = [sum(lengths), *(buffer.nbytes for buffer in buffers)]
     header: bytes = msgpack.packb([FORMAT, PYTHON, sizes])
     head = MAGIC + _LENGTH.pack(len(header)) + header
-    offsets, size = _place(len(head), sizes)
-    return ObjectBody(head, parts, offsets, size)
+    (start, *others), size = _place(len(head), sizes)
+    offsets = [start + before for before in accumulate(lengths[:-1], initial=0)]
+    return ObjectBody(head, (*pieces, *buffers), (*offsets, *others), size)
 
 
 def _place(start: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
@@ -142,4 +146,4 @@ def load(view: memoryview) -> Any:
         raise SerializationError(f"the object can't be read: {error}") from None
     if form != FORMAT:
         raise SerializationError(f"the object has the format {form!r:.40}, which is not known here")
-    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - in a client or a slot
+    return load_in_pieces(parts[0], parts[1:])

@@ -105,7 +105,7 @@ def made(value):
 
 def call(digest, *more):
     with Sealing() as found:
-        return with_head(dump_apart((Reference(digest), *more), lambda _: True), found)
+        return with_head(b"".join(dump_apart((Reference(digest), *more), lambda _: True)), found)
 
 
 def added(value, number):
