@@ -29,12 +29,17 @@ LOOK_MAX_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a job. `total` is None while tasks are still being submitted."""
+    """The progress of a job. `total` is None while tasks are still being submitted.
+
+    `running` and `waiting` are 0 of a job that has ended, and at a gateway of an older version.
+    """
 
     done: int
     failed: int
     cancelled: int
     total: int | None
+    running: int = 0
+    waiting: int = 0  # for a slot, or for inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +180,13 @@ class JobHandle:
         return clean(str(self.details().get("waits_for", "")))
 
     def progress(self) -> Progress:
-        """Return how many of its tasks are done, failed and cancelled, and how many there are."""
+        """Return how many of its tasks run, wait, are done, failed and cancelled, and of how many."""
         found = self.details()
-        return Progress(found["done"], found["failed"], found["cancelled"], found["total"])
+        ended = (found["done"], found["failed"], found["cancelled"])
+        if "running" not in found:  # a gateway of an older version
+            return Progress(*ended, found["total"])
+        waiting = found["waiting"] + found["in_flight"] - found["running"] + found["blocked"]
+        return Progress(*ended, found["total"], found["running"], waiting)
 
     def cost(self) -> Cost:
         """Return the cost of the job so far, and the user and project that are billed."""

@@ -66,7 +66,9 @@ def live_job(job: Job, as_of_s: UtcS) -> dict[str, Any]:
         "failed": job.failed,
         "cancelled": job.cancelled,
         "waiting": job.waiting,
+        "blocked": job.blocked,
         "in_flight": job.in_flight,
+        "running": running_count(job),
         "wall_ns": job.wall_ns,
         "cpu_ns": job.cpu_ns,
         **_money(job.costs_nanos, job.prices_nanos, estimates(job, as_of_s)),
@@ -145,6 +147,30 @@ def why_no_results(row: JobRow, keep_s: float) -> str:
     )
 
 
+def running_count(job: Job) -> int:
+    """Return how many tasks of a job run now: see `running`.
+
+    A worker reports a task only after it has run for a moment, and a delegate none: while nothing is
+    reported of an assignment, it is taken to have those slots that no reported task has.
+    """
+    found = 0
+    free: dict[int, int] = {}
+    for each in job.assignments.values():
+        worker = each.worker
+        if worker.port is PortKind.PEER:
+            found += len(each.left)
+            continue
+        begun = sum(task in each.left for task in each.begun)
+        if not begun:
+            if worker.handle not in free:
+                taken = sum(len(other.begun) for other in worker.assignments.values())
+                free[worker.handle] = max(0, worker.slots - taken)
+            begun = min(len(each.left), free[worker.handle])
+            free[worker.handle] -= begun
+        found += begun
+    return min(found, job.in_flight)
+
+
 def running(job: Job) -> list[Range]:
     """Return the tasks of a job that run now, as ranges; at most RUNNING_MAX, the first ones.
 
@@ -184,8 +210,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "done": row.done,
         "failed": row.failed,
         "cancelled": row.cancelled,
-        "waiting": 0,
-        "in_flight": 0,
+        **dict.fromkeys(("waiting", "blocked", "in_flight", "running"), 0),
         "wall_ns": row.wall_ns,
         "cpu_ns": row.cpu_ns,
         **_money(row.costs_nanos, row.prices_nanos, {}),
@@ -214,7 +239,8 @@ def refused_job(refused: RefusedJob) -> dict[str, Any]:
         "submitted_at_s": at_s,
         "ended_at_s": at_s,
         "total": refused.tasks if refused.tasks is not None else 0,
-        **dict.fromkeys(("tasks", "done", "failed", "cancelled", "waiting", "in_flight"), 0),
+        **dict.fromkeys(("tasks", "done", "failed", "cancelled"), 0),
+        **dict.fromkeys(("waiting", "blocked", "in_flight", "running"), 0),
         **dict.fromkeys(("wall_ns", "cpu_ns"), 0),
         **_money({}, {}, {}),
         "as_of_s": at_s,

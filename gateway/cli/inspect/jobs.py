@@ -235,6 +235,15 @@ def _priority(found: dict[str, Any]) -> str:
     return f"{found['priority']:g}" + (f", given by {by}, the operator" if by else "")
 
 
+def _unfinished(found: dict[str, Any]) -> str:
+    """Return how many tasks run and wait, before a comma; empty of a job that has ended."""
+    if "running" not in found or found["ended_at_s"] is not None:  # an older gateway does not tell
+        return ""
+    waiting = found["waiting"] + found["in_flight"] - found["running"]
+    blocked = f"{found['blocked']:,} waiting for inputs, " if found["blocked"] else ""
+    return f"{found['running']:,} running, {waiting:,} waiting, {blocked}"
+
+
 def _show_job(found: dict[str, Any]) -> None:
     total = found["total"] if found["total"] is not None else found["tasks"]
     lines = [
@@ -248,7 +257,7 @@ def _show_job(found: dict[str, Any]) -> None:
         ("ended", show.moment(found["ended_at_s"])),
         (
             "tasks",
-            f"{found['done']:,} done, {found['failed']:,} failed, "
+            f"{_unfinished(found)}{found['done']:,} done, {found['failed']:,} failed, "
             f"{found['cancelled']:,} cancelled of {total:,}",
         ),
         *([("first error", found["first_error"])] if found.get("first_error") else []),

@@ -81,6 +81,24 @@ def test_output_is_kept_for_every_job_of_ours(are_wanted) -> None:
     assert not [each for each in effects if isinstance(each, KeepOutput)]  # it printed nothing
 
 
+def test_a_view_of_a_job_counts_its_tasks_that_run_and_wait() -> None:
+    world = BrokerWorld(slots=0)
+    world.do(events.WorkerJoined(WORKER, "w", "local", 2, {}, "3.11", tells_begun=True))
+    (order,) = orders(world.submit(5, task_s=0.001))
+    job = world.broker.jobs["j"]
+
+    def counts() -> tuple[int, ...]:
+        view = work_views.live_job(job, world.now_s)
+        return tuple(view[key] for key in ("running", "in_flight", "waiting", "blocked", "tasks"))
+
+    held = len(order.arguments)
+    assert counts() == (2, held, 5 - held, 0, 5)  # nothing is reported: both slots are its own
+    world.do(events.TasksBegun(WORKER, ((order.assignment, 0, 0.3),)))
+    assert counts() == (1, held, 5 - held, 0, 5)
+    world.report(order, 1)
+    assert counts()[0] == 2
+
+
 def test_output_of_running_tasks_is_kept() -> None:
     world = BrokerWorld(slots=0, keeps_output=True)
     world.do(events.WorkerJoined(WORKER, "w", "local", 1, {}, "3.11", tells_output=True))
