@@ -21,10 +21,10 @@ import msgpack
 
 from federation.errors import SerializationError
 from federation.objects.bands import load_in_pieces
+from federation.objects.manifests import place
 from federation.payload import buffer_taker, dump_apart
 
 MAGIC: Final = b"gfobj1\r\n"
-ALIGN: Final = 64
 FORMAT: Final = "pickle5"
 PARTS_MAX: Final = 10_000  # buffers beyond this number stay in the pickle
 HEADER_BYTES_MAX: Final = 1 << 20
@@ -81,19 +81,9 @@ def body_of(band: bytes | Sequence[memoryview], buffers: Sequence[memoryview]) -
     sizes = [sum(lengths), *(buffer.nbytes for buffer in buffers)]
     header: bytes = msgpack.packb([FORMAT, PYTHON, sizes])
     head = MAGIC + _LENGTH.pack(len(header)) + header
-    (start, *others), size = _place(len(head), sizes)
+    (start, *others), size = place(len(head), sizes)
     offsets = [start + before for before in accumulate(lengths[:-1], initial=0)]
     return ObjectBody(head, (*pieces, *buffers), (*offsets, *others), size)
-
-
-def _place(start: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Return the offset of each part, and the size of the whole."""
-    offsets, at = [], start
-    for size in sizes:
-        at += -at % ALIGN
-        offsets.append(at)
-        at += size
-    return tuple(offsets), at
 
 
 def read_layout(view: memoryview) -> tuple[str, str, list[memoryview]]:
@@ -127,7 +117,7 @@ def _read(view: memoryview) -> tuple[str, str, list[memoryview]]:
     )
     if not is_sound:
         raise BadBody("its header is not valid")
-    offsets, whole = _place(start + length, sizes)
+    offsets, whole = place(start + length, sizes)
     if whole != len(view):
         raise BadBody("its parts do not fill it")
     parts = [view[at : at + size] for at, size in zip(offsets, sizes, strict=True)]

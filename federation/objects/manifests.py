@@ -19,6 +19,8 @@ from typing import Any, Final
 BLOCK_BYTES: Final = 4 << 20  # no block spans two parts
 BLAKE3, SHA256 = 3, 2  # the first byte of a digest
 DIGEST_BYTES: Final = 33
+ALIGN: Final = 64  # where parts begin in an object's bytes
+_HASH_BYTES: Final = DIGEST_BYTES - 1
 _NAMES: Final = {BLAKE3: "b3", SHA256: "s2"}
 _START: Final = struct.Struct("!4sBQQ")  # the layout's name, the hash, parts, blocks
 _LAYOUT: Final = b"gfm1"
@@ -50,14 +52,20 @@ class ObjectManifest:
     sizes: tuple[int, ...]
     blocks: tuple[bytes, ...]
 
+    def to_bytes(self) -> bytes:
+        """Return it for the wire; the digest is that of these bytes."""
+        start = _START.pack(_LAYOUT, self.algorithm, len(self.sizes), len(self.blocks))
+        sizes = struct.pack(f"!{len(self.sizes)}Q", *self.sizes)
+        return b"".join((start, sizes, *self.blocks))
+
     @property
     def digest(self) -> bytes:
         """The object's digest: one byte for the algorithm, and 32."""
-        start = _START.pack(_LAYOUT, self.algorithm, len(self.sizes), len(self.blocks))
-        sizes = struct.pack(f"!{len(self.sizes)}Q", *self.sizes)
-        return bytes([self.algorithm]) + _hash(
-            self.algorithm, b"".join((start, sizes, *self.blocks))
-        )
+        return bytes([self.algorithm]) + _hash(self.algorithm, self.to_bytes())
+
+    def is_block(self, number: int, data: Any) -> bool:
+        """Whether these bytes are the block of this number; in any thread."""
+        return self.blocks[number] == _hash(self.algorithm, data)
 
     def differing(self, parts: Sequence[memoryview]) -> list[int]:
         """Return the numbers of the blocks that are not as the manifest says.
@@ -85,6 +93,41 @@ def make_manifest(
         algorithm = BLAKE3 if HAS_BLAKE3 else SHA256
     blocks = tuple(spread(partial(_hash, algorithm), blocks_of(parts)))
     return ObjectManifest(algorithm, tuple(map(len, parts)), blocks)
+
+
+def read_manifest(data: bytes, digest: bytes) -> ObjectManifest:
+    """Read the manifest of the object with this digest, as `to_bytes` writes it.
+
+    Raises:
+        ValueError: it is of another object, or not well formed; the text says which.
+    """
+    if not is_digest(digest) or bytes([digest[0]]) + _hash(digest[0], data) != digest:
+        raise ValueError("the manifest is not that of the object")
+    try:
+        layout, algorithm, parts, blocks = _START.unpack_from(data)
+        sizes = struct.unpack_from(f"!{parts}Q", data, _START.size)
+    except (struct.error, OverflowError, MemoryError):
+        raise ValueError("the manifest is cut short") from None
+    at = _START.size + 8 * parts
+    expected = sum(-(-size // BLOCK_BYTES) for size in sizes)
+    is_whole = len(data) == at + _HASH_BYTES * blocks
+    if layout != _LAYOUT or algorithm != digest[0] or blocks != expected or not is_whole:
+        raise ValueError("the manifest does not agree with itself")
+    found = tuple(data[start : start + _HASH_BYTES] for start in range(at, len(data), _HASH_BYTES))
+    return ObjectManifest(algorithm, sizes, found)
+
+
+def place(start: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the offset of each part behind the first one, of `start` bytes, and the whole size.
+
+    Each begins at a multiple of ALIGN bytes.
+    """
+    offsets, at = [], start
+    for size in sizes:
+        at += -at % ALIGN
+        offsets.append(at)
+        at += size
+    return tuple(offsets), at
 
 
 def blocks_of(parts: Sequence[memoryview]) -> Iterator[memoryview]:

@@ -1,0 +1,1 @@
+"""The bulk transfer: how the bytes of objects go from one host to another."""
