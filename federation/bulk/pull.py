@@ -24,6 +24,7 @@ from federation.ranges import Range, RangeSet
 
 MANIFEST_BYTES_MAX: Final = 16 << 20  # that of an object of 2 TiB
 HOLDERS_MAX: Final = 16
+ASKED_MAX: Final = 1_000  # blocks in one question
 
 
 class BadManifest(Exception):
@@ -37,6 +38,7 @@ class _Holder:
     asked: RangeSet = field(default_factory=RangeSet)
     sent_bytes: int = 0
     left: str = ""
+    has_lied: bool = False
 
 
 class BlockMap:
@@ -88,6 +90,8 @@ class BlockPull:
     def meet(self, holder: str, manifest: bytes) -> None:
         """Take the manifest that a holder has sent; from then on it may be asked for blocks.
 
+        One that was lost may come back, unless it has sent a bad block.
+
         Raises:
             BadManifest: it is not that of the object. The holder is not asked for anything.
         """
@@ -98,10 +102,13 @@ class BlockPull:
             found = self.manifest or read_manifest(manifest, self.digest)
             if self.manifest is not None and manifest != self.manifest.to_bytes():
                 raise ValueError("the manifest is not that of the object")
+            if known.has_lied:
+                raise ValueError("it has sent a bad block before")
             if self._map is None:
                 self._begin(found, BlockMap(found, self.size))
+            known.left = ""
         except ValueError as error:
-            known.left = f"{holder}: {error}"
+            known.left = known.left or f"{holder}: {error}"
             raise BadManifest(f"{digest_text(self.digest)} from {holder}: {error}") from None
 
     def _begin(self, manifest: ObjectManifest, where: BlockMap) -> None:
@@ -158,13 +165,13 @@ class BlockPull:
         if known is None or known.left or self._map is None:
             return []
         owed = sum(self._length(n) for low, high in known.asked for n in range(low, high))
-        found = RangeSet()
+        found, left = RangeSet(), ASKED_MAX
         for first, stop in list(self._missing):
             for number in range(first, stop):
                 length = self._length(number)
-                if owed and owed + length > bytes_max:
+                if (owed and owed + length > bytes_max) or not left:
                     return self._ask(known, found)
-                owed += length
+                owed, left = owed + length, left - 1
                 found.add(number, number + 1)
         return self._ask(known, found)
 
@@ -208,6 +215,7 @@ class BlockPull:
         """Note a block that is not what it should be: its sender gives no more; return why."""
         reason = f"block {number:,} is not that of object {digest_text(self.digest)}"
         self.lost(holder, reason)
+        self._holders[holder].has_lied = True
         return f"{holder}: {reason}"
 
     def _note(self, number: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from federation.messages.carrying import CARRIER_MESSAGES
 from federation.messages.wire import Catalogue, Count, Number, Text
 
 NAMED_MAX_S: Final = 366 * 86_400.0  # how long a name may last
@@ -36,7 +37,8 @@ class PutObject:
     """Client or agent → host: keep this file. Answered by ObjectKept or ObjectMissing.
 
     With a name (else empty) it stays for `for_s` seconds, also without the client. An agent says of
-    which job the result is, and of which project.
+    which job the result is, and of which project. `is_input`: it was fetched from another site for
+    calls of that job.
     """
 
     kind: ClassVar[str] = "put-object"
@@ -47,6 +49,7 @@ class PutObject:
     for_s: Number | None
     job: Text = ""
     scope: Text = ""
+    is_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,27 @@ class ObjectHere:
     with_file: ClassVar[bool] = True
     request: Count
     size: Count
+
+
+@dataclass(frozen=True, slots=True)
+class GetManifest:
+    """Agent → host: send me a part of the manifest of an object, from this byte on."""
+
+    kind: ClassVar[str] = "get-manifest"
+    request: Count
+    scope: Text
+    digest: bytes
+    at: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """Host → agent: a part of a manifest, which has so many bytes."""
+
+    kind: ClassVar[str] = "manifest-part"
+    request: Count
+    size: Count
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +211,7 @@ class SealedObject:
     name: Text
     for_s: Number | None
     job: Text = ""  # whose result it is; empty: a client has put it
+    is_input: bool = False  # calls of the job refer to it, and it is no result
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +227,9 @@ class SettleObject:
 
 OBJECT_MESSAGES = Catalogue(
     [
+        *CARRIER_MESSAGES,
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
-        *(SealedObject, SettleObject, HolderGone),
+        *(SealedObject, SettleObject, HolderGone, GetManifest, ManifestPart),
     ]
 )

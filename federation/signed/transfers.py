@@ -1,8 +1,7 @@
 """Tickets and receipts of the bulk transfer: who may fetch which object, and what has arrived.
 
 A *ticket* is the word of the site that holds an object: that site's bulk port hands the object to
-the one who shows it. It serves any holder, as a token does, so it travels inside signed messages,
-is valid for minutes, and names its receiver: a gateway asks for tickets in its own name alone. A
+the site that it names, which proves itself by its pinned TLS leaf. It is valid for minutes. A
 *receipt* is the word of the receiver's site on how many bytes have arrived at it.
 """
 

@@ -155,17 +155,25 @@ class ObjectCatalogue:
         return reason
 
     def _enter(self, key: ObjectKey, size: int, user: str, utc_s: UtcS) -> str:
+        reason = self.refuses(key, size, user)
+        if not reason and key not in self._held:
+            self._add(HeldObject(key, size, user, utc_s))
+        return reason
+
+    def refuses(self, key: ObjectKey, size: int, user: str, coming: int = 0) -> str:
+        """Return why a user may not hold an object of this size, or an empty text.
+
+        `coming` are the bytes of others that are on their way to here.
+        """
         known = self._held.get(key)
         if known is not None:
             return self.why_not(known, user)
         if len(self._held) >= OBJECTS_MAX:
             return f"the site holds {OBJECTS_MAX:,} objects already"
-        reason = no_room(self._room.memory, self.bytes, size) or self._over_user(user, size)
+        held = self.bytes + coming
+        reason = no_room(self._room.memory, held, size) or self._over_user(user, size)
         in_project = self._by_owner["project", key.scope]
-        reason = reason or no_room(self._room.project, in_project, size, f"of project {key.scope}")
-        if not reason:
-            self._add(HeldObject(key, size, user, utc_s))
-        return reason
+        return reason or no_room(self._room.project, in_project, size, f"of project {key.scope}")
 
     def why_not(self, held: HeldObject, user: str) -> str:
         """Return why a user may not hold an object that is here too, or an empty text."""
@@ -214,6 +222,13 @@ class ObjectCatalogue:
                 self._gain(held, user)
             held.results[job] += 1
             self._by_job.setdefault(job, set()).add(key)
+        return reason
+
+    def put_input(self, key: ObjectKey, size: int, user: str, job: str, utc_s: UtcS) -> str:
+        """Let a job hold an object that was fetched for its calls; return why not, or empty."""
+        reason = self._enter(key, size, user, utc_s)
+        if not reason:
+            self.hold(job, user, key.scope, [key.digest])
         return reason
 
     def deliver(self, key: ObjectKey, job: str, session: int | None) -> list[ObjectKey]:

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -33,11 +34,13 @@ from federation.errors import ProtocolError
 from federation.messages.objects import (
     AdoptHost,
     DropObject,
+    GetManifest,
     GetObject,
     HeldBefore,
     HolderGone,
     HostOpen,
     HostReady,
+    ManifestPart,
     NamedBefore,
     ObjectHere,
     ObjectKept,
@@ -64,6 +67,7 @@ CONNECTIONS_MAX: Final = 1024
 SPARE: Final = 8  # one descriptor in so many is for neither objects nor connections
 LOSS_S: Final = 5.0  # for the loss of the gateway to be noticed, where the next one is here already
 ACCEPT_AGAIN_S: Final = 0.1  # after an accept that has failed
+MANIFEST_PART_BYTES: Final = 32 << 10
 OPEN_S: Final = 5.0  # time to show a ticket
 HASHERS: Final = 2  # objects that are hashed at a time, …
 THREADS: Final = min(4, os.cpu_count() or 1)  # … by so many threads, if they are …
@@ -86,6 +90,28 @@ def raise_descriptors() -> int:
     except (OSError, ValueError):
         return has
     return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class HostedFile:
+    """The file of an object, and its manifest as it travels."""
+
+    segment: Segment
+    manifest: bytes
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.segment.size
+
+    @property
+    def descriptor(self) -> int:
+        """The file's."""
+        return self.segment.descriptor
+
+    def close(self) -> None:
+        """Release it."""
+        self.segment.close()
 
 
 class ObjectHost:
@@ -128,7 +154,7 @@ class ObjectHost:
         if not isinstance(first, SetUpHost):
             return
         self._key = first.key
-        self._shelf: ObjectShelf[Segment, ObjectPipe] = ObjectShelf(
+        self._shelf: ObjectShelf[HostedFile, ObjectPipe] = ObjectShelf(
             first.bytes_max, self._objects_max, first.user_max
         )
         async with trio.open_nursery() as self._nursery:
@@ -275,6 +301,13 @@ class ObjectHost:
                     await pipe.send(ObjectMissing(request, found))
                 else:
                     await pipe.send(ObjectHere(request, found.size), found.descriptor)
+            case GetManifest(request, scope, digest, at) if known is not None:
+                found = self._shelf.take(known, ObjectKey(scope, digest), pipe)
+                if isinstance(found, str):
+                    await pipe.send(ObjectMissing(request, found))
+                else:
+                    part = found.manifest[at : at + MANIFEST_PART_BYTES]
+                    await pipe.send(ManifestPart(request, len(found.manifest), part))
             case _:
                 close_files([(message, file)])
                 raise ProtocolError(f"message {message.kind!r} is not expected here")
@@ -335,7 +368,7 @@ class ObjectHost:
             if not is_offered:
                 self._shelf.give_back(size, ticket.user)
 
-    async def _seal(self, file: int, size: int) -> tuple[Segment, bytes] | str:
+    async def _seal(self, file: int, size: int) -> tuple[HostedFile, bytes] | str:
         """Seal and hash a file; return it with its digest, or why it is not taken."""
         spread: Spread = self._threads.map if size > SPREAD_BYTES else map
         try:
@@ -360,20 +393,23 @@ class ObjectHost:
         pipe: ObjectPipe,
         ticket: ObjectTicket,
         message: PutObject,
-        segment: Segment,
+        hosted: HostedFile,
         digest: bytes,
     ) -> None:
         """Ask the gateway whether an object is kept; until then it is offered."""
         if ticket.role == CLIENT:
-            scope, job, named = ticket.scope, "", (message.name, message.for_s)
+            scope, job, named, is_input = ticket.scope, "", (message.name, message.for_s), False
         else:
             scope, job, named = message.scope, message.job, ("", None)
+            is_input = message.is_input
         key = ObjectKey(scope, digest)
         number = self._shelf.offer(
-            OfferedObject(pipe, message.request, key, segment, ticket.user, *named)
+            OfferedObject(pipe, message.request, key, hosted, ticket.user, *named)
         )
         who = (ticket.holder, ticket.user, key.scope)
-        await self._control.send(SealedObject(number, *who, digest, segment.size, *named, job))
+        await self._control.send(
+            SealedObject(number, *who, digest, hosted.size, *named, job, is_input)
+        )
 
 
 def _mono_s() -> MonoS:
@@ -389,19 +425,19 @@ async def _tell(pipe: ObjectPipe, message: Any) -> None:
         traceback.print_exc()
 
 
-def _measure(file: int, size: int, spread: Spread) -> tuple[Segment, bytes]:
+def _measure(file: int, size: int, spread: Spread) -> tuple[HostedFile, bytes]:
     """Seal a file, and return it with its digest: in this order, so that neither can change."""
     segment = adopt(file, size)
     try:
         with segment.view() as view:
             parts = parts_of(view)
-            digest = make_manifest(parts, spread=spread).digest
+            manifest = make_manifest(parts, spread=spread)
             for part in parts:
                 part.release()
     except BaseException:
         segment.close()
         raise
-    return segment, digest
+    return HostedFile(segment, manifest.to_bytes()), manifest.digest
 
 
 def _leave_stderr() -> None:

@@ -368,13 +368,15 @@ class ObjectKeeper:
         return reason
 
     def _put_result(self, message: SealedObject, utc_s: UtcS) -> str:
-        """Enter a result for its job; return why not, or an empty text."""
+        """Enter a result of a job, or an input of its calls; return why not, or empty."""
         owner = self._owner_of(message.job)
         if owner is None or owner[1] != message.scope:
             return "its job is over"
         if not is_digest(message.digest):
             return "the digest is not valid"
         key = ObjectKey(message.scope, message.digest)
+        if message.is_input:
+            return self.catalogue.put_input(key, message.size, owner[0], message.job, utc_s)
         return self.catalogue.put_result(key, message.size, owner[0], message.job, utc_s)
 
     # --- for the gateway

@@ -14,8 +14,10 @@ import trio
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     DropObject,
+    GetManifest,
     GetObject,
     HostOpen,
+    ManifestPart,
     ObjectHere,
     ObjectKept,
     ObjectMissing,
@@ -45,7 +47,7 @@ class HeldObjects:
         self._request = 0
         self._asked: dict[int, tuple[tuple[str, bytes], trio.Event]] = {}
         self._left: dict[int, trio.Event] = {}
-        self._answers: dict[int, bytes | str] = {}
+        self._answers: dict[int, bytes | str | ManifestPart] = {}
         self._opening = trio.Lock()
 
     def find(self, scope: str, digest: bytes) -> Segment | None:
@@ -72,22 +74,51 @@ class HeldObjects:
         for each in waiting:
             await each.wait()
 
+    async def manifest(self, scope: str, digest: bytes, nursery: trio.Nursery) -> bytes | str:
+        """Return the manifest of an object, or why there is none."""
+        found = b""
+        try:
+            pipe = await self._open(nursery)
+            while True:
+                self._request += 1
+                request, arrived = self._request, trio.Event()
+                self._left[request] = arrived
+                await pipe.send(GetManifest(request, scope, digest, len(found)))
+                await arrived.wait()
+                answer = self._answers.pop(request, "the object host is gone")
+                if not isinstance(answer, ManifestPart):
+                    return str(answer)
+                found += answer.data
+                if len(found) >= answer.size or not answer.data:
+                    return found
+        except (OSError, ProtocolError) as error:
+            return f"the object host is gone: {error}"
+
     async def leave(
-        self, scope: str, job: str, segment: Segment, nursery: trio.Nursery
+        self,
+        scope: str,
+        job: str,
+        segment: Segment,
+        nursery: trio.Nursery,
+        *,
+        is_input: bool = False,
     ) -> bytes | str:
-        """Have the host keep a result of a job; return its digest, or why it does not."""
+        """Have the host keep a result of a job, or an input of its calls that came from another
+        site; return its digest, or why it does not."""
         try:
             pipe = await self._open(nursery)
             self._request += 1
             request, arrived = self._request, trio.Event()
             self._left[request] = arrived
             await pipe.send(
-                PutObject(request, segment.size, "", None, job, scope), segment.descriptor
+                PutObject(request, segment.size, "", None, job, scope, is_input),
+                segment.descriptor,
             )
         except (OSError, ProtocolError) as error:
             return f"the object host is gone: {error}"
         await arrived.wait()
-        return self._answers.pop(request, "the object host is gone")
+        answer = self._answers.pop(request, "the object host is gone")
+        return answer if isinstance(answer, bytes) else str(answer)
 
     async def _open(self, nursery: trio.Nursery) -> ObjectPipe:
         async with self._opening:
@@ -129,6 +160,9 @@ class HeldObjects:
                 arrived.set()
             case ObjectMissing(request, _) if request in self._asked:
                 self._asked.pop(request)[1].set()
+            case ManifestPart(request) if request in self._left:
+                self._answers[request] = message
+                self._left.pop(request).set()
             case ObjectKept(request, digest) if request in self._left:
                 self._answers[request] = digest
                 self._left.pop(request).set()

@@ -143,6 +143,20 @@ def test_a_bad_block_names_its_sender_and_is_asked_of_another():
     assert "honest: it is gone" in found.why_stuck()
 
 
+def test_a_lost_holder_may_come_back_and_a_liar_may_not():
+    held = Holding([bytes(range(16))])
+    found = begin(held, "slow", "liar")
+    assert found.want("slow", 1) == [(0, 1)]
+    assert found.want("liar", 1) == [(1, 2)]
+    found.lost("slow", "silence")
+    found.bad("liar", 1)
+    found.meet("slow", held.raw)
+    with pytest.raises(BadManifest, match="bad block before"):
+        found.meet("liar", held.raw)
+    assert found.want("slow", 100) == [(0, 2)]
+    assert found.why_stuck() == ""
+
+
 def test_a_manifest_proves_itself_by_the_digest():
     held, other = Holding([b"one"]), Holding([b"other"])
     found = BlockPull(held.manifest.digest, held.size)

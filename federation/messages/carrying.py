@@ -1,0 +1,114 @@
+"""Messages between a gateway and its carrier, the process that moves the bytes of objects to and
+from other hosts: docs/protocol.md, "Bulk transfer". By a socket pair, as those of the object host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from federation.messages.wire import Count, Lines, Payloads, Text
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpCarrier:
+    """Gateway → carrier, first. Answered by CarrierReady.
+
+    Attributes:
+        host, ticket: the address of the object host, and a ticket for it.
+        listen: the bulk port; empty: it takes no connections, and only fetches.
+        site, keys: our name, and our signing keys: tickets that others show are ours.
+        folder: of our leaf and of the pins of other sites; empty: there is none.
+    """
+
+    kind: ClassVar[str] = "set-up-carrier"
+    host: Text
+    ticket: bytes
+    listen: Text
+    site: Text
+    keys: Payloads
+    folder: Text
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierReady:
+    """Carrier → gateway: it runs; `address` is that of its port, `reason` why there is none."""
+
+    kind: ClassVar[str] = "carrier-ready"
+    pid: Count
+    address: Text = ""
+    reason: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewKeys:
+    """Gateway → carrier: our signing keys from now on."""
+
+    kind: ClassVar[str] = "renew-keys"
+    keys: Payloads
+
+
+@dataclass(frozen=True, slots=True)
+class PullObject:
+    """Gateway → carrier: fetch this object for a job. Answered by ObjectPulled.
+
+    `sources` has [site, address, ticket] of each holder; `scope` is the project here.
+    """
+
+    kind: ClassVar[str] = "pull-object"
+    request: Count
+    scope: Text
+    digest: bytes
+    size: Count
+    user: Text
+    job: Text
+    sources: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPulled:
+    """Carrier → gateway: the object is at the object host, or `reason` says why it is not.
+
+    `moved` has [site, bytes] of what has arrived from each holder, checked.
+    """
+
+    kind: ClassVar[str] = "object-pulled"
+    request: Count
+    reason: Text
+    moved: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class StopPull:
+    """Gateway → carrier: the object is needed no more."""
+
+    kind: ClassVar[str] = "stop-pull"
+    request: Count
+
+
+@dataclass(frozen=True, slots=True)
+class CutSite:
+    """Gateway → carrier: this site is approved no more: end its streams, and take no new ones."""
+
+    kind: ClassVar[str] = "cut-site"
+    site: Text
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TicketServed:
+    """Carrier → gateway: a stream has ended that was opened by a ticket of ours.
+
+    `sent_bytes` went into the socket; how many have arrived, the receipt says.
+    """
+
+    kind: ClassVar[str] = "ticket-served"
+    ticket: Text
+    to: Text
+    sent_bytes: Count
+
+
+CARRIER_MESSAGES: Final[tuple[type[Any], ...]] = (
+    *(SetUpCarrier, CarrierReady, RenewKeys, PullObject, ObjectPulled, StopPull),
+    *(CutSite, TicketServed),
+)

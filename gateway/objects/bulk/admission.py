@@ -1,0 +1,143 @@
+"""Who may use the bulk port, and how much: connections, streams, bytes. Pure.
+
+A connection is a *stranger* until it has shown a ticket. Strangers have a share of the connections:
+when that is full, the oldest gives way, so that idle ones shut nobody out. Of those with a ticket
+no site and no user of one has more than a share.
+"""
+
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from federation.clocks import UtcS
+from federation.signed.transfers import TransferTicket
+
+STRANGERS_MAX: Final = 32
+STREAMS_MAX: Final = 64
+SITE_STREAMS_MAX: Final = 32  # of one site …
+USER_STREAMS_MAX: Final = 16  # … and of one of its users
+TICKET_STREAMS_MAX: Final = 8
+TIMES_MAX: Final = 4  # how often one ticket may fetch its object, as after a loss
+
+PULLS_MAX: Final = 8
+USER_PULLS_MAX: Final = 4
+
+StreamT = TypeVar("StreamT", bound=Hashable)
+PullT = TypeVar("PullT")
+
+
+class StreamAdmission(Generic[StreamT]):
+    """The connections to the bulk port."""
+
+    def __init__(self) -> None:
+        self._strangers: dict[StreamT, None] = {}  # the oldest first
+        self._tickets: dict[StreamT, TransferTicket] = {}
+        self._sent_bytes: Counter[str] = Counter()  # by ticket
+        self._expires: deque[tuple[UtcS, str]] = deque()
+        self._cut: dict[str, str] = {}
+
+    def arrived(self, stream: StreamT) -> StreamT | None:
+        """Take a connection; return the one that is to be closed for it, or None."""
+        self._strangers[stream] = None
+        if len(self._strangers) <= STRANGERS_MAX:
+            return None
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        return oldest
+
+    def why_not(self, stream: StreamT, ticket: TransferTicket) -> str:
+        """Take a stream with a good ticket; return why not, or an empty text."""
+        if stream not in self._strangers:
+            return "too many connections wait to show their ticket"
+        if ticket.to in self._cut:
+            return self._cut[ticket.to]
+        known = self._tickets.values()
+        counts = (
+            ("the bulk port", len(self._tickets), STREAMS_MAX),
+            (f"site {ticket.to}", sum(e.to == ticket.to for e in known), SITE_STREAMS_MAX),
+            (f"user {ticket.user}", sum(_who(e) == _who(ticket) for e in known), USER_STREAMS_MAX),
+            ("this ticket", sum(e.id == ticket.id for e in known), TICKET_STREAMS_MAX),
+        )
+        for whose, number, most in counts:
+            if number >= most:
+                return f"{whose} has {number} streams already, the limit is {most}: try again later"
+        if self._sent_bytes[ticket.id] >= TIMES_MAX * ticket.size:
+            return f"the ticket has fetched its object {TIMES_MAX} times: ask for another one"
+        del self._strangers[stream]
+        self._tickets[stream] = ticket
+        return ""
+
+    def sent(self, stream: StreamT, sent_bytes: int) -> bool:
+        """Count the bytes of a block; return whether its ticket may have more."""
+        ticket = self._tickets.get(stream)
+        if ticket is None:
+            return False
+        if ticket.id not in self._sent_bytes:
+            self._expires.append((ticket.expires_s, ticket.id))
+        self._sent_bytes[ticket.id] += sent_bytes
+        return self._sent_bytes[ticket.id] <= TIMES_MAX * ticket.size
+
+    def left(self, stream: StreamT) -> None:
+        """Forget a connection."""
+        self._strangers.pop(stream, None)
+        self._tickets.pop(stream, None)
+
+    def cut(self, site: str, reason: str) -> list[StreamT]:
+        """Take no stream of a site any more; return those that are to be closed."""
+        self._cut[site] = reason
+        return [stream for stream, ticket in self._tickets.items() if ticket.to == site]
+
+    def restore(self, site: str) -> None:
+        """Take streams of a site again."""
+        self._cut.pop(site, None)
+
+    def tidy(self, utc_s: UtcS) -> None:
+        """Forget what tickets have fetched that have expired, unless a stream goes on."""
+        open_ones = {each.id for each in self._tickets.values()}
+        for _ in range(len(self._expires)):
+            expires_s, ticket = self._expires.popleft()
+            if expires_s <= utc_s and ticket not in open_ones:
+                del self._sent_bytes[ticket]
+            else:
+                self._expires.append((expires_s, ticket))
+
+
+def _who(ticket: TransferTicket) -> tuple[str, str]:
+    return ticket.to, ticket.user
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[PullT]):
+    user: str
+    pull: PullT
+
+
+class PullQueue(Generic[PullT]):
+    """The order in which objects are fetched: a user with many leaves room for the others."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting[PullT]] = deque()
+        self._under_way: Counter[str] = Counter()
+
+    def add(self, user: str, pull: PullT) -> None:
+        """Queue one."""
+        self._waiting.append(_Waiting(user, pull))
+
+    def begin(self) -> list[PullT]:
+        """Return those that are to begin now."""
+        found: list[PullT] = []
+        for each in list(self._waiting):
+            if self._under_way.total() >= PULLS_MAX:
+                break
+            if self._under_way[each.user] < USER_PULLS_MAX:
+                self._waiting.remove(each)
+                self._under_way[each.user] += 1
+                found.append(each.pull)
+        return found
+
+    def ended(self, user: str) -> None:
+        """Note the end of one that has begun."""
+        self._under_way[user] -= 1
+        if not self._under_way[user]:
+            del self._under_way[user]

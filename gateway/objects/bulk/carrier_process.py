@@ -1,0 +1,258 @@
+"""The carrier as its gateway has it: started when it is needed, and again when it has ended.
+
+A site with a bulk port needs it at once, another one when it first fetches an object. It ends with
+its gateway: the connection between the two closes, and no transfer is worth more than that.
+"""
+
+import socket
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from federation.errors import ProtocolError
+from federation.messages.carrying import (
+    CarrierReady,
+    CutSite,
+    ObjectPulled,
+    PullObject,
+    RenewKeys,
+    SetUpCarrier,
+    StopPull,
+    TicketServed,
+)
+from gateway.base.child import wait_for_exit
+from gateway.base.interpreter import run_module
+from gateway.worker.object_pipe import ObjectPipe
+
+START_S: Final = 30.0
+STOP_S: Final = 5.0
+AGAIN_S: Final = 1.0
+ENDED: Final = "the carrier of this site has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierSettings:
+    """How a carrier is set up.
+
+    Attributes:
+        site: this one.
+        listen: the bulk port, `tls+tcp://HOST:PORT`; empty: none.
+        advertise: its address for other sites, if it is another.
+        folder: of the TLS leaf and the pins.
+    """
+
+    site: str
+    listen: str = ""
+    advertise: str = ""
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullSource:
+    """A site that holds an object: where its bulk port is, and its ticket for us."""
+
+    site: str
+    address: str
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PullOutcome:
+    """The end of a transfer: why it failed, or empty; and the bytes that came from each site."""
+
+    reason: str
+    moved: tuple[tuple[str, int], ...] = ()
+
+
+class CarrierProcess:
+    """The carrier of a site.
+
+    Args:
+        settings: see CarrierSettings.
+        keys: returns the keys by which our tickets may be signed.
+        host: returns the address of the object host and an agent's ticket for it, once it runs.
+        served: is told of each ticket of ours that was used: its id, by which site, and the bytes.
+        say: takes lines for the operator.
+    """
+
+    def __init__(
+        self,
+        settings: CarrierSettings,
+        keys: Callable[[], Iterable[bytes]],
+        host: Callable[[], tuple[str, str]],
+        served: Callable[[str, str, int], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._host = host
+        self._served = served
+        self._say = say
+        self._wanted = trio.Event()
+        self._ready = trio.Event()
+        self._pipe: ObjectPipe | None = None
+        self._requests = 0
+        self._waiting: dict[int, tuple[trio.Event, list[PullOutcome]]] = {}
+        self._cut: dict[str, str] = {}
+        self._known_keys: list[bytes] = []
+        self.pid = 0
+        self._port = ""
+
+    @property
+    def address(self) -> str:
+        """Where other sites dial the bulk port; empty while there is none."""
+        return (self._settings.advertise or self._port) if self._port else ""
+
+    async def run(self) -> None:
+        """Keep the carrier running from the moment on at which it is needed; until cancelled."""
+        if self._settings.listen:
+            self._wanted.set()
+        while True:
+            await self._wanted.wait()
+            await self._run_once()
+            await trio.sleep(AGAIN_S)
+
+    async def _run_once(self) -> None:
+        ours, theirs = socket.socketpair()
+        command = run_module("gateway.objects.bulk.carrier")
+        try:
+            process = subprocess.Popen(  # noqa: ASYNC220
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            self._say(f"the carrier of objects can't be started: {error}")
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        pipe = ObjectPipe(trio.socket.from_stdlib_socket(ours), takes_files=False)
+        self._pipe = pipe
+        try:
+            await self._set_up(pipe)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, pipe, nursery.cancel_scope)
+                await wait_for_exit(process)
+                nursery.cancel_scope.cancel()
+            self._say(f"{ENDED}: transfers begin again")
+        finally:
+            self._pipe, self._port, self._ready = None, "", trio.Event()
+            pipe.close()
+            self._fail_all()
+            await self._stop(process)
+
+    async def _stop(self, process: "subprocess.Popen[bytes]") -> None:
+        """End the process, which ends by itself when its pipe is closed. Shielded."""
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(STOP_S):
+                await wait_for_exit(process)
+                return
+            process.kill()
+            await wait_for_exit(process)
+
+    async def _set_up(self, pipe: ObjectPipe) -> None:
+        settings = self._settings
+        host, ticket = self._host()
+        self._known_keys = list(self._keys())
+        await pipe.send(
+            SetUpCarrier(
+                host,
+                bytes.fromhex(ticket),
+                settings.listen,
+                settings.site,
+                self._known_keys,
+                settings.folder,
+            )
+        )
+        for site, reason in self._cut.items():
+            await pipe.send(CutSite(site, reason))
+
+    async def _listen(self, pipe: ObjectPipe, scope: trio.CancelScope) -> None:
+        try:
+            while messages := await pipe.receive():
+                for message, _ in messages:
+                    self._hear(message)
+        except (OSError, ProtocolError) as error:
+            self._say(f"the connection to the carrier is lost: {error}")
+        scope.cancel()
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case CarrierReady(pid, address, reason):
+                self.pid, self._port = pid, address
+                if reason:
+                    self._say(
+                        f"the bulk port can't be opened: {reason}: other sites can't fetch objects "
+                        "from here, and calls that refer to objects stay here"
+                    )
+                self._ready.set()
+            case ObjectPulled(request, reason, moved) if request in self._waiting:
+                arrived, found = self._waiting.pop(request)
+                found.append(PullOutcome(reason, tuple((str(s), int(n)) for s, n in moved)))
+                arrived.set()
+            case TicketServed(ticket, to, sent_bytes):
+                self._served(ticket, to, sent_bytes)
+
+    def _fail_all(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for arrived, found in waiting.values():
+            found.append(PullOutcome(ENDED))
+            arrived.set()
+
+    # --- for the gateway -------------------------------------------------------------------------
+
+    async def ready(self) -> bool:
+        """Start the carrier if it does not run; return whether it does."""
+        self._wanted.set()
+        with trio.move_on_after(START_S):
+            await self._ready.wait()
+        return self._ready.is_set()
+
+    async def pull(
+        self,
+        scope: str,
+        digest: bytes,
+        size: int,
+        user: str,
+        job: str,
+        sources: Iterable[PullSource],
+    ) -> PullOutcome:
+        """Fetch an object for the calls of a job; return once it is at the object host, or not.
+
+        When this is cancelled, so is the transfer.
+        """
+        if not await self.ready() or self._pipe is None:
+            return PullOutcome("the carrier of this site does not run")
+        pipe = self._pipe
+        self._requests += 1
+        request = self._requests
+        arrived, found = self._waiting[request] = trio.Event(), []
+        rows = [[each.site, each.address, each.ticket.hex()] for each in sources]
+        try:
+            await pipe.send(PullObject(request, scope, digest, size, user, job, rows))
+            await arrived.wait()
+        finally:
+            if self._waiting.pop(request, None) is not None:
+                with trio.CancelScope(shield=True):
+                    await pipe.send(StopPull(request))
+        return found[0]
+
+    async def keep_keys(self) -> None:
+        """Tell the carrier of our keys, if they have changed."""
+        keys = list(self._keys())
+        if self._pipe is not None and keys != self._known_keys:
+            self._known_keys = keys
+            await self._pipe.send(RenewKeys(keys))
+
+    async def cut(self, site: str, reason: str) -> None:
+        """End the streams of a site that is approved no more."""
+        self._cut[site] = reason
+        if self._pipe is not None:
+            await self._pipe.send(CutSite(site, reason))
