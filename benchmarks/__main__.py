@@ -12,6 +12,7 @@ from benchmarks.books import books, books_audit, books_map, books_size
 from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
+from benchmarks.graphs import graphs
 from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
@@ -152,6 +153,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "unread": bulk.unread,
     "short_jobs": bulk.short_jobs,
     "objects": objects,
+    "graphs": graphs,
     "many_jobs": many_jobs,
     "work": work,
     "placement": placement,

@@ -381,6 +381,7 @@ class Assign:
     objects: Text = ""  # the project whose objects the calls refer to; empty: they refer to none
     results: Text = ""  # as in OpenJob
     project: Text = ""  # of results that are left as objects
+    chained: bool = False  # calls may wait for earlier tasks of it: their slot fills them in
 
 
 @dataclass(frozen=True, slots=True)

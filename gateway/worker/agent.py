@@ -247,6 +247,7 @@ class Agent:
             objects=message.objects,
             results=message.results if self._settings.objects else "",
             project=message.project,
+            chained=message.chained,
         )
         is_much = bool(message.objects) and len(objects_of(message.arguments)) > LENT_MAX
         self._task_book.assign(terms, first, message.arguments, alone=is_much)
@@ -383,6 +384,8 @@ class Agent:
 
     def _feed(self) -> None:
         """Feed slots that have room, level out what is left, and flush messages to the gateway."""
+        for number, tasks in self._task_book.take_returning():
+            self._outbox.add(Returned(number, [list(tasks)]))
         if not self._is_stopping:
             for slot, bundle in self._task_book.feed():
                 if bundle.piece.terms.wary:
@@ -422,7 +425,7 @@ class Agent:
                 *("chunk", bundle.number, terms.function, bundle.piece.arguments),
                 *(terms.prints, terms.job, self._gateway.result_bytes_max, terms.timeout_s),
                 *(bundle.piece.first, self._settings.label(terms.job), terms.logs),
-                terms.results,
+                *(terms.results, terms.chained),
             ]
         )
 

@@ -26,6 +26,7 @@ class AssignmentTerms:
     objects: str = ""  # the project whose objects its calls refer to; empty: they refer to none
     results: str = ""  # which results are left as objects: federation.objects.left
     project: str = ""  # of those
+    chained: bool = False  # its calls read results of the tasks before: one slot has all of them
 
 
 @dataclass(slots=True)
@@ -111,6 +112,12 @@ class SlotBook:
         """Return the last task that it may have started: a task can forge `started`."""
         low = self.unsettled
         return started if low is None else max(started, low)
+
+    def movable(self, started: int) -> int:
+        """Return how many of its tasks another slot may have: none while it has a chain."""
+        if any(bundle.piece.terms.chained for bundle in self.bundles):
+            return 0
+        return self.unstarted(started)
 
     def unstarted(self, started: int) -> int:
         """Return how many of its tasks it has certainly not started; `started` is its word."""

@@ -109,6 +109,7 @@ class AgentSettings:
             "begun": True,
             "output": True,
             "inputs": True,
+            "chains": True,
         }
         about[HANDS_ON] = True
         own = read_pass(self.token)

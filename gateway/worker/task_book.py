@@ -56,6 +56,7 @@ class TaskBook:
         self.held: dict[int, HeldAssignment] = {}
         self.known: set[bytes] = set()  # the functions that are here
         self._queue: deque[AgentBundle] = deque()
+        self._returning: list[AgentBundle] = []  # parts of chains, which only the gateway can fill
         self._durations = Durations()
 
     # --- assignments ---------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class TaskBook:
             slot
             for slot, at, at_s in zip(self.slots, started, busy_s, strict=True)
             if at_s > MOVE_S and slot.freeze is None and not slot.is_forsaken
-            if slot.home not in dry and slot.unstarted(at)
+            if slot.home not in dry and slot.movable(at)
         ]
 
     def evict(self, function: bytes) -> list[AgentBundle]:
@@ -291,6 +292,8 @@ class TaskBook:
         return bundle
 
     def _bundle_tasks(self, piece: AgentBundle, waiting: int) -> int:
+        if piece.terms.chained:
+            return len(piece.arguments)
         task_s = self._durations.of(piece.terms.function)
         if task_s is None or piece.alone:
             return 1
@@ -340,6 +343,8 @@ class TaskBook:
     def may_finish(self, slot: SlotBook) -> bool:
         """Whether a slot may end its bundle: it may leave tasks only where it must stop."""
         bundle = slot.bundles[0]
+        if bundle.piece.terms.chained:
+            return True  # a call can't be opened without the result of the one before
         stop = bundle.live if slot.freeze is None else min(slot.freeze.bound, bundle.live)
         return bundle.reported >= stop
 
@@ -390,14 +395,26 @@ class TaskBook:
                 kept.append(piece.cut(first, stop))
         for piece in cancelled:
             self._settle(piece.terms.assignment, piece.first, piece.stop)
-        self._queue.extendleft(reversed(kept))
+        self._returning += [piece for piece in kept if piece.terms.chained]
+        self._queue.extendleft(piece for piece in reversed(kept) if not piece.terms.chained)
         return cancelled
+
+    def take_returning(self) -> list[tuple[int, Range]]:
+        """Give parts of chains back to the gateway: the assignment of each, and its tasks."""
+        pieces, self._returning = self._returning, []
+        for piece in pieces:
+            self._settle(piece.terms.assignment, piece.first, piece.stop)
+        return [(piece.terms.assignment, (piece.first, piece.stop)) for piece in pieces]
 
     # --- taking back ---------------------------------------------------------------------------
 
     def withdraw(self, assignment: int, first: int, stop: int) -> list[Range]:
         """Give an assignment's queued tasks of [first, stop) back to the gateway."""
         self._queue, taken = cut_out(self._queue, assignment, first, stop)
+        returning, more = cut_out(self._returning, assignment, first, stop)
+        self._returning = list(returning)
+        for low, high in more:
+            taken.add(low, high)
         for low, high in taken:
             self._settle(assignment, low, high)
         return list(taken)
@@ -457,7 +474,7 @@ class TaskBook:
         if not dry or any(True for _ in self._runnable()):
             return False
         return any(
-            slot.freeze is None and slot.home in dry and slot.unstarted(at) > 0
+            slot.freeze is None and slot.home in dry and slot.movable(at) > 0
             for slot, at in zip(self.slots, started, strict=True)
         )
 
@@ -474,7 +491,7 @@ class TaskBook:
         best_s = LEVEL_S
         dry = self._dry()
         for slot, at, at_s in zip(self.slots, started, busy_s, strict=True):
-            count = slot.unstarted(at)
+            count = slot.movable(at)
             if slot.freeze is not None or slot.is_forsaken or not count or slot.home not in dry:
                 continue
             task_s = self._durations.of(slot.bundles[-1].piece.terms.function) or 0.0
@@ -511,6 +528,7 @@ class TaskBook:
         """Forget all work: it is the gateway's again. Return the slots that must be killed."""
         self.held.clear()
         self._queue.clear()
+        self._returning.clear()
         busy = [slot for slot in self.slots if slot.bundles]
         for slot in busy:
             # Numbers of assignments may be reused: no old ones may stay.

@@ -346,7 +346,26 @@ class Dispatcher:
         tasks = min(tasks, part, matching.BUNDLE_TASKS_MAX)
         if self._shares is not None and tasks > 1:
             tasks = self._turn(self._shares, job, worker, tasks, utc_s)
-        self._assign(job, worker, job.take(tasks, matching.BUNDLE_BYTES_MAX), utc_s)
+        run = job.take(tasks, matching.BUNDLE_BYTES_MAX)
+        if job.follow is not None:
+            self._lead(job, worker, run, task_s, utc_s)
+        self._assign(job, worker, run, utc_s)
+
+    def _lead(
+        self, job: Job, worker: Worker, run: QueuedBundle, task_s: float | None, utc_s: UtcS
+    ) -> None:
+        """Add the calls to a run that can follow it in its slot: a chain."""
+        most = matching.followers(job, worker, run, task_s)
+        if most <= 0 or job.follow is None:
+            return
+        most = self._takes(job, worker, task_s, most + 1, utc_s) - 1
+        calls = job.follow(run.first, most, matching.BUNDLE_BYTES_MAX - run.size)
+        if calls:
+            size = sum(map(len, calls))
+            run.arguments = [*run.arguments, *calls]
+            run.size += size
+            run.is_chain = True
+            job.hold_bytes(size)
 
     def _takes(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, utc_s: UtcS
@@ -542,6 +561,7 @@ class Dispatcher:
                     objects=spec.project if OBJECTS_TAG in spec.tags else "",
                     results=leaves,
                     project=spec.project if leaves else "",
+                    chained=run.is_chain,
                 ),
                 worker.port,
             )

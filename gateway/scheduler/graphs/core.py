@@ -2,6 +2,8 @@
 
     add ─► waiting ─┬─ all inputs have ended with a result ─► Ready, with their values
                     ├─ an input has failed or was cancelled ─► Fallen, and all that waits for it
+                    ├─ rides with its input to a slot ─┬─ ended
+                    │                                  └─ came back: waits again
                     └─ taken back (cancelled, withdrawn)
 
 A call is in here from `add` until one of these happens, and only then. A value is held for as long
@@ -12,7 +14,7 @@ task changes nothing. No step recurses: a chain may be of any length.
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import Final, Generic, TypeVar
 
@@ -23,6 +25,7 @@ BUCKET_BITS: Final = 6  # a range of tasks is entered once for each 64 of them
 WIDE: Final = 1 << 12  # tasks of a range from which on it is entered once, and met by each look
 CYCLE_LOOK_MAX: Final = 1_000_000  # inputs that are looked at for a cycle, when calls come
 CYCLE_NAMES_MAX: Final = 8  # in the text
+WAITS, GONE, RIDES = 0, 1, 2  # of a call
 
 
 class CycleFound(Exception):
@@ -75,7 +78,7 @@ class _Span:
         own = sum(edge.width for edge in part.edges if edge.stride)
         self.shared = sum(edge.width for edge in part.edges if not edge.stride)  # still missing
         self.left = array("I", [own]) * calls if own else None  # of each call, still missing
-        self.gone = bytearray(calls)  # 1: the call waits no more
+        self.gone = bytearray(calls)  # of each call: WAITS, GONE or RIDES
         self.open = calls
         self.consumers: list[_Consumer] = []
 
@@ -83,6 +86,16 @@ class _Span:
         """Yield those of these calls that wait."""
         gone = self.gone
         return (at for at in calls if not gone[at])
+
+    def left_here(self, calls: range) -> Iterator[int]:
+        """Yield those of these calls that wait or ride."""
+        gone = self.gone
+        return (at for at in calls if gone[at] != GONE)
+
+    @property
+    def needs_one(self) -> bool:
+        """Whether each of its calls has one input."""
+        return len(self.edges) == 1 and self.edges[0].width == 1
 
 
 @dataclass(slots=True, eq=False)
@@ -192,7 +205,7 @@ class TaskGraph:
     def needed(self, job: str, first: int, stop: int) -> bool:
         """Whether a call waits for a task of [first, stop)."""
         return any(
-            next(each.span.waiting(self._calls(each, first, stop)), None) is not None
+            next(each.span.left_here(self._calls(each, first, stop)), None) is not None
             for each in self._consumers.find(job, first, stop)
         )
 
@@ -270,7 +283,7 @@ class TaskGraph:
         for span in (new, *self._spans.find(job, task, task + 1)):
             if span.job != job or not span.first <= task < span.stop:
                 continue
-            if span.gone[task - span.first]:
+            if span.gone[task - span.first] == GONE:
                 continue
             for edge in span.edges:
                 for each in edge.inputs(task - span.first):
@@ -324,7 +337,7 @@ class TaskGraph:
         left = span.left
         assert left is not None, "a span with a stride counts each call's inputs"
         found = edge.consumers(low, high, calls)
-        for at in span.waiting(found):
+        for at in span.left_here(found):
             start = edge.first + at * edge.stride
             for task in range(max(low, start), min(high, start + edge.width)):
                 left[at] -= 1
@@ -350,7 +363,7 @@ class TaskGraph:
 
     def _leave(self, span: _Span, at: int) -> None:
         """Let a call wait no more, and its inputs' values go that no other call waits with."""
-        span.gone[at] = 1
+        span.gone[at] = GONE
         span.open -= 1
         for edge in span.edges:
             uses = self._uses.get(edge.source)
@@ -386,13 +399,69 @@ class TaskGraph:
             at += 1
             for each in self._consumers.find(source, low, high):
                 span, gone = each.span, RangeSet()
-                for call in span.waiting(self._calls(each, low, high)):
+                for call in span.left_here(self._calls(each, low, high)):
                     self._leave(span, call)
                     gone.add(span.first + call, span.first + call + 1)
                 for first, stop in gone:
                     found.append(Fallen(span.job, first, stop, cause))
                     work.append((span.job, first, stop))
         return found
+
+    # --- chains --------------------------------------------------------------------------------
+
+    def follow(self, job: str, task: int, most: int) -> int:
+        """Let at most so many calls after a task ride with it to its slot; return how many do.
+
+        Each is the only call that waits for the one before it, and has no other input. It is here
+        until `rode` or `came_back`.
+        """
+        for number in range(most):
+            last = task + number
+            found = (
+                (each.span, at)
+                for each in self._consumers.find(job, last, last + 1)
+                for at in each.span.left_here(self._calls(each, last, last + 1))
+            )
+            readers = list(islice(found, 2))
+            if len(readers) != 1:
+                return number
+            span, at = readers[0]
+            is_next = span.job == job and span.first + at == last + 1
+            if not is_next or span.gone[at] or not span.needs_one:
+                return number
+            span.gone[at] = RIDES
+        return most
+
+    def rode(self, job: str, first: int, stop: int) -> int:
+        """Take away the riding calls of [first, stop), which have ended; return how many."""
+        found = list(self._riders(job, first, stop))
+        for span, at in found:
+            self._leave(span, at)
+        return len(found)
+
+    def came_back(self, job: str, first: int, stop: int) -> tuple[list[int], list[Ready]]:
+        """Let the riding calls of [first, stop) wait again, which have not ended.
+
+        Return their tasks, and those of them that can begin at once.
+        """
+        tasks: list[int] = []
+        touched: dict[int, set[int]] = {}
+        spans: dict[int, _Span] = {}
+        for span, at in list(self._riders(job, first, stop)):
+            span.gone[at] = WAITS
+            tasks.append(span.first + at)
+            spans[id(span)] = span
+            touched.setdefault(id(span), set()).add(at)
+        return tasks, self._take_ready(spans.values(), touched)
+
+    def _riders(self, job: str, first: int, stop: int) -> Iterator[tuple[_Span, int]]:
+        for span in self._spans.find(job, first, stop):
+            low, high = max(first, span.first), min(stop, span.stop)
+            for at in range(low - span.first, high - span.first):
+                if span.gone[at] == RIDES:
+                    yield span, at
+
+    # --- calls that are taken back ---------------------------------------------------------------
 
     def drop(self, job: str, ranges: Iterable[Range]) -> list[Range]:
         """Let calls of a job wait no more; return those that did. Nothing else ends by it."""
@@ -418,7 +487,7 @@ class TaskGraph:
         found = (
             each.span.job
             for each in self._consumers.find(job, first, stop)
-            if next(each.span.waiting(self._calls(each, first, stop)), None) is not None
+            if next(each.span.left_here(self._calls(each, first, stop)), None) is not None
         )
         return list(dict.fromkeys(found))
 

@@ -106,6 +106,8 @@ class WaitingCalls:
         self._bytes_max = bytes_max
         self._graph = TaskGraph()
         self._calls: dict[str, dict[int, bytes]] = {}  # by job and task: as they came
+        # By job and task: calls that came back from a slot, with their attempts and losses.
+        self._returned: dict[str, dict[int, QueuedBundle]] = {}
         self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
         self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
         self.sources: set[str] = set()
@@ -255,6 +257,7 @@ class WaitingCalls:
                     self._fail(job, [(part.first, part.stop)], _Cause(str(found), b""))
         if job.blocked:
             job.unblock = lambda wanted: self._unblock(job, wanted)
+            job.follow = lambda task, most, room: self._follow(job, task, most, room)
         self._release(ready)
 
     def _unblock(self, job: Job, wanted: RangeSet) -> list[Range]:
@@ -268,13 +271,52 @@ class WaitingCalls:
         calls, found = self._calls.get(job.id, {}), []
         for low, high in ranges:
             for task in range(low, high):
-                call = calls.pop(task)
+                call = calls.pop(task, None)
+                if call is None:  # it is on its way with its input
+                    job.riding -= 1
+                    continue
                 job.hold_bytes(-len(call))
+                job.blocked -= 1
                 found.append(call)
-            job.blocked -= high - low
         if not calls:
             self._calls.pop(job.id, None)
         return found
+
+    # --- chains: calls that go to a slot with the task that they wait for ------------------------
+
+    def _follow(self, job: Job, task: int, most: int, room: int) -> list[bytes]:
+        """Take the calls that ride with a task of a job: at most so many, and so many bytes."""
+        calls, fit = self._calls.get(job.id, {}), 0
+        while fit < most and (call := calls.get(task + fit + 1)) is not None:
+            room -= len(call)
+            if room < 0:
+                break
+            fit += 1
+        number = self._graph.follow(job.id, task, fit)
+        found = self._leave(job, [(task + 1, task + 1 + number)])
+        job.riding += number
+        return found
+
+    def rode(self, job: Job, first: int, stop: int) -> None:
+        """Note that tasks of a job have ended: those that rode are not held any more."""
+        if job.riding:
+            job.riding -= self._graph.rode(job.id, first, stop)
+
+    def came_back(self, job: Job, run: QueuedBundle) -> list[QueuedBundle]:
+        """Let the riding calls of a run wait again, which have not ended; return the others."""
+        if not job.riding:
+            return [run]
+        tasks, ready = self._graph.came_back(job.id, run.first, run.stop)
+        for task in tasks:
+            back = run.cut(task, task + 1)
+            self._calls.setdefault(job.id, {})[task] = back.arguments[0]
+            self._returned.setdefault(job.id, {})[task] = back
+            job.hold_bytes(len(back.arguments[0]))
+        job.riding -= len(tasks)
+        job.blocked += len(tasks)
+        self._release(ready)
+        riders = RangeSet((task, task + 1) for task in tasks)
+        return [run.cut(low, high) for low, high in riders.missing(run.first, run.stop)]
 
     # --- outcomes of tasks ---------------------------------------------------------------------
 
@@ -335,6 +377,7 @@ class WaitingCalls:
         if any(left_in(each.values) for each in ready):
             job.need_objects()
         runs: list[tuple[int, list[bytes]]] = []
+        returned = self._returned.get(job.id, {})
         room = self._bytes_max(job) - job.account.held_bytes
         for task, (call, each) in enumerate(zip(calls, ready, strict=True), first):
             size = len(call) + sum(map(len, each.values))
@@ -343,7 +386,10 @@ class WaitingCalls:
                 self._fail(job, [(task, task + 1)], _Cause(why, b""))
                 continue
             room -= size
-            if runs and runs[-1][0] + len(runs[-1][1]) == task:
+            if task in returned:
+                back, data = returned.pop(task), filled(call, each.values)
+                job.enqueue(replace(back, arguments=[data], size=len(data)), ahead=True)
+            elif runs and runs[-1][0] + len(runs[-1][1]) == task:
                 runs[-1][1].append(filled(call, each.values))
             else:
                 runs.append((task, [filled(call, each.values)]))
@@ -425,6 +471,7 @@ class WaitingCalls:
     def finished(self, job: Job) -> None:
         """Note that a job is over: no more of its tasks will end."""
         self.sources.discard(job.id)
+        self._returned.pop(job.id, None)
         if self._graph.has_consumers(job.id):
             # Results of a detached job that nobody waited for when they came are being read.
             known = job.ended if job.spec.detached else None

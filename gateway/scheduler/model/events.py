@@ -87,6 +87,7 @@ class WorkerJoined:
         True  # may have work of other sites: policies.placement.placement.CapacityOffer
     )
     takes_inputs: bool = False  # whether it opens calls with inputs
+    runs_chains: bool = False  # whether calls may read results of tasks of their assignment
     token: str = ""  # the id of the token that it used, if any
     host: str = ""  # as the worker states it; empty: it does not
     port: PortKind = PortKind.WORKER

@@ -368,6 +368,7 @@ def worker_joined(
         tells_output=about.get("output") is True,
         takes_others=about.get("others") is True or any(map(is_sandbox, own)),
         takes_inputs=about.get("inputs") is True,
+        runs_chains=about.get("chains") is True,
         host=host,
     )
 

@@ -74,6 +74,7 @@ class QueuedBundle:
     shuns: frozenset[str] = frozenset()
     shuns_until_s: UtcS = UtcS(0.0)
     late_losses: int = 0
+    is_chain: bool = False  # of the whole run: each task reads the result of the one before
 
     @property
     def stop(self) -> int:
@@ -144,6 +145,7 @@ class Worker:
     memory_bytes: int = MEMORY_BYTES_MAX  # of its host
     tells_begun: bool = False  # whether it reports which tasks have begun
     tells_output: bool = False  # whether it sends the output of tasks while they run
+    runs_chains: bool = False  # whether calls may read results of tasks of their assignment
     token: str = ""  # the id of the token by which it joined, if any
     host: str = ""  # the name of its host, as it states it; empty: unknown
     trial: int | None = None  # the tasks that it may have after a recent loss; None: no such limit
@@ -251,6 +253,9 @@ class Job:
     waiting: int = 0
     blocked: int = 0  # calls that wait for inputs: gateway.scheduler.graphs.waiting_calls
     unblock: Callable[[RangeSet], list[Range]] | None = None  # takes some of these away
+    riding: int = 0  # calls that went to a slot together with their input
+    # (task, calls, bytes): takes at most so many calls that can go with a task.
+    follow: Callable[[int, int, int], list[bytes]] | None = None
     account: AttachedLoad = field(default_factory=AttachedLoad)
     held_bytes: int = 0  # of arguments, waiting or at workers; approximate
     owed_tasks: int = 0  # kept up to here and not acknowledged yet

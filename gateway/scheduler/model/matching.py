@@ -16,7 +16,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from federation.words import ShownDuration, duration_text
 from gateway.scheduler.model.events import Drainer
-from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, Worker
+from gateway.scheduler.model.jobs import AHEAD_MAX_S, Assignment, Job, QueuedBundle, Worker
 from policies.costs.budgets import UNKNOWN_S, BudgetAccount
 from policies.placement.placement import Refusal, judge, show_tag
 from policies.tariffs import Tariff
@@ -31,6 +31,9 @@ LATE_S: Final = 0.12
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this in transit
 BUNDLE_BYTES_MAX: Final = 1 << 20
+# Measured work of calls that go to a slot together, each with the result of the one before. None of
+# them can run elsewhere meanwhile, but other tasks wait behind them.
+CHAIN_S: Final = 0.05
 VERDICTS_MAX: Final = 10_000  # cached for one worker
 # The most bundles of very small jobs that a worker holds, besides those that fill its slots: if it
 # is lost, each of them is taken back in one turn of the loop.
@@ -206,6 +209,20 @@ def share(
     return max(1, worthwhile, math.ceil(waiting * worker.slots / max(slots_total, 1)))
 
 
+def followers(job: Job, worker: Worker, run: QueuedBundle, task_s: float | None) -> int:
+    """The most calls that may go to a slot with a run that a worker is given, behind it.
+
+    Only behind a single task under no suspicion, and of a measured duration: long ones gain
+    nothing by it.
+    """
+    if not worker.runs_chains or worker.job or worker.trial is not None or task_s is None:
+        return 0
+    is_suspect = run.alone or run.is_wary or bool(run.shuns) or bool(job.strikes)
+    if len(run.arguments) != 1 or is_suspect or job.counted or job.places is not None:
+        return 0
+    return min(BUNDLE_TASKS_MAX, int(CHAIN_S / max(task_s, 1e-7))) - 1
+
+
 def fits_cost(
     job: Job, tariff: Tariff, task_s: float | None, tasks: int, *, is_bounded: bool = False
 ) -> int:
@@ -352,7 +369,7 @@ def tail_to_recall(
         if spare <= 0 or donor is starving:
             continue
         for assignment in islice(reversed(donor.assignments.values()), TAILS_MAX):
-            if assignment.recalled or not assignment.left:
+            if assignment.recalled or not assignment.left or assignment.run.is_chain:
                 continue
             if refusal(assignment.job, starving) is not None or not may_move(assignment):
                 continue

@@ -78,6 +78,7 @@ class WorkerRoster:
             memory_bytes=event.memory_bytes,
             tells_begun=event.tells_begun,
             tells_output=event.tells_output,
+            runs_chains=event.runs_chains,
             token=event.token,
             host=event.host,
             port=event.port,

@@ -279,6 +279,7 @@ class TaskCompletion:
         for results in verdict.results:
             count = len(results.values)
             job.ended.add(results.first, results.first + count)
+            self._graphs.rode(job, results.first, results.first + count)
             for failure in results.failures:
                 task = results.first + int(failure[0])
                 job.failures.add(task, task + 1)
@@ -328,10 +329,12 @@ class TaskCompletion:
             if job.leaving == "cancelled":
                 self.drop(job, [(low, high)], "cancelled", job.reason)
             elif job.leaving:
+                self._graphs.rode(job, low, high)
                 job.known.remove(low, high)  # a client that comes back sends them again
             else:
                 for first, stop in reversed(job.stopping.missing(low, high)):
-                    job.enqueue(run.cut(first, stop), ahead=True)
+                    for part in reversed(self._graphs.came_back(job, run.cut(first, stop))):
+                        job.enqueue(part, ahead=True)
                 stopped = self._end_owing(job, job.stopping.within(low, high))
                 self.drop(job, stopped, "cancelled", "stopped on request")
         self.queued(job)
@@ -388,6 +391,7 @@ class TaskCompletion:
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
+            self._graphs.rode(job, first, stop)
             if failure == "cancelled":
                 job.cancelled += count
                 job.cancels.add(first, stop)

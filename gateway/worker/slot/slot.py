@@ -120,6 +120,8 @@ class Slot:
         self._prints = Prints(lambda: self._cells[STARTED], channel.send_said)
         self._objects: dict[bytes, memoryview | str] = {}  # mapped; or why they are not here
         self._inputs: tuple[inputs.Input, ...] = ()  # of the call that is opened
+        # Of a chain: the results of the tasks of this bundle, by their numbers in the job.
+        self._chain: dict[int, bytes] | None = None
         self._result_bytes_max = 0
         self._inline_max: int | None = None  # larger results are left as objects; None: none is
         self._is_fork = False
@@ -157,6 +159,7 @@ class Slot:
                     self._prints.install(keep=prints, live=bool(live and live[0]))
                     self._ahead = None if first is None else first - number
                     self._inline_max = INLINE_MAX.get(live[1] if len(live) > 1 else "")
+                    self._chain = {} if len(live) > 2 and live[2] and first is not None else None
                     self._run_bundle(number, digest, arguments, job)
 
     @staticmethod
@@ -230,11 +233,13 @@ class Slot:
         del self._bodies[digest]
         return function
 
-    def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
+    def _run(  # noqa: C901 - a call of a function for each part would be felt by small tasks
+        self, part: _Part, function: Any, arguments: list[bytes], job: str
+    ) -> _Part:
         """Run a bundle's tasks in order; return the part that is not reported yet."""
         # The innermost loop of the whole system: its variables are local names.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
-        prints, inline_max = self._prints, self._inline_max
+        prints, inline_max, chain = self._prints, self._inline_max, self._chain
         values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
         for payload in arguments:
             now_ns = clock()
@@ -246,7 +251,7 @@ class Slot:
             # the start before the limit is read.
             cells[SINCE_NS] = now_ns
             cells[STARTED] = number
-            if number >= cells[LIMIT]:
+            if number >= cells[LIMIT] or (chain is not None and not self._may_open(payload, job)):
                 break
             call = value = self  # stands for "not yet"
             try:
@@ -272,6 +277,8 @@ class Slot:
                 self._fail(part, error, called, payload, self._which(number, job))
             if self._is_fork:
                 os._exit(0)
+            if chain is not None and values:
+                self._keep_for_next(chain, number, part)
             if prints.is_dirty:
                 part.add_prints(number - part.first, prints.take())
                 if prints.unsent_chars > PART_BYTES:
@@ -342,7 +349,32 @@ class Slot:
             return pickle_of(call)
         head = read_head(call)
         self._inputs = head.inputs
+        if self._chain is not None and head.rows:
+            found: list[inputs.Input] = []
+            for each in head.inputs:
+                if isinstance(each, bytes):
+                    found.append(each)
+                else:
+                    found += [self._chain[task] for task in range(each[1], each[2])]
+            self._inputs = tuple(found)
         return memoryview(call)[head.start :]
+
+    def _may_open(self, call: bytes, job: str) -> bool:
+        """Whether the results that a call of a chain waits for are all here."""
+        chain = self._chain
+        if chain is None or not has_inputs(call):
+            return True
+        return all(
+            name == job and all(task in chain for task in range(low, high))
+            for name, low, high in read_head(call).rows
+        )
+
+    def _keep_for_next(self, chain: dict[int, bytes], number: int, part: _Part) -> None:
+        """Keep the last result for the calls behind it; not one that is left as an object."""
+        value = part.values[-1]
+        is_failure = bool(part.failures) and part.failures[-1][0] == len(part.values) - 1
+        if self._ahead is not None and not is_failure and value != LEFT:
+            chain[number + self._ahead] = value
 
     def _input(self, number: int) -> Any:
         """Return the value of an input of the call that is opened, made anew for each call.

@@ -1,5 +1,6 @@
 """Graphs with real clients, gateways, agents and slots."""
 
+import os
 import sys
 import threading
 import time
@@ -317,3 +318,74 @@ def test_a_client_that_leaves_takes_its_waiting_calls_along(make_site, gate):
             lambda: not any(each["state"] == "waiting" for each in other.jobs()), "nothing waits"
         )
     assert waits.done() or first.done()
+
+
+def step(value, note="", fails_at=-1):
+    """Count on; note the process in which this step runs, and print."""
+    if note:
+        with Path(note).open("a") as noted:
+            noted.write(f"{os.getpid()} {value}\n")
+    print(f"step {value}")
+    if value == fails_at:
+        raise LookupError(f"no step {value}")
+    return value + 1
+
+
+def a_chain(client, length, **changes):
+    client.submit(step, 0, **changes).result()  # its duration is known from now on
+    found = [client.submit(step, 0, **changes)]
+    for _ in range(length - 1):
+        found.append(client.submit(step, found[-1], **changes))
+    return found
+
+
+def test_a_chain_of_short_calls_runs_in_one_slot_without_the_gateway_in_between(
+    make_site, tmp_path
+):
+    site = make_site(2)
+    with site.client() as client:
+        note = tmp_path / "note"
+        chain = a_chain(client, 300, note=str(note))
+        assert chain[-1].result() == 300
+        assert [each.result() for each in chain] == list(range(1, 301))
+        rows = [line.split() for line in note.read_text().splitlines()[1:]]
+        assert [int(value) for _, value in rows] == list(range(300))  # each once, in order
+        moves = sum(rows[at][0] != rows[at + 1][0] for at in range(299))
+        assert moves < 150, "most calls run in the slot of the one before"
+
+
+def test_a_failure_and_output_in_a_chain_name_their_call(make_site, capsys):
+    site = make_site(2)
+    with site.client() as client:
+        chain = a_chain(client.options(prints=True), 60, fails_at=40)
+        with pytest.raises(LookupError, match="no step 40") as caught:
+            chain[40].result()
+        assert any("step(40" in note for note in caught.value.__notes__)
+        assert chain[39].result() == 40
+        with pytest.raises(DependencyFailed, match="which it needs, failed: LookupError") as fell:
+            chain[59].result()
+        assert isinstance(fell.value.__cause__, LookupError)
+    lines = capsys.readouterr().out
+    assert lines.count("step 39\n") == 1
+    assert "step 41" not in lines
+
+
+def test_a_slot_that_is_lost_in_a_chain_loses_no_step(make_site, tmp_path):
+    site = make_site(1)
+    with site.client() as client:
+        mark = tmp_path / "mark"
+        first = client.submit(dies_once, 0, "")
+        first.result()
+        chain = [client.submit(dies_once, 0, str(mark))]
+        for _ in range(99):
+            chain.append(client.submit(dies_once, chain[-1], str(mark)))
+        assert chain[-1].result() == 100
+        assert mark.exists()
+
+
+def dies_once(value, mark):
+    """Count on; the first time at fifty, end the slot."""
+    if mark and value == 50 and not Path(mark).exists():
+        Path(mark).write_text("dead")
+        os._exit(1)
+    return value + 1

@@ -353,3 +353,50 @@ def test_tasks_are_stopped_by_the_last_notice_of_them():
     stops = [task_book.stops_ns(1, task) for task in range(10)]
     assert stops == [100] * 4 + [50, 50, None, 50, 50, 50]
     assert task_book.stops_ns(2, 0) is None
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+
+def a_chain(slots=2, tasks=6):
+    task_book = make(slots)
+    learn(task_book, 0.001)
+    terms = AssignmentTerms(1, "job", F, None, False, chained=True)
+    task_book.assign(terms, 10, [b"x"] * tasks)
+    slot, bundle = next(task_book.feed())
+    assert (bundle.piece.first, len(bundle.piece.arguments)) == (10, tasks)
+    return task_book, slot, bundle
+
+
+def test_a_chain_goes_to_one_slot_whole_and_no_other_slot_gets_a_part():
+    task_book, slot, bundle = a_chain()
+    started = [bundle.number if each is slot else -1 for each in task_book.slots]
+    assert not task_book.is_uneven(started)
+    assert task_book.donor(started, [9.0, 9.0]) is None
+
+
+def test_a_slot_may_end_a_chain_early_and_the_rest_is_the_gateways():
+    task_book, slot, bundle = a_chain()
+    task_book.report(slot, bundle.number, 2, 1_000)
+    assert task_book.may_finish(slot)
+    assert task_book.finish(slot) == []
+    assert list(task_book.feed()) == []
+    assert task_book.take_returning() == [(1, (12, 16))]
+    assert task_book.is_idle
+
+
+def test_a_chain_of_a_dead_slot_is_the_gateways_but_for_the_task_at_fault():
+    task_book, slot, bundle = a_chain()
+    task_book.report(slot, bundle.number, 1, 1_000)
+    task_book.died(slot, bundle.number + 3, is_at_fault=True)
+    found = RangeSet(span for _, span in task_book.take_returning())
+    assert list(found) == [(11, 13), (14, 16)]
+    assert task_book.is_idle
+
+
+def test_a_recall_takes_a_part_of_a_chain_that_came_back():
+    task_book, slot, bundle = a_chain()
+    freeze = task_book.freeze(slot, bundle.number)
+    task_book.reclaim(slot, freeze, bundle.number)
+    assert task_book.withdraw(1, 10, 14) == [(11, 14)]
+    assert task_book.take_returning() == [(1, (14, 16))]

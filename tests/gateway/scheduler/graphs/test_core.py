@@ -326,3 +326,49 @@ def test_calls_whose_inputs_all_come_after_them_are_bounded(monkeypatch):
     graph.add("c", CallRange(0, 1, (Edge("a", 0, 100),)))
     with pytest.raises(CycleFound, match="waits for over 50 calls that came after it"):
         graph.add("b", CallRange(99, 100, (Edge("c", 1, 1), Edge("a", 0, 99))))
+
+
+# --- chains: calls that go to a slot together ---------------------------------------------------
+
+
+def a_chain(calls):
+    """Return a graph in which task `n` + 1 of job `j` waits for task `n`; task 0 is there."""
+    graph = TaskGraph()
+    for part in call_ranges(1, [(("j", at, at + 1),) for at in range(calls)]):
+        graph.add("j", part)
+    return graph
+
+
+def test_calls_ride_behind_the_task_that_each_waits_for():
+    graph = a_chain(9)
+    assert graph.follow("j", 0, 4) == 4
+    assert list(graph.waits("j")) == [(5, 10)]
+    assert graph.rode("j", 0, 3) == 2
+    assert graph.ended("j", 0, [b"0", b"1", b"2"]) == []
+    assert graph.held_bytes == 1  # of task 2, for a rider that may come back
+    assert graph.came_back("j", 3, 5) == ([3, 4], [Ready("j", 3, (b"2",))])
+    assert graph.ended("j", 3, [b"3"]) == [Ready("j", 4, (b"3",))]
+    assert graph.follow("j", 4, 100) == 5
+    assert graph.rode("j", 4, 10) == 5
+    assert graph.ended("j", 4, [b"v"] * 6) == []
+    assert graph.held_bytes == 0
+    assert not graph.has_consumers("j")
+
+
+def test_nothing_rides_that_waits_for_more_or_behind_what_others_read():
+    graph = a_chain(4)
+    for part in call_ranges(0, [(("j", 2, 3),)]):
+        graph.add("other", part)
+    assert graph.follow("j", 0, 4) == 2
+    graph = a_chain(2)
+    for part in call_ranges(3, [(("j", 2, 3), ("k", 0, 1))]):
+        graph.add("j", part)
+    assert graph.follow("j", 0, 4) == 2
+
+
+def test_riders_fall_with_the_task_that_they_wait_for():
+    graph = a_chain(5)
+    graph.follow("j", 0, 3)
+    fallen = graph.failed("j", [(1, 2)], "boom")
+    assert [(each.first, each.stop) for each in fallen] == [(2, 3), (3, 4), (4, 5), (5, 6)]
+    assert graph.came_back("j", 0, 9) == ([1], [])

@@ -13,6 +13,7 @@ from support.pure.broker import CLIENT, BrokerWorld, spec
 
 from federation.messages.messages import Assign, Dropped, Recall, Results, SendAgain
 from federation.objects.inputs import read_head, with_inputs
+from gateway.scheduler.graphs import core
 from gateway.scheduler.graphs.core import TaskGraph
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import SendToClient, SendToWorker
@@ -24,6 +25,8 @@ Node = tuple[str, int]
 
 class RandomGraph(BrokerWorld):
     """A random graph, its client, and workers that come, go, fail and report in parts."""
+
+    chained = 0  # calls of all worlds that went to a slot with their input
 
     def __init__(self, seed: int) -> None:
         super().__init__(slots=0)
@@ -45,6 +48,9 @@ class RandomGraph(BrokerWorld):
         for at, node in enumerate(order):
             most = min(at, random.choice([0, 1, 1, 2, 5]))
             self.inputs[node] = random.sample(order[:at], most)
+            before = node[0], node[1] - 1
+            if before in self.inputs and random.random() < 0.6:
+                self.inputs[node] = [before]
         self.sizes = {name: sum(node[0] == name for node in order) for name in jobs}
         for name in random.sample(jobs, len(jobs)):
             self.heed(self.do(events.JobOpened(CLIENT, name, spec(retries=random.randint(0, 1)))))
@@ -95,12 +101,19 @@ class RandomGraph(BrokerWorld):
     # --- the workers ---------------------------------------------------------------------------
 
     def begin(self, worker: int, order: Assign) -> None:
+        assert worker % 2 or not order.chained, "a worker that runs no chains gets one"
         for at, call in enumerate(order.arguments):
             node = order.job, order.first + at
-            wanted = [self.outcomes.get(each) for each in self.inputs[node]]
+            wanted = [
+                (*each, each[1] + 1)
+                if order.chained and at and each == (order.job, order.first + at - 1)
+                else self.outcomes.get(each)
+                for each in self.inputs[node]
+            ]
             given = list(read_head(call).inputs) if self.inputs[node] else []
             assert None not in wanted, f"{node} begins before its inputs have ended with a value"
             assert given == wanted, f"{node} reads another outcome than its client"
+            RandomGraph.chained += bool(order.chained and at)
         self.held[worker][order.assignment] = order
 
     def recalled(self, worker: int, recall: Recall) -> None:
@@ -112,15 +125,24 @@ class RandomGraph(BrokerWorld):
         del self.held[worker][number]
         self.now_s += 1
         values, failures = [], []
-        for at in range(len(order.arguments)):
+        count = len(order.arguments)
+        if order.chained and self.random.random() < 0.5:
+            count = self.random.randint(0, count)  # its slot was lost then, or stopped there
+        for at in range(count):
             self.runs += 1
             values.append(b"%s%d run %d" % (order.job.encode(), order.first + at, self.runs))
             if self.random.random() < self.wilful:
                 values[-1] = b""
                 failures.append([at, "error", "ValueError: bad", b""])
+                if order.chained:
+                    break
         usage = {"wall_ns": 1_000_000 * len(values), "cpu_ns": 1_000}
         told = events.Reported(worker, number, order.first, values, failures, **usage)  # type: ignore[arg-type]
-        self.heed(self.do(told))
+        if values:
+            self.heed(self.do(told))
+        rest = order.first + len(values), order.first + len(order.arguments)
+        if rest[0] < rest[1]:
+            self.heed(self.do(events.HandedBack(worker, number, (rest,))))
 
     def lose(self, worker: int) -> None:
         for number, order in list(self.held[worker].items()):
@@ -141,7 +163,14 @@ class RandomGraph(BrokerWorld):
             self.workers += 1
             self.held[worker] = {}
             joined = events.WorkerJoined(
-                worker, f"w{worker}", "local", 2, {}, "3.11", takes_inputs=True
+                worker,
+                f"w{worker}",
+                "local",
+                2,
+                {},
+                "3.11",
+                takes_inputs=True,
+                runs_chains=bool(worker % 2),
             )
             self.heed(self.do(joined))
         elif random.random() < 0.05 and self.held:
@@ -191,12 +220,14 @@ class RandomGraph(BrokerWorld):
 
 def test_the_invariants_hold_in_random_graphs():
     ends = {"value": 0, "failure": 0}
+    RandomGraph.chained = 0
     for seed in range(SEEDS):
         world = RandomGraph(seed)
         world.run()
         for value in world.outcomes.values():
             ends["failure" if value is None else "value"] += 1
     assert min(ends.values()) > SEEDS  # both are tried
+    assert RandomGraph.chained > SEEDS / 3
 
 
 def _found() -> bool:
@@ -233,6 +264,24 @@ def _never_ready(self, spans, touched, *, before=TaskGraph._take_ready):
     return found[1:] if len(found) > 1 else found
 
 
+def _stays_away(self, job, first, stop):
+    return [], []
+
+
+def _rides_for_ever(self, job, first, stop):
+    return 0
+
+
+def _rides_behind_anything(self, job, task, most):
+    for number in range(most):
+        found = self._spans.find(job, task + number + 1, task + number + 2)
+        found = [each for each in found if each.first <= task + number + 1 < each.stop]
+        if not found or found[0].gone[task + number + 1 - found[0].first]:
+            return number
+        found[0].gone[task + number + 1 - found[0].first] = core.RIDES
+    return most
+
+
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
@@ -241,6 +290,9 @@ def _never_ready(self, spans, touched, *, before=TaskGraph._take_ready):
         ("failed", _nothing_falls),
         ("ended", _forgets_values),
         ("_take_ready", _never_ready),
+        ("came_back", _stays_away),
+        ("follow", _rides_behind_anything),
+        ("rode", _rides_for_ever),
     ],
 )
 def test_planted_bugs_are_found(monkeypatch, name, bug):

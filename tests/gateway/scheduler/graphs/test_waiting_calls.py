@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told, written
 
-from federation.messages.messages import Dropped, Results, SendAgain
+from federation.messages.messages import Dropped, Recall, Results, SendAgain
 from federation.objects.inputs import filled, read_head, with_inputs
 from federation.objects.left import left_value
 from federation.objects.manifests import SHA256
@@ -26,9 +26,9 @@ PICKLE = pickle.dumps("call")
 class GraphWorld(BrokerWorld):
     """A broker whose workers take calls with inputs."""
 
-    def join(self, worker, slots=1, tags=None, *, takes_inputs=True):
+    def join(self, worker, slots=1, tags=None, *, takes_inputs=True, chains=False):
         joined = events.WorkerJoined(worker, f"w{worker}", "local", slots, tags or {}, "3.11")
-        return self.do(replace(joined, takes_inputs=takes_inputs))
+        return self.do(replace(joined, takes_inputs=takes_inputs, runs_chains=chains))
 
     def open(self, job, **changes):
         return self.do(events.JobOpened(CLIENT, job, spec(**changes)))
@@ -466,3 +466,99 @@ def test_a_detached_graph_goes_on_from_the_store_without_its_client():
     assert (last.job, last.first) == ("b", 1)
     world.report(last)
     assert not world.broker.jobs
+
+
+# --- chains: calls that go to a slot together ---------------------------------------------------
+
+
+def a_chain(calls=6, *, task_s=0.001, chains=True, **changes):
+    """A world where tasks of job `b`, each waiting for the one before, take so long.
+
+    Returns it with the order for task 1, and what goes with it: task 0 has ended.
+    """
+    world = GraphWorld(slots=0)
+    world.join(WORKER, 2, chains=chains)
+    world.open("b", **changes)
+    (order,) = orders(world.do(events.TasksArrived(CLIENT, "b", 0, [b"x"])))
+    world.wait_for("b", 1, *([("b", at, at + 1)] for at in range(calls)))
+    (order,) = orders(world.report(order, wall_ns=round(task_s * 1e9)))
+    return world, order
+
+
+def test_a_chain_of_short_calls_is_one_assignment():
+    world, order = a_chain()
+    assert (order.first, len(order.arguments), order.chained) == (1, 6, True)
+    assert read_head(order.arguments[0]).inputs == (b"r0",)
+    assert read_head(order.arguments[3]).inputs == (("b", 3, 4),)
+    job = world.job("b")
+    assert (job.riding, job.blocked, job.in_flight) == (5, 0, 6)
+    (done,) = told(world.report(order), Results)
+    assert len(done.values) == 6
+    assert (job.riding, job.in_flight, world.broker.graphs.values_bytes) == (0, 0, 0)
+    assert job.account.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("task_s", "chains", "tasks"), [(0.01, True, 5), (0.2, True, 1), (0.001, False, 1)]
+)
+def test_a_chain_is_worth_fifty_milliseconds_and_goes_to_workers_that_run_chains(
+    task_s, chains, tasks
+):
+    _, order = a_chain(task_s=task_s, chains=chains)
+    assert (len(order.arguments), order.chained) == (tasks, tasks > 1)
+
+
+def test_the_rest_of_a_chain_comes_back_and_goes_on_from_the_last_result():
+    world, order = a_chain()
+    assert not orders(world.report(order, 2))
+    (again,) = orders(world.do(events.HandedBack(WORKER, order.assignment, ((3, 7),))))
+    assert (again.first, len(again.arguments), again.chained) == (3, 4, True)
+    assert read_head(again.arguments[0]).inputs == (b"r2",)
+    world.report(again)
+    assert world.job("b").done == 7
+    assert world.broker.graphs.values_bytes == 0
+
+
+def test_a_chain_of_a_lost_worker_goes_on_elsewhere_and_each_run_has_its_attempt():
+    world, order = a_chain()
+    world.report(order, 3)
+    world.do(events.TasksBegun(WORKER, ((order.assignment, 4, 0.1),)))
+    world.do(events.WorkerGone(WORKER, "lost"))
+    effects = world.join(WORKER + 1, 2, chains=True)
+    (again,) = orders(effects)
+    assert read_head(again.arguments[0]).inputs == (b"r3",)
+    used = written(world.report(again, worker=WORKER + 1), records.UsageRecord)
+    assert again.first == 4
+    assert {each.attempt for each in used} == {2}
+
+
+def test_the_calls_behind_a_failure_in_a_chain_end_by_it():
+    world, order = a_chain()
+    effects = world.report(order, 2, failures=[[1, "error", "ValueError: boom", b""]])
+    assert (world.job("b").done, world.job("b").failed) == (2, 5)
+    rows = [row for each in told(effects, Results) for row in each.failures]
+    assert all(row[1] in ("error", "dependency") for row in rows)
+    assert not orders(world.do(events.HandedBack(WORKER, order.assignment, ((3, 7),))))
+    assert world.job("b").in_flight == 0
+
+
+def test_a_retry_in_a_chain_runs_again_with_what_is_behind_it():
+    world, order = a_chain(retries=1)
+    world.report(order, 2, failures=[[1, "error", "boom", b""]])
+    world.do(events.HandedBack(WORKER, order.assignment, ((3, 7),)))
+    assert (world.job("b").done, world.job("b").failed) == (2, 0)  # tasks 0 and 1
+    while world.job("b").assignments:
+        number, held = next(iter(world.job("b").assignments.items()))
+        first, stop = next(iter(held.left))
+        values = [b"r%d" % at for at in range(first, stop)]
+        world.do(
+            events.Reported(WORKER, number, first, values, wall_ns=1_000_000, cpu_ns=1_000_000)
+        )
+    assert world.job("b").done == 7
+
+
+def test_no_part_of_a_chain_is_recalled_for_another_worker():
+    world, order = a_chain(40)
+    assert order.chained
+    world.now_s += 60
+    assert not orders(world.join(WORKER + 1, 2, chains=True), Recall)

@@ -1,0 +1,137 @@
+"""Graphs: chains, a fan-in, a map-reduce; beside lone tasks and Dask's threads in this process."""
+
+import contextlib
+import time
+import tracemalloc
+from array import array
+from typing import Any
+
+from benchmarks import ours
+from benchmarks.harness import BenchSeries, alternate, machine, save
+from federation import Client
+from gateway.scheduler.graphs.core import TaskGraph
+from gateway.scheduler.graphs.edges import Inputs, call_ranges
+
+FAN_IN = 10_000
+WIDTH = 1_000  # mapped tasks for each reduced one
+BATCH = 1_000  # calls of a message
+
+
+def step(value: int) -> int:
+    """Return the next number."""
+    return value + 1
+
+
+def other_step(value: int) -> int:
+    """Return the next number: another function, so a job of its own."""
+    return value + 1
+
+
+def chain_rate(client: Client, length: int, *, fused: bool) -> float:
+    """Return steps a second of a chain; calls of two functions in turn are not fused."""
+    started_s = time.perf_counter()
+    last: Any = 0
+    for at in range(length):
+        last = client.submit(step if fused or at % 2 else other_step, last)
+    assert last.result() == length
+    return length / (time.perf_counter() - started_s)
+
+
+def fan_in_rate(client: Client, width: int) -> float:
+    """Return tasks a second of a sum over so many tasks."""
+    started_s = time.perf_counter()
+    parts: list[Any] = [client.submit(step, at) for at in range(width)]
+    assert client.submit(sum, parts).result() == width * (width + 1) // 2
+    return width / (time.perf_counter() - started_s)
+
+
+def dask_rates(length: int, width: int) -> list[ours.Row]:
+    """Return the same by Dask's threads in this process; nothing where Dask is not installed."""
+    with contextlib.suppress(ImportError):
+        import dask.threaded  # type: ignore[import-not-found,unused-ignore]
+
+        chain: dict[str, Any] = {"k0": (step, 0)}
+        chain |= {f"k{at}": (step, f"k{at - 1}") for at in range(1, length)}
+        started_s = time.perf_counter()
+        assert dask.threaded.get(chain, f"k{length - 1}") == length
+        chain_s = time.perf_counter() - started_s
+        wide: dict[str, Any] = {f"p{at}": (step, at) for at in range(width)}
+        wide["sum"] = (sum, list(wide))
+        started_s = time.perf_counter()
+        dask.threaded.get(wide, "sum")
+        wide_s = time.perf_counter() - started_s
+        return [
+            ("floor", "chain", "steps/s", length / chain_s),
+            ("floor", f"fan-in of {width:,}", "tasks/s", width / wide_s),
+        ]
+    return []
+
+
+def core_figures(nodes: int) -> list[ours.Row]:
+    """Return what a map-reduce of so many nodes costs a gateway's core: time, bytes, release.
+
+    The reduced tasks wait for WIDTH mapped ones each, and one last task for all of these.
+    """
+    mapped = nodes * WIDTH // (WIDTH + 1)
+    reduced = mapped // WIDTH
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    graph = TaskGraph()
+    started_s = time.perf_counter()
+    second: list[Inputs] = [(("root", at, at + 1),) for at in range(BATCH)]
+    for first in range(0, mapped, BATCH):
+        rows = [((name, low + first, high + first),) for ((name, low, high),) in second]
+        for part in call_ranges(first, rows[: mapped - first]):
+            graph.add("map", part)
+    for part in call_ranges(
+        0, [(("map", at * WIDTH, at * WIDTH + WIDTH),) for at in range(reduced)]
+    ):
+        graph.add("reduce", part)
+    for part in call_ranges(0, [(("reduce", 0, reduced),)]):
+        graph.add("last", part)
+    added_s = time.perf_counter() - started_s
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    released = array("d")
+    started_s = time.perf_counter()
+    for name, total in (("root", mapped), ("map", mapped), ("reduce", reduced)):
+        for first in range(0, total, BATCH):
+            graph.ended(name, first, [b"v"] * min(BATCH, total - first))
+    released.append(time.perf_counter() - started_s)
+    assert not graph.held_bytes
+    return [
+        ("core", f"map-reduce of {nodes:,}: taken in", "s", added_s),
+        ("core", f"map-reduce of {nodes:,}: held", "bytes a node", held / nodes),
+        ("core", f"map-reduce of {nodes:,}: released", "nodes/s", nodes / released[0]),
+    ]
+
+
+def graphs(repeats: int, quick: bool) -> None:
+    """Time chains with and without a message between their calls, a fan-in, and the core."""
+    facts = machine()
+    length, plain = (2_000, 200) if quick else (10_000, 1_000)
+    nodes = 100_000 if quick else 1_000_000
+    with ours.BenchmarkSite(workers=1, slots=2) as site, Client(site.address) as client:
+
+        def ours_run() -> list[ours.Row]:
+            lone_s = sorted(ours.lone_times(client, 200))[100]
+            unfused = chain_rate(client, plain, fused=False)
+            fused = chain_rate(client, length, fused=True)
+            return [
+                ("gridfed", "lone task", "ms", lone_s * 1e3),
+                ("gridfed", "chain of two functions in turn", "steps/s", unfused),
+                ("gridfed", "the same, times a lone task", "ratio", unfused * lone_s),
+                ("gridfed", "chain", "steps/s", fused),
+                ("gridfed", "chain, against two functions in turn", "ratio", fused / unfused),
+                ("gridfed", f"fan-in of {FAN_IN:,}", "tasks/s", fan_in_rate(client, FAN_IN)),
+            ]
+
+        series: list[BenchSeries] = alternate(
+            [lambda: dask_rates(length, FAN_IN), ours_run, lambda: core_figures(nodes)], repeats
+        )
+    notes = [
+        "The floor is `dask.threaded.get`, where Dask is installed: threads of this process, which "
+        "send no messages. `core` is the gateway's pure core of graphs alone; the time to take "
+        "the graph in is with tracemalloc, which makes it several times as long.",
+    ]
+    save("graphs", facts, series, notes)
