@@ -373,6 +373,9 @@ class Dispatcher:
         """Return how many of `tasks` tasks a worker may take by all limits except its room."""
         if not self._is_heard(job) or matching.refusal(job, worker) is not None:
             return 0
+        if job.live_room is not None:
+            room = job.live_room()
+            tasks = tasks if room is None else min(tasks, room)
         tasks = self._within_rules(job, worker, task_s, tasks, utc_s)
         return self._affords(job, worker, task_s, tasks)
 

@@ -13,7 +13,7 @@ task changes nothing. No step recurses: a chain may be of any length.
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import inf
 from typing import Final, Generic, TypeVar
@@ -47,11 +47,16 @@ class CycleFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A call whose inputs have all ended, with their values in the order of its edges."""
+    """A call whose inputs have all ended, with their values in the order of its edges.
+
+    `depth` is one more than that of the task whose end released it; that of tasks without inputs
+    is 0.
+    """
 
     job: str
     task: int
     values: tuple[bytes, ...]
+    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,7 @@ class TaskGraph:
         self._spans: _Book[_Span] = _Book()
         self._values: dict[str, dict[int, bytes]] = {}
         self._uses: dict[str, dict[int, int]] = {}  # of each value: the uses that still wait
+        self._depths: dict[str, dict[int, int]] = {}  # of tasks that have begun, if others wait
         self.held_bytes = 0
 
     def has_consumers(self, job: str) -> bool:
@@ -318,9 +324,23 @@ class TaskGraph:
                 if uses.get(task):
                     held[task] = values[task - first]
                     self.held_bytes += len(values[task - first])
-        found = self._take_ready(spans.values(), touched)
+        found = self._take_ready(spans.values(), touched, 1 + self._depth_of(job, first, stop))
         self._tidy(job)
         return found
+
+    def _depth_of(self, job: str, first: int, stop: int) -> int:
+        """Return the depth of the deepest of tasks that have ended, and forget them."""
+        depths = self._depths.get(job)
+        if depths is None:
+            return 0
+        found = max((depths.pop(task, 0) for task in range(first, stop)), default=0)
+        if not depths:
+            del self._depths[job]
+        return found
+
+    def _note_depth(self, job: str, task: int, depth: int) -> None:
+        if job in self._consumers:
+            self._depths.setdefault(job, {})[task] = depth
 
     def _count(self, span: _Span, edge: Edge, low: int, high: int) -> range:
         """Count tasks [low, high) as ended for an edge; return the calls that this may release."""
@@ -344,7 +364,9 @@ class TaskGraph:
                 uses[task] = uses.get(task, 0) + 1
         return range(0) if span.shared else found
 
-    def _take_ready(self, spans: Iterable[_Span], touched: dict[int, set[int]]) -> list[Ready]:
+    def _take_ready(
+        self, spans: Iterable[_Span], touched: dict[int, set[int]], depth: int = 1
+    ) -> list[Ready]:
         found = []
         for span in spans:
             if span.shared:
@@ -352,8 +374,10 @@ class TaskGraph:
             left = span.left
             for at in sorted(touched[id(span)]):
                 if not span.gone[at] and (left is None or not left[at]):
-                    found.append(Ready(span.job, span.first + at, self._values_of(span, at)))
+                    values = self._values_of(span, at)
+                    found.append(Ready(span.job, span.first + at, values, depth))
                     self._leave(span, at)
+                    self._note_depth(span.job, span.first + at, depth)
         return found
 
     def _values_of(self, span: _Span, at: int) -> tuple[bytes, ...]:
@@ -397,6 +421,7 @@ class TaskGraph:
         while at < len(work):
             source, low, high = work[at]
             at += 1
+            self._depth_of(source, low, high)
             for each in self._consumers.find(source, low, high):
                 span, gone = each.span, RangeSet()
                 for call in span.left_here(self._calls(each, low, high)):
@@ -430,6 +455,7 @@ class TaskGraph:
             if not is_next or span.gone[at] or not span.needs_one:
                 return number
             span.gone[at] = RIDES
+            self._note_depth(job, last + 1, self._depths.get(job, {}).get(last, 0) + 1)
         return most
 
     def rode(self, job: str, first: int, stop: int) -> int:
@@ -481,6 +507,10 @@ class TaskGraph:
             for at in span.waiting(range(span.stop - span.first)):
                 found.add(span.first + at, span.first + at + 1)
         return found
+
+    def forget(self, job: str) -> None:
+        """Forget what is known of the tasks of a job that is over."""
+        self._depths.pop(job, None)
 
     def consumer_jobs(self, job: str, first: int, stop: int) -> list[str]:
         """Return the jobs with calls that wait for a task of [first, stop), each once."""

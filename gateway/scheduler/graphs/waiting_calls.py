@@ -35,6 +35,8 @@ REMEDY: Final = (
     "objects, or put a value that many calls read by client.put"
 )
 VALUES_BYTES_MAX: Final = 1 << 30  # of values with which calls wait, at a site
+# From these on, those of running tasks included, tasks that make more than they free wait.
+LIVE_BYTES_MAX: Final = VALUES_BYTES_MAX // 2
 # How long a call waits for a task of a job that nobody has opened.
 UNKNOWN_S: Final = 60.0
 NAMED_MAX: Final = 4096  # failed tasks in one range from which on they are named together
@@ -108,6 +110,9 @@ class WaitingCalls:
         self._calls: dict[str, dict[int, bytes]] = {}  # by job and task: as they came
         # By job and task: calls that came back from a slot, with their attempts and losses.
         self._returned: dict[str, dict[int, QueuedBundle]] = {}
+        self._made: dict[str, tuple[int, int]] = {}  # by job: results that calls waited for, bytes
+        self._held_back: set[str] = set()  # jobs that have been told so
+        self._readers: set[str] = set()  # jobs of which calls have waited for inputs
         self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
         self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
         self.sources: set[str] = set()
@@ -246,8 +251,9 @@ class WaitingCalls:
         for low, high in RangeSet((task, task + 1) for task, _ in waiting):
             rows = [rows for task, rows in waiting if low <= task < high]
             job.blocked += high - low
-            for task in range(low, high):
-                job.hold_bytes(len(self._calls[job.id][task]))
+            size = sum(len(self._calls[job.id][task]) for task in range(low, high))
+            job.blocked_bytes += size
+            job.hold_bytes(size)
             for part in call_ranges(low, rows):
                 self.sources.update(edge.source for edge in part.edges)
                 try:
@@ -256,6 +262,7 @@ class WaitingCalls:
                     self._leave(job, [(part.first, part.stop)])
                     self._fail(job, [(part.first, part.stop)], _Cause(str(found), b""))
         if job.blocked:
+            self._readers.add(job.id)
             job.unblock = lambda wanted: self._unblock(job, wanted)
             job.follow = lambda task, most, room: self._follow(job, task, most, room)
         self._release(ready)
@@ -276,6 +283,7 @@ class WaitingCalls:
                     job.riding -= 1
                     continue
                 job.hold_bytes(-len(call))
+                job.blocked_bytes -= len(call)
                 job.blocked -= 1
                 found.append(call)
         if not calls:
@@ -312,6 +320,7 @@ class WaitingCalls:
             self._calls.setdefault(job.id, {})[task] = back.arguments[0]
             self._returned.setdefault(job.id, {})[task] = back
             job.hold_bytes(len(back.arguments[0]))
+            job.blocked_bytes += len(back.arguments[0])
         job.riding -= len(tasks)
         job.blocked += len(tasks)
         self._release(ready)
@@ -341,6 +350,7 @@ class WaitingCalls:
             digests = tuple(left_in(values))
             for name in self._graph.consumer_jobs(job.id, first, first + len(values)):
                 self._effects.append(HoldObjects(name, job.spec.project, digests))
+        self._learn_size(job, values)
         at = 0
         for offset, kind, text, payload in failures:
             self._ended(job.id, first + at, values[at : int(offset)])
@@ -348,6 +358,53 @@ class WaitingCalls:
             failure = TaskFailure(str(kind), str(text), bytes(payload))
             self.fell(job, [(first + at - 1, first + at)], failure)
         self._ended(job.id, first + at, values[at:])
+
+    def _learn_size(self, job: Job, values: Sequence[bytes]) -> None:
+        tasks, size = self._made.get(job.id, (0, 0))
+        self._made[job.id] = tasks + len(values), size + sum(map(len, values))
+        job.live_room = lambda: self._live_room(job)
+
+    def _result_bytes(self, job: Job) -> float:
+        tasks, size = self._made.get(job.id, (0, 0))
+        return size / max(1, tasks)
+
+    def _live_room(self, job: Job) -> int | None:
+        """Return how many more tasks of a job may begin, for the sake of memory; None: any number.
+
+        Live are the values with which calls wait, the calls that have theirs and have not ended,
+        and what running tasks are expected to make. Tasks that free as much as they make are not
+        bound. One task may always begin where none of a graph runs, so nothing waits for ever.
+        """
+        makes = self._result_bytes(job)
+        calls = job.waiting + job.in_flight
+        frees = job.held_bytes / calls if job.spec.has_inputs and calls else 0.0
+        if job.id not in self.sources or makes <= frees:
+            return None
+        own_bytes_max = self._bytes_max(job) // 2
+        near = self._graph.held_bytes + job.account.held_bytes + (job.in_flight + 1) * makes
+        if 4 * near < min(LIVE_BYTES_MAX, own_bytes_max):
+            return None  # far from it, and most graphs are: no look at all jobs of graphs
+        makers = [each for name in self._made if (each := self._jobs.get(name)) is not None]
+        readers = [each for name in self._readers if (each := self._jobs.get(name)) is not None]
+        # The calls of a client have a limit of their own.
+        here = LIVE_BYTES_MAX - self._graph.held_bytes - self._live_bytes(makers, readers)
+        own = own_bytes_max - self._live_bytes(
+            [each for each in makers if each.account is job.account],
+            [each for each in readers if each.account is job.account],
+        )
+        room = int(min(here, own) // makes)
+        if room > 0:
+            return room
+        if job.id not in self._held_back:
+            self._held_back.add(job.id)
+            text = "there is no room for more results of it with which calls wait"
+            job.note(self._utc_s, f"{text}: its tasks wait until some of these have been read")
+        return 0 if any(each.in_flight for each in (*makers, *readers)) else 1
+
+    def _live_bytes(self, makers: Iterable[Job], readers: Iterable[Job]) -> float:
+        """Return the bytes of filled calls, and those of results that are expected."""
+        coming = sum(each.in_flight * self._result_bytes(each) for each in makers)
+        return coming + sum(each.held_bytes - each.blocked_bytes for each in readers)
 
     def _ended(self, name: str, first: int, values: Sequence[bytes]) -> None:
         if not values:
@@ -393,8 +450,12 @@ class WaitingCalls:
                 runs[-1][1].append(filled(call, each.values))
             else:
                 runs.append((task, [filled(call, each.values)]))
-        for low, part in runs:
-            job.enqueue(QueuedBundle(low, part, sum(map(len, part)), job.attempt))
+        # What is deeper in the graph goes first: it ends what was begun, and frees its inputs.
+        depth = ready[0].depth
+        is_deeper = bool(job.queue) and depth > job.queue[0].depth and not job.queue[0].alone
+        for low, part in reversed(runs) if is_deeper else runs:
+            run = QueuedBundle(low, part, sum(map(len, part)), job.attempt, depth=depth)
+            job.enqueue(run, ahead=is_deeper)
         self._queue(job)
 
     def _too_large(self, job: Job, size: int, room: int) -> str:
@@ -472,6 +533,10 @@ class WaitingCalls:
         """Note that a job is over: no more of its tasks will end."""
         self.sources.discard(job.id)
         self._returned.pop(job.id, None)
+        self._made.pop(job.id, None)
+        self._held_back.discard(job.id)
+        self._readers.discard(job.id)
+        self._graph.forget(job.id)
         if self._graph.has_consumers(job.id):
             # Results of a detached job that nobody waited for when they came are being read.
             known = job.ended if job.spec.detached else None
@@ -571,4 +636,4 @@ def _is_same(source: Job, job: Job) -> bool:
 
 
 def _follows(before: Ready, after: Ready) -> bool:
-    return before.job == after.job and before.task + 1 == after.task
+    return before.job == after.job and before.task + 1 == after.task and before.depth == after.depth

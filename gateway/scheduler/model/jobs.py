@@ -74,6 +74,7 @@ class QueuedBundle:
     shuns: frozenset[str] = frozenset()
     shuns_until_s: UtcS = UtcS(0.0)
     late_losses: int = 0
+    depth: int = 0  # in its graph: how many tasks are before it
     is_chain: bool = False  # of the whole run: each task reads the result of the one before
 
     @property
@@ -87,7 +88,7 @@ class QueuedBundle:
         size = self.size * len(part) // max(1, len(self.arguments))
         return QueuedBundle(
             *(first, part, size, self.attempt, self.losses, self.alone),
-            *(self.is_wary, self.shuns, self.shuns_until_s, self.late_losses),
+            *(self.is_wary, self.shuns, self.shuns_until_s, self.late_losses, self.depth),
         )
 
 
@@ -252,10 +253,12 @@ class Job:
     queue: deque[QueuedBundle] = field(default_factory=deque)
     waiting: int = 0
     blocked: int = 0  # calls that wait for inputs: gateway.scheduler.graphs.waiting_calls
+    blocked_bytes: int = 0  # of these calls, without their inputs
     unblock: Callable[[RangeSet], list[Range]] | None = None  # takes some of these away
     riding: int = 0  # calls that went to a slot together with their input
     # (task, calls, bytes): takes at most so many calls that can go with a task.
     follow: Callable[[int, int, int], list[bytes]] | None = None
+    live_room: Callable[[], int | None] | None = None  # how many tasks may begin; None: any number
     account: AttachedLoad = field(default_factory=AttachedLoad)
     held_bytes: int = 0  # of arguments, waiting or at workers; approximate
     owed_tasks: int = 0  # kept up to here and not acknowledged yet

@@ -17,6 +17,7 @@ from gateway.scheduler.graphs import waiting_calls
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import HoldObjects, ReadOutcomes, TakeObjects
 from gateway.scheduler.model.events import JobFate, OutcomesRead
+from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.asks import Wishes
 
 DIGEST = bytes([SHA256]) + b"d" * 32
@@ -562,3 +563,71 @@ def test_no_part_of_a_chain_is_recalled_for_another_worker():
     assert order.chained
     world.now_s += 60
     assert not orders(world.join(WORKER + 1, 2, chains=True), Recall)
+
+
+# --- memory and order ---------------------------------------------------------------------------
+
+
+def peak_of_a_map_reduce(slots=2, pieces=40, size=1_000):
+    """Run maps ten times as fast as what reads them; return the largest number of live bytes."""
+    world = GraphWorld(slots=slots)
+    world.open("a")
+    world.open("b")
+    world.wait_for("b", 0, *([("a", at, at + 2)] for at in range(0, pieces, 2)))
+    world.do(events.TasksArrived(CLIENT, "a", 0, [b"x"] * pieces))
+    peak = turns = 0
+    while any(world.job(name).assignments for name in "ab" if name in world.broker.jobs):
+        makers, readers = (list(world.job(name).assignments.values()) for name in "ab")
+        turns += 1
+        which = readers if readers and (not makers or turns % 10 == 0) else makers
+        held, value = which[0], b"v" * (size if which is makers else 1)
+        first, _ = next(iter(held.left))
+        wall_ns = 300_000_000 if which is makers else 3_000_000_000
+        world.now_s += 10
+        report = events.Reported(WORKER, held.id, first, [value], wall_ns=wall_ns, cpu_ns=wall_ns)
+        world.do(report)
+        filled_bytes = world.job("b").held_bytes - world.job("b").blocked_bytes
+        peak = max(peak, world.broker.graphs.values_bytes + filled_bytes)
+    assert (world.job("a").done, world.job("b").done) == (pieces, pieces // 2)
+    return peak
+
+
+@pytest.mark.parametrize("limit", [10_000, 500])
+def test_tasks_that_make_more_than_they_free_wait_for_those_that_read(monkeypatch, limit):
+    monkeypatch.setattr(waiting_calls, "LIVE_BYTES_MAX", 1 << 30)
+    assert peak_of_a_map_reduce() > 20_000
+    monkeypatch.setattr(waiting_calls, "LIVE_BYTES_MAX", limit)
+    assert peak_of_a_map_reduce() <= 1.2 * limit + 4 * 1_000
+
+
+def test_what_is_deeper_in_a_graph_goes_first():
+    world = GraphWorld(slots=1)
+    begun = world.submit(4, "a")
+    world.open("b")
+    rows = [[("a", at, at + 1)] for at in range(4)]
+    world.wait_for("b", 0, *rows, [("b", 0, 1)])
+    order = []
+    while begun := orders(begun):
+        if begun[0].job == "b":
+            order.append(begun[0].first)
+        begun = world.report(begun[0], wall_ns=3_000_000_000)
+    assert order.index(4) < order.index(3), "the pair that was begun ends first"
+
+
+def test_the_calls_of_a_client_are_bound_before_its_limit_fails_them():
+    world = GraphWorld(slots=2, limits=ClientLimits(tasks_max=10_000, bytes_max=40_000))
+    world.open("a")
+    world.open("b")
+    world.do(events.TasksArrived(CLIENT, "a", 0, [b"x"] * 60))
+    world.wait_for("b", 0, *([("a", at, at + 1)] for at in range(60)))
+    while world.job("a").assignments or world.job("b").assignments:
+        held = [*world.job("a").assignments.values(), *world.job("b").assignments.values()][0]
+        first, _ = next(iter(held.left))
+        world.now_s += 10
+        value = b"v" * (1_000 if held.job.id == "a" else 1)
+        world.do(
+            events.Reported(
+                WORKER, held.id, first, [value], wall_ns=300_000_000, cpu_ns=300_000_000
+            )
+        )
+    assert (world.job("b").done, world.job("b").failed) == (60, 0)
