@@ -4,6 +4,7 @@ A test type-checks it, so that editors and type checkers know what the client ta
 another runs it.
 """
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 from federation import (
     AddressError,
+    AsyncClient,
     Client,
     ClientFileError,
     Cost,
@@ -114,6 +116,7 @@ def by_maps(client: Client) -> float:
     pairs: list[tuple[float, float]] = [(95.0, 0.2), (105.0, 0.25)]
     with_close = client.starmap(price, pairs)
     total += next(with_close)
+    print(with_close.is_ready)
     with_close.close()
     return total
 
@@ -197,6 +200,17 @@ def by_graph(client: Client) -> float:
         raise
 
 
+async def awaited() -> float:
+    """Price within an event loop."""
+    async with AsyncClient() as client:
+        view = client.options(name="awaited")
+        first = view.submit(price, 90.0)
+        total = await first
+        async for value in client.map(price, [90.0, 95.0]):
+            total += value
+        return total + sum([await each async for each in client.as_completed([first])])
+
+
 def run(ca_file: Path | None = None) -> float:
     """Price a book in each way that the client has, and return the sum."""
     tls = TlsSettings(ca_file=str(ca_file)) if ca_file is not None else None
@@ -210,7 +224,7 @@ def run(ca_file: Path | None = None) -> float:
         total = one_by_one(client) + by_maps(client) + detached(client)
         total += by_reference(client) + by_graph(client)
         client.shutdown(wait=True, cancel_futures=False)
-    return total
+    return total + asyncio.run(awaited())
 
 
 if __name__ == "__main__":

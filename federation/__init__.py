@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from federation.address import AddressError
     from federation.client import Client, TaskFuture, as_completed
+    from federation.compat.async_client import AsyncClient
     from federation.engine.detached_tasks import DetachedTask
     from federation.engine.dialling.client_file import ClientFileError
     from federation.engine.explained import Explanation
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressError",
+    "AsyncClient",
     "Client",
     "ClientFileError",
     "Cost",
@@ -101,6 +103,7 @@ __all__ = [
 # without them.
 _WHERE: Final = {
     "AddressError": "federation.address",
+    "AsyncClient": "federation.compat.async_client",
     "Client": "federation.client",
     "ClientFileError": "federation.engine.dialling.client_file",
     "Cost": "federation.engine.jobs",

@@ -10,9 +10,9 @@ connects, `engine` sends and receives, `futures` resolves.
 
 import concurrent.futures
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeAlias, TypeVar, overload
 
 from federation.address import resolve as resolve_address
 from federation.engine.books.streams import Ended, Stream
@@ -36,6 +36,7 @@ from federation.engine.options import (
 from federation.errors import GridError, JobRefused
 from federation.graphs.reading import flatten, plan
 from federation.graphs.submitting import submit_plan, values
+from federation.loops.iterating import CompletedFutures
 from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
@@ -78,9 +79,12 @@ _Where = ConnectionSettings
 Given: TypeAlias = A | ObjectRef[A] | TaskFuture[A]
 
 
-def as_completed(futures: Iterable[FutureT], timeout: Length | None = None) -> Iterator[FutureT]:
+def as_completed(
+    futures: Iterable[FutureT], timeout: Length | None = None
+) -> CompletedFutures[FutureT]:
     """Yield each future once, as it is done: concurrent.futures.as_completed, for any class of it.
 
+    `async for` works as well, under asyncio and trio; the futures go on when its task is cancelled.
     Raises TimeoutError when a future is not done within `timeout` (seconds, or a text such as
     "10m") of the call; TypeError for anything but futures, such as a map.
     """
@@ -92,7 +96,7 @@ def as_completed(futures: Iterable[FutureT], timeout: Length | None = None) -> I
     wrong = next((each for each in named if not isinstance(each, concurrent.futures.Future)), None)
     if wrong is not None:
         raise TypeError(f"as_completed takes futures, and {wrong!r:.80} is none")
-    return cast("Iterator[FutureT]", concurrent.futures.as_completed(named, read_timeout(timeout)))
+    return CompletedFutures(named, read_timeout(timeout))
 
 
 class Client(concurrent.futures.Executor):
@@ -573,7 +577,7 @@ class Client(concurrent.futures.Executor):
 
     def as_completed(
         self, futures: Iterable[FutureT], timeout: Length | None = None
-    ) -> Iterator[FutureT]:
+    ) -> CompletedFutures[FutureT]:
         """Yield each future once, as it is done, like concurrent.futures.as_completed."""
         return as_completed(futures, timeout)
 

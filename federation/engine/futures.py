@@ -10,7 +10,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from federation.engine import progress
@@ -19,6 +19,7 @@ from federation.engine.failures import failure_of
 from federation.engine.inquiries import ANSWER_S, DrivenEngine, drive, is_running, why_waiting
 from federation.engine.objects import LeftResult, ObjectRef
 from federation.errors import DependencyFailed, SerializationError
+from federation.loops.waits import until_done
 from federation.messages.printed import STDOUT
 from federation.objects.left import REF
 from federation.objects.open_calls import InputFailure, InputValue
@@ -44,6 +45,9 @@ class FutureCancels(Protocol):
 
     def loosen(self, stream: Stream, task: int) -> None:
         """Hold the future of a call weakly."""
+
+    def abandon(self, stream: Stream, calls: Range | None = None, *, stop: bool = False) -> None:
+        """Cancel calls without waiting."""
 
 
 class FutureEngine(DrivenEngine, Protocol):
@@ -216,6 +220,23 @@ class TaskFuture(concurrent.futures.Future[T]):
     def job(self) -> str:
         """The id of the task's job."""
         return self._stream.id
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Wait for the result in an event loop, asyncio's or trio's, which goes on meanwhile.
+
+        A task that is cancelled while it waits cancels the call, also a running one.
+        """
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> T:
+        if not self.done() and self._engine.is_foreign:
+            return self.result()  # raises
+        await until_done(self, self._abandon)
+        return self.result()
+
+    def _abandon(self) -> None:
+        """Cancel the call without waiting for the gateway, running or not."""
+        self._engine.cancels.abandon(self._stream, (self.task, self.task + 1), stop=True)
 
     def cancel(self, *, stop: bool = False) -> bool:
         """Cancel the task if it has not started; with `stop`, also end it if it is running.

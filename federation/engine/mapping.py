@@ -29,6 +29,7 @@ from federation.engine.futures import opened
 from federation.engine.inquiries import NESTED_S, say_nested, why_waiting
 from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
+from federation.loops.iterating import AsyncResults
 from federation.objects.open_calls import SealedCall
 from federation.objects.references import any_has_references
 from federation.payload import NONE, open_result, seal_calls, seal_singles
@@ -128,6 +129,14 @@ class MapResults(Generic[T]):
 
     def __iter__(self) -> "MapResults[T]":
         return self
+
+    def __aiter__(self) -> "AsyncResults[T]":
+        return AsyncResults(lambda: self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next result is there, so that it can be read without waiting."""
+        return bool(self._ready) or self._has_result()
 
     def __next__(self) -> T:
         # The common case first: a whole bundle was unpickled at once.
@@ -311,8 +320,11 @@ class MapResults(Generic[T]):
         if self._bar is not None:
             self._bar.close()
 
-    def close(self) -> None:
-        """Cancel the calls that have not begun, and drop all unread results."""
+    def close(self, *, stop: bool = False) -> None:
+        """Cancel the calls that have not begun, and drop all unread results.
+
+        With `stop`, also end those that are running.
+        """
         if self._over:
             return
         self._over = True
@@ -321,7 +333,7 @@ class MapResults(Generic[T]):
             self._bar.close()
         self._engine.dismiss(self._feeder)
         if not self._engine.closed and self._stream.unfinished:
-            self._engine.cancels.abandon(self._stream)
+            self._engine.cancels.abandon(self._stream, stop=stop)
         elif not self._engine.closed:
             self._engine.close_stream(self._stream)
 

@@ -21,6 +21,7 @@ def test_the_public_names():
 
     assert sorted(federation.__all__) == [
         "AddressError",
+        "AsyncClient",
         "Client",
         "ClientFileError",
         "Cost",

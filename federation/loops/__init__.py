@@ -1,0 +1,1 @@
+"""Waits in event loops, asyncio's and trio's, for what other threads end."""
