@@ -22,7 +22,7 @@ from federation.engine.dialling.settings import ConnectionSettings, read_setting
 from federation.engine.engine import ClientEngine
 from federation.engine.engines import HOMES_MAX, ClientEngines
 from federation.engine.failures import exception_of
-from federation.engine.futures import TaskFuture
+from federation.engine.futures import TaskFuture, abandon_all
 from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.objects import NAMED_S, ObjectRef
@@ -557,7 +557,7 @@ class Client(concurrent.futures.Executor):
         try:
             return values(found, keys)
         except BaseException:
-            _abandon(each for each in found.values() if isinstance(each, TaskFuture))
+            abandon_all(each for each in found.values() if isinstance(each, TaskFuture))
             raise
 
     def persist(self, dsk: Any, keys: Any) -> dict[Hashable, Any]:
@@ -766,18 +766,6 @@ def _revive(settings: ConnectionSettings, options: Options) -> Client:
     client._engines, client._options = ClientEngines(settings), options
     client._shown, client._recent, client._recent_open = {}, None, None
     return client
-
-
-def _abandon(futures: Iterable[TaskFuture[Any]]) -> None:
-    """Cancel calls without waiting, running ones too."""
-    found: dict[Stream, tuple[Any, RangeSet]] = {}
-    for future in futures:
-        if not future.done():
-            _, tasks = found.setdefault(future.stream, (future.engine, RangeSet()))
-            tasks.add(future.task, future.task + 1)
-    for stream, (engine, tasks) in found.items():
-        for calls in tasks:
-            engine.cancels.abandon(stream, calls, stop=True)
 
 
 __all__ = [

@@ -10,7 +10,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from federation.engine import progress
@@ -26,7 +26,7 @@ from federation.objects.open_calls import InputFailure, InputValue
 from federation.objects.references import reduced_input
 from federation.payload import open_result, seal_value
 from federation.raised import seal_exception
-from federation.ranges import Range
+from federation.ranges import Range, RangeSet
 from federation.words import HEADLINE_CHARS_MAX, Length, clean, headline, read_timeout
 
 T = TypeVar("T")
@@ -310,6 +310,18 @@ class TaskFuture(concurrent.futures.Future[T]):
         """
         self._engine.cancels.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
+
+
+def abandon_all(futures: Iterable[TaskFuture[Any]]) -> None:
+    """Cancel calls without waiting for the gateway, running ones too."""
+    found: dict[Stream, tuple[FutureEngine, RangeSet]] = {}
+    for future in futures:
+        if not future.done():
+            _, tasks = found.setdefault(future.stream, (future.engine, RangeSet()))
+            tasks.add(future.task, future.task + 1)
+    for stream, (engine, tasks) in found.items():
+        for calls in tasks:
+            engine.cancels.abandon(stream, calls, stop=True)
 
 
 def show(text: str, stream: int = STDOUT) -> None:
